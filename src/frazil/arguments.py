@@ -19,14 +19,14 @@ import numbers
 import re
 import sys
 import typing
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
 
 from frazil.display import suggest
-from frazil.errors import ErrorKind, IcechunkError, InternalError
+from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError
 
 _CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
     "None": (type(None),),
@@ -94,6 +94,14 @@ def wrong_type(name: str, value: object, *expected: str) -> TypeError:
     remedies = (_REMEDIES.get(pair) for pair in itertools.product(given, expected))
     remedy = next(filter(None, remedies), None)
     return TypeError(text if remedy is None else f"{text}. {remedy}")
+
+
+def require_choice(name: str, value: object, choices: Collection[object]) -> None:
+    """Raise ``InvalidInputError`` (``unknown-choice``) for an argument that is not among the choices."""
+    if value not in choices:
+        raise InvalidInputError(
+            f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}", ErrorKind.UNKNOWN_CHOICE
+        )
 
 
 #: The classes that a parameter accepts, their names for the message, and whether the parameter is a sequence.

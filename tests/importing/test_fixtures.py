@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zarr
-from tests.expected import array_at
 from tests.fixtures import fixture_path, hide_original_files
 from tests.importing.older import (
     BUCKET,
@@ -58,8 +55,6 @@ GENERATIONS = {
 }
 
 
-#: Of a ref of the draft.
-PROPERTIES = "{'author': 'draft'}: branches of spec version 2 have none"
 #: Their virtual references say 100 bytes, of objects with 19.
 TOO_LONG = {"alpha.10", "alpha.11"}
 
@@ -115,16 +110,8 @@ def test_it_is_imported(folder: Path, mode: str, tmp_path: Path) -> None:
             check_snapshot(repo, report.snapshot_ids[id_], snapshot, mode)
     same_ids = all(old == new for old, new in report.snapshot_ids.items())
     assert same_ids == (mode != "in place" and folder.name != "basic")
-    unplaced = [line for line in report.left_out if line.startswith(("started_at", "properties"))]
-    others = [line for line in report.left_out if line not in unplaced]
+    others = [line for line in report.left_out if not line.startswith(("started_at", "properties"))]
     assert [line.split(" ")[1:] for line in others] == left_out_of(folder.name, expected)
-    if folder.name == "basic":
-        assert unplaced == [f"properties in 1 of 3 ref files of branch main, the last are {PROPERTIES}"]
-    elif GENERATIONS[folder.name] == "M8":
-        assert unplaced == []
-    else:
-        (line,) = unplaced
-        assert re.fullmatch(r"started_at of snapshot \w{20} and \d more: .* and written_at is imported", line)
 
 
 def left_out_of(name: str, expected: Json) -> list[list[str]]:
@@ -144,21 +131,6 @@ def left_out_of(name: str, expected: Json) -> list[list[str]]:
             for id_ in sorted(set(chunks))
         ]
     return [each.split(" ") for each in lines]
-
-
-def test_a_reference_beyond_its_object_fails_when_read(tmp_path: Path) -> None:
-    """Nobody looked at the objects when it was imported."""
-    folder = fixture_path("s3-msgpack", "alpha.10")
-    report = frazil.upgrade(
-        frazil.local_filesystem_storage(str(folder / "repo")),
-        frazil.local_filesystem_storage(str(tmp_path / "new")),
-    )
-    with virtual_objects(folder, tmp_path) as places:
-        repo = open_imported(frazil, tmp_path / "new", places, report.virtual_prefixes)
-        array = array_at(repo.readonly_session("main"), "/group1/big_chunks")
-        assert (array[5:] == 42).all()
-        with pytest.raises(frazil.StorageError, match="ends at byte 19"):
-            array[:5]
 
 
 def check_refs(repo: frazil.Repository, expected: Json, report: frazil.ImportReport) -> None:
@@ -238,54 +210,15 @@ def test_derived_logs_equal_the_stored_ones(folder: Path, tmp_path: Path) -> Non
     without = copy_of(folder, tmp_path / "b")
     shutil.rmtree(without / "transactions")
     compared = imported(without)
-    expected = expected_of(folder)
-    logs = expected.get("tx_logs")
-    for id_ in expected["snapshots"]:
-        log, other = (logged(repo, report.snapshot_ids[id_]) for repo, report in (with_logs, compared))
-        assert log == other, expected["snapshots"][id_]["message"]
-        if logs is not None and id_ in logs:
-            own = logs[id_]
-            for name in ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays"):
-                assert log[name] == own[name]
-            changed = {*own["updated_user_attributes"], *own["updated_zarr_metadata"]}
-            changed -= {*own["new_groups"], *own["new_arrays"]}
-            assert sorted(log["updated_arrays"] + log["updated_groups"]) == sorted(changed)
-            assert log["updated_chunks"] == {node: sorted(at) for node, at in own["updated_chunks"].items()}
+    for id_ in with_logs[1].snapshot_ids.values():
+        parents = [repo.lookup_snapshot(id_).parent_id for repo, _ in (with_logs, compared)]
+        if parents[0] is not None:
+            ends = {"from_snapshot_id": parents[0], "to_snapshot_id": id_}
+            one, other = (str(repo.diff(**ends)) for repo, _ in (with_logs, compared))
+            assert one == other
 
 
 def imported(path: Path) -> tuple[frazil.Repository, frazil.ImportReport]:
     storage = frazil.local_filesystem_storage(str(path))
     report = frazil.upgrade(storage)
     return frazil.Repository.open(storage), report
-
-
-def logged(repo: frazil.Repository, id_: str) -> Json:
-    log = repo._context.assets.transaction_log(id_from_text(id_))
-    lists = (
-        "new_groups",
-        "new_arrays",
-        "deleted_groups",
-        "deleted_arrays",
-        "updated_arrays",
-        "updated_groups",
-    )
-    out: dict[str, Any] = {
-        name: sorted(id_to_text(row.tobytes()) for row in getattr(log, name)) for name in lists
-    }
-    return out | {
-        "updated_chunks": {id_to_text(node): at.tolist() for node, at in log.updated_chunks.items()}
-    }
-
-
-@pytest.mark.sample(7)
-@folders
-def test_it_can_be_worked_on(folder: Path, tmp_path: Path) -> None:
-    """Diffs and new commits, with what the logs say."""
-    repo, _ = imported(copy_of(folder, tmp_path / "old"))
-    chain = [entry.id for entry in repo.ancestry(branch="main")]
-    diff = repo.diff(from_snapshot_id=chain[-1], to_snapshot_id=chain[0])
-    assert diff.new_arrays
-    assert diff.updated_chunks
-    with repo.transaction("main", message="more") as store:
-        zarr.create_group(store, path="another")
-    assert next(iter(repo.ancestry(branch="main"))).parent_id == chain[0]

@@ -263,7 +263,7 @@ T_META = [
     [2, 6],
     "int32",
     [1, 3],
-    "Slash",
+    "Dot",
     {"Int32": -1},
     [["bytes", {"endian": "little"}]],
     None,
@@ -305,9 +305,10 @@ def repository(name: str) -> dict[str, bytes]:
         "/s": (4, None, make.array(S_META, {"m1": [[], []]})),
     }
     later = nodes | {
+        "/g": (2, {"Inline": {"new": 2}}, group),
         "/t": (3, {"Inline": {"new": 1}}, make.array(T_META, {"m2": BOX})),
         "/s": (4, None, make.array(S_META, {"m2": [[], []]})),
-        "/g/new": (5, None, make.array(NEW_META, {})),
+        "/g/new": (5, None, make.array(NEW_META, {"m2": [[0], [1]]})),  # which has nothing of it
     }
     start = make.entry("start", 1, "Repository initialized")
     one = make.entry("first", 2, "first")
@@ -320,7 +321,7 @@ def repository(name: str) -> dict[str, bytes]:
             "second", 3, "second", [one, start], make.tree(later), ["m2"]
         ),
         f"snapshots/{make.text('side')}": make.snapshot(
-            "side", 3, "side", [one, start], make.tree({"/": nodes["/"]}), []
+            "side", 2, "side", [one, start], make.tree({"/": nodes["/"]}), []
         ),
         f"manifests/{make.text('m1')}": make.manifest("m1", {3: first, 4: scalar}),
         f"manifests/{make.text('m2')}": make.manifest("m2", {3: second, 4: scalar}),
@@ -344,7 +345,7 @@ def repository(name: str) -> dict[str, bytes]:
                 [1, 2], [3, 4], [], [], [1, 2, 3, 4], [], chunks={4: [[]], 3: index}
             ),
             f"transactions/{make.text('second')}": make.log(
-                [], [5], [], [], [3, 5], [], chunks={3: [[1, 0], [0, 1]]}
+                [], [5], [], [], [2, 3, 5], [], chunks={3: [[1, 0], [0, 1]]}
             ),
             f"transactions/{make.text('side')}": make.log([], [], [2], [3, 4], [], [], chunks={}),
         }

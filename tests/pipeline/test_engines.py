@@ -1,4 +1,4 @@
-"""Which engine an operation uses."""
+"""Which engine an operation uses, and options that no operation has."""
 
 from __future__ import annotations
 
@@ -32,18 +32,12 @@ def to(repo: frazil.Repository) -> Target:
 
 
 OPERATIONS: dict[str, Operation] = {
-    "coarsen": lambda repo, engine: pipeline.coarsen(repo, ["t"], {"x": 2}, to=to(repo), engine=engine),
     "map_blocks": lambda repo, engine: pipeline.map_blocks(abs, repo, ["t"], to=to(repo), engine=engine),
     "mean": lambda repo, engine: pipeline.mean(repo, "t", "x", to=to(repo), engine=engine),
-    "rechunk": lambda repo, engine: pipeline.rechunk(repo, ["t"], {"x": 2}, to=to(repo), engine=engine),
-    "select": lambda repo, engine: pipeline.select(repo, ["t"], isel={"x": 0}, to=to(repo), engine=engine),
     "validate": lambda repo, engine: pipeline.validate(repo, [pipeline.Finite("t")], engine=engine),
     "verify": lambda repo, engine: repo.upkeep.verify(engine=engine),
     "inspect_files": lambda repo, engine: pipeline.inspect_files(["none.nc"], engine=engine),
     "copy_repository": lambda repo, engine: pipeline.copy_repository(
-        repo, frazil.in_memory_storage(), engine=engine
-    ),
-    "clone_repository": lambda repo, engine: pipeline.clone_repository(
         repo, frazil.in_memory_storage(), engine=engine
     ),
     "export_zarr": lambda repo, engine: pipeline.export_zarr(repo, frazil.in_memory_storage(), engine=engine),
@@ -61,7 +55,6 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
         frazil.InvalidInputError,
         r"engine must be 'inline', 'local' or 'spark', got 'fast'$",
     ),
-    "empty": ("", frazil.InvalidInputError, r"engine must be 'inline', 'local' or 'spark', got ''$"),
     "number": (3, TypeError, r"engine must be Engine or None, got int$"),
     "class": (Inline, TypeError, r"got type\. Pass an instance, such as Inline\(\)$"),
     "session": (SparkSession(), TypeError, r"got SparkSession\. Pass OnSpark\(spark\)$"),
@@ -79,11 +72,6 @@ def test_what_is_no_engine_is_refused(
     assert len(list(repo.ancestry(branch="main"))) == 2
 
 
-@pytest.mark.parametrize("name", ["copy_repository", "mean", "rechunk", "validate", "verify"])
-def test_engines_have_names(name: str, repo: frazil.Repository) -> None:
-    OPERATIONS[name](repo, "inline")
-
-
 class Counting:
     """An engine that counts its runs, and needs no base class."""
 
@@ -99,11 +87,6 @@ def test_an_engine_is_what_runs_tasks(repo: frazil.Repository) -> None:
     engine = Counting()
     OPERATIONS["mean"](repo, engine)
     assert engine.runs >= 1
-
-
-def test_without_pyspark_the_default_is_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert pipeline.default_engine() == Local(processes=True)
 
 
 def test_the_default_is_processes_where_spark_is_not_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,3 +120,16 @@ def test_the_engine_of_spark_needs_pyspark(repo: frazil.Repository, monkeypatch:
         frazil.MissingExtraError, match=r"the engine 'spark' needs pyspark: pip install .*\[spark\]"
     ):
         OPERATIONS["mean"](repo, "spark")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda repo, **options: pipeline.quantile(repo, "t", 0.5, **options),
+        lambda repo, **options: pipeline.map_blocks(abs, repo, ["t"], to=pipeline.Target(repo), **options),
+        lambda repo, **options: pipeline.anomaly(repo, "t", repo, **options),
+    ],
+)
+def test_an_unknown_option_is_refused_with_a_suggestion(call: Any, repo: frazil.Repository) -> None:
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'enigne'\. Did you mean `engine`\?"):
+        call(repo, enigne="inline")

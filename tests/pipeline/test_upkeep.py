@@ -12,7 +12,6 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import zarr
-from pyspark.sql import SparkSession
 from tests.maintenance.compaction.test_operation import CONFIG, LIMITS, read, small_files
 
 import frazil
@@ -20,7 +19,7 @@ from frazil.credentials import LocalFileSystemAccess
 from frazil.format.ids import id_to_text
 from frazil.maintenance.verification.findings import VerifyLevel
 from frazil.pipeline import Local, Progress
-from frazil.spark import Inline, OnSpark
+from frazil.spark import Inline
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -108,14 +107,10 @@ def test_the_same_garbage_goes(root: Path, repo: frazil.Repository, dry_run: boo
     assert (after == before) == dry_run
 
 
-def test_the_same_statistics(repo: frazil.Repository) -> None:
+def test_the_same_statistics_and_findings(root: Path, repo: frazil.Repository) -> None:
     stats = repo.upkeep.statistics(engine=Inline())
-    expected = repo.chunk_storage_stats()
-    assert str(stats) == str(expected)
+    assert str(stats) == str(repo.chunk_storage_stats())
     assert min(stats.native_bytes, stats.virtual_bytes, stats.inlined_bytes) > 0
-
-
-def test_the_same_findings(root: Path, repo: frazil.Repository) -> None:
     session = repo.readonly_session("main")
     packs = sorted({ref.tobytes() for ref in session.chunk_table("/packed").chunk_ids})
     (root / "repo" / "chunks" / id_to_text(packs[0])).unlink()
@@ -126,17 +121,6 @@ def test_the_same_findings(root: Path, repo: frazil.Repository) -> None:
         by_tasks = open_(root).upkeep.verify(level, engine=Inline())
         assert by_tasks.rows()
         assert by_tasks.rows() == open_(root).upkeep.verify(level).rows()
-
-
-@pytest.mark.deep
-@pytest.mark.spark
-def test_on_spark(root: Path, repo: frazil.Repository, spark: SparkSession) -> None:
-    engine = OnSpark(spark)
-    (root / "foreign" / "a").unlink()
-    rows = repo.upkeep.verify("exists", engine=engine).rows()
-    assert {(row["path"], *row["coordinates"]) for row in rows} == {("/virtual", 0), ("/virtual", 1)}
-    assert str(repo.upkeep.statistics(engine=engine)) == str(repo.chunk_storage_stats())
-    assert repo.upkeep.collect(LATER, engine=engine).apply().snapshots_deleted == 1
 
 
 @pytest.mark.sample(1)
@@ -170,19 +154,6 @@ class Steps:
 
     def advance(self, *, bytes: int = 0) -> None:
         self.done += 1
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_steps_of_an_expiration(version: int) -> None:
-    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=version)
-    repo.create_branch("dev", repo.lookup_branch("main"))
-    steps = Steps()
-    repo.expire_snapshots(LATER, progress=steps)
-    if version > 1:
-        repo.upkeep.retain(frazil.Retention(last=1), progress=steps).apply()
-    assert steps.expected == steps.done == 2
-    with pytest.raises(TypeError, match="progress"):
-        repo.expire_snapshots(LATER, progress=object())  # type: ignore[call-overload]
 
 
 @pytest.mark.sample(1)

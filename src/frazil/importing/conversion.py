@@ -9,6 +9,7 @@ none.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -68,16 +69,6 @@ _DEFAULT_STORES: Final[dict[str, Any]] = {
     "abfs": {"azure": {}},
     "http": {"http": {}},
     "https": {"http": {}},
-}
-#: Names of variants up to 0.1.0a15. Later names are those of today.
-_STORE_NAMES: Final = {
-    "S3Compatible": "s3_compatible",
-    "S3": "s3",
-    "Azure": "azure",
-    "Gcs": "gcs",
-    "Tigris": "tigris",
-    "LocalFileSystem": "local_file_system",
-    "InMemory": "in_memory",
 }
 
 
@@ -141,7 +132,8 @@ def _store(prefix: str, old: Mapping[str, Any]) -> Any:
     if not fitting:
         return _DEFAULT_STORES.get(scheme)
     ((variant, options),) = old[max(fitting, key=len)].items()
-    name = _STORE_NAMES.get(variant, variant)
+    # Up to 0.1.0a15, the names of variants are in camel case.
+    name = re.sub("(?<!^)(?=[A-Z])", "_", str(variant)).lower()
     if name == "s3_compatible":
         # Old versions always used path style for such servers. Later it became an option.
         options = {"force_path_style": True, **(options or {})}

@@ -21,7 +21,6 @@ from frazil.errors import (
     InvalidInputError,
     ReadOnlyError,
     RepositoryNotFoundError,
-    StorageError,
 )
 from frazil.format.chunk_table import ChunkTable
 from frazil.format.ids import (
@@ -200,12 +199,6 @@ def _of_snapshots(versions: Mapping[bytes, ImportedVersion]) -> Iterator[str]:
             yield f"{name} of {_counted(ids, 'snapshot')}: {_REASONS[name]}"
 
 
-def _of_manifests(ids: list[bytes]) -> Iterator[str]:
-    """Yield a line for format flags of manifest files, by the ids of the files."""
-    if ids:
-        yield f"format_flags of {_counted(ids, 'manifest')}: {_REASONS['format_flags']}"
-
-
 def _counted(ids: list[bytes], kind: str) -> str:
     first = f"{kind} {id_to_text(ids[0])}"
     return first if len(ids) == 1 else f"{first} and {len(ids) - 1} more"
@@ -325,8 +318,6 @@ class ImportJob:
     users: dict[bytes, Users]
     ids: NewIds
     references_chunks: bool
-    in_place: bool
-    settings: dict[str, Any]
     config: RepositoryConfig | None
     sizes: Sizes | None
     store_secrets: bool
@@ -346,7 +337,7 @@ class ImportJob:
             probe_conditions(self.target)
         own = [] if self.container is None else [self.container]
         # This raises possible errors before the work.
-        document_to_save(new_config(self.settings, (), own, None)[0], self.store_secrets)
+        document_to_save(new_config(self.source.settings, (), own, None)[0], self.store_secrets)
         conversions, missing = self._convert()
         self._manifests = {id_: each.converted for id_, each in conversions.items()}
         self._files = {file.id: file for each in self._manifests.values() for file in each}
@@ -356,11 +347,11 @@ class ImportJob:
                 self._write(version, uploads)
         # Of several manifests, again one folder for all files.
         prefixes = url_prefixes(prefix for each in conversions.values() for prefix in each.prefixes)
-        config, left_out = new_config(self.settings, sorted(prefixes), own, self.config)
+        config, left_out = new_config(self.source.settings, sorted(prefixes), own, self.config)
         containers = tuple(sorted(config.virtual_chunk_containers or {}))
         report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
         # In place, the storage already contains the secrets of the old configuration.
-        document = document_to_save(config, self.store_secrets or self.in_place)
+        document = document_to_save(config, self.store_secrets or self.ids.in_place)
         info = new_info(self.refs, self.history, document, now_us())
         file = encode_repo_info(info, level=_LEVEL)
         if write_once(self.target, REPO, file, RetryPolicy(), IfAbsent(), "the import"):
@@ -384,25 +375,20 @@ class ImportJob:
 
     def _convert(self) -> tuple[dict[bytes, Conversion], Sequence[bytes]]:
         """Convert and write all manifests. Returns the conversions by old id, and the ids without a file."""
-
-        def one(pair: tuple[bytes, Users]) -> Conversion | None:
-            old_id, users = pair
-            try:
-                old = self.source.manifest(old_id)
-            except StorageError as error:
-                if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-                    return None
-                raise
-            at = None if self.container is None else self.container.url_prefix
+        conversions: dict[bytes, Conversion] = {}
+        missing: list[bytes] = []
+        at = None if self.container is None else self.container.url_prefix
+        # One after the other, because each may be large and decoding holds the interpreter lock.
+        for old_id, users in sorted(self.users.items()):
+            if id_to_text(old_id) not in self.source.files(self.source.layout.manifests):
+                missing.append(old_id)
+                continue
+            old = self.source.manifest(old_id)
             conversion = convert(old, old_id, users, self.ids, at, _LEVEL, self.sizes)
             for converted, file in zip(conversion.converted, conversion.files, strict=True):
                 self.target.put(manifest_key(converted.id), file)
-            return replace(conversion, files=())
-
-        # One after the other, because each may be large and decoding holds the interpreter lock.
-        done = {pair[0]: one(pair) for pair in sorted(self.users.items())}
-        missing = [id_ for id_, conversion in done.items() if conversion is None]
-        return {id_: each for id_, each in done.items() if each is not None}, missing
+            conversions[old_id] = replace(conversion, files=())
+        return conversions, missing
 
     def _chunks(self, report: ImportReport, conversions: Mapping[bytes, Conversion]) -> ImportReport:
         """Copy chunk files to the place where the new repository expects them."""
@@ -411,11 +397,11 @@ class ImportJob:
         names = old_names(ids, {new: old for each in every for new, old in each.chunk_names.items()})
         report, folder = replace(report, chunk_files=len(names)), self.source.layout.chunks
         missing: Sequence[str]
-        if (self.in_place and self.source.layout is not DRAFT) or self.container is not None:
+        if (self.ids.in_place and self.source.layout is not DRAFT) or self.container is not None:
             existing = {info.key.removeprefix(f"{folder}/") for info in self.source.storage.list(folder)}
             missing = sorted(set(names) - existing)
         else:
-            if not self.in_place:
+            if not self.ids.in_place:
                 _require_only(self.target, set(map(f"{CHUNKS}/".__add__, ids_to_text(ids))), CHUNKS)
             sizes, missing = copy_chunks(self.source, self.target, ids, names)
             report = replace(report, chunks_copied=len(sizes), bytes_copied=sum(sizes))
@@ -429,12 +415,15 @@ class ImportJob:
         versions = self.history.versions.values()
         files = [file for conversion in conversions.values() for file in conversion.converted]
         lost = [f"manifest {id_to_text(id_)}: it has no file" for id_ in missing]
-        unused = [
+        flagged = [id_ for id_, each in conversions.items() if each.has_flags]
+        if flagged:
+            lost.append(f"format_flags of {_counted(flagged, 'manifest')}: {_REASONS['format_flags']}")
+        lost += [
             f"{conversion.unused} references in manifest {id_to_text(id_)}: no array uses them"
             for id_, conversion in conversions.items()
             if conversion.unused
         ]
-        cut = [
+        lost += [
             f"the ends of {conversion.cut} virtual references in manifest {id_to_text(id_)}: "
             "they are after the ends of their objects"
             for id_, conversion in conversions.items()
@@ -454,16 +443,13 @@ class ImportJob:
                 *self.history.left_out,
                 *_of_snapshots(self.history.versions),
                 *lost,
-                *_of_manifests([id_ for id_, each in conversions.items() if each.has_flags]),
-                *unused,
-                *cut,
             ),
-            snapshot_ids={id_to_text(version.old_id): id_to_text(version.id) for version in versions},
+            snapshot_ids={id_to_text(version.summary.file): id_to_text(version.id) for version in versions},
         )
 
     def _write(self, version: ImportedVersion, uploads: Uploads) -> None:
         """Write a snapshot's file and its transaction log."""
-        nodes = self._nodes_of(version.old_id)
+        nodes = self._nodes_of(version.summary.file)
         wanted = [self._files[id_] for id_ in id_list(nodes.manifest_ids())]
         snapshot = Snapshot(
             version.id,
@@ -479,7 +465,7 @@ class ImportJob:
         )
         parent = version.old_parent
         before = NodeTable.from_nodes([]) if parent is None else self._nodes_of(parent)
-        old = None if parent is None else self.source.log(version.old_id)
+        old = None if parent is None else self.source.log(version.summary.file)
         if old is None:
             log = worked_out(version.id, before, nodes, self._table)
         else:
@@ -589,7 +575,6 @@ def upgrade(
         }
         _require_only(target, own_keys, "", f"{CHUNKS}/", f"{PROBES}/")
     reference = chunks == "reference" and not (in_place and source.layout is not DRAFT)
-    settings = source.settings()
     job = ImportJob(
         source=source,
         target=target,
@@ -598,10 +583,8 @@ def upgrade(
         users=users,
         ids=ids,
         references_chunks=reference,
-        in_place=in_place,
-        settings=settings,
         config=config,
-        sizes=sizes_of(settings, config, explicit_access(authorize_virtual_chunk_access)),
+        sizes=sizes_of(source.settings, config, explicit_access(authorize_virtual_chunk_access)),
         store_secrets=store_secrets,
     )
     return job.run() if existing is None else job.compared(existing)

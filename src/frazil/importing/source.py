@@ -79,6 +79,7 @@ class Source:
     def __init__(self, storage: Storage, layout: Layout) -> None:
         self.storage = storage
         self.layout = layout
+        self._listed: dict[str, dict[str, str]] = {}
 
     @cached_property
     def generation(self) -> str:
@@ -105,30 +106,25 @@ class Source:
             frozenset(files.deleted_tags),
         )
 
-    def _existing_key(self, folder: str, id_: bytes) -> str:
-        name, files = id_to_text(id_), self.snapshot_files
-        files = files if folder == self.layout.snapshots else self.manifest_files
-        if name not in files:
-            raise StorageError(f"object '{folder}/{name}' not found", ErrorKind.OBJECT_NOT_FOUND)
-        return files[name]
-
     def has_snapshot(self, id_: bytes) -> bool:
         """Return whether a snapshot has a file."""
-        return id_to_text(id_) in self.snapshot_files
+        return id_to_text(id_) in self.files(self.layout.snapshots)
 
     def snapshot(self, id_: bytes) -> OldSnapshot:
         """Return a snapshot."""
-        key = self._existing_key(self.layout.snapshots, id_)
+        name, folder = id_to_text(id_), self.layout.snapshots
+        key = self.files(folder).get(name)
+        if key is None:
+            raise StorageError(f"object '{folder}/{name}' not found", ErrorKind.OBJECT_NOT_FOUND)
         snapshot = decode_old_snapshot(self.storage.get(key), key, self.layout)
-        if (
-            snapshot.parent is not None
-        ):  # the first versions wrote another id into the file of the initial snapshot
+        # The first versions wrote another id into the file of the initial snapshot.
+        if snapshot.parent is not None:
             require_id(key, "snapshot", id_, snapshot.id)
         return snapshot
 
     def manifest(self, id_: bytes) -> OldManifest:
-        """Return a manifest."""
-        key = self._existing_key(self.layout.manifests, id_)
+        """Return a manifest, which must have a file."""
+        key = self.files(self.layout.manifests)[id_to_text(id_)]
         manifest = decode_old_manifest(self.storage.get(key), key, self.layout)
         if manifest.id is not None:
             require_id(key, "manifest", id_, manifest.id)
@@ -136,44 +132,26 @@ class Source:
 
     def log(self, snapshot: bytes) -> OldLog | None:
         """Return the transaction log of a snapshot, or None. Formats before M2 have no logs."""
-        if id_to_text(snapshot) not in self._logs:
-            return None
-        key = self._logs[id_to_text(snapshot)]
-        return decode_old_log(self.storage.get(key), key)
+        key = self.files(self.layout.transactions).get(id_to_text(snapshot))
+        return None if key is None else decode_old_log(self.storage.get(key), key)
 
+    @cached_property
     def settings(self) -> dict[str, Any]:
-        """Return the content of ``config.yaml``, or an empty dictionary."""
-        try:
-            data = self.storage.get(CONFIG)
-        except StorageError as error:
-            if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-                return {}
-            raise
-        return load_config(data)
+        """The content of ``config.yaml``, or an empty dictionary."""
+        return {} if self.storage.head(CONFIG) is None else load_config(self.storage.get(CONFIG))
 
-    @cached_property
-    def snapshot_files(self) -> dict[str, str]:
-        """Keys of snapshot files by their ids, as text."""
-        return self._files(self.layout.snapshots)
-
-    @cached_property
-    def manifest_files(self) -> dict[str, str]:
-        """Keys of manifest files by their ids, as text."""
-        return self._files(self.layout.manifests)
-
-    @cached_property
-    def _logs(self) -> dict[str, str]:
-        return {} if self.layout.transactions is None else self._files(self.layout.transactions)
-
-    def _files(self, folder: str) -> dict[str, str]:
-        keys = [info.key for info in self.storage.list(folder)]
-        named: dict[str, str] = {}
-        for suffix in reversed(self.layout.suffixes):
-            names = [
-                key.removeprefix(f"{folder}/").removesuffix(suffix) for key in keys if key.endswith(suffix)
-            ]
-            named |= {name: f"{folder}/{name}{suffix}" for name in names if name_to_id(name) is not None}
-        return named
+    def files(self, folder: str | None) -> dict[str, str]:
+        """Return the keys of the files of a folder, if the format has it, by their ids as text."""
+        if folder is None:
+            return {}
+        if folder not in self._listed:
+            keys = [info.key.removeprefix(f"{folder}/") for info in self.storage.list(folder)]
+            named: dict[str, str] = {}
+            for suffix in reversed(self.layout.suffixes):
+                names = [key.removesuffix(suffix) for key in keys if key.endswith(suffix)]
+                named |= {name: f"{folder}/{name}{suffix}" for name in names if name_to_id(name) is not None}
+            self._listed[folder] = named
+        return self._listed[folder]
 
     def _ref(self, key: str) -> OldRef:
         return decode_ref(self.storage.get(key), key)
@@ -209,11 +187,6 @@ class ImportedVersion:
     old_parent: bytes | None
     parent: bytes | None
     flushed_at: int
-
-    @property
-    def old_id(self) -> bytes:
-        """The id in the name of the old file."""
-        return self.summary.file
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +250,8 @@ def read_history(source: Source, refs: Refs, ids: NewIds) -> ImportedHistory:
         raise FormatError("two snapshots have the same id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
     left_out += [f"snapshot {id_to_text(id_)}: an ancestor without a file" for id_ in sorted(missing)]
     # After an earlier import in place, the new files are listed, too.
-    reached = {id_to_text(id_) for version in versions.values() for id_ in (version.old_id, version.id)}
-    unreached = sorted(source.snapshot_files.keys() - reached)
+    reached = {id_to_text(id_) for version in versions.values() for id_ in (version.summary.file, version.id)}
+    unreached = sorted(source.files(source.layout.snapshots).keys() - reached)
     left_out += [f"snapshot {name}: no branch or tag ever reached it" for name in unreached]
     return ImportedHistory(versions, tuple(left_out))
 
@@ -294,7 +267,7 @@ def _read(source: Source, wanted: set[bytes]) -> dict[bytes, SnapshotSummary]:
         wanted = {id_ for id_ in unknown if id_ is not None and source.has_snapshot(id_)}
         if unknown and not wanted:
             # The file may have another name than the id inside.
-            others = source.snapshot_files.keys() - {id_to_text(id_) for id_ in summaries}
+            others = source.files(source.layout.snapshots).keys() - {id_to_text(id_) for id_ in summaries}
             wanted = _named_inside(source, sorted(others), unknown)
     return summaries
 

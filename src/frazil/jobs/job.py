@@ -228,13 +228,6 @@ def without_folders(address: str) -> str:
     return f"local filesystem, {name} ({hashlib.sha256(path.encode()).hexdigest()[:8]})"
 
 
-def same_storage(source: Version, target: Target) -> bool:
-    """Return whether source and target are the same storage, even if it was opened twice."""
-    one, other = source.repo.storage, target.repo.storage
-    # All storages in memory have the same address.
-    return one is other or (storage_label(one) == storage_label(other) != "in-memory")
-
-
 class RunOptions(TypedDict, total=False):
     """The options of every operation. All of them are optional.
 

@@ -11,7 +11,7 @@ import itertools
 import json
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -286,6 +286,28 @@ def run_job(
         message=f"the job `{job.id or job.name}` started {_STARTS} times, but its staged results were not "
         f"usable. The last reason: {reason}. Check whether another driver runs the same job"
     )
+
+
+def same_storage(source: Version, target: Target) -> bool:
+    """Return whether source and target are the same storage, even if it was opened twice."""
+    one, other = source.repo.storage, target.repo.storage
+    # All storages in memory have the same address.
+    return one is other or (storage_label(one) == storage_label(other) != "in-memory")
+
+
+def require_free(source: Version, to: Target, reads: Iterable[str], writes: Sequence[str]) -> None:
+    """Raise ``InvalidInputError`` if results share a path, or would replace an array that the job reads."""
+    if len(set(writes)) < len(writes):
+        raise InvalidInputError(
+            f"Each result must have its own path, got {', '.join(writes)}", ErrorKind.CONFLICTING_ARGUMENTS
+        )
+    both = sorted({*reads} & {*writes})
+    if both and same_storage(source, to) and to.branch == (source.branch or to.branch):
+        raise InvalidInputError(
+            f"to must not contain arrays that the job reads, got `{both[0]}` in both. Pass another group, "
+            f"`to=Target(repo, group='/{to.group.strip('/') or 'results'}')`, or another branch",
+            ErrorKind.CONFLICTING_ARGUMENTS,
+        )
 
 
 def run_with_options(job: Job, options: RunOptions) -> JobResult:

@@ -173,6 +173,8 @@ class Summary(Record):
 
     __slots__ = ()
 
+    __repr__ = Record.__str__
+
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         # a Record is not a dataclass, but a Summary is
         return [(each.name, brief(getattr(self, each.name))) for each in fields(self)]  # type: ignore[arg-type]

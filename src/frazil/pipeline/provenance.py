@@ -50,9 +50,6 @@ class Step(Summary):
 
     shown_as: ClassVar[str] = "pipeline.Step"
 
-    def __repr__(self) -> str:
-        return Summary.__str__(self)
-
     def __str__(self) -> str:
         job = f"{self.job} ({self.job_id})" if self.job else "no job"
         lines = [
@@ -125,9 +122,6 @@ class Graph(Summary):
         )
         if len(self.steps) > _SHOWN:
             yield "and", f"{len(self.steps) - _SHOWN:,} more"
-
-    def __repr__(self) -> str:
-        return Summary.__str__(self)
 
     @property
     def rows(self) -> tuple[tuple[str, str, str, str, str], ...]:

@@ -30,9 +30,7 @@ def write(
     *,
     names: Iterable[str] = ("tas",),
     salt: float = 0,
-    units: str = UNITS,
     attrs: Mapping[str, Any] | None = None,
-    time_dtype: str = "i8",
     chunks: tuple[int, int, int] | None = None,
     lat: Iterable[float] = (1.0, 2.0, 3.0),
     compression: str | None = "gzip",
@@ -44,10 +42,10 @@ def write(
         file.attrs["history"] = f"written as {path.name}"
         file.dimensions = {"time": None, "lat": LAT, "lon": LON, "nv": 2}
         file.resize_dimension("time", len(labels))
-        time = file.create_variable("time", ("time",), time_dtype, data=np.array(labels, time_dtype))
-        time.attrs.update(units=units, calendar="standard", bounds="time_bnds", standard_name="time")
-        bounds = np.stack([labels, np.array(labels) + 1], 1).astype(time_dtype)
-        file.create_variable("time_bnds", ("time", "nv"), time_dtype, data=bounds)
+        time = file.create_variable("time", ("time",), "i8", data=np.array(labels, "i8"))
+        time.attrs.update(units=UNITS, calendar="standard", bounds="time_bnds", standard_name="time")
+        bounds = np.stack([labels, np.array(labels) + 1], 1).astype("i8")
+        file.create_variable("time_bnds", ("time", "nv"), "i8", data=bounds)
         file.create_variable("lat", ("lat",), "f8", data=np.array(list(lat)))
         file.create_variable("lon", ("lon",), "f8", data=np.arange(LON, dtype="f8"))
         for name in names:

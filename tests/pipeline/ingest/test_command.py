@@ -19,7 +19,6 @@ import frazil
 import frazil.pipeline
 from frazil.cli.main import main
 from frazil.pipeline.ingest.operation import inspect_all, plan_ingest
-from frazil.pipeline.ingest.options import is_small
 from frazil.spark import Version
 
 
@@ -63,11 +62,19 @@ def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_new_files_without_a_mode_are_refused_with_the_option(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    inspections: list[int] = []
+
+    def counted(files: Any, *arguments: Any, **options: Any) -> Any:
+        inspections.append(len(files.urls))
+        return inspect_all(files, *arguments, **options)
+
+    replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.inspect_all", counted)
     request = ["ingest", str(tmp_path / "days" / "*.nc"), str(tmp_path / "ice"), "--engine", "inline"]
     daily_files(tmp_path / "days", 2)
     assert main(request) == 0
+    assert inspections == [2]  # once for a new repository
     daily_files(tmp_path / "days", 3)
     assert main(request) == 1
     assert "--mode append" in capsys.readouterr().err
@@ -98,22 +105,6 @@ def test_a_refused_ingest_leaves_no_new_repository(
     before = sorted(place.rglob("*"))
     assert main([*request, "--mode", "append"]) == 1
     assert sorted(place.rglob("*")) == before
-
-
-def test_files_of_a_new_repository_are_inspected_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daily_files(tmp_path / "days", 2)
-    inspections: list[int] = []
-
-    def counted(files: Any, *arguments: Any, **options: Any) -> Any:
-        inspections.append(len(files.urls))
-        return inspect_all(files, *arguments, **options)
-
-    replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.inspect_all", counted)
-    request = ["ingest", str(tmp_path / "days" / "*.nc"), str(tmp_path / "ice"), "--engine", "inline"]
-    assert main(request) == 0
-    assert inspections == [2]
 
 
 @pytest.mark.deep
@@ -186,16 +177,17 @@ def test_no_files_make_no_repository(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("few", "given", "expected"),
+    ("limit", "most", "given", "expected"),
     [
-        pytest.param(64, [], "inline", id="small"),
-        pytest.param(1, [], "local", id="large"),
-        pytest.param(64, ["--engine", "local"], "local", id="local"),
-        pytest.param(1, ["--engine", "inline"], "inline", id="inline"),
+        pytest.param("FILES", 64, [], "inline", id="small"),
+        pytest.param("FILES", 1, [], "local", id="many"),
+        pytest.param("BYTES", 100, [], "local", id="large"),
+        pytest.param("FILES", 64, ["--engine", "local"], "local", id="local"),
+        pytest.param("FILES", 1, ["--engine", "inline"], "inline", id="inline"),
     ],
 )
 def test_the_engine(
-    few: int, given: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: str, most: int, given: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = daily_files(tmp_path / "days", 2)
     engines: list[Any] = []
@@ -205,20 +197,9 @@ def test_the_engine(
         raise frazil.InvalidInputError("enough")
 
     monkeypatch.setattr(frazil.pipeline, "inspect_files", inspected)
-    replace_seam(monkeypatch, "frazil.pipeline.ingest.options.FEW_FILES", few)
+    replace_seam(monkeypatch, f"frazil.pipeline.ingest.options.FEW_{limit}", most)
     assert main(["ingest", *paths, str(tmp_path / "ice"), "--inspect", *given]) == 1
     assert engines == [expected]
-
-
-def test_what_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.nc").write_bytes(bytes(10))
-    group = tmp_path / "b.zarr" / "c"
-    group.mkdir(parents=True)
-    (group / "0").write_bytes(bytes(10))
-    assert is_small([str(tmp_path / "a.nc"), str(tmp_path / "b.zarr")])
-    assert not is_small([str(tmp_path / "a.nc"), "https://host/b.nc"])
-    replace_seam(monkeypatch, "frazil.pipeline.ingest.options.FEW_BYTES", 19)
-    assert not is_small([str(tmp_path / "a.nc"), str(tmp_path / "b.zarr")])
 
 
 @pytest.mark.deep

@@ -98,7 +98,9 @@ def test_files_have_times_of_their_own(
     paths = [write(tmp_path / f"{at}.nc", **each) for at, each in enumerate(files)]
     expected = read_by_xarray(paths)
     result = ingest(paths, repo, allow={"hole"}, engine=Inline())
-    xr.testing.assert_equal(stored_dataset(result.version), expected)
+    stored = stored_dataset(result.version)
+    xr.testing.assert_equal(stored, expected)
+    assert stored.time.encoding["calendar"] == files[0].get("calendar", "standard")
     # An append gets the encoding of the repository.
     more = repository(tmp_path / "more")
     ingest(paths[0], more, concat_dim="time", engine=Inline())

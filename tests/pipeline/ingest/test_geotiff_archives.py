@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -99,20 +97,3 @@ def test_references_to_an_image(path: Path, tmp_path: Path) -> None:
     result = ingest(path, repo, **options)
     assert set(result.version.session().all_virtual_chunk_locations()) == {path.as_uri()}
     same_as_rasterio(stored_dataset(result.version), path)
-
-
-@pytest.mark.parametrize("path", [case for case in SAMPLES if "L7_ETMs" in str(case.id) or case.id == "none"])
-def test_images_of_several_days(path: Path, tmp_path: Path) -> None:
-    """Copies of an image that differ in their statistics, each a step."""
-    days = [tmp_path / f"day_{number}.tif" for number in range(3)]
-    for number, day in enumerate(days):
-        shutil.copy(path, day)
-        with warnings.catch_warnings(), rasterio.open(day, "r+") as image:
-            image.update_tags(1, STATISTICS_MAXIMUM=str(number))
-            image.write(image.read() + number)
-    result = ingest(list(map(str, days)), repository(tmp_path / "repo"), concat_dim="day", engine=Inline())
-    dataset = stored_dataset(result.version)
-    assert dataset.sizes["day"] == 3
-    for number, day in enumerate(days):
-        with rasterio.open(day) as image:
-            np.testing.assert_array_equal(dataset["band_data"].values[number], image.read())

@@ -139,10 +139,6 @@ def by_step(handle: Any) -> str:
     return f"{eccodes.codes_get(handle, 'validityDate')}{eccodes.codes_get(handle, 'validityTime'):04}"
 
 
-def by_variable(handle: Any) -> str:
-    return str(eccodes.codes_get(handle, "shortName"))
-
-
 def whole_dataset(path: Path) -> xr.Dataset:
     [expected] = cubes(path)
     return expected
@@ -184,24 +180,5 @@ def test_an_archive_in_files(path: Path, key: Callable[[Any], str], rounds: int,
     parts = [paths] if rounds == 1 else [paths[:half], paths]
     dataset, expected = repo_with(tmp_path, *parts), whole_dataset(path)
     assert set(dataset.data_vars) == set(expected.data_vars)
-    for name in expected.data_vars:
-        same_variable(dataset[name], expected[name])
-
-
-@pytest.mark.parametrize("path", sample("tuv_pl"))
-def test_a_variable_in_each_file(path: Path, tmp_path: Path) -> None:
-    dataset = repo_with(tmp_path, cut(path, tmp_path / "files", by_variable))
-    expected = whole_dataset(path)
-    for name in expected.data_vars:
-        same_variable(dataset[name], expected[name])
-
-
-@pytest.mark.parametrize("path", sample("r_2020"))
-def test_a_variable_and_a_step_in_each_file(path: Path, tmp_path: Path) -> None:
-    paths = sorted(map(str, path.parent.glob("*.grib")))
-    assert len(paths) == 12
-    together = tmp_path / "together.grib"
-    together.write_bytes(b"".join(Path(each).read_bytes() for each in paths))
-    dataset, expected = repo_with(tmp_path, paths), whole_dataset(together)
     for name in expected.data_vars:
         same_variable(dataset[name], expected[name])

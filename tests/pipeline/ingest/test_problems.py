@@ -17,8 +17,7 @@ from tests.pipeline.ingest.netcdf_files import (
 )
 
 import frazil
-from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.options import KINDS, TOLERABLE
+from frazil.errors import InvalidInputError
 from frazil.spark import Inline, Target, ingest, inspect_files
 
 
@@ -103,19 +102,6 @@ def test_a_file_without_steps_is_never_ingested_silently(tmp_path: Path, repo: f
     assert stored_dataset(result.version).sizes["time"] == 3
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - set(TOLERABLE)))
-def test_a_kind_that_leaves_files_out_is_not_allowed(
-    tmp_path: Path, repo: frazil.Repository, kind: str
-) -> None:
-    path = write(tmp_path / "a.nc", range(3))
-    for call in (ingest, inspect_files):
-        arguments: list[Any] = [path, repo] if call is ingest else [path]
-        with pytest.raises(InvalidInputError, match=r"on_problem='skip' leaves out") as error:
-            call(*arguments, allow={kind}, engine=Inline())  # type: ignore[operator]
-        assert error.value.kind == ErrorKind.UNKNOWN_CHOICE
-        assert ", ".join(TOLERABLE) in error.value.message
-
-
 def test_families_on_other_grids_are_refused(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [
         write(tmp_path / "tas.nc", range(3)),
@@ -136,11 +122,6 @@ def test_a_gap_in_levels_is_no_hole(tmp_path: Path, repo: frazil.Repository) -> 
         data.to_netcdf(paths[-1], engine="h5netcdf")
     dataset = stored_dataset(ingest(paths, repo, concat_dim="lev", engine=Inline()).version)
     assert dataset.lev.values.tolist() == [10, 12, 14, 16, 18, 30, 32]
-    # The group knows the dimension in which it grows.
-    later = str(tmp_path / "later.nc")
-    xr.Dataset({"x": ("lev", [40.0])}, {"lev": [40.0]}).to_netcdf(later, engine="h5netcdf")
-    dataset = stored_dataset(ingest(later, repo, mode="append", engine=Inline()).version)
-    assert dataset.x.values.tolist() == [10, 12, 14, 16, 18, 30, 32, 40]
 
 
 def test_sound_files_are_not_damaged(tmp_path: Path, repo: frazil.Repository) -> None:

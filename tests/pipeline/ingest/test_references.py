@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ from tests.readers.test_geotiff import write_file as write_image
 from tests.support.judge import reference_storage
 
 import frazil
-from frazil.errors import ErrorKind, FormatError, InvalidInputError
-from frazil.readers.base_reader import INLINE, ChunkReferences
+from frazil.errors import InvalidInputError
 from frazil.spark import Inline, ingest, inspect_files
 
 pytestmark = [
@@ -66,16 +65,6 @@ def compact(file: h5py.File, name: str, values: np.ndarray, dtype: Any = None) -
     return dataset
 
 
-# Files in which a reader finds chunks that have no place
-
-
-def of_every_dtype(path: Path) -> None:
-    with h5py.File(path, "w") as file:
-        for dtype in ("i1", "u2", ">i4", "<u8", "f2", ">f4", "<f8", "c16", "?"):
-            compact(file, f"v_{np.dtype(dtype).name}", np.arange(5).astype(dtype))
-        compact(file, "characters", np.array([b"a", b"b"], "S1"))
-
-
 def of_every_shape(path: Path) -> None:
     with h5py.File(path, "w") as file:
         compact(file, "scalar", np.array(7.5))
@@ -90,24 +79,15 @@ def of_every_shape(path: Path) -> None:
         some[2:4, 5:] = 1
 
 
-FILES: dict[str, Callable[[Path], None]] = {
-    "compact-dtypes": of_every_dtype,
-    "compact-shapes": of_every_shape,
-    "strips": lambda path: write_image(path, 3, "uint8", blockysize=16, compress="zstd"),
-}
-
-
 @pytest.mark.deep
-@pytest.mark.parametrize("name", FILES)
-def test_each_reader(name: str, pair: Pair) -> None:
+def test_chunks_that_have_no_place(pair: Pair) -> None:
     path = pair.folder / "file"
-    FILES[name](path)
+    of_every_shape(path)
     dataset = pair.ingest(path)
-    if name == "compact-shapes":
-        np.testing.assert_array_equal(dataset.cube.values, np.arange(24.0).reshape(2, 3, 4))
-        assert pair.session.chunk_type("/scalar", []) == frazil.ChunkType.inline
-        assert pair.session.chunk_type("/large", [0]) == frazil.ChunkType.native
-        assert pair.session.chunk_type("/contiguous", [0, 0]) == frazil.ChunkType.virtual
+    np.testing.assert_array_equal(dataset.cube.values, np.arange(24.0).reshape(2, 3, 4))
+    assert pair.session.chunk_type("/scalar", []) == frazil.ChunkType.inline
+    assert pair.session.chunk_type("/large", [0]) == frazil.ChunkType.native
+    assert pair.session.chunk_type("/contiguous", [0, 0]) == frazil.ChunkType.virtual
 
 
 @pytest.mark.deep
@@ -249,42 +229,6 @@ def test_another_fill_value_is_refused(tmp_path: Path) -> None:
     ingest(str(tmp_path / "0.nc"), repo, concat_dim="time", **request)
     with pytest.raises(InvalidInputError, match="fill value of `/data` must be 1, as in the repository"):
         ingest(str(tmp_path / "1.nc"), repo, concat_dim="time", mode="append", **request)
-
-
-# The value itself
-
-
-def rows(**changed: Any) -> ChunkReferences:
-    columns: dict[str, Any] = {
-        "chunks": (2,),
-        "codecs": [{"name": "bytes"}],
-        "dtype": np.dtype("i1"),
-        "fill_value": 0,
-        "locations": ("file:///a.nc",),
-        "index": np.array([[0], [1]], np.uint32),
-        "offset": np.array([0, 2], np.uint64),
-        "length": np.array([2, 2], np.uint64),
-        "location": np.array([0, 0], np.uint32),
-    }
-    return ChunkReferences(**columns | changed)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"length": np.array([2, 0], np.uint64)},
-        {"location": np.array([0, 1], np.uint32)},
-        {"location": np.array([0, INLINE], np.uint32)},
-        {"inline": {1: b"ab"}},
-        {"location": np.array([0, INLINE], np.uint32), "inline": {1: b""}},
-    ],
-    ids=["no-bytes", "no-location", "no-inline-bytes", "in-the-file-and-inline", "empty"],
-)
-def test_a_row_has_bytes_in_a_file_or_inline(changed: dict[str, Any]) -> None:
-    assert rows().with_inline({1: b"ab"}).inline == {1: b"ab"}
-    with pytest.raises(FormatError, match=r"file:///a.nc: expected bytes of the chunk at \[1\]") as error:
-        rows(**changed)
-    assert error.value.kind == ErrorKind.INVALID_FILE_FORMAT
 
 
 def test_an_empty_chunk_of_zarr_is_damaged(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.pipeline.ingest.netcdf_files import (
 )
 from tests.pipeline.ingest.real_archives import EVERY, NETCDF, files, parameters
 
-from frazil.spark import Inline, ingest, inspect_files
+from frazil.spark import Inline, ingest
 
 #: Models and tables: several calendars, chunks and contiguous data, years of unequal lengths.
 CHOSEN = {
@@ -84,14 +84,3 @@ def test_a_file_alone(paths: list[Path], virtual: bool, tmp_path: Path) -> None:
     containers = [container(paths[0].parent)] if virtual else []
     result = ingest(paths[0], repo, virtual=virtual, containers=containers, engine=Inline())
     assert_same_dataset(stored_dataset(result.version), files_dataset(list(map(str, paths))))
-
-
-@pytest.mark.sample(3, 3)
-@pytest.mark.parametrize("paths", parameters(series(CHOSEN, 3, 99)))
-def test_a_year_that_is_missing(paths: list[Path], tmp_path: Path) -> None:
-    report = inspect_files([*map(str, paths[:1]), *map(str, paths[2:])], engine=Inline())
-    assert "hole" in {problem.kind for problem in report.problems}
-    repo = repository(tmp_path / "repo")
-    ingest(list(map(str, paths[:1] + paths[2:])), repo, allow={"hole"}, engine=Inline())
-    later = ingest(paths[1], repo, mode="backfill", engine=Inline())
-    assert_same_dataset(stored_dataset(later.version), files_dataset(list(map(str, paths))))

@@ -45,12 +45,6 @@ def write(folder: Path, *files: xr.Dataset) -> list[str]:
     [
         pytest.param([steps([0, 1], height=2.0), steps([0, 1], "b", 10.0)], "height", id="one each"),
         pytest.param(
-            [steps([0], h, g) for h, g in (("a", 2.0), ("b", 10.0))]
-            + [steps([1], h, g) for h, g in (("a", 2.0), ("b", 10.0))],
-            "height",
-            id="several each",
-        ),
-        pytest.param(
             [
                 *(steps([0], "a", 2.0), steps([1], "a", 3.0)),
                 *(steps([0], "b", 2.0), steps([1], "b", 4.0)),
@@ -113,13 +107,6 @@ def test_steps_that_the_first_files_do_not_have(tmp_path: Path, repo: frazil.Rep
     dataset = stored_dataset(ingest(paths[3], repo, mode="append", allow={"hole"}, engine=Inline()).version)
     assert dataset.later.values.tolist() == [6.0, 7.0, 8.0, 9.0, 11.0]
     assert dataset.time.dt.hour.values.tolist() == [0, 1, 2, 3, 5]
-
-
-def test_labels_of_another_dtype_are_not_cut(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = write(tmp_path, steps([0, 1]), steps([0.25, 1.25], "b"))
-    dataset = stored_dataset(ingest(paths, repo, allow={"hole"}, engine=Inline()).version)
-    minutes = (dataset.time - dataset.time[0]) / np.timedelta64(1, "m")
-    assert minutes.values.tolist() == [0, 15, 60, 75]
 
 
 @pytest.mark.sample(1)

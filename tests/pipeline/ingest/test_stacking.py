@@ -22,7 +22,7 @@ from frazil.errors import InvalidInputError
 from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.inspection import InspectionSpec, inspect_all
 from frazil.pipeline.ingest.options import FileAccess, SourceFiles, expand
-from frazil.spark import ConcatDim, FilePattern, Inline, Target, ingest
+from frazil.spark import Inline, Target, ingest
 
 ENGINES = {"NETCDF3_64BIT": "scipy", "NETCDF4": "h5netcdf"}
 
@@ -160,28 +160,6 @@ def test_what_follows_a_file_without_order(tmp_path: Path, repo: frazil.Reposito
 # Several files
 
 
-@pytest.mark.deep
-def test_files_with_one_time_each_need_no_options(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = [write(tmp_path / "files" / f"{time}.nc", forecast(time)) for time in range(4)]
-    result = ingest(paths, repo, engine=Inline())
-    dataset, expected = stored_dataset(result.version), nested(paths, "time")
-    assert_same_dataset(dataset, expected)
-    assert dataset.t.dims == ("time", "lat", "lon")
-    assert (dataset.valid_time.dims, dataset.step.dims, dataset.time_bnds.dims) == (
-        ("time",),
-        (),
-        ("time", "nv"),
-    )
-    containers = [container(tmp_path / "files")]
-    target = Target(repo, group="virtual")
-    result = ingest(paths, target, virtual=True, containers=containers, engine=Inline())
-    assert_same_dataset(stored_dataset(result.version, "virtual"), expected)
-    assert result.version.session().chunk_type("/virtual/t", [2, 0, 0]) == frazil.ChunkType.virtual
-    pattern = FilePattern(lambda run: paths[run], ConcatDim("run", range(4)))
-    result = ingest(pattern, Target(repo, group="runs"), engine=Inline())
-    assert stored_dataset(result.version, "runs").time.dims == ("run",)
-
-
 @st.composite
 def archives(draw: st.DrawFn) -> tuple[list[tuple[int, int, float]], str, str, bool]:
     """Times, steps and heights of files; which of them differs; the format; references or not."""
@@ -269,19 +247,6 @@ def test_a_file_of_several_of_which_the_others_are_damaged(tmp_path: Path, repo:
 
 
 @pytest.mark.deep
-def test_references_to_another_byte_order_grow(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = [write(tmp_path / "files" / f"{time}.nc", forecast(time), "NETCDF3_64BIT") for time in range(3)]
-    more: dict[str, Any] = {
-        "virtual": True,
-        "containers": [container(tmp_path / "files")],
-        "engine": Inline(),
-    }
-    ingest(paths[0], repo, concat_dim="time", **more)
-    result = ingest(paths[1:], repo, mode="append", **more)
-    assert_same_dataset(stored_dataset(result.version), nested(paths, "time", "NETCDF3_64BIT"))
-
-
-@pytest.mark.deep
 def test_other_variables_join_on_their_own_terms(tmp_path: Path, repo: frazil.Repository) -> None:
     """Two families that follow each other, and a field of which there is one."""
     paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(2)]
@@ -347,15 +312,10 @@ def test_runs_with_the_same_steps_and_members_with_the_same_times(
 
 GRIB: dict[str, tuple[str, list[list[dict[str, Any]]]]] = {
     "times": ("time", [[{"dataDate": 20200101 + day}] for day in range(3)]),
-    "steps": ("step", [[{"step": step}] for step in (0, 6, 12)]),
     "levels": ("isobaricInhPa", [[{"level": level}] for level in (500, 700, 850)]),
     "runs of steps": (
         "time",
         [[{"dataDate": 20200101 + day, "step": step} for step in (0, 6)] for day in range(3)],
-    ),
-    "steps of runs": (
-        "step",
-        [[{"dataDate": 20200101 + day, "step": step} for day in range(3)] for step in (0, 6)],
     ),
 }
 

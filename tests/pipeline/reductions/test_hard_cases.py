@@ -15,7 +15,7 @@ from tests.pipeline.reductions.test_equal_to_xarray import quietly, read, reposi
 import frazil
 from frazil.errors import InvalidInputError
 from frazil.pipeline.reductions.fields import open_field
-from frazil.pipeline.reductions.kernels import kernel
+from frazil.pipeline.reductions.kernels import STATISTICS
 from frazil.pipeline.reductions.plan import Measure, Reduction, plan_reduction
 from frazil.spark import Inline, Limits, Target, climatology, groupby, quantile, reduce, resample, zonal_stats
 
@@ -50,6 +50,13 @@ REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] =
     (resample, ("3D",), {}, "must be monotonic"),
     (zonal_stats, (np.ones((3, 4)),), {}, "an array with 2 dimensions"),
     (reduce, (0,), {}, "must be text, got 0"),
+    (reduce, ("x",), {}, "dims must be among time, lat"),
+    (reduce, ("lat", "avg"), {}, "how must be one of count, sum"),
+    (reduce, ("lat", "max"), {"weights": "coslat"}, "with weights, got"),
+    (reduce, ("lat", "median"), {"weights": "coslat"}, "with weights, got"),
+    (reduce, ("lat",), {"weights": {"lat": np.ones(3)}}, "weights must have the lengths of dimensions"),
+    (reduce, ("lat",), {"weights": {"lat": np.full(4, np.nan)}}, "got NaN"),
+    (quantile, (2.0,), {}, "from 0 to 1"),
     (reduce, ("lat", []), {}, "how must have at least one"),
     (reduce, ("lat", ["mean", "mean"]), {}, "Each result must have its own path"),
     (reduce, ("lat",), {"weights": 3}, "'coslat', a DataArray"),
@@ -70,15 +77,6 @@ def test_what_cannot_be_is_refused(
     assert repo.lookup_branch("main") == tip
 
 
-def test_a_group_and_no_path_are_no_arrays_and_foo_no_frequency(repo: frazil.Repository) -> None:
-    with pytest.raises(InvalidInputError, match="got a group"):
-        reduce(repo, "data", engine=INLINE)
-    with pytest.raises(InvalidInputError, match="Invalid frequency"):
-        resample(repo, "data/y", "foo", time="t", engine=INLINE)
-    with pytest.raises(InvalidInputError, match="paths must have at least one"):
-        reduce(repo, [], engine=INLINE)
-
-
 def test_another_repository_in_memory_is_another_place(repo: frazil.Repository) -> None:
     other = frazil.Repository.create(frazil.in_memory_storage())
     reduce(repo, "data/x", "time", to=Target(other), engine=INLINE)
@@ -96,22 +94,10 @@ def test_bounds_are_those_of_the_bins_or_none(repo: frazil.Repository, freq: str
     assert ("t_bnds" in output) == (freq in ("QS-FEB", "12h"))
 
 
-def test_integers_of_nothing_are_missing() -> None:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
-    with repo.transaction("main", message="nothing yet") as store:
-        shape = {"shape": (0, 3), "chunks": (1, 3)}
-        zarr.create_array(store, name="g/x", **shape, dtype="i4", dimension_names=("a", "b"))  # type: ignore[arg-type]
-        zarr.create_array(store, name="g/b", data=np.array([1, 1, 2]), chunks=(3,), dimension_names=("b",))
-    groupby(repo, "g/x", "b", ["max", "sum"], dims="a", engine=INLINE)
-    output = read(repo, "groupby/g")
-    assert np.isnan(output["x_max"]).all()
-    assert output["x_sum"].values.tolist() == [0, 0]
-
-
 def test_the_state_of_a_large_chunk_is_cut(repo: frazil.Repository) -> None:
     """A task owns a part of a chunk, where the state of all of it would be too much."""
     field = open_field(repo.readonly_session("main"), "data/x")
-    mean = Measure("/x", "mean", kernel("mean", field.dtype), field.dtype)
+    mean = Measure("/x", "mean", STATISTICS["mean"].kernel(field.dtype, False, 0, None), field.dtype)
     grid = replace(field, shape=(1000, 8000, 8000), grid=(1, 4000, 8000), dims=("time", "y", "x"))
     plan = plan_reduction(0, Reduction(grid, (0,), (mean,)), Limits(returned=0))
     cells = [np.prod(np.subtract(item.retained_stop, item.retained_start)) for item in plan.items]
@@ -150,20 +136,3 @@ def test_a_count_has_no_nan_where_others_do_not_skip_it(weights: Any) -> None:
     output = read(repo, "reduce/g")
     assert output["x_count"].values.tolist() == [2, 0]
     assert np.isnan(output["x_sum"].values).all()
-
-
-@pytest.mark.sample(5)
-@pytest.mark.parametrize("dtype", ["i1", "u1", ">i2", "u2", "i4", "u8", "f4"])
-def test_an_empty_period_makes_the_floats_of_xarray(dtype: str) -> None:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
-    time = np.array(["2000-01-01", "2000-01-02", "2000-03-01"], "M8[ns]")
-    dataset = xr.Dataset({"x": ("time", np.array([1, 2, 3], dtype))}, {"time": time})
-    with repo.transaction("main", message="a gap") as store:
-        dataset.to_zarr(store, group="g", consolidated=False, zarr_format=3)
-    resample(repo, "g/x", "MS", ["min", "last", "sum"], engine=INLINE)
-    output = read(repo, "resample/g")
-    for how in ("min", "last", "sum"):
-        with xr.set_options(use_flox=False):  # flox has integers of its own where there is nothing
-            expected = quietly(lambda how=how: getattr(dataset["x"].resample(time="MS"), how)())
-        np.testing.assert_array_equal(output[f"x_{how}"], expected)
-        assert output[f"x_{how}"].dtype == expected.dtype

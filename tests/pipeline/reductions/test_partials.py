@@ -19,9 +19,7 @@ from frazil.pipeline.reductions.kernels import (
     combine_partials,
     combine_tree,
     empty_partial,
-    kernel,
 )
-from frazil.pipeline.reductions.plan import Sketch, exact_quantiles
 
 DTYPES = st.sampled_from(["f4", "f8", "i4", "u1"])
 
@@ -48,7 +46,7 @@ def part(values: np.ndarray, codes: np.ndarray, first: int, stop: int) -> Cells:
 )
 def test_any_order_any_tree(how: str, dtype: str, seed: int, cuts: list[int], random: Any) -> None:
     values, codes = some(seed, 30, dtype)
-    one = kernel(how, values.dtype)
+    one = STATISTICS[how].kernel(values.dtype, False, 0, None)
     borders = [0, *sorted(cuts), 30]
     parts = [
         pickle.loads(pickle.dumps(one.partial_of(part(values, codes, low, high))))
@@ -71,7 +69,7 @@ def test_any_order_any_tree(how: str, dtype: str, seed: int, cuts: list[int], ra
 
 def test_variances_far_from_zero_lose_nothing() -> None:
     values = 1e8 + np.random.default_rng(0).normal(size=(10_000, 1))
-    one = kernel("var", np.dtype("f8"), ddof=1)
+    one = STATISTICS["var"].kernel(np.dtype("f8"), False, 1, None)
     parts = [one.partial_of(cells(values[at : at + 100])) for at in range(0, 10_000, 100)]
     variance = one.finish_fields(combine_tree(one, parts).fields)[0, 0]
     assert variance == pytest.approx(values.var(ddof=1), rel=1e-8)  # as far as the values themselves go
@@ -79,45 +77,16 @@ def test_variances_far_from_zero_lose_nothing() -> None:
 
 def test_sums_of_integers_are_exact() -> None:
     values = np.full((3, 1), 2**53 + 1, np.int64)
-    one = kernel("sum", values.dtype)
+    one = STATISTICS["sum"].kernel(values.dtype, False, 0, None)
     assert one.finish_fields(
         combine_partials(one, *(one.partial_of(cells(values)) for _ in "ab")).fields
     ).item() == 6 * (2**53 + 1)
 
 
 def test_an_infinity_is_no_number() -> None:
-    one = kernel("std", np.dtype("f8"))
+    one = STATISTICS["std"].kernel(np.dtype("f8"), False, 0, None)
     parts = [one.partial_of(cells(np.array([each]))) for each in (1.0, np.inf, np.nan)]
     assert np.isnan(one.finish_fields(combine_tree(one, parts).fields)).all()
-    mean = kernel("mean", np.dtype("f8"))
+    mean = STATISTICS["mean"].kernel(np.dtype("f8"), False, 0, None)
     parts = [mean.partial_of(cells(np.array([each]))) for each in (1.0, np.inf, np.nan)]
     assert np.isposinf(mean.finish_fields(combine_tree(mean, parts).fields)).all()
-
-
-@given(st.integers(0, 99), st.integers(1, 40), st.lists(st.floats(0, 1), min_size=1, max_size=4))
-@settings(max_examples=30)
-def test_exact_quantiles_are_those_of_numpy(seed: int, size: int, q: list[float]) -> None:
-    values, _ = some(seed, size, "f8")
-    values[:, 0] = 1.0  # never all NaN
-    quantiles = exact_quantiles(values, tuple(q))
-    for column in range(3):
-        valid_values = values[~np.isnan(values[:, column]), column]
-        expected = np.quantile(valid_values, q) if len(valid_values) else np.full(len(q), np.nan)
-        np.testing.assert_allclose(quantiles[:, column], expected, rtol=1e-12)
-
-
-def test_sketches_that_were_pickled_and_combined() -> None:
-    values = np.random.default_rng(0).permutation(20_000).reshape(-1, 1).astype("f8")
-    values[::7] = np.nan
-    one = Sketch((0.0, 0.5, 1.0), k=200)
-    parts = [
-        pickle.loads(pickle.dumps(one.partial_of(cells(values[at : at + 1000]))))
-        for at in range(0, 20_000, 1000)
-    ]
-    least, middle, most = one.finish_fields(combine_tree(one, parts).fields).ravel()
-    ordered = np.sort(values[~np.isnan(values)])
-    assert (least, most) == (ordered[0], ordered[-1])
-    assert abs(np.searchsorted(ordered, middle) / len(ordered) - 0.5) < 0.03
-    assert len(pickle.dumps(parts)) < 20 * 28 * 200
-    strict = Sketch((0.5,), k=200, skipna=False)
-    assert np.isnan(strict.finish_fields(combine_tree(strict, parts).fields)).all()

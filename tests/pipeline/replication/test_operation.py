@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ from tests.maintenance.schedules import Seen
 from tests.maintenance.test_in_use import opened_by
 from tests.repository.version_1 import copy_of
 from tests.support.judge import reference_storage, same_by_reference
+from tests.support.object_server import Conditions, ObjectServer
+from tests.support.servers import s3_bucket
 
 import frazil
-from frazil.errors import ConflictError, FormatError, IcechunkError, InvalidInputError
+from frazil.errors import ConflictError, ErrorKind, FormatError, IcechunkError, InvalidInputError
 from frazil.pipeline import Inline, RepositoryPart, clone_repository, copy_repository
 from frazil.storage.memory import MemoryStorage
+from frazil.storage.object_store import ObjectStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 INLINE = Inline()
@@ -105,21 +109,6 @@ def test_a_part_with_its_history_has_the_same_ids(repo: frazil.Repository, tmp_p
     same_by_reference(tmp_path)
 
 
-def test_a_part_is_brought_up_to_date(repo: frazil.Repository) -> None:
-    place = MemoryStorage()
-    part = RepositoryPart(branches=("main",), tags=())
-    copy_repository(repo, place, part=part, engine=INLINE)
-    write(repo, "b", 7)
-    done = copy_repository(repo, place, part=part, engine=INLINE)
-    assert 0 < done.objects <= 6
-    copy = frazil.Repository.open(place)
-    assert copy.lookup_branch("main") == repo.lookup_branch("main")
-    assert values(copy) == {"group/a": 4, "b": 7}
-    write(copy, "b", 8)
-    with pytest.raises(ConflictError, match="commits on its branch 'main'"):
-        copy_repository(repo, place, part=part, engine=INLINE)
-
-
 @pytest.mark.deep
 def test_the_newest_state_has_no_history(repo: frazil.Repository, tmp_path: Path) -> None:
     place = frazil.local_filesystem_storage(str(tmp_path))
@@ -184,6 +173,8 @@ def test_a_clone_records_its_origin_and_is_independent(repo: frazil.Repository, 
     assert [each.id for each in clone.ancestry(branch="dev")] == [
         each.id for each in repo.ancestry(branch="dev")
     ]
+    with pytest.raises(ConflictError, match="a clone, which has its own history"):
+        copy_repository(repo, place, engine=INLINE)
     write(clone, "b", 5)
     assert (values(clone)["b"], values(repo)["b"]) == (5, 2)
     kinds = [
@@ -196,38 +187,6 @@ def test_a_clone_records_its_origin_and_is_independent(repo: frazil.Repository, 
         clone_repository(repo, place, engine=INLINE)
     with pytest.raises(ConflictError):
         copy_repository(repo, place, engine=INLINE)
-
-
-def test_a_copy_does_not_overwrite_a_clone(repo: frazil.Repository) -> None:
-    place = MemoryStorage()
-    clone_repository(repo, place, engine=INLINE)
-    with pytest.raises(ConflictError, match="a clone, which has its own history"):
-        copy_repository(repo, place, engine=INLINE)
-    assert "frazil.origin" in frazil.Repository.open(place).get_metadata()
-
-
-def test_an_object_of_another_size_is_copied_again_also_if_it_is_old(repo: frazil.Repository) -> None:
-    place = MemoryStorage()
-    copy_repository(repo, place, engine=INLINE)
-    [key] = [each.key for each in place.list("chunks")][:1]
-    place.put(key, bytes(place.get(key)) + b"more")
-    objects = place._contents.objects
-    objects[key] = replace(objects[key], modified=objects[key].modified - timedelta(hours=1))
-    assert copy_repository(repo, place, engine=INLINE).objects == 1
-    assert bytes(place.get(key)) == bytes(repo.storage.get(key))
-
-
-def test_a_clone_of_the_newest_version(repo: frazil.Repository) -> None:
-    place = MemoryStorage()
-    part = RepositoryPart(branches=("dev",), tags=(), newest_only=True)
-    clone_repository(repo, place, part=part, engine=INLINE)
-    clone = frazil.Repository.open(place)
-    assert (clone.list_branches(), clone.list_tags()) == ({"main", "dev"}, set())
-    assert values(clone, branch="dev") == {"group/a": 1, "b": 2, "only_dev": 3}
-    assert len(list(clone.ancestry(branch="main"))) == 1
-    session = clone.writable_session("dev")
-    zarr.open_array(session.store, path="b")[0] = 11
-    session.commit("in the clone")
 
 
 @pytest.mark.deep
@@ -255,7 +214,14 @@ def test_the_bytes_of_objects_that_are_older_than_the_mark_are_not_read(repo: fr
     place.put(key, bytes(len(bytes(place.get(key)))))
     objects[key] = replace(objects[key], modified=objects[key].modified - timedelta(hours=1))
     assert copy_repository(repo, target, engine=INLINE).objects == 0
-    assert copy_repository(repo, target, compare=True, engine=INLINE).objects == 1
+    mark = bytes(place.get("copies/checked"))
+    place.put("copies/checked", b"of another part")
+    assert copy_repository(repo, target, engine=INLINE).objects == 1
+    for damage, more in ((bytes(len(bytes(place.get(key)))), {"compare": True}), (b"of another size", {})):
+        place.put(key, damage)
+        objects[key] = replace(objects[key], modified=objects[key].modified - timedelta(hours=1))
+        place.put("copies/checked", mark)
+        assert copy_repository(repo, target, engine=INLINE, **more).objects == 1
 
 
 def test_damaged_chunks_of_the_source_are_not_copied(repo: frazil.Repository) -> None:
@@ -272,22 +238,6 @@ def test_damaged_chunks_of_the_source_are_not_copied(repo: frazil.Repository) ->
     repo.storage.put(key, data)
     copy_repository(repo, place, engine=INLINE)
     assert frazil.Repository.open(place).upkeep.verify("checksum").ok
-
-
-def test_chunks_with_checksums_are_compared_without_the_source(repo: frazil.Repository) -> None:
-    place, reads = MemoryStorage(), list[str]()
-    copy_repository(repo, place, engine=INLINE)
-
-    def meet(what: str) -> Any:
-        reads.append(what)
-        return nullcontext()
-
-    seen = Watched(repo.storage)
-    source = opened_by(repo.storage, seen)
-    seen.meet = meet
-    assert copy_repository(source, place, compare=True, engine=INLINE).objects == 0
-    assert reads
-    assert not any(what.startswith("get chunks") for what in reads)
 
 
 def test_a_backup_that_vanishes_during_the_copy_is_left_out(repo: frazil.Repository) -> None:
@@ -312,22 +262,20 @@ def test_a_backup_that_vanishes_during_the_copy_is_left_out(repo: frazil.Reposit
     assert frazil.Repository.open(place).upkeep.verify("checksum").ok
 
 
-def test_a_mark_of_another_part_tells_nothing(repo: frazil.Repository) -> None:
-    place = MemoryStorage()
-    copy_repository(repo, place, engine=INLINE)
-    [key] = [each.key for each in place.list("chunks")][:1]
-    place.put(key, bytes(len(bytes(place.get(key)))))
-    objects = place._contents.objects
-    for name, stored in objects.items():
-        objects[name] = replace(stored, modified=stored.modified - timedelta(hours=1))
-    place.put("copies/checked", bytes(place.get("copies/checked")))
-    assert copy_repository(repo, place, engine=INLINE).objects == 0
-    place.put("copies/checked", b"another part")
-    assert copy_repository(repo, place, engine=INLINE).objects == 1
-
-
 class Stopped(BaseException):
     """The end of the process."""
+
+
+def stopping(step: int) -> Any:
+    """What `Watched` meets: the process ends at the request number ``step``."""
+    requests = count(1)
+
+    def meet(what: str) -> Any:
+        if next(requests) >= step:
+            raise Stopped
+        return nullcontext()
+
+    return meet
 
 
 COPIES: dict[str, Any] = {
@@ -347,18 +295,9 @@ COPIES: dict[str, Any] = {
 def test_stopped_at_every_request_and_called_again(what: str, side: str) -> None:
     for step in range(1, 300):
         source, place = copy_of(template()), MemoryStorage()
-        requests = 0
-
-        def meet(what: str, step: int = step) -> Any:
-            nonlocal requests
-            requests += 1
-            if requests >= step:
-                raise Stopped
-            return nullcontext()
-
         seen = Watched(source if side == "source" else place)
         repo = opened_by(source, seen) if side == "source" else frazil.Repository.open(source)
-        seen.meet = meet
+        seen.meet = stopping(step)
         try:
             COPIES[what](repo, seen if side == "target" else place)
             done = True
@@ -410,3 +349,15 @@ def test_beside_a_writer_an_expiration_and_a_collection(what: str) -> None:
         if requests < step:
             break
     assert step > 15
+
+
+@pytest.mark.parametrize("operation", [clone_repository, copy_repository])
+def test_a_copy_needs_a_prefix_in_a_bucket(operation) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with ObjectServer(Conditions.QUOTED_ETAG) as server:
+        server.make_bucket("bucket")
+        target = ObjectStorage(s3_bucket("bucket", server.port))
+        with pytest.raises(InvalidInputError, match="must have a prefix in the bucket") as caught:
+            operation(repo, target, engine="inline")
+        assert caught.value.kind == ErrorKind.EMPTY_PREFIX_CREATION
+        assert [*server.objects("bucket")] == []

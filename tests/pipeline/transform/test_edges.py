@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from tests.pipeline.transform.shared import INLINE, TYPES, new_repository, read,
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import JobResult, Target, coarsen, map_blocks, materialize, rechunk, recompress, select
+from frazil.spark import Target, coarsen, map_blocks, materialize, rechunk
 
 SHAPES = {"scalar": (), "empty": (0, 4), "row": (7,), "shards": (9, 8)}
 
@@ -40,31 +39,6 @@ def repo() -> frazil.Repository:
 
 def same(block: np.ndarray) -> np.ndarray:
     return block
-
-
-Run = Callable[..., JobResult]
-OPERATIONS: dict[str, tuple[Run, dict[str, Any]]] = {
-    "rechunk": (rechunk, {"chunks": {}}),
-    "recompress": (recompress, {"codecs": [zarr.codecs.GzipCodec(level=1)]}),
-    "materialize": (materialize, {}),
-    "select": (select, {}),
-}
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_all_arrays_at_once(repo: frazil.Repository, operation: str) -> None:
-    run, options = OPERATIONS[operation]
-    result = run(repo, list(SHAPES), to=Target(repo, group=f"by {operation}"), **options, engine=INLINE)
-    before, after = result.version.session(), zarr.open_group(result.version.session().store, mode="r")
-    for name in SHAPES:
-        for number in range(len(TYPES)):
-            old, new = after[f"{name}/{number}"], after[f"by {operation}/{name}/{number}"]
-            np.testing.assert_array_equal(new[...], old[...])
-            assert (new.dtype, new.chunks) == (old.dtype, old.chunks)
-            count = len(before.chunk_table(f"/by {operation}/{name}/{number}"))
-            if operation in ("materialize", "select"):
-                assert count == len(before.chunk_table(f"/{name}/{number}"))
 
 
 @pytest.mark.deep

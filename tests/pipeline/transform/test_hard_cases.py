@@ -16,7 +16,6 @@ import frazil
 from frazil.errors import InvalidInputError
 from frazil.pipeline.transform.block_functions import fingerprint
 from frazil.spark import (
-    Block,
     Inline,
     Target,
     coarsen,
@@ -141,42 +140,12 @@ def test_a_function_is_the_same_in_another_process() -> None:
     assert one == other
 
 
-PADS = {"reflect": "symmetric", "nearest": "edge", "periodic": "wrap", 7.0: "constant"}
-
-
-@pytest.mark.sample(4)
-@pytest.mark.parametrize("boundary", PADS)
-@pytest.mark.parametrize("halo", [9, {"lat": (5, 0), "lon": (0, 1)}, {"lat": (0, 17), "lon": (9, 1)}])
-def test_a_halo_wider_than_block_and_array(repo: frazil.Repository, boundary: Any, halo: Any) -> None:
-    margins = [halo[name] if isinstance(halo, dict) else (halo, halo) for name in ("lat", "lon")]
-    more: dict[str, Any] = {"constant_values": boundary} if boundary == 7.0 else {}
-    whole = np.pad(VALUES, margins, mode=PADS[boundary], **more)  # type: ignore[call-overload]
-
-    def look(values: np.ndarray, block: Block) -> np.ndarray:
-        spans = zip(block.start, block.stop, margins, strict=True)
-        region = tuple(slice(start, stop + low + high) for start, stop, (low, high) in spans)
-        np.testing.assert_array_equal(values, whole[region])  # in a task: the job would fail
-        return values + 1
-
-    to = Target(repo, group="out")
-    map_blocks(
-        look, repo, ["t"], halo=halo, boundary=boundary, max_mem=200, to=to, engine=Inline(), job_id="j"
-    )
-    assert (read(repo, "out")["t"].values == VALUES + 1).all()  # the halo is cut off again
-
-
 def test_shards_go_with_the_new_chunks(repo: frazil.Repository) -> None:
     to = Target(repo, group="out")
     result = rechunk(repo, ["t"], (2, 2), shards={"lat": -1}, to=to, engine=Inline())
     output = zarr.open_array(result.version.session().store, path="out/t", mode="r")
     assert (output.chunks, output.shards) == ((2, 2), (6, 2))
     assert (output[...] == VALUES).all()
-
-
-def test_codecs_of_arrays_come_before_those_of_bytes(repo: frazil.Repository) -> None:
-    codecs = [zarr.codecs.TransposeCodec(order=(1, 0)), zarr.codecs.ZstdCodec()]
-    recompress(repo, ["t"], codecs, to=Target(repo, group="out"), engine=Inline())
-    assert (read(repo, "out")["t"].values == VALUES).all()
 
 
 REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
@@ -204,16 +173,6 @@ def test_what_cannot_be_is_refused(
     with pytest.raises(InvalidInputError, match=message):
         call(repo, more.get("paths", ["t"]), *given, to=to, engine=Inline(), **options)
     assert repo.lookup_branch("main") == tip
-
-
-def test_functions_that_cannot_be_are_refused(repo: frazil.Repository) -> None:
-    to, engine = Target(repo, group="out"), Inline()
-    with pytest.raises(InvalidInputError, match="boundary must be one of"):
-        map_blocks(np.copy, repo, ["t"], halo=1, boundary="wrap", to=to, engine=engine)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="got none"):
-        map_blocks(np.copy, repo, [], to=to, engine=engine)
-    with pytest.raises(InvalidInputError, match="`/out/p` twice"):
-        map_blocks(lambda b: (b, b), repo, ["t"], names=["p", "p"], to=to, engine=engine)
 
 
 def test_a_source_is_not_replaced_by_way_of_a_second_opening(tmp_path: Path, repo: frazil.Repository) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from itertools import product
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 
 from frazil.errors import InvalidInputError
 from frazil.jobs.blocks import split
-from frazil.pipeline.transform.rechunking import Stage, covered, rechunk_plan
+from frazil.pipeline.transform.rechunking import covered, rechunk_plan
 
 axis = st.tuples(st.integers(0, 60), st.integers(1, 25), st.integers(1, 25))
 
@@ -36,30 +34,10 @@ def test_plans_keep_their_promises(axes: list, times: int, itemsize: int) -> Non
         assert int(np.prod(stops - starts, axis=1).sum()) == math.prod(shape)
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 5)), min_size=1, max_size=3))
-def test_elements_are_stored_once_and_reads_are_counted(axes: list) -> None:
-    shape, read, block = (tuple(each[n] for each in axes) for n in range(3))
-    stage = Stage(shape, 1, read, block, block)
-    seen: Counter[tuple[int, ...]] = Counter()
-    touched = 0
-    for start, stop in zip(*(column.tolist() for column in split(shape, block)), strict=True):
-        seen.update(product(*map(range, start, stop)))
-        cells = product(*(range(a // r, -(-b // r)) for a, b, r in zip(start, stop, read, strict=True)))
-        touched += sum(
-            math.prod(min((c + 1) * r, n) - c * r for c, r, n in zip(cell, read, shape, strict=True))
-            for cell in cells
-        )
-    assert set(seen.values()) <= {1}
-    assert len(seen) == math.prod(shape)
-    assert stage.bytes_read == touched
-
-
 def test_two_stages_where_a_block_does_not_fit() -> None:
     plan = rechunk_plan((1000, 600, 600), (1, 600, 600), (1000, 6, 6), 4, 64_000_000)
     assert plan.intermediate is not None
     assert plan.bytes_read == 2 * 4 * 1000 * 600 * 600
-    naive = Stage((1000, 600, 600), 4, (1, 600, 600), (1000, 6, 6), (1000, 6, 6))
-    assert naive.amplification == 10_000
 
 
 def test_a_long_axis_is_sampled() -> None:

@@ -17,9 +17,6 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
-from frazil.format.ids import id_list
-from frazil.pipeline.transform.arrays import array_info
-from frazil.pipeline.transform.block_job import TransferredArray, create_array, share_chunks
 from frazil.spark import Target, Version, crop, materialize, select
 
 lengths = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 2))
@@ -144,18 +141,6 @@ def test_what_is_cut_off_does_not_come_back(earth: frazil.Repository) -> None:
         array.resize((4, *array.shape[1:]))
     assert np.isnan(read(Version.of(earth), "p/t")[3]).all()
     assert read(part, "p/t").shape[0] == 3
-
-
-def test_shared_chunks_are_chunk_files_of_the_session(earth: frazil.Repository) -> None:
-    source, session = Version.of(earth).session(), earth.writable_session("main")
-    array = TransferredArray.whole(array_info(source, "/t"), "/p/t")
-    create_array(session, source, array.old, array.new)
-    share_chunks(session, source, [array.transfer])
-    assert len(session.chunk_table(array.transfer.path)) == 4 * 3 * 4
-    shared = source.workspace.ref_table("/t")
-    assert {*id_list(session.workspace.own_changes().chunk_files())} == {*id_list(shared.chunk_ids)} - {
-        bytes(12)
-    }
 
 
 @pytest.mark.parametrize("west", [-180, 0, 180])

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, TypedDict, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.arguments import require_choice
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.engine import Engine, EngineName
@@ -444,11 +445,7 @@ class IngestRequest:
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
-            if (choice := getattr(self, name)) not in choices:
-                raise InvalidInputError(
-                    f"{name} must be one of {', '.join(choices)}, got {str(choice)!r}",
-                    ErrorKind.UNKNOWN_CHOICE,
-                )
+            require_choice(name, getattr(self, name), choices)
         # A string is one name, not a collection of letters.
         allow, variables = (
             frozenset(map(str, (names,) if isinstance(names, str) else names))

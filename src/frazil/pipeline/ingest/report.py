@@ -236,9 +236,6 @@ class Report(Summary):
 
     _rows, _details = outline, details
 
-    def __repr__(self) -> str:
-        return Summary.__str__(self)
-
     def __str__(self) -> str:
         dataset = self.dataset
         lines = [files_line(self.inspection)]

@@ -11,14 +11,12 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from frazil import cf
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Limits, blocks, split
 from frazil.jobs.job import Job, JobResult, RunOptions, Source, Target, Tasks, Version, with_options
-from frazil.jobs.job_run import run_with_options
+from frazil.jobs.job_run import require_free, run_with_options
 from frazil.jobs.task_results import Outcome
 from frazil.pipeline.reductions.fields import (
-    ENCODING,
     ArrayLookup,
     CoordinateWriter,
     Field,
@@ -29,7 +27,7 @@ from frazil.pipeline.reductions.fields import (
     open_array,
     open_field,
 )
-from frazil.pipeline.reductions.reduction_job import names_of, require_free_targets, target_or_group
+from frazil.pipeline.reductions.reduction_job import names_of, target_or_group
 from frazil.repository.session.session import ForkSession, Session
 
 
@@ -123,15 +121,38 @@ def anomaly(
     baseline = climatology.version if isinstance(climatology, JobResult) else Version.of(climatology)
     target = target_or_group(version, to, "anomaly")
     data, session, arrays = version.session(), baseline.session(), ArrayLookup(version.session())
-    baselines = tuple(
-        _baseline(data, session, path, group, spread, time, target, decode) for path in names_of(paths)
-    )
+
+    def baseline_of(path: str) -> _Baseline:
+        field = open_field(data, path, decode=decode)
+        name = field.path.strip("/")
+        means = open_field(session, f"{group}/{name}", decode=decode)
+        periods = [dim for dim in means.dims if dim not in field.dims]
+        expected = {dim: n for dim, n in zip(field.dims, field.shape, strict=True) if dim != time}
+        actual = {dim: n for dim, n in zip(means.dims, means.shape, strict=True) if dim in field.dims}
+        if time not in field.dims or len(periods) != 1 or expected != actual:
+            raise InvalidInputError(
+                f"The climatology `{means.path}` must have the dimensions of `{field.path}` with a period "
+                f"instead of `{time}`, {expected}, got "
+                f"{dict(zip(means.dims, means.shape, strict=True))}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        deviations = None if spread is None else open_field(session, f"{spread}/{name}", decode=decode)
+        rows = np.asarray(coordinate(session, means.parent, periods[0]).values)
+        labels = np.asarray(labels_of(data, field.parent, f"{time}.{periods[0]}").values)
+        if rows.dtype.kind not in "biuf":
+            rows, labels = rows.astype(str), labels.astype(str)
+        order = np.argsort(rows)
+        at = np.minimum(np.searchsorted(rows, labels, sorter=order), max(len(rows) - 1, 0))
+        codes = np.where(rows[order[at]] == labels, order[at], -1).astype(np.int64)
+        return _Baseline(field, means, deviations, codes, time, periods[0], target.path(field.path))
+
+    baselines = tuple(map(baseline_of, names_of(paths)))
     own_paths = {each.field.path for each in baselines}
     for field in (each.field for each in baselines):
         names = (*coordinates_of(field, arrays, field.dims), time)
         own_paths |= {f"{field.path.rpartition('/')[0]}/{name}" for name in names}
     writes = tuple(each.path for each in baselines)
-    require_free_targets(version, target, writes, [each.field for each in baselines])
+    require_free(version, target, [each.field.path for each in baselines], writes)
     periods = sorted({f"{each.climatology.path.rpartition('/')[0]}/{each.period}" for each in baselines})
     fields = [field for each in baselines for field in (each.climatology, each.spread) if field is not None]
     limits = limits or Limits()
@@ -157,52 +178,12 @@ def anomaly(
     return run_with_options(job, options)
 
 
-def _baseline(
-    data: Session,
-    session: Session,
-    path: str,
-    group: str,
-    spread_group: str | None,
-    time: str,
-    target: Target,
-    decode: bool,
-) -> _Baseline:
-    """Return the climatology of an array. ``session`` reads the climatology."""
-    field = open_field(data, path, decode=decode)
-    name = field.path.strip("/")
-    climatology = open_field(session, f"{group}/{name}", decode=decode)
-    periods = [dim for dim in climatology.dims if dim not in field.dims]
-    expected = {dim: n for dim, n in zip(field.dims, field.shape, strict=True) if dim != time}
-    actual = {dim: n for dim, n in zip(climatology.dims, climatology.shape, strict=True) if dim in field.dims}
-    if time not in field.dims or len(periods) != 1 or expected != actual:
-        raise InvalidInputError(
-            f"The climatology `{climatology.path}` must have the dimensions of `{field.path}` with a period "
-            f"instead of `{time}`, {expected}, got "
-            f"{dict(zip(climatology.dims, climatology.shape, strict=True))}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-    spread = None if spread_group is None else open_field(session, f"{spread_group}/{name}", decode=decode)
-    rows = np.asarray(coordinate(session, climatology.parent, periods[0]).values)
-    labels = np.asarray(labels_of(data, field.parent, f"{time}.{periods[0]}").values)
-    if rows.dtype.kind not in "biuf":
-        rows, labels = rows.astype(str), labels.astype(str)
-    order = np.argsort(rows)
-    at = np.minimum(np.searchsorted(rows, labels, sorter=order), max(len(rows) - 1, 0))
-    codes = np.where(rows[order[at]] == labels, order[at], -1).astype(np.int64)
-    return _Baseline(field, climatology, spread, codes, time, periods[0], target.path(field.path))
-
-
 def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
     writes = [each.path for each in shared.baselines]
     coordinates = CoordinateWriter.of(ArrayLookup(shared.data), session, writes)
     items: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
     for number, each in enumerate(shared.baselines):
         field = each.field
-        attributes = {
-            name: value
-            for name, value in field.attributes.items()
-            if name not in ENCODING - {"coordinates"} and (name, value) != cf.BOOLEAN
-        }
         zarr.create_array(
             session.store,
             name=each.path.strip("/"),
@@ -210,7 +191,7 @@ def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
             chunks=tuple(max(1, min(n, step)) for n, step in zip(field.shape, field.grid, strict=True)),
             dtype=each.dtype,
             fill_value=np.nan,
-            attributes=attributes if field.decode else dict(field.attributes),
+            attributes=field.decoded_attributes(),
             dimension_names=field.dims,
             overwrite=has_node(session, each.path),
         )

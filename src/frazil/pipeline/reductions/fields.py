@@ -27,8 +27,8 @@ from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
 
 _VALID: Final = frozenset({"valid_range", "valid_min", "valid_max"})
-#: Attributes that do not describe decoded values, and attributes that name other arrays.
-ENCODING: Final = cf.PACKED | _VALID | {"coordinates", "ancillary_variables"}
+#: Attributes that do not describe decoded values, and the arrays that a result does not have.
+_ENCODING: Final = cf.PACKED | _VALID | {"ancillary_variables"}
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,13 @@ class Field:
     def dtype(self) -> np.dtype[Any]:
         """The type of the decoded values."""
         return self.decoded(np.zeros((0,) * len(self.shape), self.raw)).dtype
+
+    def decoded_attributes(self) -> dict[str, Any]:
+        """Return the attributes of the decoded values."""
+        if not self.decode:
+            return dict(self.attributes)
+        pairs = self.attributes.items()
+        return {key: each for key, each in pairs if key not in _ENCODING and (key, each) != cf.BOOLEAN}
 
     def decoded(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the decoded values of stored values, by the CF conventions."""
@@ -104,22 +111,19 @@ def has_node(session: Session, path: str) -> bool:
     return session.workspace.node("/" + path.strip("/")) is not None
 
 
-def open_field(
-    session: Session, path: str, *, decode: bool = True, valid_range: bool = False, kinds: str = "biuf"
-) -> Field:
+def open_field(session: Session, path: str, *, decode: bool = True, valid_range: bool = False) -> Field:
     """Return an array of numbers. Raise ``InvalidInputError`` for other types and for irregular chunks."""
     array = open_array(session, path)
-    if array.dtype.kind not in kinds:
+    if array.dtype.kind not in "biuf":
         raise InvalidInputError(
             f"`/{path.strip('/')}` must be an array of numbers, got the type {array.dtype}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    grid = regular_grid(array)
     return Field(
         "/" + path.strip("/"),
         dimensions(array),
         array.shape,
-        grid,
+        regular_grid(array),
         np.dtype(array.dtype),
         dict(array.attrs),
         decode,
@@ -196,7 +200,7 @@ def require_same_labels(session: Session, field: Field, given: xr.DataArray, arg
             )
 
 
-def coordinate(session: Session, group: str, name: str, *, decode_times: bool = True) -> xr.DataArray:
+def coordinate(session: Session, group: str, name: str) -> xr.DataArray:
     """Return a coordinate with its values, decoded: times as datetime64 or, in other calendars, cftime."""
     array = open_array(session, f"{group}/{name}")
     attributes = {key: value for key, value in array.attrs.items() if key != "coordinates"}
@@ -206,7 +210,7 @@ def coordinate(session: Session, group: str, name: str, *, decode_times: bool = 
     dims = dimensions(array)
     values = np.asarray(array[...])
     dataset = xr.Dataset(coords={name: (dims, values, attributes)})
-    return xr.decode_cf(dataset, decode_times=decode_times, decode_timedelta=False)[name]
+    return xr.decode_cf(dataset, decode_timedelta=False)[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,12 +377,9 @@ def resampling(
     *,
     closed: Any = None,
     label: Any = None,
-    origin: Any = None,
 ) -> Grouping:
     """Return the bins of a frequency as in xarray's ``resample``, empty bins included."""
-    keywords = {} if origin is None else {"origin": origin}
-    grouper = TimeResampler(freq, closed=closed, label=label, **keywords)
-    bins = _grouping_by_grouper(session, group, {dim: grouper})
+    bins = _grouping_by_grouper(session, group, {dim: TimeResampler(freq, closed=closed, label=label)})
     if _LABELLED_BY_LAST_DAY.fullmatch(freq.lstrip("0123456789")):
         return bins
     if closed == label == "right":

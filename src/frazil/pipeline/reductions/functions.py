@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from frazil.argument_docs import with_argument_docs
+from frazil.arguments import require_choice
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.job import JobResult, Source
 from frazil.pipeline.reductions.fields import (
@@ -341,10 +342,7 @@ def climatology(
         >>> zarr.open_array(result.version.session().store, path="climatology/t", mode="r")[:].tolist()
         [2.0, 6.0]
     """
-    if period not in PERIODS:
-        raise InvalidInputError(
-            f"period must be one of {', '.join(PERIODS)}, got {period!r}", ErrorKind.UNKNOWN_CHOICE
-        )
+    require_choice("period", period, PERIODS)
 
     def grouping_of(session: Session, field: Field) -> Grouping:
         only = None

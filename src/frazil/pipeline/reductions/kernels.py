@@ -14,8 +14,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from frazil.errors import ErrorKind, InvalidInputError
-
 type Values = NDArray[Any]
 type Index = NDArray[np.int64]
 type Mask = NDArray[np.bool_]
@@ -407,25 +405,3 @@ STATISTICS: Final[dict[str, Statistic]] = {
     "last": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, True), lambda dtype, w: dtype),
 }
 WEIGHTED: Final = tuple(name for name, each in STATISTICS.items() if each.takes_weights)
-
-
-def kernel(
-    how: str,
-    dtype: np.dtype[Any],
-    *,
-    weighted: bool = False,
-    ddof: int = 0,
-    min_count: int | None = None,
-) -> Kernel:
-    """Return the kernel of a statistic, for cells of a data type."""
-    if how not in STATISTICS:
-        raise InvalidInputError(
-            f"how must be one of {', '.join([*STATISTICS, 'quantile', 'median'])}, got {how!r}",
-            ErrorKind.UNKNOWN_CHOICE,
-        )
-    if weighted and how not in WEIGHTED:
-        raise InvalidInputError(
-            f"how must be one of {', '.join(WEIGHTED)} with weights, got {how!r}",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        )
-    return STATISTICS[how].kernel(dtype, weighted, ddof, min_count)

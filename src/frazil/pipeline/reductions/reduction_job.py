@@ -13,7 +13,7 @@ import xarray as xr
 import zarr
 
 from frazil import cf
-from frazil.arguments import wrong_type
+from frazil.arguments import require_choice, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Limits, parse_bytes, split
 from frazil.jobs.job import (
@@ -25,12 +25,10 @@ from frazil.jobs.job import (
     Target,
     Tasks,
     Version,
-    same_storage,
     with_options,
 )
-from frazil.jobs.job_run import run_with_options
+from frazil.jobs.job_run import require_free, run_with_options
 from frazil.pipeline.reductions.fields import (
-    ENCODING,
     ArrayLookup,
     CoordinateWriter,
     Field,
@@ -43,7 +41,7 @@ from frazil.pipeline.reductions.fields import (
     open_field,
     require_same_labels,
 )
-from frazil.pipeline.reductions.kernels import STATISTICS, WEIGHTED, Values, kernel
+from frazil.pipeline.reductions.kernels import STATISTICS, WEIGHTED, Values
 from frazil.pipeline.reductions.plan import (
     Combination,
     Exact,
@@ -189,23 +187,6 @@ def target_or_group(version: Version, to: Target | None, name: str) -> Target:
     return Target(version.repo, version.branch, f"/{name}")
 
 
-def require_free_targets(
-    version: Version, target: Target, writes: Sequence[str], fields: Sequence[Field]
-) -> None:
-    """Raise ``InvalidInputError`` if a result would replace an array that it is computed from."""
-    if len(set(writes)) < len(writes):
-        raise InvalidInputError(
-            f"Each result must have its own path, got {', '.join(writes)}", ErrorKind.CONFLICTING_ARGUMENTS
-        )
-    same = sorted({field.path for field in fields} & set(writes)) if same_storage(version, target) else []
-    if same:
-        raise InvalidInputError(
-            f"to must not contain arrays that the job reads, got `{same[0]}` in both. Pass another group, "
-            f"`to=Target(repo, group='/{target.group.strip('/') or 'results'}')`",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        )
-
-
 def weights_of(lookup: ArrayLookup, field: Field, weights: Weights | None) -> Values | None:
     """Return weights with as many axes as the array, of length 1 along axes where they do not vary."""
     session, arrays = lookup.session, dict[tuple[str, ...], Values]()
@@ -266,12 +247,7 @@ def create_result(
 ) -> None:
     """Create the array of a measure, and its coordinates of quantiles and groups."""
     session, path = coordinates.session, measure.path
-    attributes = dict(reduction.field.attributes) if keep_attrs else {}
-    if reduction.field.decode:
-        for name in [each for each in attributes.items() if each[0] in ENCODING or each == cf.BOOLEAN]:
-            del attributes[name[0]]
-    if keep_attrs and (names := str(reduction.field.attributes.get("coordinates", "")).split()):
-        attributes["coordinates"] = " ".join(names)
+    attributes = reduction.field.decoded_attributes() if keep_attrs else {}
     if measure.how in ("count", "any", "all"):
         attributes["units"] = "1"
     elif measure.how == "var" and "units" in attributes:
@@ -372,12 +348,17 @@ def reductions_of(
 
 
 def _measure(reduction: Reduction, path: str, options: ReductionOptions, how: str) -> Measure:
-    field = reduction.field
+    field, is_weighted = reduction.field, reduction.weights is not None
+    require_choice("how", how, [*STATISTICS, *_QUANTILES])
+    if is_weighted and how not in WEIGHTED:
+        raise InvalidInputError(
+            f"how must be one of {', '.join(WEIGHTED)} with weights, got {how!r}",
+            ErrorKind.CONFLICTING_ARGUMENTS,
+        )
     if how in _QUANTILES:
         return _quantile_measure(reduction, path, options, how)
-    is_weighted = reduction.weights is not None
     ddof, min_count = options["ddof"], options.get("min_count")
-    statistic = kernel(how, field.dtype, weighted=is_weighted, ddof=ddof, min_count=min_count)
+    statistic = STATISTICS[how].kernel(field.dtype, is_weighted, ddof, min_count)
     dtype = STATISTICS[how].dtype(field.dtype, is_weighted)
     # A result of integers that may have no value is of floats, which have NaN.
     may_be_missing = min_count or (how != "sum" and not all(reduction.over_shape))
@@ -391,11 +372,6 @@ def _measure(reduction: Reduction, path: str, options: ReductionOptions, how: st
 
 def _quantile_measure(reduction: Reduction, path: str, options: ReductionOptions, how: str) -> Measure:
     """Return a measure with an exact kernel if the cells of a chunk of the result take few bytes."""
-    if reduction.weights is not None:
-        raise InvalidInputError(
-            f"how must be one of {', '.join(WEIGHTED)} with weights, got {how!r}",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        )
     given: Any = 0.5 if how == "median" else options["q"]
     try:
         q = tuple(map(float, np.atleast_1d(np.asarray(given, np.float64))))
@@ -476,7 +452,7 @@ def run_reduction(
     plans = [plan_reduction(number, each, options["limits"]) for number, each in enumerate(reductions)]
     work = _ReductionJob(arrays, options, tuple(reductions), tuple(plans), target.path(_SCRATCH))
     fields = [reduction.field for reduction in reductions]
-    require_free_targets(version, target, work.writes, fields)
+    require_free(version, target, [field.path for field in fields], work.writes)
     coordinates = {
         f"/{field.parent}/{name}".replace("//", "/")
         for field in fields

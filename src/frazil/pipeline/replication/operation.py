@@ -442,8 +442,13 @@ class _RepositoryCopy:
 
         With ``dry_run`` only count the objects that the target lacks or has with another size.
         """
-        target = self.target
-        copy, condition = self._plan(part, is_clone=is_clone)
+        target, origin = self.target, self.source.storage
+        info, _, repo_object = read_repo_info(origin)
+        condition = IfAbsent() if is_clone else repo_info_condition(info, target, part)
+        if is_clone or not part.is_whole:
+            copy = self._part(info, part, is_clone=is_clone)
+        else:
+            copy = _Plan(info, repo_object, all_objects(origin))
         since = 0 if compare else checked_before(target, part)
         absent, doubtful = difference(copy.objects, target, since)
         if dry_run:
@@ -472,15 +477,6 @@ class _RepositoryCopy:
         with suppress(StorageError):  # without the mark, the next copy compares more objects
             target.put(CHECKED, _content(part))
         return Copied(self.objects, self.bytes, len(copy.objects) - self.objects)
-
-    def _plan(self, part: RepositoryPart, *, is_clone: bool) -> tuple[_Plan, IfAbsent | IfVersion]:
-        """Return the plan, and the condition for the write of the repo info."""
-        origin = self.source.storage
-        info, _, repo_object = read_repo_info(origin)
-        condition = IfAbsent() if is_clone else repo_info_condition(info, self.target, part)
-        if is_clone or not part.is_whole:
-            return self._part(info, part, is_clone=is_clone), condition
-        return _Plan(info, repo_object, all_objects(origin)), condition
 
     def _part(self, info: RepoInfo, part: RepositoryPart, *, is_clone: bool) -> _Plan:
         """Return the plan of a part, or of a clone."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -23,8 +22,8 @@ from frazil.changes.change_set import table_of
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.jobs.blocks import I64, Budget, block_shape, cells, groups, sizes, split
-from frazil.jobs.job import Job, JobResult, Phase, RunOptions, Target, Tasks, Version, digest, same_storage
-from frazil.jobs.job_run import run_with_options
+from frazil.jobs.job import Job, JobResult, Phase, RunOptions, Target, Tasks, Version, digest
+from frazil.jobs.job_run import require_free, run_with_options
 from frazil.jobs.task_results import Outcome
 from frazil.pipeline.transform.arrays import ArrayInfo, Json, Shape, Values, array_info, open_array
 from frazil.repository.session.chunk_refs import chunk_error
@@ -113,11 +112,6 @@ class ChunkTransfer:
     virtual: bool | None = None
     start: int = 0
     stop: int | None = None
-
-
-def whole_transfer(old: ArrayInfo, new: ArrayInfo) -> ChunkTransfer:
-    """Return the transfer of all chunks of an array."""
-    return ChunkTransfer(old.path, new.path, (0,) * old.ndim, (1 << 32,) * old.ndim)
 
 
 def transfer_table(session: Session, transfer: ChunkTransfer) -> ChunkTable:
@@ -215,8 +209,8 @@ class TransferredArray:
     @staticmethod
     def whole(array: ArrayInfo, path: str) -> TransferredArray:
         """Return the transfer of all of an array, to another path."""
-        new = replace(array, path=path)
-        return TransferredArray(array, new, whole_transfer(array, new))
+        ends = (0,) * array.ndim, (1 << 32,) * array.ndim
+        return TransferredArray(array, replace(array, path=path), ChunkTransfer(array.path, path, *ends))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,19 +282,8 @@ def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
     new = outputs.arrays
     if not new and not work.in_place:
         raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
-    repeated = [path for path, count in Counter(each.path for each in new).items() if count > 1]
-    if repeated:
-        raise InvalidInputError(
-            f"Each result must have its own path, got `{repeated[0]}` twice", ErrorKind.CONFLICTING_ARGUMENTS
-        )
-    is_same_place = same_storage(version, target) and target.branch == (version.branch or target.branch)
-    both = sorted({each.path for each in work.inputs} & {each.path for each in new}) if is_same_place else []
-    if both and not work.in_place:
-        raise InvalidInputError(
-            f"to must not contain arrays that the job reads, got `{both[0]}` in both. "
-            "Pass another group, `to=Target(repo, group=...)`, or another branch",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        )
+    reads = () if work.in_place else (each.path for each in work.inputs)
+    require_free(version, target, reads, [each.path for each in new])
 
     def prepare_later(number: int, session: Session, values: list[Any]) -> Tasks:
         return Tasks(_block_items(outputs.computed, number), (None, tuple(outputs.computed)))

@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ import xarray as xr
 
 from frazil import cf
 from frazil.argument_docs import with_argument_docs
+from frazil.arguments import require_choice
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, slabs
 from frazil.jobs.job import JobResult, Source, Target, Version, takes_versions, with_options
@@ -78,9 +80,8 @@ class Windows:
 
     def coarse_shape(self, shape: Shape) -> Shape:
         """Return the number of windows along each axis."""
-        if self.boundary == "pad":
-            return tuple(-(-n // length) for n, length in zip(shape, self.lengths, strict=True))
-        return tuple(n // length for n, length in zip(shape, self.lengths, strict=True))
+        rounding = 1 if self.boundary == "pad" else 0  # a part of a window counts
+        return tuple((n + rounding * (w - 1)) // w for n, w in zip(shape, self.lengths, strict=True))
 
 
 def window_lengths(array: ArrayInfo, factors: Mapping[str, int]) -> Shape:
@@ -105,15 +106,8 @@ def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays:
         raise InvalidInputError(
             "factors must name at least one dimension, got none", ErrorKind.INVALID_ARGUMENT
         )
-    for argument, value, choices in (
-        ("how", how, get_args(How.__value__)),
-        ("boundary", boundary, get_args(Edge.__value__)),
-    ):
-        if value not in choices:
-            raise InvalidInputError(
-                f"{argument} must be one of {', '.join(choices)}, got {value!r}",
-                ErrorKind.UNKNOWN_CHOICE,
-            )
+    require_choice("how", how, get_args(How.__value__))
+    require_choice("boundary", boundary, get_args(Edge.__value__))
     for array in arrays:
         lengths = window_lengths(array, factors)
         if boundary == "exact" and any(n % w for n, w in zip(array.shape, lengths, strict=True)):
@@ -153,28 +147,23 @@ def coarse_array(array: ArrayInfo, path: str, windows: Windows, chunks: Lengths 
     return out.with_layout(path, chunks=chunk_lengths(chunks, out, grid, "chunks"))
 
 
-@dataclass(frozen=True)
-class _WindowBlocks:
-    """Compute statistics of windows: see `frazil.pipeline.transform.block_job.Compute`."""
-
-    array: ArrayInfo
-    windows: Windows
-    dtype: str
-
-    def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
-        lengths = self.windows.lengths
-        old = open_array(session, self.array.path)
-        axes = zip(start, stop, lengths, old.shape, strict=True)
-        region = tuple(slice(a * w, min(b * w, n)) for a, b, w, n in axes)
-        values = np.asarray(old[region])
-        if self.windows.how == "first":
-            return [window_statistics(values, self.windows)]
-        out = np.empty(tuple(np.subtract(stop, start).tolist()), self.dtype)
-        size = old.dtype.itemsize * math.prod(lengths)
-        for part in slabs(out.shape, size):
-            source = tuple(slice(s.start * w, s.stop * w) for s, w in zip(part, lengths, strict=True))
-            out[part] = window_statistics(unpacked(self.array, values[source]), self.windows)
-        return [out]
+def _window_block(
+    array: ArrayInfo, windows: Windows, dtype: str, session: Session, start: Shape, stop: Shape
+) -> Sequence[Values]:
+    """Return statistics of windows: see `frazil.pipeline.transform.block_job.Compute`."""
+    lengths = windows.lengths
+    old = open_array(session, array.path)
+    axes = zip(start, stop, lengths, old.shape, strict=True)
+    region = tuple(slice(a * w, min(b * w, n)) for a, b, w, n in axes)
+    values = np.asarray(old[region])
+    if windows.how == "first":
+        return [window_statistics(values, windows)]
+    out = np.empty(tuple(np.subtract(stop, start).tolist()), dtype)
+    size = old.dtype.itemsize * math.prod(lengths)
+    for part in slabs(out.shape, size):
+        source = tuple(slice(s.start * w, s.stop * w) for s, w in zip(part, lengths, strict=True))
+        out[part] = window_statistics(unpacked(array, values[source]), windows)
+    return [out]
 
 
 def window_statistics(values: Values, windows: Windows) -> Values:
@@ -273,7 +262,7 @@ class CoarseArrays:
             elements = float(np.prod(windows.lengths, dtype=float))
             factor = 1 + elements * below.itemsize / new.itemsize  # the block, and its source
             block = block_for([new], self.budget, [below], factor=factor)
-            blocks = _WindowBlocks(below, windows, str(new.dtype))
+            blocks = functools.partial(_window_block, below, windows, str(new.dtype))
             self.computed.append(ComputedArrays(below, (new,), block, blocks, number))
             below = new
 
@@ -405,7 +394,6 @@ def _convention_attributes(
 
 type Convention = Literal["multiscales", "ome"]
 
-_CONVENTIONS: Final = ("multiscales", "ome")
 #: Statistics of statistics that are not the statistics of level 0: the count of counts, for example.
 _NOT_COMPOSABLE: Final = frozenset({"count", "std", "var"})
 
@@ -476,10 +464,7 @@ def pyramid(
             "from the level below",
             ErrorKind.UNKNOWN_CHOICE,
         )
-    if convention not in _CONVENTIONS:
-        raise InvalidInputError(
-            f"convention must be multiscales or ome, got {convention!r}", ErrorKind.UNKNOWN_CHOICE
-        )
+    require_choice("convention", convention, get_args(Convention.__value__))
     if convention == "ome" and (len(arrays) != 1 or None in arrays[0].dims):
         raise InvalidInputError(
             "paths must be one array with names for all dimensions for convention='ome', got "

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final, Unpack
 
@@ -55,7 +55,6 @@ from frazil.pipeline.transform.block_job import (
     is_in_place,
     run_block_job,
     target_or_source,
-    whole_transfer,
 )
 from frazil.remedies import argument
 from frazil.repository.session.session import Session
@@ -81,11 +80,6 @@ class Stage:
         """Bytes that all tasks read, before compression."""
         lengths = zip(self.shape, self.block, self.read, strict=True)
         return self.itemsize * math.prod(int(covered(n, np.array([b]), r)[0]) for n, b, r in lengths)
-
-    @property
-    def amplification(self) -> float:
-        """Bytes read for each byte of the array."""
-        return self.bytes_read / max(self.itemsize * math.prod(self.shape), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +120,7 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
             ErrorKind.INVALID_ARGUMENT,
         ).with_remedy("Pass {} or more", argument(max_mem=f"{-(-least // 10**6)}MB"))
     direct = RechunkPlan((_stage(shape, read, write, itemsize, max_bytes),))
-    if direct.stages[0].amplification <= 2 or not math.prod(shape):
+    if direct.bytes_read <= 2 * itemsize * math.prod(shape):
         return direct  # two stages read and write twice
     plans = [direct]
     for chunks in _intermediates(shape, read, write, itemsize, max_bytes):
@@ -361,7 +355,7 @@ def _rewrite(
         new = layout_of(old, target.path(old.path))
         if all(old.document[member] == new.document[member] for member in ("chunk_grid", "codecs")):
             if not in_place:
-                transferred.append(TransferredArray(old, new, whole_transfer(old, new)))
+                transferred.append(replace(TransferredArray.whole(old, new.path), new=new))
             continue
         plan = rechunk_plan(old.shape, old.chunks, new.grid, old.itemsize, budget)
         if plan.intermediate is None:

@@ -10,11 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Final, Literal, Unpack, get_args
 
 import numpy as np
 import xarray as xr
 
+from frazil.arguments import require_choice
 from frazil.cf import geographic_kind
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
@@ -55,7 +56,6 @@ from frazil.repository.session.session import Session
 
 type Method = Literal["nearest", "bilinear", "conservative"]
 
-_METHODS: Final = ("nearest", "bilinear", "conservative")
 #: The names of the coordinates of a globe in xarray-regrid.
 _NAMES: Final = ("latitude", "longitude")
 _ALIASES: Final = {"lat": "latitude", "lon": "longitude"}
@@ -121,10 +121,7 @@ def regrid(
     session = version.session()
     arrays = with_companions(session, arrays_below(session, paths))
     skip = method == "conservative" if skipna is None else skipna
-    if method not in _METHODS:
-        raise InvalidInputError(
-            f"method must be one of {', '.join(_METHODS)}, got {method!r}", ErrorKind.UNKNOWN_CHOICE
-        )
+    require_choice("method", method, get_args(Method.__value__))
     if not 0 <= nan_threshold <= 1:
         raise InvalidInputError(
             f"nan_threshold must be between 0 and 1, got {nan_threshold}", ErrorKind.INVALID_ARGUMENT

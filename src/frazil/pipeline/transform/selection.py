@@ -5,9 +5,10 @@ Parts of whole chunks are transferred without decoding.
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -385,7 +386,8 @@ def _run(
             transferred.append(TransferredArray(array, new, transfer))
         else:
             block = block_for([new], budget, [array], factor=3)
-            computed.append(ComputedArrays(array, (new,), block, _PartBlocks(array.path, positions)))
+            read = functools.partial(_part_block, array.path, positions)
+            computed.append(ComputedArrays(array, (new,), block, read))
     outputs = replace(job.outputs, computed=computed, transferred=transferred)
     grids = [each.new.document["chunk_grid"] for each in transferred] + outputs.chunk_grids
     parameters = {**job.parameters, "chunks": grids}
@@ -436,26 +438,22 @@ def _aligned_transfer(old: ArrayInfo, new: ArrayInfo, positions: Sequence[Positi
     return ChunkTransfer(old.path, new.path, tuple(low), tuple(high))
 
 
-@dataclass(frozen=True, slots=True)
-class _PartBlocks:
-    """Read blocks of a part: see `frazil.pipeline.transform.block_job.Compute`."""
-
-    path: str
-    positions: tuple[Positions, ...]
-
-    def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
-        spans = iter(zip(start, stop, strict=True))
-        index: list[Any] = []
-        for where in self.positions:
-            if isinstance(where, int):
-                index.append(slice(where, where + 1))
-                continue
-            block = where[slice(*next(spans))]
-            if isinstance(block, range) and block.step == 1:
-                index.append(slice(block.start, block.stop))
-            else:
-                index.append(np.array(block, np.int64))
-        array = open_array(session, self.path)
-        is_region = all(isinstance(each, slice) for each in index)
-        values = np.asarray(array[tuple(index)] if is_region else array.oindex[tuple(index)])
-        return [values.reshape([b - a for a, b in zip(start, stop, strict=True)])]
+def _part_block(
+    path: str, positions: Sequence[Positions], session: Session, start: Shape, stop: Shape
+) -> Sequence[Values]:
+    """Return a block of a part: see `frazil.pipeline.transform.block_job.Compute`."""
+    spans = iter(zip(start, stop, strict=True))
+    index: list[Any] = []
+    for where in positions:
+        if isinstance(where, int):
+            index.append(slice(where, where + 1))
+            continue
+        block = where[slice(*next(spans))]
+        if isinstance(block, range) and block.step == 1:
+            index.append(slice(block.start, block.stop))
+        else:
+            index.append(np.array(block, np.int64))
+    array = open_array(session, path)
+    is_region = all(isinstance(each, slice) for each in index)
+    values = np.asarray(array[tuple(index)] if is_region else array.oindex[tuple(index)])
+    return [values.reshape([b - a for a, b in zip(start, stop, strict=True)])]

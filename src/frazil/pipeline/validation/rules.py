@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -18,14 +17,13 @@ from frazil.errors import ErrorKind, InvalidInputError, ValidationFailedError
 from frazil.jobs.progress import Summary, brief
 
 
+@dataclass(frozen=True, slots=True)
 class Rule:
     """The base class of rules. A rule is a frozen value with the ``path`` of a node.
 
     Attributes:
         path: The path of the array or group.
     """
-
-    __slots__ = ()
 
     path: str
 
@@ -40,8 +38,7 @@ class Rule:
             >>> NanShare("/t2m", max=0.1).as_dict()
             {'rule': 'NanShare', 'path': '/t2m', 'max': 0.1, 'min': 0.0}
         """
-        fields = dataclasses.asdict(self)  # type: ignore[call-overload]  # each rule is a dataclass
-        members: dict[str, Any] = json.loads(json.dumps(fields, default=str))
+        members: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
         return {"rule": type(self).__name__, **members}
 
 
@@ -54,7 +51,6 @@ class Exists(Rule):
         kind: ``"array"`` (the default) or ``"group"``.
     """
 
-    path: str
     kind: str = "array"
 
 
@@ -67,7 +63,6 @@ class Shape(Rule):
         shape: The length of each dimension; None is any length.
     """
 
-    path: str
     shape: tuple[int | None, ...]
 
 
@@ -80,7 +75,6 @@ class DType(Rule):
         dtype: The name of the data type in numpy, such as ``"float32"``.
     """
 
-    path: str
     dtype: str
 
 
@@ -93,7 +87,6 @@ class Dims(Rule):
         dims: The names.
     """
 
-    path: str
     dims: tuple[str, ...]
 
 
@@ -106,7 +99,6 @@ class Units(Rule):
         units: The text.
     """
 
-    path: str
     units: str
 
 
@@ -119,7 +111,6 @@ class Attributes(Rule):
         attributes: The names and values; None is any value.
     """
 
-    path: str
     attributes: Mapping[str, Any]
 
 
@@ -132,7 +123,6 @@ class Filled(Rule):
         share: The share, from 0 to 1. The default is 1.0, all chunks.
     """
 
-    path: str
     share: float = 1.0
 
 
@@ -146,7 +136,6 @@ class Monotonic(Rule):
         strictly: Whether neighbours must differ. The default is True.
     """
 
-    path: str
     increasing: bool = True
     strictly: bool = True
 
@@ -161,7 +150,6 @@ class Regular(Rule):
         tolerance: The largest deviation, as a share of the step. The default is 1e-6.
     """
 
-    path: str
     step: float | None = None
     tolerance: float = 1e-6
 
@@ -174,8 +162,6 @@ class NoDuplicates(Rule):
         path: The path of the coordinate, an array of one dimension.
     """
 
-    path: str
-
 
 @dataclass(frozen=True, slots=True)
 class Range(Rule):
@@ -187,7 +173,6 @@ class Range(Rule):
         max: The largest allowed value. The default, None, sets no limit.
     """
 
-    path: str
     min: float | None = None
     max: float | None = None
 
@@ -202,7 +187,6 @@ class NanShare(Rule):
         min: The smallest share, from 0 to 1. The default is 0.0.
     """
 
-    path: str
     max: float = 0.0
     min: float = 0.0
 
@@ -216,7 +200,6 @@ class Finite(Rule):
         nan: Whether NaN is allowed. The default is False.
     """
 
-    path: str
     nan: bool = False
 
 
@@ -236,7 +219,6 @@ class StatisticsAgainst(Rule):
             the other version. The default, None, does not compare.
     """
 
-    path: str
     against: str | None = None
     sigma: float | None = 1.0
     relative: float | None = None
@@ -299,8 +281,8 @@ def _rule(entry: Any) -> Rule:
         for name, value in entry.items()
         if name != "rule"
     }
-    accepted = {field.name for field in dataclasses.fields(kind)}
-    required = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}
+    accepted = {field.name for field in fields(kind)}
+    required = {field.name for field in fields(kind) if field.default is MISSING}
     if not required <= arguments.keys() <= accepted:
         raise _refused(f"{entry['rule']} must have the fields {', '.join(sorted(accepted))}", entry)
     return require_sound(kind(**arguments))
@@ -442,9 +424,6 @@ class Report(Summary):
 
     def _heading(self) -> str:
         return f"{self.verdict()} in {self.snapshot_id}"
-
-    def __repr__(self) -> str:
-        return Summary.__str__(self)
 
     def __str__(self) -> str:
         return "\n".join([self._heading(), *map(_line, self.rows)])
