@@ -182,18 +182,6 @@ def test_an_object_modified_later_is_refused(folder: Path, tmp_path: Path) -> No
     assert error.value.kind == frazil.ErrorKind.VIRTUAL_CHUNK_MODIFIED
 
 
-def test_virtual_chunks_have_to_be_authorised(tmp_path: Path) -> None:
-    path = fixture_path("v2-2.3.0", "basic", "repo")
-    array = array_at(opened(path).readonly_session("main"), "/virt")
-    with pytest.raises(frazil.InvalidInputError) as error:
-        array[0]
-    assert error.value.kind == frazil.ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER
-    elsewhere = array_at(opened(path, virtual_copy(tmp_path)).readonly_session("main"), "/virt_s3")
-    with pytest.raises(frazil.InvalidInputError) as error:
-        elsewhere[0]
-    assert error.value.kind == frazil.ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
-
-
 def test_locations_of_virtual_chunks() -> None:
     folder = fixture_path("v2-2.3.0", "basic")
     expected = expected_of(folder)
