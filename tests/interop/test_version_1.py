@@ -141,24 +141,6 @@ def test_only_ours_refuses_an_empty_name(scenes: dict[str, Scene]) -> None:
 # Configuration
 
 
-def test_a_replaced_configuration_has_a_backup(tmp_path: Path) -> None:
-    storage = frazil.local_filesystem_storage(str(tmp_path))
-    repo = frazil.Repository.create(
-        storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=1), spec_version=1
-    )
-    before = (tmp_path / "config.yaml").read_bytes()
-    frazil.Repository.open(storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=2)).save_config()
-    (backup,) = (tmp_path / "overwritten").iterdir()
-    assert backup.name.startswith("config.yaml.")
-    assert backup.read_bytes() == before
-    with pytest.raises(frazil.ConflictError) as error:
-        repo.save_config()
-    assert error.value.kind == frazil.ErrorKind.CONFIG_UPDATED
-    again = frazil.Repository.open(storage)
-    again.save_config()
-    again.save_config()
-
-
 # Names and files
 
 NAMES = ["it works!", "a#b", "a%b", "é", "a?b", "a~b", "..", "a\\b", "a:b", "{x}", "a.b", "*", " ", "%41"]

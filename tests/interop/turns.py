@@ -12,12 +12,11 @@ from __future__ import annotations
 import pickle
 import shutil
 import tempfile
-from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import icechunk
 import numpy as np
@@ -116,10 +115,6 @@ def small(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Turns(RuleBasedStateMachine):
-    steps = 0
-    commits = 0
-    seen: ClassVar[Counter[str]] = Counter()
-
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="frazil-turns-"))
@@ -130,7 +125,7 @@ class Turns(RuleBasedStateMachine):
         self.model = Model()
         self.work: Work | None = None
         self.number = 0
-        self.quiet = 0  # steps since garbage was collected
+        self.quiet = 0  # checks since garbage was collected
         self.spec = 2
         self.stack = ExitStack()
 
@@ -141,11 +136,6 @@ class Turns(RuleBasedStateMachine):
         finally:
             self.stack.close()
             shutil.rmtree(self.folder, ignore_errors=True)
-
-    def count(self, name: str) -> None:
-        type(self).steps += 1
-        self.quiet += 1
-        type(self).seen[name] += 1
 
     def side(self, is_ours: bool) -> Side:
         return self.ours if is_ours else self.theirs
@@ -173,7 +163,6 @@ class Turns(RuleBasedStateMachine):
     @rule(is_ours=who, pick=st.integers(0, 9))
     def open_session(self, is_ours: bool, pick: int) -> None:
         """A new session; one that is open is left behind, uncommitted."""
-        self.count("session")
         self.begin(is_ours, self.pick(sorted(self.model.branches), pick))
 
     def begin(self, is_ours: bool, branch: str) -> None:
@@ -223,7 +212,6 @@ class Turns(RuleBasedStateMachine):
         assert self.work is not None
         if path in self.work.tree or not self.make_parents(path):
             return
-        self.count("group")
         self.root.create_group(path, attributes={"n": n})
         self.work.tree[path] = {"n": n}
         self.changed()
@@ -244,7 +232,6 @@ class Turns(RuleBasedStateMachine):
         assert self.work is not None
         if not self.make_parents(path):
             return
-        self.count("array")
         chunks = (chunk,) * len(shape)
         fill = 3 if compressed else 0
         if path in self.work.tree:
@@ -280,7 +267,6 @@ class Turns(RuleBasedStateMachine):
     def write(self, pick: int, data: Any, value: int) -> None:
         assert self.work is not None
         path, node = self.array(pick)
-        self.count("write")
         where = tuple(
             slice(*sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size)))))
             for size in node.values.shape
@@ -307,7 +293,6 @@ class Turns(RuleBasedStateMachine):
         ]
         if 0 in node.values.shape:
             return
-        self.count("delete chunk")
         sync(self.work.session.store.delete("/".join([path, "c", *map(str, index)])))
         values = node.values.copy()
         where = tuple(
@@ -321,7 +306,6 @@ class Turns(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 19))
     def delete_node(self, pick: int) -> None:
         assert self.work is not None
-        self.count("delete node")
         path = self.pick(sorted(path for path in self.work.tree if path), pick)
         del self.root[path]
         for each in [p for p in self.work.tree if p == path or p.startswith(path + "/")]:
@@ -335,7 +319,6 @@ class Turns(RuleBasedStateMachine):
         path, node = self.array(pick)
         if not node.values.shape:
             return
-        self.count("resize")
         wanted = small(shape[: node.values.ndim], node.chunks)
         array = self.root[path]
         array.resize(wanted)
@@ -349,7 +332,6 @@ class Turns(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 19), value=json_values)
     def set_attribute(self, pick: int, value: Any) -> None:
         assert self.work is not None
-        self.count("attribute")
         path = self.pick(sorted(self.work.tree), pick)
         node = self.work.tree[path]
         (self.root[path] if path else self.root).attrs["k"] = value
@@ -363,7 +345,6 @@ class Turns(RuleBasedStateMachine):
     @rule(chunk=st.integers(0, 5), offset=st.integers(0, 190), relative=st.booleans(), many=st.booleans())
     def set_virtual(self, chunk: int, offset: int, relative: bool, many: bool) -> None:
         assert self.work is not None
-        self.count("virtual")
         if VIRTUAL not in self.work.tree:
             self.make_parents(VIRTUAL)
             self.root.create_array(VIRTUAL, shape=(18,), chunks=(3,), dtype="u1", compressors=None)
@@ -399,13 +380,11 @@ class Turns(RuleBasedStateMachine):
         message = f"commit {self.number} é"
         package = frazil if isinstance(work.session, frazil.Session) else icechunk
         if not work.session.has_uncommitted_changes and not rest:
-            self.count("commit of nothing")
             with pytest.raises(package.SessionStateError) as error:
                 work.session.commit(message)
             assert error.value.kind == "no-changes-to-commit"
             return
         if self.model.branches.get(work.branch) != work.base:
-            self.count("conflict")
             with pytest.raises(package.ConflictError) as conflict:
                 work.session.commit(message, commit_metadata, allow_empty=True)
             assert conflict.value.expected_parent == work.base
@@ -413,7 +392,6 @@ class Turns(RuleBasedStateMachine):
             self.after_conflict(message, commit_metadata)
             self.next_turn()
             return
-        self.count("commit")
         assert work.is_dirty or not work.session.has_uncommitted_changes
         status = diff_text(work.session.status())
         id_ = work.session.commit(message, commit_metadata, allow_empty=True)
@@ -438,7 +416,6 @@ class Turns(RuleBasedStateMachine):
         """Both see a new version as the model does."""
         parent, tree = self.model.versions[id_].parent, self.model.versions[id_].tree
         assert parent is not None
-        type(self).commits += 1
         self.check_state()
         check_same_snapshot(self.ours, self.theirs, id_)
         for side in (self.ours, self.theirs):
@@ -485,7 +462,6 @@ class Turns(RuleBasedStateMachine):
     @rule()
     def discard(self) -> None:
         assert self.work is not None
-        self.count("discard")
         self.work.session.discard_changes()
         assert not self.work.session.has_uncommitted_changes
         self.work.tree = dict(self.model.versions[self.work.base].tree)
@@ -495,7 +471,6 @@ class Turns(RuleBasedStateMachine):
     @rule(is_ours=who, pick=st.integers(0, 9), value=st.integers(0, 99))
     def transaction(self, is_ours: bool, pick: int, value: int) -> None:
         """A commit at once: a session that is open may find it there before its own."""
-        self.count("transaction")
         branch = self.pick(sorted(self.model.branches), pick)
         tree = dict(self.model.versions[self.model.branches[branch]].tree)
         self.number += 1
@@ -513,7 +488,6 @@ class Turns(RuleBasedStateMachine):
     )
     def fork_and_merge(self, is_ours: bool, pick: int, parts: int, dirty: bool, wide: bool) -> None:
         """Forks that went through a pickle each write some chunks of one array."""
-        self.count("forks")
         branch = self.pick(sorted(self.model.branches), pick)
         tree = dict(self.model.versions[self.model.branches[branch]].tree)
         session = self.side(is_ours).repo.writable_session(branch)
@@ -545,7 +519,6 @@ class Turns(RuleBasedStateMachine):
 
     @rule(is_ours=who, name=st.sampled_from(["dev", "b/c", "é", "a"]), pick=st.integers(0, 99))
     def create_branch(self, is_ours: bool, name: str, pick: int) -> None:
-        self.count("branch")
         name = self.named(name)
         target = self.pick(list(self.model.versions), pick)
         side = self.side(is_ours)
@@ -562,7 +535,6 @@ class Turns(RuleBasedStateMachine):
     @precondition(lambda self: self.idle and len(self.model.branches) > 1)
     @rule(is_ours=who, pick=st.integers(0, 9))
     def delete_branch(self, is_ours: bool, pick: int) -> None:
-        self.count("delete branch")
         name = self.pick(sorted(set(self.model.branches) - {"main"}), pick)
         self.side(is_ours).repo.delete_branch(name)
         del self.model.branches[name]
@@ -573,7 +545,6 @@ class Turns(RuleBasedStateMachine):
     @precondition(lambda self: self.idle)
     @rule(is_ours=who, pick=st.integers(0, 9), aim=st.integers(0, 99), sure=st.booleans())
     def reset_branch(self, is_ours: bool, pick: int, aim: int, sure: bool) -> None:
-        self.count("reset branch")
         name = self.pick(sorted(self.model.branches), pick)
         to = self.pick(list(self.model.versions), aim)
         expected = self.model.branches[name] if sure else None
@@ -585,7 +556,6 @@ class Turns(RuleBasedStateMachine):
 
     @rule(is_ours=who, name=st.sampled_from(["v1", "v2", "é/x", "0"]), pick=st.integers(0, 99))
     def create_tag(self, is_ours: bool, name: str, pick: int) -> None:
-        self.count("tag")
         name = self.named(name)
         side, target = self.side(is_ours), self.pick(list(self.model.versions), pick)
         if name in self.model.tags or name in self.model.deleted_tags:
@@ -603,7 +573,6 @@ class Turns(RuleBasedStateMachine):
     @precondition(lambda self: self.model.tags)
     @rule(is_ours=who, pick=st.integers(0, 9))
     def delete_tag(self, is_ours: bool, pick: int) -> None:
-        self.count("delete tag")
         name = self.pick(sorted(self.model.tags), pick)
         self.side(is_ours).repo.delete_tag(name)
         del self.model.tags[name]
@@ -614,7 +583,6 @@ class Turns(RuleBasedStateMachine):
     @precondition(lambda self: self.spec > 1)
     @rule(is_ours=who, repo_metadata=metadata, added=st.booleans())
     def set_metadata(self, is_ours: bool, repo_metadata: dict[str, Any], added: bool) -> None:
-        self.count("metadata")
         repo = self.side(is_ours).repo
         if added:
             repo.update_metadata(repo_metadata)
@@ -629,7 +597,6 @@ class Turns(RuleBasedStateMachine):
     @rule(is_ours=who)
     def save_config(self, is_ours: bool) -> None:
         """And both start anew from what was saved; in version 1 a handle saves only over what it knows."""
-        self.count("config")
         self.side(is_ours).repo.save_config()
         self.model.ops.append("ConfigChanged")
         if self.idle:
@@ -644,7 +611,6 @@ class Turns(RuleBasedStateMachine):
     @rule()
     def collect_garbage(self) -> None:
         """By the reference, which has to leave alone what is alive in files with many chunks."""
-        self.count("garbage")
         self.quiet = 0
         before = self.model.reachable()
         self.theirs.repo.garbage_collect(datetime.now(UTC) + timedelta(seconds=5))
@@ -658,7 +624,6 @@ class Turns(RuleBasedStateMachine):
 
     @rule(is_ours=who, pick=st.integers(0, 99), how=st.sampled_from(["snapshot", "branch", "tag", "as_of"]))
     def read(self, is_ours: bool, pick: int, how: str) -> None:
-        self.count(f"read {how}")
         repo, model = self.side(is_ours).repo, self.model
         if how == "tag" and model.tags:
             name = self.pick(sorted(model.tags), pick)
@@ -694,6 +659,7 @@ class Turns(RuleBasedStateMachine):
 
     def check_state(self) -> None:
         """Both agree on refs, history and operations, with each other and the model."""
+        self.quiet += 1
         model, state = self.model, state_of(self.ours.repo)
         assert state == state_of(self.theirs.repo)
         assert state["refs"] == {"branches": model.branches, "tags": model.tags}

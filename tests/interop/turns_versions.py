@@ -61,7 +61,6 @@ class VersionTurns(Turns):
             kind = "rearrange-session-only"
             self.refused(package.SessionStateError, kind, work.session.amend, message)
         elif tip == work.base:
-            self.count("amend")
             id_ = work.session.amend(message, metadata=commit_metadata)
             self.amended(work.branch, id_, Version(None, dict(work.tree), message, commit_metadata))
             self.next_turn()
@@ -78,7 +77,6 @@ class VersionTurns(Turns):
     def flush(self, commit_metadata: dict[str, Any]) -> None:
         work = self.work
         assert work is not None
-        self.count("flush")
         self.number += 1
         message = f"detached {self.number}"
         id_ = work.session.flush(message, metadata=commit_metadata)
@@ -121,11 +119,9 @@ class VersionTurns(Turns):
         self.number += 1
         message = f"moved {self.number}"
         if amends and tip != ROOT:
-            self.count("amend with moves")
             id_ = session.amend(message)
             self.amended(branch, id_, Version(None, tree, message, {}))
         else:
-            self.count("moves")
             id_ = session.commit(message)
             self.committed(branch, id_, tree, message, {})
         # Nodes may be back where they were.
@@ -164,7 +160,6 @@ class VersionTurns(Turns):
         shape, offset = node.values.shape, by[: node.values.ndim]
         if any(size % chunk for size, chunk in zip(shape, node.chunks, strict=True)) or 0 in shape:
             return  # part of a chunk that nobody sees would come to light
-        self.count("shift")
         if steps:
             counts = [size // chunk for size, chunk in zip(shape, node.chunks, strict=True)]
             work.session.reindex_array(f"/{path}", _step(offset, counts, 1), _step(offset, counts, -1))
@@ -200,7 +195,6 @@ class VersionTurns(Turns):
         assert work is not None
         if self.model.branches.get(work.branch) != work.base:
             return
-        self.count("race")
         self.edit(data, mine)
         other = self.package_of(work.session) is not self.ours.package
         for kinds in theirs:
@@ -220,7 +214,6 @@ class VersionTurns(Turns):
             super().after_conflict(message, commit_metadata)
             return
         assert tip is not None
-        self.count("rebase")
         package = self.package_of(work.session)
         id_ = work.session.commit(message, commit_metadata, rebase_with=package.ConflictDetector())
         stored_metadata = self.ours.repo.lookup_snapshot(id_).metadata
@@ -265,7 +258,6 @@ class VersionTurns(Turns):
     @precondition(lambda self: self.spec == 1 and self.idle and len(self.model.versions) > 3)
     @rule(is_ours=who, keeps=st.booleans())
     def upgrade(self, is_ours: bool, keeps: bool) -> None:
-        self.count("upgrade")
         side = self.side(is_ours)
         upgrade = side.package.upgrade_icechunk_repository
         upgrade(side.repo, dry_run=True)

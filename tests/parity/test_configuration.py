@@ -103,8 +103,11 @@ def test_configurations_are_read_by_both(writer: Any, how: str, spec_version: in
     if how == "create":
         writer.Repository.create(storage, config, spec_version=spec_version)
     else:
-        writer.Repository.create(storage, spec_version=spec_version)
+        old = writer.RepositoryConfig(inline_chunk_threshold_bytes=1)
+        writer.Repository.create(storage, old, spec_version=spec_version)
+        before = [file.read_bytes() for file in tmp_path.glob("config.yaml")]
         writer.Repository.open(storage, config).save_config()
+        assert [file.read_bytes() for file in tmp_path.glob("overwritten/config.yaml*")] == before
     for package in PACKAGES:
         saved = package.Repository.fetch_config(storage_of(package, tmp_path))
         wanted = full(package)
@@ -263,6 +266,6 @@ def test_merging_is_the_same() -> None:
 
 def _simple(config: Any) -> list[str]:
     preload = config.manifest.preload
-    parts = (config.caching, config.compression.level, config.storage.retries)
+    parts: tuple[Any, ...] = (config.caching, config.compression.level, config.storage.retries)
     parts += (preload.max_total_refs, preload.max_arrays_to_scan)
     return [repr(each).replace("icechunk", "frazil") for each in parts]

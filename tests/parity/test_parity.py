@@ -2,7 +2,7 @@
 
 The reference's surface is every name without an underscore in every public module: what ``__all__`` names,
 what the module defines, and what it imports from the reference's other modules. What it imports from other
-packages does not count. `test_strict` compares the parameters. Run as a program, this prints what is missing.
+packages does not count. `test_strict` compares the parameters.
 """
 
 from __future__ import annotations
@@ -148,7 +148,3 @@ def test_every_exception_is_one() -> None:
         excepted = fnmatch.filter(names, exception)
         assert excepted, f"{exception}: the reference has no such name"
         assert [name for name in excepted if resolve(name) is not ABSENT] == []
-
-
-if __name__ == "__main__":
-    print("\n".join(missing(importlib.import_module("icechunk"))) or "nothing is missing")
