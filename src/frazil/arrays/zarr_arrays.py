@@ -117,9 +117,8 @@ def _same_fill(ours: ArrayV3Metadata, stored: ArrayV3Metadata) -> bool:
 
 
 def _same_codecs(ours: ArrayV3Metadata, stored: ArrayV3Metadata) -> bool:
-    if ours.codecs == stored.codecs:
-        return True
-    return [each.to_dict() for each in ours.codecs] == [each.to_dict() for each in stored.codecs]
+    one, other = ([each.to_dict() for each in codecs] for codecs in (ours.codecs, stored.codecs))
+    return one == other
 
 
 def _same_grid(ours: ArrayV3Metadata, stored: ArrayV3Metadata) -> bool:
@@ -257,12 +256,7 @@ def zarr_write(
 
 def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zarr.Array[Any]:
     """Open an array of a session or store. Errors are those of ``zarr_store.arrays.array_at``."""
-    return in_bulk(naming_array_at(source, path, mode))
-
-
-def in_bulk(array: zarr.Array[Any]) -> zarr.Array[Any]:
-    """Return the same array, with reads or writes of boxes in bulk."""
-    return BulkArray(array.async_array)
+    return BulkArray(naming_array_at(source, path, mode).async_array)
 
 
 class BulkArray(NamingArray):
