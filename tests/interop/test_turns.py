@@ -15,7 +15,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 TestTurns = VersionTurns.TestCase
 # Half a minute, the same every time; or an hour of new ones.
 TestTurns.settings = settings(
-    max_examples=EXAMPLES.get(settings.get_current_profile_name(), 5),
+    max_examples=EXAMPLES.get(settings.get_current_profile_name(), 20),
     stateful_step_count=100 if IS_DEEP else 40,
     suppress_health_check=QUIET,
 )

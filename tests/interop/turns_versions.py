@@ -32,7 +32,6 @@ class VersionTurns(Turns):
                 self.flush(commit_metadata)
             case "moves":
                 super().end(data, commit_metadata)
-                assert self.work is not None
                 names = sorted(self.model.branches)
                 branch = names.index(self.work.branch) if self.work.branch in names else 0
                 self.move(data.draw(who), branch, data.draw(moves), data.draw(st.booleans()))
@@ -41,11 +40,9 @@ class VersionTurns(Turns):
 
     # Amended and detached
 
-    @precondition(lambda self: self.work is not None)
     @rule(commit_metadata=metadata)
     def amend(self, commit_metadata: dict[str, Any]) -> None:
         work, model = self.work, self.model
-        assert work is not None
         package = self.package_of(work.session)
         self.number += 1
         message = f"amended {self.number}"
@@ -72,11 +69,9 @@ class VersionTurns(Turns):
         self.model.ops.append("CommitAmended")
         self.remember_snapshot(id_)
 
-    @precondition(lambda self: self.work is not None)
     @rule(commit_metadata=metadata)
     def flush(self, commit_metadata: dict[str, Any]) -> None:
         work = self.work
-        assert work is not None
         self.number += 1
         message = f"detached {self.number}"
         id_ = work.session.flush(message, metadata=commit_metadata)
@@ -155,7 +150,6 @@ class VersionTurns(Turns):
     def shift(self, pick: int, by: tuple[int, int], steps: bool) -> None:
         """By whole chunks; or by a function of coordinates that does the same."""
         work = self.work
-        assert work is not None
         path, node = self.array(pick)
         shape, offset = node.values.shape, by[: node.values.ndim]
         if any(size % chunk for size, chunk in zip(shape, node.chunks, strict=True)) or 0 in shape:
@@ -180,7 +174,6 @@ class VersionTurns(Turns):
 
     # Rebased and upgraded
 
-    @precondition(lambda self: self.work is not None)
     @rule(
         data=st.data(),
         mine=st.lists(st.sampled_from(EDITS), min_size=1, max_size=3),
@@ -192,7 +185,6 @@ class VersionTurns(Turns):
     ) -> None:
         """The other side commits, once or twice, before the session that is open does."""
         work = self.work
-        assert work is not None
         if self.model.branches.get(work.branch) != work.base:
             return
         self.edit(data, mine)
@@ -207,7 +199,6 @@ class VersionTurns(Turns):
     def after_conflict(self, message: str, commit_metadata: dict[str, Any]) -> None:
         """What touched other nodes than the commits before goes on top of them."""
         work, model = self.work, self.model
-        assert work is not None
         tip = model.branches.get(work.branch)
         tree = None if tip is None else self.rebased(work.base, tip, work.tree)
         if tree is None or not work.session.has_uncommitted_changes:
@@ -233,7 +224,6 @@ class VersionTurns(Turns):
             return None
         out = dict(versions[tip].tree)
         # What was written again as it was leaves a trace in the logs: all that somebody touched counts.
-        assert self.work is not None
         mine_touched = touched(self.work.session.status())
         repo = self.theirs.repo
         ids = [*new, base]
