@@ -11,8 +11,8 @@ import frazil
 def in_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a read fail that zarr takes."""
 
-    def refused(session: frazil.Session, path: str) -> None:
+    def refused(store: frazil.IcechunkStore, path: str) -> None:
         pytest.fail(f"zarr reads {path}")
 
-    monkeypatch.setattr("frazil.arrays.array.zarr_array", refused)
-    monkeypatch.setattr("frazil.arrays.box_reading.zarr_array", refused)
+    monkeypatch.setattr("frazil.arrays.array.open_array", refused)
+    monkeypatch.setattr("frazil.arrays.box_reading.open_array", refused)

@@ -30,10 +30,10 @@ def session() -> frazil.Session:
 def bulk_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a write fail that zarr takes."""
 
-    def refused(session: frazil.Session, path: str) -> None:
+    def refused(store: frazil.IcechunkStore, path: str) -> None:
         pytest.fail(f"zarr writes {path}")
 
-    monkeypatch.setattr("frazil.arrays.box_writing.zarr_array", refused)
+    monkeypatch.setattr("frazil.arrays.box_writing.open_array", refused)
 
 
 def writable(inline: int = 0, **chunks: Any) -> frazil.Session:

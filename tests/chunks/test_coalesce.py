@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from frazil.chunks.ranges import ReadPlan, plan_reads
+from frazil.chunks.ranges import MergeLimits, ReadPlan, plan_reads
 
 ranges = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300), st.integers(1, 80)), max_size=40)
 
@@ -14,7 +14,7 @@ def plan(wanted: list[tuple[int, int, int]], *, gap: int, waste: int, size: int)
     keys = [key for key, _, _ in wanted]
     starts = [start for _, start, _ in wanted]
     stops = [stop for _, _, stop in wanted]
-    return plan_reads(keys, starts, stops, gap, waste, size)
+    return plan_reads(keys, starts, stops, MergeLimits(gap, waste, size))
 
 
 def not_asked_for(start: int, stop: int, spans: list[tuple[int, int]]) -> list[int]:
@@ -59,14 +59,14 @@ def test_what_touches_is_one_request_where_nothing_forbids_it(wanted: list[tuple
 
 def test_the_chunks_of_a_pack_are_few_requests() -> None:
     starts = np.random.default_rng(1).permutation(4096) * 16384
-    reads = plan_reads(np.zeros(4096, int), starts, starts + 16384, 65536, 1 << 20, 4 << 20)
+    reads = plan_reads(np.zeros(4096, int), starts, starts + 16384, MergeLimits(65536, 1 << 20, 4 << 20))
     assert len(reads) == 16
     assert (reads.stop - reads.start == 4 << 20).all()
 
 
 def test_sparse_ranges_are_bounded_by_their_waste() -> None:
     starts = np.arange(1000) * 60_000
-    reads = plan_reads(np.zeros(1000, int), starts, starts + 1000, 65536, 1 << 20, 1 << 30)
+    reads = plan_reads(np.zeros(1000, int), starts, starts + 1000, MergeLimits(65536, 1 << 20, 1 << 30))
     fetched = int((reads.stop - reads.start).sum())
     assert len(reads) == 56  # 18 to a request: 17 gaps of 59,000 bytes are just below 1 MiB
     assert fetched - 1000 * 1000 <= len(reads) << 20

@@ -104,19 +104,6 @@ def test_the_story_has_every_kind_of_chunk(tmp_path: Path) -> None:
     }
 
 
-def test_a_repository_closed_for_changes(tmp_path: Path) -> None:
-    repo = Golden("story", tmp_path).opened()
-    with pytest.raises(frazil.ReadOnlyError) as error:
-        repo.writable_session("main")
-    assert error.value.kind == frazil.ErrorKind.READ_ONLY_REPOSITORY
-    repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.online))
-    with repo.transaction("main", message="again") as store:
-        zarr.open_array(store, path="scalar", mode="a")[...] = 1
-    with pytest.raises(frazil.SessionStateError) as disabled:
-        repo.create_tag("no", repo.lookup_branch("main"))
-    assert disabled.value.kind == frazil.ErrorKind.FEATURE_FLAG_DISABLED
-
-
 def test_the_saved_configuration(tmp_path: Path) -> None:
     saved = frazil.Repository.fetch_config(Golden("split", tmp_path).storage)
     assert saved is not None

@@ -100,29 +100,3 @@ def test_the_reference_collects_and_expires(repo: frazil.Repository, tmp_path: P
     report = repo.upkeep.verify("checksum")
     assert report.ok
     assert report.compared_chunks == report.native_chunks == 4
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("name", SETTINGS)
-def test_switched_off_and_on(tmp_path: Path, name: str) -> None:
-    storage = frazil.local_filesystem_storage(str(tmp_path))
-    off = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(checksums=False))
-    without = SETTINGS[name].merge(off)
-    repo = frazil.Repository.create(storage, without)
-    repo.save_config()
-    with repo.transaction("main", message="first") as store:
-        zarr.create_array(store, name="a", shape=(4 * CHUNK,), chunks=(CHUNK,), dtype="u1", compressors=None)
-    write(repo, 1)
-    assert sum(map(len, chunk_files(tmp_path).values())) == 4 * CHUNK
-    repo = frazil.Repository.open(storage)
-    write(repo, 5)
-    assert not any(checked(tmp_path).values())
-    config = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(checksums=True))
-    files = set(chunk_files(tmp_path))
-    write(frazil.Repository.open(storage, config), 9)
-    assert {name for name, has_trailer in checked(tmp_path).items() if has_trailer} == (
-        set(chunk_files(tmp_path)) - files
-    )
-    report = frazil.Repository.open(storage).upkeep.verify("checksum")
-    assert report.ok
-    assert (report.native_chunks, report.compared_chunks) == (12, 4)

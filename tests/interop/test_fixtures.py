@@ -9,21 +9,17 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
-from urllib.request import Request, urlopen
 
 import pytest
 import zarr
 from tests.expected import array_at, check_repository, check_snapshot, refs_of
 from tests.fixtures import fixture_folders, fixture_path, hide_original_files
-from tests.support.object_server import Conditions, ObjectServer, StoredObject
 
 import frazil
 from frazil.credentials import LocalFileSystemAccess
 
 PREFIX = "file:///srv/icechunk-fixtures/_virtual/"
 MODIFIED = datetime(2026, 11, 21, 7, 2, 53, tzinfo=UTC).timestamp()
-LAST_GOOD = datetime(2026, 11, 21, 8, 2, 53, tzinfo=UTC).timestamp()
 VIRT = [[100, 101, 102, 103], [104, 105, 106, 107], [108, 109, 110, 111], [-1, -1, -1, -1]]
 
 FOLDERS = fixture_folders("v1-*/*") + fixture_folders("v2-*/*")
@@ -164,85 +160,6 @@ def test_lookup_of_every_node_in_another_order(parts: tuple[str, str]) -> None:
         assert zarr.open_group(session.store, path=node["path"].strip("/"), mode="r") is not None
     below = sorted(f"/{name}" for name in session.workspace.children("/"))
     assert below == sorted(path for path in paths if path.count("/") == 1 and path != "/")
-
-
-@pytest.mark.parametrize(
-    "folder", [folder for folder in REPOSITORIES if folder.name.startswith("basic")], ids=named
-)
-def test_an_object_modified_later_is_refused(folder: Path, tmp_path: Path) -> None:
-    virtual = virtual_copy(tmp_path, LAST_GOOD)
-    session = opened(folder / "repo", virtual).readonly_session("main")
-    assert array_at(session, "/virt")[...].tolist() == VIRT
-    os.utime(virtual / "data.bin", (LAST_GOOD + 1, LAST_GOOD + 1))
-    array = array_at(opened(folder / "repo", virtual).readonly_session("main"), "/virt")
-    assert array[0].tolist() == VIRT[0]
-    assert array[2].tolist() == VIRT[2]
-    with pytest.raises(frazil.StorageError) as error:
-        array[1]
-    assert error.value.kind == frazil.ErrorKind.VIRTUAL_CHUNK_MODIFIED
-
-
-def test_virtual_chunks_have_to_be_authorised(tmp_path: Path) -> None:
-    path = fixture_path("v2-2.3.0", "basic", "repo")
-    array = array_at(opened(path).readonly_session("main"), "/virt")
-    with pytest.raises(frazil.InvalidInputError) as error:
-        array[0]
-    assert error.value.kind == frazil.ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER
-    elsewhere = array_at(opened(path, virtual_copy(tmp_path)).readonly_session("main"), "/virt_s3")
-    with pytest.raises(frazil.InvalidInputError) as error:
-        elsewhere[0]
-    assert error.value.kind == frazil.ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
-
-
-def test_locations_of_virtual_chunks() -> None:
-    folder = fixture_path("v2-2.3.0", "basic")
-    expected = expected_of(folder)
-    session = opened(folder / "repo").readonly_session("main")
-    wanted = [
-        chunk["location"]
-        for node in expected["snapshots"][session.snapshot_id]["nodes"]
-        for chunk in node.get("chunks", [])
-        if chunk["kind"] == "virtual"
-    ]
-    assert wanted
-    assert sorted(session.all_virtual_chunk_locations()) == sorted(wanted)
-
-
-@pytest.mark.parametrize("etag", ['"abc-etag"', '"another"'])
-@pytest.mark.parametrize("generation", ["v2-2.3.0", "v1-0.2.0", "v1-1.0.0", "v1-by-2.3.0"])
-def test_virtual_chunks_of_a_bucket(
-    generation: str, etag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``/virt_s3`` reads where its bucket is served, and only with the etag that its first chunk knows."""
-    monkeypatch.setattr(StoredObject, "etag", property(lambda self: etag))
-    data = (virtual_copy(tmp_path) / "data.bin").read_bytes()
-    with ObjectServer(Conditions.QUOTED_ETAG) as server:
-        server.make_bucket("fixture-bucket")
-        store = frazil.s3_store(
-            region="us-east-1",
-            endpoint_url=f"http://127.0.0.1:{server.port}",
-            allow_http=True,
-            anonymous=True,
-            s3_compatible=True,
-            force_path_style=True,
-        )
-        for key in ("data.bin", "some dir/data%20x.bin"):
-            url = f"{server.url}/fixture-bucket/{quote(key)}"
-            urlopen(Request(url, data, method="PUT")).close()
-        prefix = "s3://fixture-bucket/"
-        config = frazil.RepositoryConfig()
-        config.set_virtual_chunk_container(frazil.VirtualChunkContainer(prefix, store))
-        storage = frazil.local_filesystem_storage(str(fixture_path(generation, "basic", "repo")))
-        credentials = frazil.containers_credentials({prefix: frazil.s3_anonymous_credentials()})
-        session = frazil.Repository.open(storage, config, credentials).readonly_session("main")
-        array = array_at(session, "/virt_s3")
-        assert array[4:].tolist() == [104, 105, 106, 107]
-        if etag == '"abc-etag"':
-            assert array[...].tolist() == list(range(100, 108))
-        else:
-            with pytest.raises(frazil.StorageError) as error:
-                array[:4]
-            assert error.value.kind == frazil.ErrorKind.VIRTUAL_CHUNK_MODIFIED
 
 
 def test_containers_of_the_first_version() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from frazil.storage.local import LocalStorage
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
 icechunk = pytest.importorskip("icechunk", reason="the published icechunk is not installed")
@@ -58,35 +56,6 @@ def test_the_reference_does_not_see_our_hidden_files(tmp_path: Path) -> None:
     zarr.open_array(session.store, mode="r+")[0] = 7
     session.commit("two")
     assert bytes(ours.get("overwritten/repo.1")) == bytes(data)
-
-
-#: Keyword arguments that the reference does not have.
-OWN_ARGUMENTS = {"local_filesystem_storage": ("flush",)}
-
-
-def _listed(parameters: Iterable[inspect.Parameter]) -> list[tuple[object, ...]]:
-    """The parameters in their order. Those that are passed by name alone have none."""
-    each = [(p.name, p.kind, p.default) for p in parameters]
-    return sorted(each, key=lambda p: p[0] if p[1] is inspect.Parameter.KEYWORD_ONLY else "")
-
-
-@pytest.mark.parametrize("name", CONSTRUCTORS)
-def test_arguments_are_those_of_the_reference(name: str) -> None:
-    ours = inspect.signature(CONSTRUCTORS[name]).parameters.values()
-    theirs = inspect.signature(getattr(icechunk.storage, name)).parameters.values()
-    own = {p.name: p for p in ours if p.name in OWN_ARGUMENTS.get(name, ())}
-    assert all(p.kind is p.KEYWORD_ONLY for p in own.values())
-    shared = [p for p in ours if p.name not in own]
-    assert _listed(shared) == _listed(theirs)
-
-
-def test_all_constructors_are_tested() -> None:
-    theirs = {
-        name
-        for name in dir(icechunk.storage)
-        if name.endswith("_storage") and callable(getattr(icechunk.storage, name))
-    }
-    assert theirs == set(CONSTRUCTORS)
 
 
 _SECRET = {"access_key_id": "AKIAX", "secret_access_key": "SECRET"}

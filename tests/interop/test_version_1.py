@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import icechunk
 import numpy as np
@@ -140,92 +139,6 @@ def test_only_ours_refuses_an_empty_name(scenes: dict[str, Scene]) -> None:
 
 
 # Configuration
-
-STORES = {
-    "s3://b/p/": lambda p: p.s3_store(region="us-east-1"),
-    "s3://c/": lambda p: p.s3_store(
-        region="yes", endpoint_url="http://127.0.0.1:1", allow_http=True, s3_compatible=True
-    ),
-    "gs://g/": lambda p: p.gcs_store({"timeout": "1", "read_timeout": "null", "base_url": "0x1"}),
-    "az://c/": lambda p: p.ObjectStoreConfig.Azure({"account": "1e3"}),
-    "http://h/": lambda p: p.http_store({"timeout": "3s"}),
-    "file:///tmp/1/": lambda p: p.local_filesystem_store("/tmp/1/"),
-}
-
-
-def full_config(package: Any) -> Any:
-    config = package.RepositoryConfig(inline_chunk_threshold_bytes=24, max_concurrent_requests=9)
-    for number, (prefix, store) in enumerate(STORES.items()):
-        name = ["on", "2020-01-01", "1:30", "~", "é #: !x", None][number]
-        config.set_virtual_chunk_container(package.VirtualChunkContainer(prefix, store(package), name))
-    split, dim = package.ManifestSplitCondition, package.ManifestSplitDimCondition
-    config.manifest = package.ManifestConfig(
-        splitting=package.ManifestSplittingConfig.from_dict(
-            {
-                split.or_conditions([split.name_matches("^big$"), split.path_matches("0o17")]): {
-                    dim.DimensionName("12"): 3,
-                    dim.DimensionName(""): 2,
-                    dim.Axis(1): 1,
-                },
-                split.AnyArray(): {dim.Any(): 4},
-            }
-        ),
-        preload=package.ManifestPreloadConfig(
-            max_total_refs=5,
-            preload_if=package.ManifestPreloadCondition.or_conditions(
-                [
-                    package.ManifestPreloadCondition.name_matches("a'b\"c:#\n\t"),
-                    package.ManifestPreloadCondition.num_refs(1, 2),
-                    package.ManifestPreloadCondition.num_refs(None, None),
-                    package.ManifestPreloadCondition.true(),
-                ]
-            ),
-        ),
-    )
-    config.compression = package.CompressionConfig(package.CompressionAlgorithm.Zstd, 1)
-    config.caching = package.CachingConfig(num_chunk_refs=7)
-    return config
-
-
-@pytest.mark.parametrize("writer", PACKAGES, ids=lambda package: package.__name__)
-@pytest.mark.parametrize("how", ["create", "save"])
-def test_configurations_are_read_by_both(writer: Any, how: str, tmp_path: Path) -> None:
-    storage = writer.local_filesystem_storage(str(tmp_path))
-    config = full_config(writer)
-    if how == "create":
-        writer.Repository.create(storage, config, spec_version=1)
-    else:
-        writer.Repository.create(storage, spec_version=1)
-        writer.Repository.open(storage, config).save_config()
-    configs = [
-        package.Repository.fetch_config(package.local_filesystem_storage(str(tmp_path)))
-        for package in PACKAGES
-    ]
-    for package, saved in zip(PACKAGES, configs, strict=True):
-        wanted = full_config(package)
-        for name in ("inline_chunk_threshold_bytes", "max_concurrent_requests", "caching", "compression"):
-            assert getattr(saved, name) == getattr(wanted, name), name
-        assert saved.virtual_chunk_containers == wanted.virtual_chunk_containers
-        assert saved.manifest.preload == wanted.manifest.preload
-        assert saved.manifest.splitting == wanted.manifest.splitting
-
-
-def test_a_replaced_configuration_has_a_backup(tmp_path: Path) -> None:
-    storage = frazil.local_filesystem_storage(str(tmp_path))
-    repo = frazil.Repository.create(
-        storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=1), spec_version=1
-    )
-    before = (tmp_path / "config.yaml").read_bytes()
-    frazil.Repository.open(storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=2)).save_config()
-    (backup,) = (tmp_path / "overwritten").iterdir()
-    assert backup.name.startswith("config.yaml.")
-    assert backup.read_bytes() == before
-    with pytest.raises(frazil.ConflictError) as error:
-        repo.save_config()
-    assert error.value.kind == frazil.ErrorKind.CONFIG_UPDATED
-    again = frazil.Repository.open(storage)
-    again.save_config()
-    again.save_config()
 
 
 # Names and files

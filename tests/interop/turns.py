@@ -12,12 +12,12 @@ from __future__ import annotations
 import pickle
 import shutil
 import tempfile
-from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import icechunk
 import numpy as np
@@ -45,7 +45,7 @@ GROUPS = ("g", "g-b", "g/é", "π")
 ARRAYS = ("a", "a0", "g/a", "g/é/b", "g-b/a", "t")
 DATA = bytes(range(200))
 VIRTUAL = "v"
-EDITS = (*["write"] * 4, "array", "delete chunk", "delete node", "resize", "attribute", "virtual")
+EDITS = (*["write"] * 4, "group", "array", "no_chunk", "no_node", "resize", "attribute", "virtual")
 
 json_values = st.recursive(
     st.none()
@@ -58,6 +58,9 @@ json_values = st.recursive(
 )
 metadata = st.dictionaries(st.sampled_from(["author", "n", "é", "z"]), json_values, max_size=3)
 who = st.booleans()
+number, flag = st.integers(0, 19), st.booleans()
+shapes = st.tuples(st.integers(1, 7), st.integers(1, 5)) | st.tuples(st.integers(0, 9)) | st.just(())
+Draw = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -116,10 +119,6 @@ def small(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Turns(RuleBasedStateMachine):
-    steps = 0
-    commits = 0
-    seen: ClassVar[Counter[str]] = Counter()
-
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="frazil-turns-"))
@@ -128,9 +127,9 @@ class Turns(RuleBasedStateMachine):
         (virtual / "data.bin").write_bytes(DATA)
         self.ours, self.theirs = sides(self.folder / "repo", virtual)
         self.model = Model()
-        self.work: Work | None = None
+        self.work: Work  # since `start`
         self.number = 0
-        self.quiet = 0  # steps since garbage was collected
+        self.quiet = 0  # checks since garbage was collected
         self.spec = 2
         self.stack = ExitStack()
 
@@ -141,11 +140,6 @@ class Turns(RuleBasedStateMachine):
         finally:
             self.stack.close()
             shutil.rmtree(self.folder, ignore_errors=True)
-
-    def count(self, name: str) -> None:
-        type(self).steps += 1
-        self.quiet += 1
-        type(self).seen[name] += 1
 
     def side(self, is_ours: bool) -> Side:
         return self.ours if is_ours else self.theirs
@@ -173,7 +167,6 @@ class Turns(RuleBasedStateMachine):
     @rule(is_ours=who, pick=st.integers(0, 9))
     def open_session(self, is_ours: bool, pick: int) -> None:
         """A new session; one that is open is left behind, uncommitted."""
-        self.count("session")
         self.begin(is_ours, self.pick(sorted(self.model.branches), pick))
 
     def begin(self, is_ours: bool, branch: str) -> None:
@@ -185,13 +178,12 @@ class Turns(RuleBasedStateMachine):
     def next_turn(self) -> None:
         """The other side goes on, on the same branch if it is still there."""
         work = self.work
-        assert work is not None
         branch = work.branch if work.branch in self.model.branches else "main"
         self.begin(not isinstance(work.session, frazil.Session), branch)
 
     @property
     def idle(self) -> bool:
-        return self.work is not None and not self.work.session.has_uncommitted_changes
+        return not self.work.session.has_uncommitted_changes
 
     @staticmethod
     def pick(names: list[str], number: int) -> str:
@@ -199,16 +191,13 @@ class Turns(RuleBasedStateMachine):
 
     @property
     def root(self) -> Any:
-        assert self.work is not None
         return zarr.open_group(self.work.session.store, mode="a")
 
     def changed(self) -> None:
-        assert self.work is not None
         self.work.is_dirty = True
 
     def make_parents(self, path: str) -> bool:
         """The groups above ``path`` in the model; False if an array is in the way."""
-        assert self.work is not None
         tree, parts = self.work.tree, path.split("/")
         above = ["", *("/".join(parts[:n]) for n in range(1, len(parts)))]
         if any(isinstance(tree.get(parent), Array) for parent in above):
@@ -217,34 +206,22 @@ class Turns(RuleBasedStateMachine):
             tree.setdefault(parent, {})
         return True
 
-    @precondition(lambda self: self.work is not None)
-    @rule(path=st.sampled_from(GROUPS), n=st.integers(0, 5))
-    def create_group(self, path: str, n: int) -> None:
-        assert self.work is not None
+    # Edits, which draw what they need
+
+    def edit_group(self, draw: Draw) -> None:
+        path, n = draw(st.sampled_from(GROUPS)), draw(number)
         if path in self.work.tree or not self.make_parents(path):
             return
-        self.count("group")
         self.root.create_group(path, attributes={"n": n})
         self.work.tree[path] = {"n": n}
         self.changed()
 
-    @precondition(lambda self: self.work is not None)
-    @rule(
-        path=st.sampled_from(ARRAYS),
-        shape=st.tuples(st.integers(1, 7), st.integers(1, 5)) | st.tuples(st.integers(0, 9)) | st.just(()),
-        chunk=st.integers(1, 4),
-        dtype=st.sampled_from(["i4", "f8", "u1"]),
-        compressed=st.booleans(),
-        named=st.booleans(),
-    )
-    def create_array(
-        self, path: str, shape: tuple[int, ...], chunk: int, dtype: str, compressed: bool, named: bool
-    ) -> None:
+    def edit_array(self, draw: Draw) -> None:
         """A new array, or one in the place of another: the same path, another node."""
-        assert self.work is not None
+        path, dtype = draw(st.sampled_from(ARRAYS)), draw(st.sampled_from(["i4", "f8", "u1"]))
+        shape, chunk, compressed, named = draw(shapes), draw(st.integers(1, 4)), draw(flag), draw(flag)
         if not self.make_parents(path):
             return
-        self.count("array")
         chunks = (chunk,) * len(shape)
         fill = 3 if compressed else 0
         if path in self.work.tree:
@@ -262,27 +239,20 @@ class Turns(RuleBasedStateMachine):
         self.changed()
 
     def arrays(self) -> list[str]:
-        if self.work is None:
-            return []
         return sorted(
             path for path, node in self.work.tree.items() if isinstance(node, Array) and path != VIRTUAL
         )
 
     def array(self, pick: int) -> tuple[str, Array]:
-        assert self.work is not None
         path = self.pick(self.arrays(), pick)
         node = self.work.tree[path]
         assert isinstance(node, Array)
         return path, node
 
-    @precondition(lambda self: self.arrays())
-    @rule(pick=st.integers(0, 9), data=st.data(), value=st.integers(0, 200))
-    def write(self, pick: int, data: Any, value: int) -> None:
-        assert self.work is not None
-        path, node = self.array(pick)
-        self.count("write")
+    def edit_write(self, draw: Draw) -> None:
+        (path, node), value = self.array(draw(number)), draw(st.integers(0, 200))
         where = tuple(
-            slice(*sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size)))))
+            slice(*sorted(draw(st.tuples(st.integers(0, size), st.integers(0, size)))))
             for size in node.values.shape
         )
         values = node.values.copy()
@@ -296,18 +266,14 @@ class Turns(RuleBasedStateMachine):
         if values[where].size:
             self.changed()
 
-    @precondition(lambda self: self.arrays())
-    @rule(pick=st.integers(0, 9), corner=st.tuples(st.integers(0, 6), st.integers(0, 4)))
-    def delete_chunk(self, pick: int, corner: tuple[int, int]) -> None:
-        assert self.work is not None
-        path, node = self.array(pick)
+    def edit_no_chunk(self, draw: Draw) -> None:
+        (path, node), corner = self.array(draw(number)), draw(st.tuples(number, number))
         index = [
             at % max(1, size) // chunk
             for at, size, chunk in zip(corner, node.values.shape, node.chunks, strict=False)
         ]
         if 0 in node.values.shape:
             return
-        self.count("delete chunk")
         sync(self.work.session.store.delete("/".join([path, "c", *map(str, index)])))
         values = node.values.copy()
         where = tuple(
@@ -317,25 +283,18 @@ class Turns(RuleBasedStateMachine):
         self.work.tree[path] = replace(node, values=values)
         self.changed()
 
-    @precondition(lambda self: self.work is not None and len(self.work.tree) > 1)
-    @rule(pick=st.integers(0, 19))
-    def delete_node(self, pick: int) -> None:
-        assert self.work is not None
-        self.count("delete node")
-        path = self.pick(sorted(path for path in self.work.tree if path), pick)
+    def edit_no_node(self, draw: Draw) -> None:
+        path = self.pick(sorted(path for path in self.work.tree if path), draw(number))
         del self.root[path]
         for each in [p for p in self.work.tree if p == path or p.startswith(path + "/")]:
             del self.work.tree[each]
         self.changed()
 
-    @precondition(lambda self: self.arrays())
-    @rule(pick=st.integers(0, 9), shape=st.tuples(st.integers(0, 9), st.integers(1, 6)))
-    def resize(self, pick: int, shape: tuple[int, int]) -> None:
-        assert self.work is not None
-        path, node = self.array(pick)
+    def edit_resize(self, draw: Draw) -> None:
+        path, node = self.array(draw(number))
+        shape = draw(st.tuples(st.integers(0, 9), st.integers(1, 6)))
         if not node.values.shape:
             return
-        self.count("resize")
         wanted = small(shape[: node.values.ndim], node.chunks)
         array = self.root[path]
         array.resize(wanted)
@@ -345,12 +304,8 @@ class Turns(RuleBasedStateMachine):
         self.work.tree[path] = replace(node, values=values)
         self.changed()
 
-    @precondition(lambda self: self.work is not None and self.work.tree)
-    @rule(pick=st.integers(0, 19), value=json_values)
-    def set_attribute(self, pick: int, value: Any) -> None:
-        assert self.work is not None
-        self.count("attribute")
-        path = self.pick(sorted(self.work.tree), pick)
+    def edit_attribute(self, draw: Draw) -> None:
+        path, value = self.pick(sorted(self.work.tree), draw(number)), draw(json_values)
         node = self.work.tree[path]
         (self.root[path] if path else self.root).attrs["k"] = value
         if isinstance(node, Array):
@@ -359,11 +314,10 @@ class Turns(RuleBasedStateMachine):
             self.work.tree[path] = {**node, "k": value}
         self.changed()
 
-    @precondition(lambda self: self.work is not None)
-    @rule(chunk=st.integers(0, 5), offset=st.integers(0, 190), relative=st.booleans(), many=st.booleans())
-    def set_virtual(self, chunk: int, offset: int, relative: bool, many: bool) -> None:
-        assert self.work is not None
-        self.count("virtual")
+    def edit_virtual(self, draw: Draw) -> None:
+        chunk, offset, relative, many = (
+            draw(st.integers(0, 5)), draw(st.integers(0, 190)), draw(flag), draw(flag),
+        )  # fmt: skip
         if VIRTUAL not in self.work.tree:
             self.make_parents(VIRTUAL)
             self.root.create_array(VIRTUAL, shape=(18,), chunks=(3,), dtype="u1", compressors=None)
@@ -389,23 +343,19 @@ class Turns(RuleBasedStateMachine):
 
     # Ends of sessions
 
-    @precondition(lambda self: self.work is not None)
     @rule(commit_metadata=metadata, rest=st.booleans())
     def commit(self, commit_metadata: dict[str, Any], rest: bool) -> None:
         work = self.work
-        assert work is not None
         self.check_tree(work.session, work.tree)
         self.number += 1
         message = f"commit {self.number} é"
         package = frazil if isinstance(work.session, frazil.Session) else icechunk
         if not work.session.has_uncommitted_changes and not rest:
-            self.count("commit of nothing")
             with pytest.raises(package.SessionStateError) as error:
                 work.session.commit(message)
             assert error.value.kind == "no-changes-to-commit"
             return
         if self.model.branches.get(work.branch) != work.base:
-            self.count("conflict")
             with pytest.raises(package.ConflictError) as conflict:
                 work.session.commit(message, commit_metadata, allow_empty=True)
             assert conflict.value.expected_parent == work.base
@@ -413,7 +363,6 @@ class Turns(RuleBasedStateMachine):
             self.after_conflict(message, commit_metadata)
             self.next_turn()
             return
-        self.count("commit")
         assert work.is_dirty or not work.session.has_uncommitted_changes
         status = diff_text(work.session.status())
         id_ = work.session.commit(message, commit_metadata, allow_empty=True)
@@ -422,7 +371,6 @@ class Turns(RuleBasedStateMachine):
         self.next_turn()
 
     def after_conflict(self, message: str, commit_metadata: dict[str, Any]) -> None:
-        assert self.work is not None
         self.work.session.discard_changes()
 
     def committed(
@@ -438,7 +386,6 @@ class Turns(RuleBasedStateMachine):
         """Both see a new version as the model does."""
         parent, tree = self.model.versions[id_].parent, self.model.versions[id_].tree
         assert parent is not None
-        type(self).commits += 1
         self.check_state()
         check_same_snapshot(self.ours, self.theirs, id_)
         for side in (self.ours, self.theirs):
@@ -446,46 +393,29 @@ class Turns(RuleBasedStateMachine):
         assert diff_of(self.ours.repo, parent, id_) == diff_of(self.theirs.repo, parent, id_)
         assert diff_of(self.ours.repo, ROOT, id_) == diff_of(self.theirs.repo, ROOT, id_)
 
+    @rule(data=st.data(), kinds=st.lists(st.sampled_from(EDITS), min_size=1, max_size=6))
+    def edit(self, data: Any, kinds: list[str]) -> None:
+        for kind in kinds:
+            needs_array = kind not in ("group", "array", "virtual")
+            name = "array" if needs_array and not self.arrays() else kind
+            getattr(self, f"edit_{name}")(data.draw)
+
     @rule(
         data=st.data(),
         kinds=st.lists(st.sampled_from(EDITS), min_size=1, max_size=6),
         commit_metadata=metadata,
     )
     def edit_and_commit(self, data: Any, kinds: list[str], commit_metadata: dict[str, Any]) -> None:
-        """The rules above pick one thing at a time; this one makes sure of commits that change something."""
+        """A commit that changes something."""
         self.edit(data, kinds)
         self.end(data, commit_metadata)
-
-    def edit(self, data: Any, kinds: list[str]) -> None:
-        draw, number = data.draw, st.integers(0, 19)
-        for kind in kinds:
-            if kind == "array" or not self.arrays():
-                shape = draw(st.tuples(st.integers(1, 7), st.integers(1, 5)) | st.tuples(st.integers(0, 9)))
-                dtype = draw(st.sampled_from(["i4", "f8", "u1"]))
-                path, chunk = draw(st.sampled_from(ARRAYS)), draw(st.integers(1, 4))
-                self.create_array(path, shape, chunk, dtype, draw(st.booleans()), draw(st.booleans()))
-            elif kind == "write":
-                self.write(draw(number), data, draw(number))
-            elif kind == "delete chunk":
-                self.delete_chunk(draw(number), draw(st.tuples(number, number)))
-            elif kind == "delete node":
-                self.delete_node(draw(number))
-            elif kind == "resize":
-                self.resize(draw(number), draw(st.tuples(st.integers(0, 9), st.integers(1, 6))))
-            elif kind == "attribute":
-                self.set_attribute(draw(number), draw(json_values))
-            elif kind == "virtual":
-                at = draw(st.tuples(st.integers(0, 5), st.integers(0, 190)))
-                self.set_virtual(*at, draw(st.booleans()), draw(st.booleans()))
 
     def end(self, data: Any, commit_metadata: dict[str, Any]) -> None:
         self.commit(commit_metadata, True)
 
-    @precondition(lambda self: self.work is not None and not self.idle)
+    @precondition(lambda self: not self.idle)
     @rule()
     def discard(self) -> None:
-        assert self.work is not None
-        self.count("discard")
         self.work.session.discard_changes()
         assert not self.work.session.has_uncommitted_changes
         self.work.tree = dict(self.model.versions[self.work.base].tree)
@@ -495,7 +425,6 @@ class Turns(RuleBasedStateMachine):
     @rule(is_ours=who, pick=st.integers(0, 9), value=st.integers(0, 99))
     def transaction(self, is_ours: bool, pick: int, value: int) -> None:
         """A commit at once: a session that is open may find it there before its own."""
-        self.count("transaction")
         branch = self.pick(sorted(self.model.branches), pick)
         tree = dict(self.model.versions[self.model.branches[branch]].tree)
         self.number += 1
@@ -513,7 +442,6 @@ class Turns(RuleBasedStateMachine):
     )
     def fork_and_merge(self, is_ours: bool, pick: int, parts: int, dirty: bool, wide: bool) -> None:
         """Forks that went through a pickle each write some chunks of one array."""
-        self.count("forks")
         branch = self.pick(sorted(self.model.branches), pick)
         tree = dict(self.model.versions[self.model.branches[branch]].tree)
         session = self.side(is_ours).repo.writable_session(branch)
@@ -545,7 +473,6 @@ class Turns(RuleBasedStateMachine):
 
     @rule(is_ours=who, name=st.sampled_from(["dev", "b/c", "é", "a"]), pick=st.integers(0, 99))
     def create_branch(self, is_ours: bool, name: str, pick: int) -> None:
-        self.count("branch")
         name = self.named(name)
         target = self.pick(list(self.model.versions), pick)
         side = self.side(is_ours)
@@ -562,7 +489,6 @@ class Turns(RuleBasedStateMachine):
     @precondition(lambda self: self.idle and len(self.model.branches) > 1)
     @rule(is_ours=who, pick=st.integers(0, 9))
     def delete_branch(self, is_ours: bool, pick: int) -> None:
-        self.count("delete branch")
         name = self.pick(sorted(set(self.model.branches) - {"main"}), pick)
         self.side(is_ours).repo.delete_branch(name)
         del self.model.branches[name]
@@ -573,7 +499,6 @@ class Turns(RuleBasedStateMachine):
     @precondition(lambda self: self.idle)
     @rule(is_ours=who, pick=st.integers(0, 9), aim=st.integers(0, 99), sure=st.booleans())
     def reset_branch(self, is_ours: bool, pick: int, aim: int, sure: bool) -> None:
-        self.count("reset branch")
         name = self.pick(sorted(self.model.branches), pick)
         to = self.pick(list(self.model.versions), aim)
         expected = self.model.branches[name] if sure else None
@@ -585,7 +510,6 @@ class Turns(RuleBasedStateMachine):
 
     @rule(is_ours=who, name=st.sampled_from(["v1", "v2", "é/x", "0"]), pick=st.integers(0, 99))
     def create_tag(self, is_ours: bool, name: str, pick: int) -> None:
-        self.count("tag")
         name = self.named(name)
         side, target = self.side(is_ours), self.pick(list(self.model.versions), pick)
         if name in self.model.tags or name in self.model.deleted_tags:
@@ -603,7 +527,6 @@ class Turns(RuleBasedStateMachine):
     @precondition(lambda self: self.model.tags)
     @rule(is_ours=who, pick=st.integers(0, 9))
     def delete_tag(self, is_ours: bool, pick: int) -> None:
-        self.count("delete tag")
         name = self.pick(sorted(self.model.tags), pick)
         self.side(is_ours).repo.delete_tag(name)
         del self.model.tags[name]
@@ -614,7 +537,6 @@ class Turns(RuleBasedStateMachine):
     @precondition(lambda self: self.spec > 1)
     @rule(is_ours=who, repo_metadata=metadata, added=st.booleans())
     def set_metadata(self, is_ours: bool, repo_metadata: dict[str, Any], added: bool) -> None:
-        self.count("metadata")
         repo = self.side(is_ours).repo
         if added:
             repo.update_metadata(repo_metadata)
@@ -629,7 +551,6 @@ class Turns(RuleBasedStateMachine):
     @rule(is_ours=who)
     def save_config(self, is_ours: bool) -> None:
         """And both start anew from what was saved; in version 1 a handle saves only over what it knows."""
-        self.count("config")
         self.side(is_ours).repo.save_config()
         self.model.ops.append("ConfigChanged")
         if self.idle:
@@ -644,7 +565,6 @@ class Turns(RuleBasedStateMachine):
     @rule()
     def collect_garbage(self) -> None:
         """By the reference, which has to leave alone what is alive in files with many chunks."""
-        self.count("garbage")
         self.quiet = 0
         before = self.model.reachable()
         self.theirs.repo.garbage_collect(datetime.now(UTC) + timedelta(seconds=5))
@@ -658,7 +578,6 @@ class Turns(RuleBasedStateMachine):
 
     @rule(is_ours=who, pick=st.integers(0, 99), how=st.sampled_from(["snapshot", "branch", "tag", "as_of"]))
     def read(self, is_ours: bool, pick: int, how: str) -> None:
-        self.count(f"read {how}")
         repo, model = self.side(is_ours).repo, self.model
         if how == "tag" and model.tags:
             name = self.pick(sorted(model.tags), pick)
@@ -694,6 +613,7 @@ class Turns(RuleBasedStateMachine):
 
     def check_state(self) -> None:
         """Both agree on refs, history and operations, with each other and the model."""
+        self.quiet += 1
         model, state = self.model, state_of(self.ours.repo)
         assert state == state_of(self.theirs.repo)
         assert state["refs"] == {"branches": model.branches, "tags": model.tags}

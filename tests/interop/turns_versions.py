@@ -32,7 +32,6 @@ class VersionTurns(Turns):
                 self.flush(commit_metadata)
             case "moves":
                 super().end(data, commit_metadata)
-                assert self.work is not None
                 names = sorted(self.model.branches)
                 branch = names.index(self.work.branch) if self.work.branch in names else 0
                 self.move(data.draw(who), branch, data.draw(moves), data.draw(st.booleans()))
@@ -41,11 +40,9 @@ class VersionTurns(Turns):
 
     # Amended and detached
 
-    @precondition(lambda self: self.work is not None)
     @rule(commit_metadata=metadata)
     def amend(self, commit_metadata: dict[str, Any]) -> None:
         work, model = self.work, self.model
-        assert work is not None
         package = self.package_of(work.session)
         self.number += 1
         message = f"amended {self.number}"
@@ -61,7 +58,6 @@ class VersionTurns(Turns):
             kind = "rearrange-session-only"
             self.refused(package.SessionStateError, kind, work.session.amend, message)
         elif tip == work.base:
-            self.count("amend")
             id_ = work.session.amend(message, metadata=commit_metadata)
             self.amended(work.branch, id_, Version(None, dict(work.tree), message, commit_metadata))
             self.next_turn()
@@ -73,12 +69,9 @@ class VersionTurns(Turns):
         self.model.ops.append("CommitAmended")
         self.remember_snapshot(id_)
 
-    @precondition(lambda self: self.work is not None)
     @rule(commit_metadata=metadata)
     def flush(self, commit_metadata: dict[str, Any]) -> None:
         work = self.work
-        assert work is not None
-        self.count("flush")
         self.number += 1
         message = f"detached {self.number}"
         id_ = work.session.flush(message, metadata=commit_metadata)
@@ -121,11 +114,9 @@ class VersionTurns(Turns):
         self.number += 1
         message = f"moved {self.number}"
         if amends and tip != ROOT:
-            self.count("amend with moves")
             id_ = session.amend(message)
             self.amended(branch, id_, Version(None, tree, message, {}))
         else:
-            self.count("moves")
             id_ = session.commit(message)
             self.committed(branch, id_, tree, message, {})
         # Nodes may be back where they were.
@@ -159,12 +150,10 @@ class VersionTurns(Turns):
     def shift(self, pick: int, by: tuple[int, int], steps: bool) -> None:
         """By whole chunks; or by a function of coordinates that does the same."""
         work = self.work
-        assert work is not None
         path, node = self.array(pick)
         shape, offset = node.values.shape, by[: node.values.ndim]
         if any(size % chunk for size, chunk in zip(shape, node.chunks, strict=True)) or 0 in shape:
             return  # part of a chunk that nobody sees would come to light
-        self.count("shift")
         if steps:
             counts = [size // chunk for size, chunk in zip(shape, node.chunks, strict=True)]
             work.session.reindex_array(f"/{path}", _step(offset, counts, 1), _step(offset, counts, -1))
@@ -185,7 +174,6 @@ class VersionTurns(Turns):
 
     # Rebased and upgraded
 
-    @precondition(lambda self: self.work is not None)
     @rule(
         data=st.data(),
         mine=st.lists(st.sampled_from(EDITS), min_size=1, max_size=3),
@@ -197,10 +185,8 @@ class VersionTurns(Turns):
     ) -> None:
         """The other side commits, once or twice, before the session that is open does."""
         work = self.work
-        assert work is not None
         if self.model.branches.get(work.branch) != work.base:
             return
-        self.count("race")
         self.edit(data, mine)
         other = self.package_of(work.session) is not self.ours.package
         for kinds in theirs:
@@ -213,14 +199,12 @@ class VersionTurns(Turns):
     def after_conflict(self, message: str, commit_metadata: dict[str, Any]) -> None:
         """What touched other nodes than the commits before goes on top of them."""
         work, model = self.work, self.model
-        assert work is not None
         tip = model.branches.get(work.branch)
         tree = None if tip is None else self.rebased(work.base, tip, work.tree)
         if tree is None or not work.session.has_uncommitted_changes:
             super().after_conflict(message, commit_metadata)
             return
         assert tip is not None
-        self.count("rebase")
         package = self.package_of(work.session)
         id_ = work.session.commit(message, commit_metadata, rebase_with=package.ConflictDetector())
         stored_metadata = self.ours.repo.lookup_snapshot(id_).metadata
@@ -240,7 +224,6 @@ class VersionTurns(Turns):
             return None
         out = dict(versions[tip].tree)
         # What was written again as it was leaves a trace in the logs: all that somebody touched counts.
-        assert self.work is not None
         mine_touched = touched(self.work.session.status())
         repo = self.theirs.repo
         ids = [*new, base]
@@ -265,7 +248,6 @@ class VersionTurns(Turns):
     @precondition(lambda self: self.spec == 1 and self.idle and len(self.model.versions) > 3)
     @rule(is_ours=who, keeps=st.booleans())
     def upgrade(self, is_ours: bool, keeps: bool) -> None:
-        self.count("upgrade")
         side = self.side(is_ours)
         upgrade = side.package.upgrade_icechunk_repository
         upgrade(side.repo, dry_run=True)

@@ -5,7 +5,6 @@ Each case is a small program; both run it, and what it returns has to be the sam
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -45,12 +44,6 @@ def repository(package: Any) -> Any:
 def a_path_object(package: Any, folder: Path) -> Any:
     package.Repository.create(package.local_filesystem_storage(folder / "repo"))
     return package.Repository.exists(package.local_filesystem_storage(str(folder / "repo")))
-
-
-@program
-def the_version(package: Any, folder: Path) -> Any:
-    version = package.spec_version()
-    return type(version).__name__, str(version), version == package.SpecVersion.current(), version == 2
 
 
 @program
@@ -97,53 +90,10 @@ def splitting_by_numbers_of_numpy(package: Any, folder: Path) -> Any:
 
 
 @program
-def members_as_numbers(package: Any, folder: Path) -> Any:
-    names = (
-        "ConflictType",
-        "VersionSelection",
-        "ChunkType",
-        "SpecVersion",
-        "SessionMode",
-        "RepoAvailability",
-    )
-    kinds = [getattr(package, name) for name in names]
-    each = [[getattr(kind, name) for name in dir(kind) if name[0] != "_"] for kind in kinds]
-    return [
-        sorted((str(member), int(member)) for member in members if isinstance(member, kind))
-        for kind, members in zip(kinds, each, strict=True)
-    ]
-
-
-@program
-def batches_of_chunks_both_ways(package: Any, folder: Path) -> Any:
-    store = repository(package).readonly_session("main").store
-
-    async def collect() -> Any:
-        return [batch[0].tolist() async for batch in store.array_chunk_iterator("a", 1)]
-
-    return [batch[0].tolist() for batch in store.array_chunk_iterator("a", 1)], asyncio.run(collect())
-
-
-@program
-def nothing_to_discard(package: Any, folder: Path) -> Any:
-    with pytest.raises(package.ReadOnlyError) as raised:
-        repository(package).readonly_session("main").discard_changes()
-    return str(raised.value.kind)
-
-
-@program
 def fields_of_records(package: Any, folder: Path) -> Any:
     repo = repository(package)
     records = [repo.garbage_collect(datetime.now(UTC), dry_run=True), repo.chunk_storage_stats()]
     return [[line.partition(":")[0] for line in str(record).splitlines()[1:]] for record in records]
-
-
-@program
-def too_many_arguments(package: Any, folder: Path) -> Any:
-    session = repository(package).writable_session("main")
-    with pytest.raises(TypeError) as raised:
-        session.amend("message", {})
-    return str(raised.value)
 
 
 @program

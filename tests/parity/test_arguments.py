@@ -166,31 +166,6 @@ def test_methods_do_the_same_with_wrong_arguments(kind: str) -> None:
     assert calls > 100
 
 
-@pytest.mark.parametrize("name", ["ManifestSplitCondition", "ManifestPreloadCondition"])
-@pytest.mark.parametrize("variant", ["NameMatches", "PathMatches", "name_matches", "path_matches"])
-def test_conditions_check_their_expression(name: str, variant: str) -> None:
-    for module in MODULES:
-        for value in (None, 3, b"x", []):
-            with pytest.raises(TypeError):
-                getattr(getattr(module, name), variant)(value)
-
-
-def test_bounds_of_a_condition_are_checked_and_have_the_names_of_the_reference() -> None:
-    for module in MODULES:
-        bounds = module.ManifestPreloadCondition.NumRefs(1, 2)
-        assert (getattr(bounds, "from"), bounds.to) == (1, 2)
-        with pytest.raises(TypeError):
-            module.ManifestPreloadCondition.NumRefs("1", 2)
-
-
-def test_what_rewrites_manifests_is_named() -> None:
-    for module in MODULES:
-        repo = _repository(module)
-        for method, error in ((None, TypeError), (3, TypeError), ("other", ValueError)):
-            with pytest.raises(error):
-                repo.rewrite_manifests("text", branch="main", commit_method=method)
-
-
 @pytest.mark.parametrize("module", MODULES)
 async def test_deprecated_methods_warn_where_they_are_called(module: ModuleType) -> None:
     repo = _repository(module)
@@ -199,16 +174,3 @@ async def test_deprecated_methods_warn_where_they_are_called(module: ModuleType)
     with pytest.warns(DeprecationWarning, match="_async.*chunk_storage_stats_async") as awaited:
         assert await repo.total_chunks_storage_async() == number
     assert [warning.filename for warning in (*plain, *awaited)] == [__file__, __file__]
-
-
-def test_supported_versions_are_those_of_the_reference() -> None:
-    theirs, ours = ([repr(v) for v in module.supported_spec_versions()] for module in MODULES)
-    assert theirs == ours
-
-
-def test_functions_build_splitting_from_a_dictionary_too() -> None:
-    for module in MODULES:
-        rules = {module.ManifestSplitCondition.AnyArray(): {module.ManifestSplitDimCondition.Any(): 3}}
-        config = module.config.from_dict(rules)
-        assert config == module.ManifestSplittingConfig.from_dict(rules)
-        assert repr(module.config.to_dict(config)) == repr(rules)  # the reference's are not equal

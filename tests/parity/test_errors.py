@@ -178,12 +178,6 @@ def modified(scene: Scene) -> None:
     zarr.open_array(session.store, path="a", mode="r")[0, 0]
 
 
-def fetched(scene: Scene) -> None:
-    session = scene.session
-    session.store.set_virtual_ref("a/c/0/0", f"{scene.side.prefix}none", offset=0, length=16)
-    zarr.open_array(session.store, path="a", mode="r")[0, 0]
-
-
 def unauthorised(scene: Scene) -> None:
     repo = scene.package.Repository.open(scene.side.storage(), scene.side.config())
     session = repo.writable_session("main")
@@ -255,6 +249,7 @@ CASES: dict[str, Act] = {
     "too late, and no tries": lambda s: s.raced(rebase_with=s.detector, rebase_tries=0),
     "rebase what reads": lambda s: s.reading.rebase(s.detector),
     "rebase a fork": lambda s: s.session.fork().rebase(s.detector),
+    "discard what reads": lambda s: s.reading.discard_changes(),
     "rebase with nothing": lambda s: s.session.rebase(None),
     "pickle what writes": lambda s: pickle.dumps(s.session),
     "an empty transaction": lambda s: (
@@ -357,6 +352,10 @@ CASES: dict[str, Act] = {
     "expire at a time of nowhere": lambda s: s.repo.expire_snapshots(datetime(2024, 1, 1)),
     "collect at a time of nowhere": lambda s: s.repo.garbage_collect(datetime(2024, 1, 1)),
     "collect with a lost snapshot": lambda s: s.lost_snapshot(),
+    "rewrite an unknown branch": lambda s: s.repo.rewrite_manifests("x", branch="nope"),
+    "rewrite in another way": lambda s: s.repo.rewrite_manifests("x", branch="main", commit_method="replace"),
+    "bounds that are texts": lambda s: s.package.ManifestPreloadCondition.NumRefs("1", 2),
+    "an expression that is a number": lambda s: s.package.ManifestSplitCondition.name_matches(3),
     "inspect no manifest": lambda s: s.repo.inspect_manifest(UNKNOWN),
     # chunks of a session
     "type of a chunk of nothing": lambda s: s.reading.chunk_type("/none", [0]),
@@ -483,20 +482,3 @@ def test_a_reset_names_where_the_branch_is(scenes: dict[str, Scene]) -> None:
         assert (error.value.expected_parent, error.value.actual_parent) == (scene.tip, scene.first)
         scene.repo.reset_branch("dev", scene.tip, from_snapshot_id=scene.first)
         assert scene.repo.lookup_branch("dev") == scene.tip
-
-
-def test_a_missing_virtual_chunk(scenes: dict[str, Scene]) -> None:
-    """The class is the same; which kind depends on the store."""
-    for scene in scenes.values():
-        with pytest.raises(scene.package.StorageError):
-            fetched(scene)
-
-
-def test_classes_and_kinds() -> None:
-    names = [name for name in dir(icechunk) if name.endswith("Error")]
-    assert len(names) == 15
-    for name in names:
-        mine, theirs = getattr(frazil, name), getattr(icechunk, name)
-        assert [base.__name__ for base in mine.__mro__] == [base.__name__ for base in theirs.__mro__]
-    kinds = {kind.name: str(kind) for kind in icechunk.ErrorKind}
-    assert kinds.items() <= {kind.name: str(kind) for kind in frazil.ErrorKind}.items()

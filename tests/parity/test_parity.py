@@ -2,7 +2,7 @@
 
 The reference's surface is every name without an underscore in every public module: what ``__all__`` names,
 what the module defines, and what it imports from the reference's other modules. What it imports from other
-packages does not count. `test_strict` compares the parameters. Run as a program, this prints what is missing.
+packages does not count. `test_strict` compares the parameters.
 """
 
 from __future__ import annotations
@@ -148,27 +148,3 @@ def test_every_exception_is_one() -> None:
         excepted = fnmatch.filter(names, exception)
         assert excepted, f"{exception}: the reference has no such name"
         assert [name for name in excepted if resolve(name) is not ABSENT] == []
-
-
-class Ours:
-    """A class that has some of what the test below asks for."""
-
-    def __init__(self, a: int) -> None:
-        self.a = a
-
-
-def test_each_kind_of_difference_is_detected() -> None:
-    class Theirs:
-        a: int = 1
-        gone = 2
-
-        def missing(self) -> None: ...
-
-        class Nested: ...
-
-    assert list(missing_below("Ours", Theirs, Ours)) == ["Ours.gone", "Ours.missing", "Ours.Nested"]
-    assert list(missing_below("Ours", Theirs, 1)) == ["Ours"]
-
-
-if __name__ == "__main__":
-    print("\n".join(missing(importlib.import_module("icechunk"))) or "nothing is missing")

@@ -52,14 +52,3 @@ def test_both_rewrite_the_same(method: str, version: int, tmp_path: Path) -> Non
         if version == 2:
             check_same(*(each.open() for each in pair))
     assert histories[0] == histories[1]
-
-
-def test_what_is_wrong(tmp_path: Path) -> None:
-    ours, theirs = sides(tmp_path / "repo")
-    ours.create()
-    theirs.open()
-    for side in (ours, theirs):
-        with pytest.raises(side.package.RefNotFoundError):
-            side.repo.rewrite_manifests("again", branch="none")
-        with pytest.raises(ValueError, match="new_commit"):
-            side.repo.rewrite_manifests("again", branch="main", commit_method="replace")

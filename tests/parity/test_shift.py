@@ -1,4 +1,4 @@
-"""Chunks moved within their array: Frazil, the published icechunk and a dictionary of numpy blocks agree."""
+"""Chunks moved within their array: Frazil and the published icechunk agree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ import frazil
 pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 Coords = tuple[int, ...]
-Blocks = dict[Coords, Any]
 FILL = -1
 CHUNK = 2
 
@@ -67,32 +66,6 @@ def spread(grid: Coords, offset: Coords) -> tuple[Callable[[Any], Any], Callable
     return forward, backward
 
 
-def model_shift(blocks: Blocks, grid: Coords, offset: Coords) -> Blocks:
-    moved = {tuple(c + o for c, o in zip(at, offset, strict=True)): block for at, block in blocks.items()}
-    return {
-        at: block for at, block in moved.items() if all(0 <= c < n for c, n in zip(at, grid, strict=True))
-    }
-
-
-def model_reindex(blocks: Blocks, forward: Any, backward: Any) -> Blocks:
-    goes = {at: forward(list(at)) for at in sorted(blocks)}
-    arrived = {tuple(to): blocks[at] for at, to in goes.items() if to is not None}
-    remaining = dict(blocks)
-    if backward is not None:
-        sources = {at: backward(list(at)) for at in blocks if at not in arrived}
-        for at, source in sources.items():
-            if source is None or tuple(source) not in blocks:
-                del remaining[at]
-    return {**remaining, **arrived}
-
-
-def values_of(blocks: Blocks, grid: Coords) -> Any:
-    out = np.full(tuple(n * CHUNK for n in grid), FILL, "i4")
-    for at, block in blocks.items():
-        out[tuple(slice(c * CHUNK, (c + 1) * CHUNK) for c in at)] = block
-    return out
-
-
 def put(session: Any, at: Coords, block: Any) -> None:
     key = "/".join(["a", "c", *map(str, at)])
     value = default_buffer_prototype().buffer.from_bytes(np.ascontiguousarray(block).tobytes())
@@ -112,7 +85,9 @@ def test_both_shift_the_same(grid: Coords, steps: list[Any], data: Any, inline: 
     try:
         every = list(np.ndindex(grid))
         filled = data.draw(st.lists(st.sampled_from(every), unique=True))
+        seen: list[list[Any]] = []
         for side in sides(folder):
+            seen.append([])
             side.path = folder / side.name
             repo = side.create(side.config(inline_chunk_threshold_bytes=512 if inline else 0)).repo
             session = repo.writable_session("main")
@@ -122,34 +97,28 @@ def test_both_shift_the_same(grid: Coords, steps: list[Any], data: Any, inline: 
                 session.store, name="a", shape=shape, chunks=chunks, dtype="i4", fill_value=FILL,
                 compressors=None,
             )  # fmt: skip
-            blocks: Blocks = {}
-            for at in filled:
-                blocks[at] = np.full(chunks, len(blocks), "i4")
-                put(session, at, blocks[at])
+            for number, at in enumerate(filled):
+                put(session, at, np.full(chunks, number, "i4"))
             for number, (kind, offset, flag) in enumerate(steps):
                 offset = offset[: len(grid)]
                 if kind == "commit":
                     session.commit(f"commit {number}", allow_empty=True)
                     session = repo.writable_session("main")
                 elif kind == "write":
-                    at = every[sum(offset) % len(every)]
-                    blocks[at] = np.full(chunks, 100 + number, "i4")
-                    put(session, at, blocks[at])
+                    put(session, every[sum(offset) % len(every)], np.full(chunks, 100 + number, "i4"))
                 elif kind == "shift":
                     session.shift_array("/a", offset)
-                    blocks = model_shift(blocks, grid, offset)
                 else:
                     # The reference moves what the session has deleted; Frazil never moves what is not there.
                     session.commit(f"before {number}", allow_empty=True)
                     session = repo.writable_session("main")
                     forward, backward = (turned if kind == "turn" else spread)(grid, offset)
                     session.reindex_array("/a", forward, backward if flag else None)
-                    blocks = model_reindex(blocks, forward, backward if flag else None)
-                values_read = zarr.open_array(session.store, path="a", mode="r")[...]
-                assert np.array_equal(values_read, values_of(blocks, grid)), (side.name, number, kind)
+                seen[-1].append(zarr.open_array(session.store, path="a", mode="r")[...].tolist())
             session.commit("end", allow_empty=True)
             ours, theirs = sides(side.path)
             check_same(ours.open(), theirs.open())
+        assert seen[0] == seen[1]
     finally:
         shutil.rmtree(folder)
 

@@ -8,55 +8,31 @@ they are made, printed and pickled. Names that are missing altogether are ``test
 from __future__ import annotations
 
 import enum
-import importlib
-import importlib.util
 import inspect
 import pickle
-import pkgutil
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.parity.test_parity import ABSENT, resolve, surface
 
 import frazil
 
 ic = pytest.importorskip("icechunk")
 pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
-#: Modules that are not for users.
-INTERNAL = {"_exceptions", "_icechunk_python", "vendor", "vendor.xarray"}
 #: Users get these from functions; what their constructors take is nobody's business.
 NOT_CONSTRUCTED = {"Repository", "Session", "ForkSession", "IcechunkStore"}
 
 
-def _modules() -> list[str]:
-    modules = {module.name.partition(".")[2] for module in pkgutil.walk_packages(ic.__path__, "icechunk.")}
-    return sorted(modules - INTERNAL)
-
-
-def _names(module: ModuleType) -> list[str]:
-    if hasattr(module, "__all__"):
-        return list(module.__all__)
-    own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-    return [name for name, value in own.items() if getattr(value, "__module__", None) == module.__name__]
-
-
-def _pairs() -> Iterator[tuple[str, Any, Any]]:
-    """Every public thing of the reference, with ours."""
-    seen: list[Any] = []
-    for name in ["", *_modules()]:
-        theirs = importlib.import_module(".".join(filter(None, ["icechunk", name])))
-        try:
-            ours = importlib.import_module(".".join(filter(None, ["frazil", name])))
-        except ImportError:
-            continue
-        for key in _names(theirs):
-            path = ".".join(filter(None, [name, key]))
-            value = getattr(theirs, key, None)
-            if hasattr(ours, key) and not any(value is each for each in seen):
-                seen.append(value)
-                yield path, value, getattr(ours, key)
+def _pairs() -> dict[str, tuple[Any, Any]]:
+    """Every public thing of the reference once, with ours."""
+    pairs: dict[str, tuple[Any, Any]] = {}
+    for path, theirs in surface(ic).items():
+        ours = resolve(path)
+        if ours is not ABSENT and not any(theirs is each for each, _ in pairs.values()):
+            pairs[path] = (theirs, ours)
+    return pairs
 
 
 def _classes(path: str, theirs: Any, ours: Any) -> Iterator[tuple[str, type, type]]:
@@ -67,26 +43,10 @@ def _classes(path: str, theirs: Any, ours: Any) -> Iterator[tuple[str, type, typ
                 yield from _classes(f"{path}.{name}", inner, getattr(ours, name))
 
 
-PAIRS = {path: (theirs, ours) for path, theirs, ours in _pairs()}
+PAIRS = _pairs()
 CLASSES = {
     path: (a, b) for name, (theirs, ours) in PAIRS.items() for path, a, b in _classes(name, theirs, ours)
 }
-
-
-def test_every_module_exists() -> None:
-    assert [name for name in _modules() if not _importable(name)] == []
-
-
-def _importable(name: str) -> bool:
-    return importlib.util.find_spec(f"frazil.{name}") is not None
-
-
-@pytest.mark.parametrize("name", ["", *_modules()])
-def test_lists_of_names_have_all_of_them(name: str) -> None:
-    theirs = importlib.import_module(".".join(filter(None, ["icechunk", name])))
-    ours = importlib.import_module(".".join(filter(None, ["frazil", name])))
-    if hasattr(ours, "__all__"):
-        assert set(_names(theirs)) - set(ours.__all__) == set()
 
 
 # Parameters
@@ -259,6 +219,8 @@ def test_exceptions_are_constructed_printed_and_pickled_alike(name: str) -> None
             assert ours.args == (("a", "b") if name == "ConflictError" else theirs.args)  # raised: those two
             assert repr(ours) == repr(theirs).replace("icechunk", "frazil")
             assert str(ours) == str(theirs)
+        bases = [[base.__name__ for base in type(each).__mro__] for each in (ours, theirs)]
+        assert bases[0] == bases[1]
         again = pickle.loads(pickle.dumps(ours))
         assert type(again) is type(ours)
         assert (again.args, again.message, again.kind) == (ours.args, ours.message, ours.kind)
@@ -271,3 +233,13 @@ def test_exceptions_are_constructed_printed_and_pickled_alike(name: str) -> None
 def test_kinds_are_text() -> None:
     assert frazil.ErrorKind.IO == "io" == ic.ErrorKind.IO
     assert repr(frazil.ErrorKind.IO) == repr(ic.ErrorKind.IO)
+
+
+def test_functions_of_configurations() -> None:
+    for module in (ic, frazil):
+        rules = {module.ManifestSplitCondition.AnyArray(): {module.ManifestSplitDimCondition.Any(): 3}}
+        config = module.config.from_dict(rules)
+        assert config == module.ManifestSplittingConfig.from_dict(rules)
+        assert repr(module.config.to_dict(config)) == repr(rules)  # the reference's are not equal
+        assert getattr(module.ManifestPreloadCondition.NumRefs(1, 2), "from") == 1
+    assert list(map(repr, ic.supported_spec_versions())) == list(map(repr, frazil.supported_spec_versions()))

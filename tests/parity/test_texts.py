@@ -1,7 +1,7 @@
-"""What values look like: ``repr``, ``str`` and HTML of everything a user can make or get, in both libraries.
+"""What values look like: ``repr`` and ``str`` of what a user can make or get, in both libraries.
 
 One table makes each value with either module. Compared after the package's name, and what differs from run to
-run (ids, times, the style sheet), have been replaced. Credentials and virtual chunk specifications are not in
+run (ids, times), have been replaced. Credentials and virtual chunk specifications are not in
 it: the reference prints them as plain objects with an address.
 """
 
@@ -26,13 +26,8 @@ Make = Callable[[Any], Any]
 
 VALUES: dict[str, Make] = {
     "attribution": lambda m: m.Attribution(client="a/1", workload="w", principal="p"),
-    "attribution, empty": lambda m: m.Attribution(),
     "caching": lambda m: m.CachingConfig(num_chunk_refs=3),
-    "caching, empty": lambda m: m.CachingConfig(),
     "compression": lambda m: m.CompressionConfig(level=3),
-    "compression algorithm": lambda m: m.CompressionAlgorithm.Zstd,
-    "compression, full": lambda m: m.CompressionConfig(algorithm=m.CompressionAlgorithm.Zstd, level=1),
-    "manifest": lambda m: m.ManifestConfig(),
     "preload": lambda m: m.ManifestPreloadConfig(
         max_total_refs=3, preload_if=m.ManifestPreloadCondition.name_matches("a.*")
     ),
@@ -43,8 +38,6 @@ VALUES: dict[str, Make] = {
         m.ManifestPreloadCondition.path_matches("x") & m.ManifestPreloadCondition.false()
     ),
     "split dimension": lambda m: m.ManifestSplitDimCondition.Axis(2),
-    "split dimension, name": lambda m: m.ManifestSplitDimCondition.DimensionName("t"),
-    "split dimension, any": lambda m: m.ManifestSplitDimCondition.Any(),
     "split condition": lambda m: (
         m.ManifestSplitCondition.name_matches("a") | (m.ManifestSplitCondition.path_matches("b"))
     ),
@@ -67,42 +60,23 @@ VALUES: dict[str, Make] = {
         timeouts=m.StorageTimeoutSettings(connect_timeout_ms=5),
         storage_class="X",
     ),
-    "timeouts": lambda m: m.StorageTimeoutSettings(1),
-    "retries, empty": lambda m: m.StorageRetriesSettings(),
-    "no splitting": lambda m: m.ManifestSplittingConfig(),
-    "storage settings, empty": lambda m: m.StorageSettings(),
     "s3 options": lambda m: m.S3Options(region="r", checksum_algorithm=m.ChecksumAlgorithm.Crc32),
-    "checksum algorithm": lambda m: m.ChecksumAlgorithm.Sha256,
     "container": lambda m: m.VirtualChunkContainer("s3://b/", m.s3_store(region="r", anonymous=True)),
     "store, s3 compatible": lambda m: m.s3_store(
         region="r", endpoint_url="http://h", s3_compatible=True, allow_http=True, force_path_style=True
     ),
-    "store, gcs": lambda m: m.gcs_store({"timeout": "3s"}),
-    "store, http": lambda m: m.http_store({"timeout": "3s"}),
     "store, http with headers": lambda m: m.http_store({"timeout": "3s"}, {"A": "b"}),
     "store, local": lambda m: m.local_filesystem_store("/x"),
-    "store, memory": lambda m: m.ObjectStoreConfig.InMemory(),
     "store, azure": lambda m: m.ObjectStoreConfig.Azure({"account": "b"}),
     "store, tigris": lambda m: m.ObjectStoreConfig.Tigris(m.S3Options(region="r")),
     "status": lambda m: m.RepoStatus(
         m.RepoAvailability.read_only, set_at=THEN, limited_availability_reason="x"
     ),
-    "availability": lambda m: m.RepoAvailability.online,
     "chunk type": lambda m: m.ChunkType.virtual,
-    "session mode": lambda m: m.SessionMode.rearrange,
     "spec version": lambda m: m.SpecVersion.v1,
-    "spec version, current": lambda m: m.SpecVersion.v2,
     "error kind": lambda m: m.ErrorKind.BRANCH_NOT_FOUND,
-    "storage, s3": lambda m: m.Storage.new_s3(m.S3Options(region="r"), "b", "p"),
     "storage, s3 object store": lambda m: m.Storage.new_s3_object_store(m.S3Options(region="r"), "b", "p"),
-    "storage, r2": lambda m: m.Storage.new_r2(m.S3Options(), None, "b/p", account_id="a"),
-    "storage, tigris": lambda m: m.Storage.new_tigris(m.S3Options(region="r"), "b", "p", False),
-    "storage, hf": lambda m: m.Storage.new_hf(m.S3Options(), "b", "p", "n"),
-    "storage, gcs": lambda m: m.Storage.new_gcs("b", "p", config={"a": "b"}),
-    "storage, azure": lambda m: m.Storage.new_azure_blob("a", "c", "p"),
-    "storage, http": lambda m: m.Storage.new_http("http://127.0.0.1/x"),
     "storage, redirect": lambda m: m.Storage.new_redirect("http://127.0.0.1/x"),
-    "storage, memory": lambda m: m.Storage.new_in_memory(),
 }
 
 
@@ -184,26 +158,18 @@ DIFFERENT = [
     (r'\{"A": "b"\}', '{"A": "****"}'),
     # an array may have millions of chunks
     (r'\{"/a": \[\[1\].*\[13\]\]\}', '{"/a": 13 chunks}'),
-    # most fields of a difference are empty
-    *(
-        (rf'<div class="frazil-field"><span [^>]*>{name}:</span><span [^>]*>{empty}</span></div>', "")
-        for name, empty in [(r"\w+_(?:groups|arrays|chunks)", r"\{\}"), ("moved_nodes", r"\[\]")]
-    ),
 ]
 #: Settings that only Frazil has.
 OURS = [
     r"(?m)^ *(?:packing|chunks|fast_forward_timeout|session_lifetime)=None,\n",
     r"(?m)^( *)(?:packing|chunks):\n(?:\1 +.*\n)+",
     r"(?m)^ *(?:fast_forward_timeout|session_lifetime): .*\n",
-    r'<details><summary class="frazil-field-name">(?:packing|chunks)</summary>.*?</details>',
-    r'<div class="frazil-field"><span class="frazil-field-name">(?:fast_fo|session_li)\w+:.*?</div>',
 ]
 VARIES = [
-    (r"<style>.*?</style>", ""),
     (r"\b[0-9A-HJKMNP-TV-Z]{20}\b", "<id>"),
     (r"● [0-9A-Z]{8}", "● <id>"),
     (r"datetime\.datetime\(2026,1[12],[\d,]+, tz", "datetime.datetime(<now>, tz"),
-    (r"(size_bytes:</span> <span class=\"frazil-field-value\">|size_bytes: )\d+", r"\1<n>"),
+    (r"(size_bytes: )\d+", r"\1<n>"),
     (r"repo\.\d+\.<id>", "repo.<backup>"),
 ]
 
@@ -221,15 +187,8 @@ def _replaced(text: str) -> str:
     return text
 
 
-def _html(value: Any) -> str:
-    lines = (line.strip() for line in _normal(value._repr_html_()).splitlines())
-    return re.sub(r">\s+<", "><", " ".join(lines).strip())
-
-
 def _texts(value: Any) -> dict[str, str]:
     texts = {"repr": _normal(repr(value)), "str": _normal(str(value))}
-    if hasattr(value, "_repr_html_"):
-        texts["html"] = _html(value)
     if type(value).__module__.startswith("frazil"):
         for pattern in OURS:
             texts = {name: re.sub(pattern, "", text) for name, text in texts.items()}
@@ -241,8 +200,6 @@ def _texts(value: Any) -> dict[str, str]:
 SPLITTING = [
     r"manifest=(?:None|frazil\.config\.ManifestConfig\((?:.|\n)*?\n\s*\)),",
     r"splitting: *(?:\"auto\"|\n *<.*>\n *split_sizes.*)",
-    r'<details><summary class="frazil-field-name">splitting</summary>.*?</details>',
-    r'<div class="frazil-field"><span class="frazil-field-name">splitting:.*?</div>',
 ]
 
 
@@ -261,7 +218,7 @@ def test_values_look_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", OBTAINED)
 def test_what_a_repository_gives_looks_the_same(name: str, repositories: dict[Any, Any]) -> None:
     theirs, ours = (_without_splitting(_texts(OBTAINED[name](repositories[m]))) for m in (ic, frazil))
-    assert {kind: ours.get(kind) for kind in theirs} == theirs  # a graph has HTML only here
+    assert ours == theirs
 
 
 def test_the_log_of_operations_looks_the_same(repositories: dict[Any, Any]) -> None:

@@ -217,23 +217,3 @@ TestSerialAndForked.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     deadline=None,
 )
-
-
-def test_the_machine_notices_a_lost_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a merge that forgets the last fork, it fails."""
-    merge = frazil.Session.merge
-
-    def forgetful(self: frazil.Session, *others: Any) -> None:
-        merge(self, *others[:-1])
-
-    monkeypatch.setattr(frazil.Session, "merge", forgetful)
-    machine = SerialAndForked()
-    machine.start(False)
-    machine.create("a", 0)
-    machine.fork(0, True)
-    machine.write("a", 0, (0, 0), 1)
-    machine.fork(0, True)
-    machine.in_hand.clear()
-    machine.write("a", 2, (1, 1), 2)
-    with pytest.raises(AssertionError):
-        machine.commit(True, False)

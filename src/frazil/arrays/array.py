@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from frazil.arguments import checked
-from frazil.arrays.box_reading import PointReading, read_box, zarr_array
+from frazil.arrays.box_reading import PointReading, read_box
 from frazil.arrays.box_writing import assign
 from frazil.arrays.encoding import encoding_of
 from frazil.arrays.selection import BoxSelection, PointSelection, outer_selection, points_of, selection_of
 from frazil.display import Lines
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
+from frazil.zarr_store.store import open_array
 
 if TYPE_CHECKING:
     import zarr
@@ -218,7 +219,7 @@ class Array:
         return workspace.require_array(self._path) if entry is None else entry.node
 
     def _zarr(self) -> zarr.Array[Any]:
-        return zarr_array(self._session, self._path)
+        return open_array(self._session.store, self._path)
 
 
 class OuterIndex:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import zarr
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
@@ -24,6 +24,7 @@ from frazil.format.columns import I64, ranges, windows
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.repository.session.workspace import size_of
 from frazil.threads import Purpose, shared_pool
+from frazil.zarr_store.store import open_array
 
 if TYPE_CHECKING:
     from frazil.arrays.encoding import Encoding, ShardLayout
@@ -60,18 +61,14 @@ def process_all(
     size: int,
 ) -> I64:
     """Process all requests, in threads if they are large or remote. Return the failed rows in order."""
-    local = [request for request in requests if request.is_local]
-    remote = [request for request in requests if not request.is_local]
-    failures: list[list[I64]] = []
-    if len(local) < 2 or size < _SMALL:
-        failures += map(process, local)
-    else:
-        failures += shared_pool(Purpose.CHUNK_DECODING).map(process, local)
-    if len(remote) < 2:
-        failures += map(process, remote)
-    else:
-        failures += reader.pool.map(process, remote)
-    rows = [each for one in failures for each in one]
+    rows: list[I64] = []
+    for is_local in (True, False):
+        chosen = [request for request in requests if request.is_local is is_local]
+        if len(chosen) < 2 or (is_local and size < _SMALL):
+            rows += chain.from_iterable(map(process, chosen))
+        else:
+            pool = shared_pool(Purpose.CHUNK_DECODING) if is_local else reader.pool
+            rows += chain.from_iterable(pool.map(process, chosen))
     return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
 
 
@@ -420,7 +417,7 @@ def read_box(session: Session, path: str, encoding: Encoding, slices: tuple[Axis
             return values
     out = np.empty(shape, encoding.dtype)
     pieces, failures = read_box_into(session, path, encoding, slices, out)
-    array = zarr_array(session, path) if len(failures) else None
+    array = open_array(session.store, path) if len(failures) else None
     for row in failures.tolist():  # with the codecs of zarr, which raise the errors of damaged chunks
         counts = pieces.regions[int(pieces.region[row])].counts
         target = pieces.target[row].tolist()
@@ -441,8 +438,3 @@ def read_box_into(
     axes = zip(slices, encoding.lengths, strict=True)
     pieces = pieces_of_axes([chunks_of_slice(each.start, each.count, each.step, n) for each, n in axes])
     return pieces, PieceReading(session.workspace, path, encoding, pieces, out).run()
-
-
-def zarr_array(session: Session, path: str, mode: Literal["r", "r+"] = "r") -> zarr.Array[Any]:
-    """Return the array of zarr, for codecs and errors that only zarr has."""
-    return zarr.open_array(session.store, path=path.strip("/"), mode=mode, zarr_format=3)

@@ -24,7 +24,7 @@ import zarr
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from frazil.arrays.box_reading import PieceReading, zarr_array
+from frazil.arrays.box_reading import PieceReading
 from frazil.arrays.encoding import encoder_of, encoding_of, uncompressed
 from frazil.arrays.selection import (
     AxisChunks,
@@ -42,6 +42,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.chunk_trailer import crc32c_rows
 from frazil.format.columns import I64, U32
 from frazil.threads import SIZES, Purpose, shared_pool
+from frazil.zarr_store.store import open_array
 
 if TYPE_CHECKING:
     from frazil.arrays.encoding import Encoder, Encoding
@@ -404,7 +405,7 @@ def assign(
     """Write values to the selected elements."""
     session.require_writable()
     encoding = encoding_of(document)
-    dtype = np.dtype(zarr_array(session, path, "r+").dtype) if encoding is None else encoding.dtype
+    dtype = np.dtype(open_array(session.store, path, "r+").dtype) if encoding is None else encoding.dtype
     # Arrays of other dtypes are converted later, part by part.
     is_array = hasattr(value, "shape") and not np.isscalar(value)
     values = np.asarray(value) if is_array else np.asarray(value, dtype)
@@ -421,7 +422,7 @@ def assign(
             return
     # zarr converts all values at once, and takes no values of another shape.
     slices = tuple(each.as_slice() for each in selection.slices)
-    zarr_array(session, path, "r+").set_basic_selection(slices, box)
+    open_array(session.store, path, "r+").set_basic_selection(slices, box)
 
 
 def box_values(values: NDArray[Any], selection: BoxSelection) -> NDArray[Any]:
@@ -456,7 +457,7 @@ def _broadcast(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 def _assign_points(session: Session, path: str, selection: PointSelection, values: NDArray[Any]) -> None:
     """Write points. Of equal points, the last value counts, as in numpy."""
-    array = zarr_array(session, path, "r+")
+    array = open_array(session.store, path, "r+")
     coordinates = [np.broadcast_to(each, selection.shape).flat for each in selection.coordinates]
     for begin in range(0, prod(selection.shape), _MOST_POINTS):
         part = slice(begin, begin + _MOST_POINTS)

@@ -175,17 +175,12 @@ def outer_selection(index: Any, shape: tuple[int, ...]) -> BoxSelection | PointS
     is_axis = [not isinstance(item, int) for item in items]
     axes = [sum(is_axis[:number]) if each else -1 for number, each in enumerate(is_axis)]
     ndim = sum(is_axis)
-    lengths = iter(shape)
-    coordinates: list[I64] = []
-    result = [1] * ndim
-    for item, axis in zip(items, axes, strict=True):
-        if item is None:
-            continue
-        values = _elements(item, next(lengths))
-        if axis >= 0:
-            result[axis] = len(values)
-        coordinates.append(values.reshape([-1 if each == axis else 1 for each in range(ndim)]))
-    return PointSelection(tuple(coordinates), tuple(result), end)
+    selecting = [(item, axis) for item, axis in zip(items, axes, strict=True) if item is not None]
+    coordinates = tuple(
+        _elements(item, length).reshape([-1 if each == axis else 1 for each in range(ndim)])
+        for (item, axis), length in zip(selecting, shape, strict=True)
+    )
+    return PointSelection(coordinates, _common_shape(coordinates, ndim), end)
 
 
 def _normalized(index: Any, shape: tuple[int, ...]) -> tuple[list[_Item], tuple[Any, ...]]:
@@ -292,8 +287,6 @@ def _points(items: Sequence[_Item], shape: tuple[int, ...]) -> tuple[tuple[I64, 
     others = len(items) - len(advanced)
     ndim = others + len(block)
     free = [axis for axis in range(ndim) if not begin <= axis < begin + len(block)]
-    result = [1] * ndim
-    result[begin : begin + len(block)] = block
     coordinates: list[I64] = []
     axes, lengths = iter(free), iter(shape)
     for item in items:
@@ -302,7 +295,6 @@ def _points(items: Sequence[_Item], shape: tuple[int, ...]) -> tuple[tuple[I64, 
         elif isinstance(item, slice):
             axis = next(axes)
             values = _elements(item, next(lengths))
-            result[axis] = len(values)
             coordinates.append(values.reshape([-1 if each == axis else 1 for each in range(ndim)]))
         else:
             next(lengths)
@@ -310,7 +302,12 @@ def _points(items: Sequence[_Item], shape: tuple[int, ...]) -> tuple[tuple[I64, 
             after = ndim - begin - len(block)
             lead = (1,) * (begin + len(block) - array.ndim)
             coordinates.append(array.reshape(lead + array.shape + (1,) * after))
-    return tuple(coordinates), tuple(result)
+    return tuple(coordinates), _common_shape(coordinates, ndim)
+
+
+def _common_shape(coordinates: Sequence[I64], ndim: int) -> tuple[int, ...]:
+    """Return the shape to which coordinates broadcast. A dimension of ``None`` has the length 1."""
+    return np.broadcast_shapes((1,) * ndim, *(each.shape for each in coordinates))
 
 
 @dataclass(frozen=True, slots=True)

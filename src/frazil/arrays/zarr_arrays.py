@@ -100,9 +100,8 @@ class OpenedArray:
 
 def opened_array(metadata: Any, store: Any) -> OpenedArray | None:
     """Return an array that zarr opens, or None if it is not an array of Frazil."""
-    if not isinstance(store, IcechunkStore) or not isinstance(metadata, ArrayV3Metadata):
-        return None
-    return OpenedArray(metadata)
+    is_ours = isinstance(store, IcechunkStore) and isinstance(metadata, ArrayV3Metadata)
+    return OpenedArray(metadata) if is_ours else None
 
 
 @lru_cache(256)
@@ -118,9 +117,8 @@ def _same_fill(ours: ArrayV3Metadata, stored: ArrayV3Metadata) -> bool:
 
 
 def _same_codecs(ours: ArrayV3Metadata, stored: ArrayV3Metadata) -> bool:
-    if ours.codecs == stored.codecs:
-        return True
-    return [each.to_dict() for each in ours.codecs] == [each.to_dict() for each in stored.codecs]
+    one, other = ([each.to_dict() for each in codecs] for codecs in (ours.codecs, stored.codecs))
+    return one == other
 
 
 def _same_grid(ours: ArrayV3Metadata, stored: ArrayV3Metadata) -> bool:
@@ -152,13 +150,10 @@ _COMPARISONS: Final = (
 def zarr_box(array: StoredArray | None, batch: Sequence[tuple[Any, ...]]) -> ZarrBox | None:
     """Return the box that a list of chunks of zarr stands for, or None for other lists."""
     _, spec, first, *_ = batch[0]
-    if array is None:
+    encoding = None if array is None or not isinstance(first, tuple) else encoding_of(array.document)
+    if encoding is None or not all(isinstance(each, slice | int | np.integer) for each in first):
         return None
-    if not isinstance(first, tuple) or not all(isinstance(each, slice | int | np.integer) for each in first):
-        return None
-    encoding = encoding_of(array.document)
-    if encoding is None:
-        return None
+    assert array is not None
     coords, last_coords = array.coords
     # Those of shards if there are shards.
     bounds: tuple[int | I64, ...] = encoding.lengths if encoding.shards is None else spec.shape
@@ -200,10 +195,7 @@ _SMALL_CHUNK: Final = 4 << 20
 class ZarrRead:
     """A read of zarr that is a box, into ``out`` with all dimensions of the array."""
 
-    session: Session
-    path: str
-    encoding: Encoding
-    slices: tuple[AxisSlice, ...]
+    box: ZarrBox
     out: NDArray[Any]
     chunks: int
     chunk_bytes: int
@@ -211,20 +203,20 @@ class ZarrRead:
     @property
     def is_fast(self) -> bool:
         """Whether the read is of one small chunk, and never waits for a network."""
-        context = self.session.workspace.context
+        context = self.box.store.session.workspace.context
         is_local = context.storage.is_local and all(each.is_local for each in context.virtual.containers)
         return is_local and self.chunks == 1 and self.chunk_bytes <= _SMALL_CHUNK
 
     def run(self) -> bool:
         """Read the box. Return whether all chunks were read and decoded."""
-        if self.chunks == 1 and self.encoding.shards is None:
-            values = read_in_chunk(self.session.workspace, self.path, self.encoding, self.slices)
+        session, box = self.box.store.session, self.box
+        if self.chunks == 1 and box.encoding.shards is None:
+            values = read_in_chunk(session.workspace, box.path, box.encoding, box.slices)
             if values is None:
                 return False
             self.out[...] = values
             return True
-        _, failures = read_box_into(self.session, self.path, self.encoding, self.slices, self.out)
-        return not len(failures)
+        return not len(read_box_into(session, box.path, box.encoding, box.slices, self.out)[1])
 
 
 def zarr_read(batch: Sequence[tuple[Any, ...]], out: Any, opened: OpenedArray | None) -> ZarrRead | None:
@@ -233,13 +225,11 @@ def zarr_read(batch: Sequence[tuple[Any, ...]], out: Any, opened: OpenedArray | 
     if getattr(spec.config, "read_missing_chunks", True) is False:
         return None  # zarr wants to know which chunks are missing
     box, values = zarr_box(array, batch), out.as_ndarray_like()
-    if box is None or not isinstance(values, np.ndarray):
+    if box is None or not isinstance(values, np.ndarray) or values.shape != box.shape:
         return None
-    if values.dtype != box.encoding.dtype or values.shape != box.shape:
+    if values.dtype != box.encoding.dtype:
         return None
-    chunk_bytes = prod(spec.shape) * box.encoding.dtype.itemsize
-    session, encoding = box.store.session, box.encoding
-    return ZarrRead(session, box.path, encoding, box.slices, box.whole(values), len(batch), chunk_bytes)
+    return ZarrRead(box, box.whole(values), len(batch), prod(spec.shape) * box.encoding.dtype.itemsize)
 
 
 #: Fewer chunks are written by zarr.
@@ -253,29 +243,20 @@ def zarr_write(
     array = None if opened is None else opened.stored(batch)
     if len(batch) < _FEW:
         return None
-    values = value.as_ndarray_like()
-    box = zarr_box(array, batch)
-    if box is None or not isinstance(values, np.ndarray):
+    box, values = zarr_box(array, batch), value.as_ndarray_like()
+    if box is None or not isinstance(values, np.ndarray) or values.shape not in ((), box.shape):
         return None
     if box.encoding.shards is not None or box.store.read_only:
         return None
-    if values.shape != () and values.shape != box.shape:
-        return None
     box.store.session.require_writable()
     writes_fill = batch[0][1].config.write_empty_chunks
-    workspace = box.store.session.workspace
-    writing = BoxWriting(workspace, box.path, box.encoding, writes_fill=writes_fill)
+    writing = BoxWriting(box.store.session.workspace, box.path, box.encoding, writes_fill=writes_fill)
     return partial(writing.run, box.slices, box.whole(np.broadcast_to(values, box.shape)))
 
 
 def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zarr.Array[Any]:
     """Open an array of a session or store. Errors are those of ``zarr_store.arrays.array_at``."""
-    return in_bulk(naming_array_at(source, path, mode))
-
-
-def in_bulk(array: zarr.Array[Any]) -> zarr.Array[Any]:
-    """Return the same array, with reads or writes of boxes in bulk."""
-    return BulkArray(array.async_array)
+    return BulkArray(naming_array_at(source, path, mode).async_array)
 
 
 class BulkArray(NamingArray):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from frazil.chunks.ranges import ByteRange, StoredObject, plan_reads
+from frazil.chunks.ranges import ByteRange, MergeLimits, StoredObject, plan_reads
 from frazil.errors import ErrorKind, FormatError, StorageError
 from frazil.format.chunk_trailer import (
     SINGLE_TRAILER_BYTES,
@@ -269,7 +269,9 @@ class ContentStore:
             raise
         size = memoryview(data).nbytes
         rest = stored[size:]
-        return _equal(stored[:size], data) and (not rest or bytes(rest) == single_trailer(id_, data))
+        # ``==`` of memoryviews compares single bytes.
+        is_same = np.array_equal(np.frombuffer(stored[:size], np.uint8), np.frombuffer(data, np.uint8))
+        return is_same and (not rest or bytes(rest) == single_trailer(id_, data))
 
     def _renew(self, id_: bytes, data: memoryview | bytes) -> bool:
         """Overwrite the object with its bytes, so that it is young. Return False if that may be too late."""
@@ -281,16 +283,6 @@ class ContentStore:
             # This call is after the write, because a collection that begins later finds a young object.
             self._watching = self._quiet()
             return before and self._watching
-
-
-def _equal(one: memoryview | bytes, other: memoryview | bytes) -> bool:
-    """Return whether two objects have the same bytes. ``==`` of memoryviews compares single bytes."""
-    first, second = np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8)
-    if len(first) != len(second):
-        return False
-    words = len(first) & ~7
-    same = np.array_equal(first[:words].view(np.uint64), second[:words].view(np.uint64))
-    return same and first[words:].tobytes() == second[words:].tobytes()
 
 
 def digest_of(data: memoryview | bytes) -> bytes:
@@ -321,10 +313,7 @@ def groups_of(ends: I64, most: int, most_rows: int | None = None) -> Iterator[tu
         begin = end
 
 
-#: The limits of merged requests, in bytes.
-_MAX_GAP: Final = 256 << 10
-_MAX_WASTE: Final = 2 << 20
-_MAX_SIZE: Final = 8 << 20
+_LIMITS: Final = MergeLimits(max_gap=256 << 10, max_waste=2 << 20, max_size=8 << 20)
 #: The number of bytes at the end of a file that are read for its trailer: enough for 1,300 chunks.
 _TAIL: Final = 16 << 10
 #: The largest number of chunks in a pack, which limits its trailer.
@@ -410,9 +399,7 @@ def _read_pack(storage: Storage, ranges: FileRanges, rows: slice, places: I64) -
         np.concatenate([source, files]),
         np.concatenate([offset, starts]),
         np.concatenate([offset + length, ends]),
-        _MAX_GAP,
-        _MAX_WASTE,
-        _MAX_SIZE,
+        _LIMITS,
     )
     pack = np.empty(int(length.sum()), np.uint8)
     order = np.argsort(plan.part, kind="stable")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Buffer
 from dataclasses import dataclass, field
+from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -45,9 +46,16 @@ class ReadPlan:
         return len(self.key)
 
 
-def plan_reads(
-    keys: ArrayLike, starts: ArrayLike, stops: ArrayLike, max_gap: int, max_waste: int, max_size: int
-) -> ReadPlan:
+@dataclass(frozen=True, slots=True)
+class MergeLimits:
+    """The limits of merged ranges, in bytes."""
+
+    max_gap: int = 64 << 10
+    max_waste: int = 1 << 20
+    max_size: int = 4 << 20
+
+
+def plan_reads(keys: ArrayLike, starts: ArrayLike, stops: ArrayLike, limits: MergeLimits) -> ReadPlan:
     """Return the plan for reads of ``starts[i] <= byte < stops[i]`` of the object with number ``keys[i]``."""
     key, start, stop = (np.asarray(column, np.int64) for column in (keys, starts, stops))
     n = len(key)
@@ -65,9 +73,9 @@ def plan_reads(
     gap[new_key] = 0
     np.maximum(gap, 0, out=gap)
 
-    begins = np.flatnonzero(new_key | (gap > max_gap))
+    begins = np.flatnonzero(new_key | (gap > limits.max_gap))
     gap[begins] = 0
-    begins = _split(begins, first, reach, np.cumsum(gap), max_waste, max_size)
+    begins = _split(begins, first, reach, np.cumsum(gap), limits)
 
     part = np.zeros(n, np.int64)
     part[begins[1:]] = 1
@@ -101,13 +109,13 @@ def _split(
     first: NDArray[np.int64],
     reach: NDArray[np.int64],
     waste: NDArray[np.int64],
-    max_waste: int,
-    max_size: int,
+    limits: MergeLimits,
 ) -> NDArray[np.int64]:
     """Return where merged ranges begin, after cuts of ranges that are too large or have too much waste."""
     ends = np.append(begins[1:], len(first))
     tail = ends - 1
-    too_much = (reach[tail] - first[begins] > max_size) | (waste[tail] - waste[begins] > max_waste)
+    too_much = reach[tail] - first[begins] > limits.max_size
+    too_much |= waste[tail] - waste[begins] > limits.max_waste
     too_much &= ends - begins > 1
     if not too_much.any():
         return begins
@@ -116,9 +124,9 @@ def _split(
         at = begin
         while at < end:
             # A wanted range that is larger than the limit may still contain other wanted ranges.
-            furthest = max(int(first[at]) + max_size, int(reach[at]))
+            furthest = max(int(first[at]) + limits.max_size, int(reach[at]))
             fits = at + int(np.searchsorted(reach[at:end], furthest, "right"))
-            cheap = at + int(np.searchsorted(waste[at:end], int(waste[at]) + max_waste, "right"))
+            cheap = at + int(np.searchsorted(waste[at:end], int(waste[at]) + limits.max_waste, "right"))
             at = max(at + 1, min(fits, cheap))
             cuts.append(at)
     return np.union1d(begins, np.array([cut for cut in cuts if cut < len(first)], np.int64))
@@ -206,15 +214,6 @@ def copy_into(data: Buffer, out: memoryview) -> int:
     return len(view)
 
 
-@dataclass(frozen=True, slots=True)
-class MergeLimits:
-    """The limits of ``plan_reads``, in bytes."""
-
-    max_gap: int = 64 << 10
-    max_waste: int = 1 << 20
-    max_size: int = 4 << 20
-
-
 class Job:
     """The requests for wanted ranges. ``outcomes`` returns the bytes of each wanted range."""
 
@@ -225,24 +224,19 @@ class Job:
         keys = [numbers.setdefault(w.where, len(numbers)) for w in wanted]
         objects = list(numbers)
         starts, stops = [w.start for w in wanted], [w.stop for w in wanted]
-        self._plan: Final = plan_reads(keys, starts, stops, limits.max_gap, limits.max_waste, limits.max_size)
+        self._plan: Final = plan_reads(keys, starts, stops, limits)
         self._wanted: Final = wanted
+        columns = (self._plan.key.tolist(), self._plan.start.tolist(), self._plan.stop.tolist())
         self.requests: Final = [
-            ByteRange(objects[key], start, stop)
-            for key, start, stop in zip(
-                self._plan.key.tolist(), self._plan.start.tolist(), self._plan.stop.tolist(), strict=True
-            )
+            ByteRange(objects[key], start, stop) for key, start, stop in zip(*columns, strict=True)
         ]
 
     def parts(self) -> Iterator[list[int]]:
         """Yield the numbers of the wanted ranges of each request."""
-        order = np.argsort(self._plan.part, kind="stable")
-        ends = np.searchsorted(self._plan.part[order], np.arange(len(self.requests)), "right").tolist()
-        rows = order.tolist()
-        begin = 0
-        for end in ends:
+        rows = np.argsort(self._plan.part, kind="stable").tolist()
+        ends = np.cumsum(np.bincount(self._plan.part, minlength=len(self.requests))).tolist()
+        for begin, end in pairwise([0, *ends]):
             yield rows[begin:end]
-            begin = end
 
     def outcomes(self, fetched: Sequence[Outcome]) -> Iterator[Outcome]:
         """Return the outcome of each wanted range, from the outcomes of the requests."""

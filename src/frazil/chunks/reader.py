@@ -11,6 +11,7 @@ import threading
 import weakref
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -309,9 +310,6 @@ def _cancel_when_deserted(task: asyncio.Task[None], group: _Waiting) -> None:
 
 
 #: Objects whose bytes never change, or that have their etag or time, and are durable.
-
-
-#: Objects whose bytes never change, or that have their etag or time, and are durable.
 _CACHED: Final = (StoredObject, ForeignObject)
 
 
@@ -347,23 +345,6 @@ class WantedRanges:
         ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CacheAdditions:
-    """The chunks of a request that are added to ``cache`` when it has been read, in the order of its rows."""
-
-    cache: ByteCache
-    wanted: WantedRanges
-
-    def add(self, data: U8, offset: I64) -> None:
-        """Add the chunks that were read whole. ``offset`` has the first byte of each row in ``data``."""
-        wanted = self.wanted
-        is_whole = (wanted.length == wanted.size) & (offset + wanted.size <= len(data))
-        columns = zip(wanted.whole(), offset.tolist(), wanted.size.tolist(), is_whole.tolist(), strict=True)
-        for key, at, size, is_complete in columns:
-            if key is not None and is_complete:
-                self.cache.add_chunk(key, data[at : at + size].data)
-
-
 #: The largest request whose memory is used again, in bytes. A merged request has at most half of it.
 _LARGEST_REUSED: Final = 8 << 20
 
@@ -381,13 +362,14 @@ _thread: Final = _ThreadMemory()
 class ColumnRequest:
     """A range of an object, or bytes in memory, with the rows of the wanted ranges in it, by position.
 
-    ``offset`` has the first byte of each wanted range in the bytes of the request.
+    ``offset`` has the first byte of each wanted range in the bytes of the request. Chunks that the request
+    reads whole are added to a cache, if there is one: ``cached`` has it, and the wanted ranges by row.
     """
 
     where: ByteRange | U8
     rows: I64
     offset: I64
-    additions: CacheAdditions | None = None
+    cached: tuple[ByteCache, WantedRanges] | None = None
 
     @property
     def is_local(self) -> bool:
@@ -404,8 +386,13 @@ class ColumnRequest:
                 _thread.memory = np.empty(size, np.uint8)
             return _thread.memory[: self.where.where.get_into(self.where.start, _thread.memory[:size].data)]
         data = np.frombuffer(self.where.where.get(self.where.start, self.where.stop), np.uint8)
-        if self.additions is not None:
-            self.additions.add(data, self.offset)
+        if self.cached is not None:
+            cache, wanted = self.cached
+            is_whole = (wanted.length == wanted.size) & (self.offset + wanted.size <= len(data))
+            columns = (wanted.whole(), self.offset.tolist(), wanted.size.tolist(), is_whole.tolist())
+            for key, at, size, is_complete in zip(*columns, strict=True):
+                if key is not None and is_complete:
+                    cache.add_chunk(key, data[at : at + size].data)
         return data
 
     def read_into(self, begin: int, out: memoryview) -> None:
@@ -452,18 +439,16 @@ def _planned(wanted: WantedRanges, limits: MergeLimits, cache: ByteCache | None)
     """Return the requests for ranges of objects, with merged neighbours."""
     first = wanted.offset + wanted.start
     last = first + wanted.length
-    plan = plan_reads(wanted.key, first, last, limits.max_gap, limits.max_waste, limits.max_size)
+    plan = plan_reads(wanted.key, first, last, limits)
     order = np.lexsort((plan.offset, plan.part))
     ends = np.cumsum(np.bincount(plan.part, minlength=len(plan))).tolist()
     requests: list[ColumnRequest] = []
-    begin = 0
-    columns = zip(plan.key.tolist(), plan.start.tolist(), plan.stop.tolist(), ends, strict=True)
-    for key, low, high, end in columns:
-        part = order[begin:end]
+    columns = (plan.key.tolist(), plan.start.tolist(), plan.stop.tolist(), pairwise([0, *ends]))
+    for key, low, high, rows in zip(*columns, strict=True):
+        part = order[slice(*rows)]
         where = ByteRange(wanted.objects[key], low, high)
-        additions = None if cache is None else CacheAdditions(cache, wanted.select(part))
-        requests.append(ColumnRequest(where, wanted.row[part], plan.offset[part], additions))
-        begin = end
+        cached = None if cache is None else (cache, wanted.select(part))
+        requests.append(ColumnRequest(where, wanted.row[part], plan.offset[part], cached))
     return requests
 
 

@@ -115,13 +115,15 @@ class VirtualSources:
         *,
         open_foreign: OpenForeign = open_on_demand,
     ) -> None:
-        self._containers = tuple(containers)
-        self._given = dict(credentials)
+        #: All containers, authorised or not.
+        self.containers = tuple(containers)
+        #: The credentials of authorised containers, by the URL prefix that the user has passed.
+        self.credentials: Mapping[str, Any] = dict(credentials)
         self._credentials = {_prefix(prefix): value for prefix, value in credentials.items()}
         self._open_foreign = open_foreign
         # The longest prefix is first, so the first match is the answer. A repository may write a prefix of
         # the user in another way, or use a name of the user: then the user's container is used.
-        placed = [(_prefix(c.url_prefix), c) for c in self._containers]
+        placed = [(_prefix(c.url_prefix), c) for c in self.containers]
         self._by_length = sorted(placed, key=lambda pair: (len(pair[0]), pair[1].is_given), reverse=True)
         last_is_own = sorted(self._by_length, key=lambda pair: pair[1].is_given)
         self._by_name = {c.name: prefix for prefix, c in last_is_own if c.name is not None}
@@ -132,21 +134,11 @@ class VirtualSources:
         self._cached_place = lru_cache(_CACHED_PLACES)(self._place)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return (self._containers, self._given, self._open_foreign)
+        return (self.containers, self.credentials, self._open_foreign)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         containers, credentials, open_foreign = state
         VirtualSources.__init__(self, containers, credentials, open_foreign=open_foreign)
-
-    @property
-    def credentials(self) -> Mapping[str, Any]:
-        """The credentials of authorised containers, by the URL prefix that the user has passed."""
-        return dict(self._given)
-
-    @property
-    def containers(self) -> tuple[Container, ...]:
-        """All containers, authorised or not."""
-        return self._containers
 
     def resolve(self, location: str) -> str:
         """Return the URL of a location. A relative location is joined to the prefix of its container."""

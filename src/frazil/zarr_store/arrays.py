@@ -7,14 +7,12 @@ chunks are decoded one by one. A read without an error costs nothing more.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final, override
+from typing import Any, Final
 
 import zarr
-from zarr.abc.store import ByteRequest
-from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.storage import StorePath, WrapperStore
+from zarr.core.buffer import Buffer
+from zarr.storage import MemoryStore, StorePath
 
 from frazil.errors import IcechunkError
 from frazil.repository.session.chunk_refs import undecodable
@@ -82,14 +80,14 @@ def _undecodable(
     if not isinstance(store, IcechunkStore):
         return None
     # The keys of the chunks of the selection.
-    notes = _Notes(store)
-    place = StorePath(notes, array.store_path.path)
+    keys = _RequestedKeys()
+    place = StorePath(MemoryStore(keys), array.store_path.path)
     nothing: zarr.Array[Any] = zarr.Array(zarr.AsyncArray(array.metadata, place))
     with suppress(Exception):  # zarr's settings may refuse missing chunks: their keys are recorded before
         getattr(nothing, method)(selection)
     workspace = store.session.workspace
     whole = zarr.Array(array.async_array)
-    for key in notes.keys:
+    for key in keys.requested:
         path, coords = parse_key(key)
         if not isinstance(coords, tuple) or (ref := workspace.ref(path, coords)) is None:
             continue
@@ -100,34 +98,12 @@ def _undecodable(
     return None
 
 
-class _Notes(WrapperStore[IcechunkStore]):
-    """A store without values that records the requested keys."""
+class _RequestedKeys(dict[str, Buffer]):
+    """The values of a store without values, which records the requested keys."""
 
-    def __init__(self, store: IcechunkStore) -> None:
-        super().__init__(store)
-        self.keys: dict[str, None] = {}
+    def __init__(self) -> None:
+        self.requested: dict[str, None] = {}
 
-    @override
-    async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        return self.get_sync(key)
-
-    def get_sync(
-        self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        self.keys[key] = None
-        return None
-
-    @override
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        return [self.get_sync(key) for key, _ in key_ranges]
-
-    @override
-    async def get_ranges(
-        self, key: str, byte_ranges: Sequence[ByteRequest | None], **options: Any
-    ) -> AsyncIterator[Sequence[tuple[int, Buffer | None]]]:
-        self.get_sync(key)
-        yield list(enumerate([None] * len(byte_ranges)))
+    def __missing__(self, key: str) -> Buffer:
+        self.requested[key] = None
+        raise KeyError(key)

@@ -302,17 +302,10 @@ class IcechunkStore(VirtualReferences):
     @override
     async def getsize(self, key: str) -> int:
         """Return the size of a value in bytes."""
-        workspace = self._session.workspace
-        path, what = _parsed(workspace, key)
-        if what is Document.V3:
-            node = workspace.node(path)
-            if node is not None:
-                return len(node.user_data)
-        elif what is not Document.V2:
-            ref = _ref(workspace, path, what)
-            if ref is not None:
-                return size_of(ref)
-        raise KeyNotFoundError(f"no value under the key {key!r}")
+        value = _find(self._session.workspace, key, None)
+        if value is None:
+            raise KeyNotFoundError(f"no value under the key {key!r}")
+        return value[2] if isinstance(value, tuple) else memoryview(value).nbytes
 
     @unchecked
     @override

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from xarray.groupers import Grouper, TimeResampler
 
 from frazil import cf
-from frazil.arrays.zarr_arrays import array_at, in_bulk
+from frazil.arrays.zarr_arrays import BulkArray, array_at
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
@@ -294,7 +294,7 @@ class CoordinateWriter:
         parent, _, name = path.strip("/").rpartition("/")
         if parent not in self.groups:  # before the first array is replaced
             arrays = zarr.open_group(self.session.store, path=parent.strip("/"), mode="r").arrays()
-            self.groups[parent] = {each: dimensions(in_bulk(found)) for each, found in arrays}
+            self.groups[parent] = {each: dimensions(BulkArray(found.async_array)) for each, found in arrays}
         for other, other_dims in self.groups[parent].items():
             is_replaced = f"{parent}/{other}".strip("/") in self.writes or other in others or other == name
             if not is_replaced and set(dims) <= set(other_dims):
