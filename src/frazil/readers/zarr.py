@@ -142,11 +142,9 @@ def _codec(config: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any] | str
             "shuffle": _BLOSC_SHUFFLES[shuffle if shuffle >= 0 else automatic],
             "blocksize": options.get("blocksize", 0),
         }
-    elif name == "gzip":
-        options = {"level": options["level"]}
     elif name == "zstd":
-        options = {"level": options["level"], "checksum": options.get("checksum", False)}
-    else:
+        options = {"checksum": False, **options}
+    elif name != "gzip":
         try:
             get_codec_class(f"numcodecs.{name}")
         except UnknownCodecError:
@@ -168,10 +166,7 @@ class StorageStore(Store):
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StorageStore) and (self._storage, self._prefix) == (
-            other._storage,
-            other._prefix,
-        )
+        return isinstance(other, StorageStore) and vars(self) == vars(other)
 
     @override
     async def get(
