@@ -35,12 +35,9 @@ def test_java_home_goes_first_then_path_then_usual_places(tmp_path: Path) -> Non
 
 
 @pytest.mark.spark
-def test_an_active_session_is_taken_as_it_is(spark: SparkSession) -> None:
-    assert get_spark(cores=1) is spark
-
-
-@pytest.mark.spark
 def test_settings_arrive_and_the_environment_is_left_alone(spark: SparkSession) -> None:
+    assert get_spark(cores=1) is spark
+    assert ready(spark) == ()
     for name, value in settings("local").items():
         assert str(spark.conf.get(name)).endswith(value)  # Spark puts Java options of its own before ours
     assert spark.sparkContext.master == f"local[2,{ATTEMPTS}]"
@@ -119,8 +116,3 @@ def test_a_session_that_cannot_work_is_refused(session: Any, message: str) -> No
     with pytest.raises(SessionStateError, match=message) as caught:
         ready(session)
     assert caught.value.kind == "not-allowed"
-
-
-@pytest.mark.spark
-def test_our_own_session_is_ready(spark: SparkSession) -> None:
-    assert ready(spark) == ()
