@@ -216,10 +216,11 @@ def test_wrong_arguments(repo: frazil.Repository, name: str, arguments: dict[str
 
 
 def test_options_of_a_call() -> None:
-    call = {"path": "ice", "as_of_timestamp": "2024-01-01", "options": "branch=dev", "where": None}
-    assert options_of_call(call, READ) == {
-        "path": "ice", "as-of-timestamp": "2024-01-01", "branch": "dev",
-    }  # fmt: skip
+    call = {"path": "ice", "as_of_timestamp": "2024-01-01", "options": "TAG=v1, array=a=b", "where": None}
+    options = {"path": "ice", "as-of-timestamp": "2024-01-01", "tag": "v1", "array": "a=b"}
+    assert options_of_call(call, READ) == options
+    with pytest.raises(InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
+        options_of_call({"options": "brnch=main"}, READ)
     with pytest.raises(InvalidInputError, match="as an argument and in the argument options"):
         options_of_call({"path": "ice", "tag": "v1", "options": "tag=v2"}, READ)
 

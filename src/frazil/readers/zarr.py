@@ -162,11 +162,11 @@ class StorageStore(Store):
 
     def __init__(self, storage: Storage, prefix: str = "") -> None:
         super().__init__(read_only=True)
-        self._storage = storage
-        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        inside = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._place = self._storage, self._prefix = storage, inside
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StorageStore) and vars(self) == vars(other)
+        return isinstance(other, StorageStore) and self._place == other._place
 
     @override
     async def get(

@@ -15,9 +15,7 @@ from tests.counting import python_steps
 import frazil
 from frazil.errors import InvalidInputError, RefNotFoundError
 from frazil.format.manifest import ChunkTable
-from frazil.spark.functions.sql_functions import options_of_call
 from frazil.spark.tables import repository_tables
-from frazil.spark.tables.options import READ
 
 
 def filled(module: Any, place: str) -> Any:
@@ -182,9 +180,6 @@ def test_a_million_references_are_read_without_a_loop(tmp_path: Path) -> None:
 def test_what_is_no_table_and_no_option(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match="one of snapshots, history"):
         repository_tables.table(repo, {"table": "files"})
-    with pytest.raises(InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
-        options_of_call({"options": "brnch=main"}, READ)
-    assert options_of_call({"options": "TAG=v1, array=a=b"}, READ) == {"tag": "v1", "array": "a=b"}
     with pytest.raises(RefNotFoundError, match=r"first 4 or more characters\), got `v9`"):
         repository_tables.changes(repo, "v9")
 

@@ -17,7 +17,7 @@ from tests.support.patience import patience
 
 import frazil
 from frazil.errors import IcechunkError
-from frazil.spark import Selection, Target, map_chunks, read, register, scan, write_table
+from frazil.spark import Selection, Target, map_chunks, read, scan, write_table
 
 pytestmark = pytest.mark.spark
 

@@ -255,16 +255,9 @@ def test_far_chunks_are_read_ahead(
 
 def test_missing_chunks(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
+    shape: dict[str, Any] = {"shape": (6, 4), "chunks": (2, 2), "dtype": "i2", "dimension_names": ["y", "x"]}
     for name, fill in (("a", -1), ("b", 7)):
-        zarr.create_array(
-            session.store,
-            name=name,
-            shape=(6, 4),
-            chunks=(2, 2),
-            dtype="i2",
-            fill_value=fill,
-            dimension_names=["y", "x"],
-        )
+        zarr.create_array(session.store, name=name, fill_value=fill, **shape)
     zarr.open_array(session.store, path="a")[2:4, :2] = 5
     zarr.open_array(session.store, path="b")[2:4, 2:] = 9
     session = repo.readonly_session(snapshot_id=session.commit("two chunks"))
