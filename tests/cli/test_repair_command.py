@@ -25,6 +25,8 @@ def test_a_chunk_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixt
     good = chunk.read_bytes()
     chunk.write_bytes(bytes(len(good)))
     assert main(["repair", one, "--level", "checksum"]) == 0
+    assert main(["repair", one, "--level", "decode"]) == 1
+    assert "--lost fill --yes" in capsys.readouterr().out
     assert main(["repair", one, "--level", "decode", "--copy", other, "--yes"]) == 0
     assert chunk.read_bytes() == good
 

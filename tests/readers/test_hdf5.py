@@ -152,6 +152,7 @@ def test_features(feature: Callable, tmp_path: Path) -> None:
         open_source(str(path)) as reader,
     ):
         same_as_xarray(reader, original, added=added)
+        assert {key for each in reader.schema().variables.values() for key in each.attrs} >= {*added}
         for name, variable in reader.schema().variables.items():
             same_regions(reader, name)
             if variable.dtype.kind != "T":

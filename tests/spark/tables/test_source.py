@@ -46,6 +46,7 @@ def read(source: Any, schema: StructType) -> pa.Table:
     reader = pickle.loads(pickle.dumps(source)).reader(schema)
     parts = reader.partitions()
     on_executor = pickle.loads(pickle.dumps(reader))
+    assert [each.value for each in on_executor.partitions()] == [None]  # it is sent without its tasks
     batches = [batch for part in parts for batch in on_executor.read(pickle.loads(pickle.dumps(part)))]
     return pa.Table.from_batches(batches)
 
@@ -74,6 +75,8 @@ def test_a_table_of_the_catalog_knows_its_place(place: str) -> None:
         options_of({"path": place, "stream-max-commit": "1"}, READ)
     with pytest.raises(InvalidInputError, match="rename one of them"):
         FrazilDataSource({}).writer(StructType([StructField("x", DoubleType())]), False)
+    with pytest.raises(InvalidInputError, match="got the option tag"):
+        FrazilDataSource({"path": place, "provider": "frazil", "tag": "v1"}).writer(schema, False)
 
 
 def test_columns_are_those_of_the_schema(place: str) -> None:

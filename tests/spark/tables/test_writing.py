@@ -199,12 +199,8 @@ def test_zero_is_one_label_whatever_its_sign(repo: frazil.Repository) -> None:
     write_table(pa.table({"x": [float("nan")], "number": [7]}), Target(repo))
     with pytest.raises(IcechunkError, match="Each cell must have one row"):
         write_table(pa.table({"x": [-0.0, 0.0], "number": [9, 8]}), Target(repo))
-    assert rows(repo.readonly_session("main"), Selection(), columns=["number"])["number"].tolist() == [
-        9,
-        1,
-        2,
-        7,
-    ]
+    numbers = rows(repo.readonly_session("main"), Selection(), columns=["number"])["number"]
+    assert numbers.tolist() == [9, 1, 2, 7]
 
 
 def test_arrays_are_added_on_existing_coordinates(repo: frazil.Repository) -> None:
