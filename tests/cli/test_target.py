@@ -59,10 +59,7 @@ def test_missing_parts(text: str) -> None:
     with pytest.raises(InvalidInputError, match="must") as caught:
         parse_target(text)
     assert caught.value.kind == "invalid-argument"
-
-
-def test_no_location_is_the_current_folder_by_accident() -> None:
-    """An empty variable of a shell must not select the current folder."""
+    # an empty variable of a shell must not select the current folder
     with pytest.raises(InvalidInputError, match="must not be empty"):
         parse_target("")
 

@@ -113,10 +113,3 @@ def test_results_fit_on_a_screen_and_are_escaped_in_html(kind: type) -> None:
     assert "<b>" not in html
     for tag in ("div", "details", "summary", "span", "table", "tr", "td", "th"):
         assert html.count(f"<{tag}>") + html.count(f"<{tag} ") == html.count(f"</{tag}>")
-
-
-def test_what_tasks_return_to_finish_is_no_line_of_a_result() -> None:
-    partial = JobResult("id", version(), Metrics(1, bytes_read=8), values=(("partial", 0),))
-    assert "partial" not in str(partial)
-    assert "wrote" not in str(partial)
-    assert "partial" in partial._repr_html_()  # folded

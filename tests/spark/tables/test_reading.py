@@ -240,10 +240,12 @@ def test_far_chunks_are_read_ahead(
         places = [f"{place}{number}" for number in range(4)]
         store.set_virtual_refs_arr("v", (4, 1), places, numbers, numbers + 8, validate_containers=False)
     result, parts = planned(local.readonly_session("main"), Selection(block_rows=2), split=Split(1))
-    threads = []
+    threads, together = [], threading.Barrier(2, timeout=30)
 
     def block(self: Any, number: Any) -> tuple[list[Values], int]:
         threads.append(threading.current_thread().name)
+        if ahead:
+            together.wait()
         return [], 0
 
     monkeypatch.setattr(batches._BlockReader, "block", block)

@@ -20,6 +20,7 @@ from frazil.jobs.job_history import JOB
 from frazil.spark import Target, write_table
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.scan import table
+from frazil.spark.tables.schemas import to_spark
 from frazil.spark.tables.write_table import TableWriter
 
 SHAPE = (5, 7)
@@ -235,6 +236,7 @@ def test_columns_of_every_type_become_arrays_and_labels(repo: frazil.Repository,
     write_table(given_.slice(1), Target(repo), dims=["label"])
     result = write_table(given_.slice(0, 1), Target(repo), dims=["label"])
     rows_back = table(*planned(result.version.session(), Selection()))
+    assert to_spark(rows_back.schema).names == ["label", "n", "value"]  # Spark has the types
     order = rows_back.sort_by("n")
     assert order["n"].to_pylist() == [1, 2]
     assert order["label"].equals(order["value"])
