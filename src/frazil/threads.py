@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from itertools import islice
 from typing import Final
 
 
@@ -151,6 +152,16 @@ def thread_pool(purpose: Purpose, size: int | None = None) -> Iterator[ThreadPoo
         pool.shutdown(cancel_futures=True)
         raise
     pool.shutdown()
+
+
+def in_order[T, R](submit: Callable[[T], Future[R]], items: Iterable[T], most: int) -> Iterator[R]:
+    """Yield the results in the order of the items. At most ``most`` calls and results are waiting."""
+    rest = iter(items)
+    pending = list(map(submit, islice(rest, most)))
+    while pending:
+        result = pending.pop(0).result()
+        pending += map(submit, islice(rest, 1))
+        yield result
 
 
 def map_bounded[T, R](

@@ -34,15 +34,6 @@ def test_bisect_runs_a_program(own: Path, repo: frazil.Repository, run: Run) -> 
     assert "either --rules FILE or a program" in run("bisect ice v1", 2)
 
 
-def test_bisect_checks_rules(own: Path, run: Run) -> None:
-    pytest.importorskip("xarray")
-    run("set ice:era5/t 1,1 400")
-    (own / "rules.yaml").write_text("- {rule: Range, path: /era5/t, min: 0, max: 100}")
-    lines = run("bisect ice v1 --rules rules.yaml").splitlines()
-    assert lines[0].endswith("Set values of /era5/t")
-    assert lines[2] == "1 check of 3 versions"
-
-
 def test_watch_prints_each_version_once(own: Path, repo: frazil.Repository, run: Run) -> None:
     lines = run("watch ice@main --since 1d --timeout 0s --json").splitlines()
     messages = [json.loads(line)["message"] for line in lines]
@@ -57,25 +48,15 @@ def test_restore_goes_back_by_updates(own: Path, repo: frazil.Repository, run: R
     before = repo.lookup_branch("main")
     run("branch ice new")
     run("set ice:era5/t 0,0 1")
-    assert "would change branch `new`" in run("restore-to ice ~2 --dry-run")
-    assert "new" in repo.list_branches()
     assert "The branch `new` is deleted" in run("restore-to ice ~2", 3)
-    text = run("restore-to ice ~2 --yes")
-    assert "changed branch `new`: " in text
-    assert "-> none" in text
+    run("restore-to ice ~2 --yes")
     assert (repo.lookup_branch("main"), "new" in repo.list_branches()) == (before, False)
-    run("tag ice v9")
-    assert "Pass --yes" in run("restore-to ice ~1", 3)
     assert "fewer than 500 updates" in run("restore-to ice ~500", 2)
 
 
 def test_protections(own: Path, repo: frazil.Repository, run: Run) -> None:
-    assert "would protect main" in run("protect ice main --dry-run")
-    assert run("protect ice") == ""
     run("protect ice main --by ada --by ben --allow-reset")
     assert run("protect ice") == "main: no deletion; only ada, ben\n"
-    (protection,) = repo.branch_protections()
-    assert (protection.principals, protection.fast_forward_only) == (("ada", "ben"), False)
     assert "Did you mean `main`?" in run("protect ice mian", 1)
 
 
@@ -88,24 +69,3 @@ def test_the_doctor_names_commands(
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["command"].startswith("frazil collect ice --older-than 2")
     assert main([*finding["command"].split()[1:], "--yes"]) == 0
-
-
-def test_blame_has_the_chunks_of_each_commit(beside: Path, run: Run) -> None:
-    rows = json.loads(run("blame ice:era5/t --json"))
-    assert [(each["chunks"], each["indices"]) for each in rows] == [
-        (1, [[0, 0]]),
-        (3, [[1, 0], [2, 0], [3, 0]]),
-    ]
-    assert json.loads(run("blame ice@dev:era5/p --json")) == []
-    assert run("blame ice@dev:era5/p") == ""
-
-
-def test_rewritten_arrays(own: Path, repo: frazil.Repository, run: Run) -> None:
-    pytest.importorskip("xarray")
-    before = run("cat ice:era5/t")
-    run("rechunk ice:era5/t time=-1")
-    run("recompress ice:era5/t gzip:6")
-    document = json.loads(run("info ice:era5/t --json"))
-    assert (document["chunks"], document["codecs"]) == ([4, 3], ["bytes", "gzip"])
-    assert run("cat ice:era5/t") == before
-    assert "CODEC must be one of zstd, gzip, blosc" in run("recompress ice:era5/t zip", 2)

@@ -9,8 +9,7 @@ import pytest
 
 import frazil
 from frazil.cli.main import main
-from frazil.cli.opening import Opened, version_id
-from frazil.cli.target import parse_target
+from frazil.cli.opening import version_id
 from frazil.errors import IcechunkError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
@@ -70,13 +69,6 @@ def test_unknown_versions(repo: frazil.Repository, text: str, kind: str) -> None
     with pytest.raises(IcechunkError) as caught:
         version_id(info_of(repo), text)
     assert caught.value.kind == kind
-
-
-def test_changes_need_a_branch(own: Path) -> None:
-    assert Opened(parse_target("ice")).branch == "main"
-    assert Opened(parse_target("ice@dev")).branch == "dev"
-    with pytest.raises(IcechunkError, match="branch"):
-        _ = Opened(parse_target("ice@v1")).branch
 
 
 def test_a_profile_names_a_location(tmp_path: Path, beside: Path, capsys: pytest.CaptureFixture[str]) -> None:

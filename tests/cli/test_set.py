@@ -6,52 +6,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import zarr
 
 import frazil
 
 Run = Callable[..., str]
-
-
-def stored(repo: frazil.Repository, path: str, branch: str = "main") -> np.ndarray:
-    return np.asarray(zarr.open_array(repo.readonly_session(branch).store, path=path, mode="r")[:])
-
-
-def test_cells_get_a_value_in_one_commit(repo: frazil.Repository, run: Run) -> None:
-    before = stored(repo, "era5/t")
-    text = run('set ice@dev:era5/t 1:3,-1 -2.5 -m "Remove spikes" --author Ada')
-    assert "~ array /era5/t  2 chunks\n/era5/t: 5.0 -> -2.5, 8.0 -> -2.5\n" in text
-    assert stored(repo, "era5/t", "dev")[1:3, -1].tolist() == [-2.5, -2.5]
-    assert np.array_equal(stored(repo, "era5/t"), before)
-    assert "  [Ada]\n" in run("log ice@dev -n 1")
-    rows = json.loads(run("history ice@dev:era5/t 1,0 --json"))
-    assert [(each["author"], each["message"]) for each in rows] == [
-        ("Ada", "Remove spikes"),
-        (None, "Create the arrays"),
-    ]
-
-
-def test_the_author_of_jobs_and_of_new_repositories(
-    own: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    xr = pytest.importorskip("xarray")
-    monkeypatch.setenv("FRAZIL_AUTHOR", "Grace")
-
-    def author(location: str) -> str:
-        (newest,) = json.loads(run(f"log {location} -n 1 --json"))
-        return str(newest["metadata"].get("author"))
-
-    xr.Dataset({"a": ("x", [1.0, 2.0])}).to_netcdf("a.nc", engine="scipy")
-    run("ingest a.nc new --author Ada")
-    assert author("new") == "Ada"
-    assert "Ada" in run("blame new:a")
-    run("rechunk new:a x=1 --engine local")
-    assert author("new") == "Grace"
-    run("export new plain.zarr")
-    run("adopt plain.zarr adopted")
-    assert author("adopted") == "Grace"
 
 
 def test_the_author_of_upkeep(own: Path, run: Run) -> None:
@@ -71,23 +31,6 @@ def test_the_author_of_upkeep(own: Path, run: Run) -> None:
     assert next(repo.ancestry(branch="main")).metadata["author"] == "Grace"
 
 
-def test_labels(repo: frazil.Repository, run: Run) -> None:
-    pytest.importorskip("xarray")
-    assert run("cat ice:era5/t time=2") == "6.0 7.0 8.0\n"
-    run("set ice:era5/t time=2 '[1, 2, 3]'")
-    assert run("cat ice:era5/t 2").splitlines()[-1].split() == ["1.0", "2.0", "3.0"]
-    rows = json.loads(run("history ice:era5/t 2,0 --json"))
-    assert [(each["message"], each["value"], each["change"]) for each in rows] == [
-        ("Set values of /era5/t", 1.0, "changed"),
-        ("Create the arrays", 6.0, "created"),
-    ]
-    assert "Create the arrays" in run("history ice:era5/time time=2")
-    assert "no dimension lat in /era5/t: its dimensions have time, x" in run("cat ice:era5/t lat=2", 2)
-    assert "must be labels of `/era5/time`, got 12: the nearest label is 3 " in run(
-        "cat ice:era5/t time=12", 1
-    )
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -97,6 +40,7 @@ def test_labels(repo: frazil.Repository, run: Run) -> None:
         ("set ice:era5/t a,0 1", "must be indices and slices such as 0,:4,::2, or labels"),
         ("set ice 0 1", "name an array"),
         ("history ice:era5/t :,0", "name one cell"),
+        ("cat ice:era5/t lat=2", "no dimension lat in /era5/t: its dimensions have time, x"),
     ],
 )
 def test_wrong_values(line: str, message: str, beside: Path, run: Run) -> None:
@@ -106,19 +50,13 @@ def test_wrong_values(line: str, message: str, beside: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("cat ice:era5/t time=12", "must be labels of `/era5/time`, got 12: the nearest label is 3 "),
         ("set ice:era5/t 0,0 warm", "/era5/t must have numbers, got warm"),
         ("set ice:era5/time 0 1.5", "/era5/time must have values of int64, got 1.5: the nearest is 2"),
     ],
 )
 def test_values_that_do_not_fit(line: str, message: str, beside: Path, run: Run) -> None:
     assert message in run(line, 1)
-
-
-def test_differences_in_values(beside: Path, run: Run) -> None:
-    document = json.loads(run("diff ice@v1 main --values --json"))["values"]
-    assert [(each["path"], each["changed"], each["max"]) for each in document] == [("/era5/t", 3, 9.0)]
-    assert "/era5/t: 3 of 12 values differ, mean +8, largest 9" in run("diff ice@v1 main --values")
-    assert "values" not in json.loads(run("diff ice@v1 main --json"))
 
 
 def test_a_history_tells_values_apart(repo: frazil.Repository, run: Run) -> None:

@@ -25,13 +25,6 @@ def place(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_whole_repository_has_status_0(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", str(place), "--level", "decode"]) == 0
-    assert capsys.readouterr().out == (
-        "no problems: level decode, 2 snapshots, 1 manifest, 8 references, 32 bytes of chunks\n"
-    )
-
-
 def test_problems_have_status_1(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for chunk in sorted((place / "chunks").iterdir()):
         chunk.unlink()

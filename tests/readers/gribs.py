@@ -45,15 +45,6 @@ def field(name: str, level: int | None = 2, *, edition: int = 2, kind: str = "",
     return message(edition, typeOfLevel=typed, level=level or 0, shortName=name, **keys)
 
 
-def original(path: Path, **options: object) -> xr.Dataset:
-    """What cfgrib's engine of xarray sees, not decoded."""
-    dataset = xr.open_dataset(
-        path, engine="cfgrib", decode_cf=False, backend_kwargs={"indexpath": "", **options}
-    )
-    dataset.attrs.pop("history")
-    return dataset
-
-
 def dataset(reader: Reader) -> xr.Dataset:
     """What a reader sees, as a dataset of xarray."""
     schema = reader.schema()

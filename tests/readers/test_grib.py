@@ -7,13 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.readers.comparing import (
-    read_all,
-    same,
-    same_as_xarray,
     same_regions,
-    sample_files,
 )
-from tests.readers.gribs import cubes, dataset, field, has, message, original
+from tests.readers.gribs import cubes, dataset, field, has, message
 
 from frazil.errors import FormatError, InvalidInputError
 from frazil.readers.registry import open_source
@@ -34,45 +30,6 @@ def cube(edition: int) -> bytes:
         for step in (0, 6)
         for level in (1000, 850, 500)
     )
-
-
-@pytest.mark.parametrize("path", sample_files(".grib2"))
-def test_samples(path: Path) -> None:
-    with open_source(str(path)) as reader:
-        same_as_xarray(reader, original(path))
-        same_regions(reader, "t")
-    assert not list(path.parent.glob("*.idx"))
-
-
-@pytest.mark.parametrize("edition", [1, 2])
-def test_cubes(edition: int, tmp_path: Path) -> None:
-    path = tmp_path / "a.grib"
-    path.write_bytes(cube(edition))
-    with open_source(str(path)) as reader:
-        variable = reader.schema().variables["t"]
-        assert variable.dims == ("time", "step", "isobaricInhPa", "latitude", "longitude")
-        assert variable.shape == (2, 2, 3, 4, 6)
-        same_as_xarray(reader, original(path))
-        same_regions(reader, "t")
-        assert [name for name, each in reader.schema().variables.items() if not each.coordinate] == ["t"]
-
-
-def test_missing_values_are_not_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "a.grib"
-    values = np.where(np.arange(24) % 5, np.arange(24.0), 9999)
-    path.write_bytes(message(2, shortName="t", bitmapPresent=1, missingValue=9999, values=values))
-    with open_source(str(path)) as reader:
-        decoded = read_all(reader, "t").ravel()
-    same(np.isnan(decoded), np.arange(24) % 5 == 0)
-
-
-def test_one_step_may_keep_its_dimensions(tmp_path: Path) -> None:
-    path = tmp_path / "a.grib"
-    path.write_bytes(message(2, shortName="t"))
-    with open_source(str(path)) as reader:
-        assert reader.schema().variables["t"].dims == ("latitude", "longitude")
-    with open_source(str(path), squeeze=False) as reader:
-        assert reader.schema().variables["t"].dims[:2] == ("time", "step")
 
 
 #: Files of several hypercubes: messages, and variables with their dimensions that are not of the grid.
@@ -141,29 +98,11 @@ def test_several_hypercubes_are_one_dataset(name: str, tmp_path: Path) -> None:
     for each in cubes(path):
         for variable, expected in each.data_vars.items():
             assert has(result, expected), variable
+    assert not list(tmp_path.glob("*.idx"))
     # the order of the fields has no say in names
     path.write_bytes(b"".join(reversed(messages)))
     with open_source(str(path)) as reader:
         assert dataset(reader).equals(result)
-
-
-def test_heights_are_coordinates_with_their_level(tmp_path: Path) -> None:
-    path = tmp_path / "a.grib"
-    path.write_bytes(field("2t", 2) + field("10u", 10))
-    with open_source(str(path)) as reader:
-        result = dataset(reader)
-    assert float(result.heightAboveGround_2) == 2
-    assert float(result.heightAboveGround_10) == 10
-    assert "heightAboveGround_10" not in result.t2m.encoding["coordinates"]
-    assert result.attrs["GRIB_edition"] == 2
-
-
-def test_keys_choose_fields(tmp_path: Path) -> None:
-    path = tmp_path / "a.grib"
-    path.write_bytes(cube(2) + field("2t", 2))
-    keys = {"typeOfLevel": "isobaricInhPa"}
-    with open_source(str(path), filter_by_keys=keys) as reader:
-        same_as_xarray(reader, original(path, filter_by_keys=keys))
 
 
 def test_keys_without_fields(tmp_path: Path) -> None:

@@ -21,6 +21,11 @@ from frazil.spark import Inline, ingest
 gribberish = pytest.importorskip("gribberish")
 
 VALUES = np.random.default_rng(1).normal(280, 20, 24)
+NOTHING: dict[str, object] = {"bitmapPresent": 1, "missingValue": 9999, "values": np.full(24, 9999.0)}
+
+
+def packed(kind: str, bits: int, **keys: object) -> bytes:
+    return message(2, shortName="t", packing=kind, bitsPerValue=bits, **keys)
 
 
 @pytest.mark.parametrize("path", sample_files(".grib2"))
@@ -85,27 +90,9 @@ def several_fields() -> bytes:
         pytest.param(message(1, shortName="t"), "edition 1", id="edition 1"),
         pytest.param(several_fields(), "2 fields in one message|several fields", id="several fields"),
         pytest.param(message(2, shortName="t", packing="grid_ieee"), "template 5.4", id="ieee"),
-        pytest.param(
-            message(
-                2,
-                shortName="t",
-                packing="grid_jpeg",
-                bitsPerValue=12,
-                bitmapPresent=1,
-                missingValue=9999,
-                values=np.full(24, 9999.0),
-            ),
-            "without any value",
-            id="empty",
-        ),
-        pytest.param(
-            message(2, shortName="t", packing="grid_ccsds", bitsPerValue=25, values=VALUES),
-            "25 bits",
-            id="bits",
-        ),
-        pytest.param(
-            message(2, shortName="t", alternativeRowScanning=1), "alternating directions", id="rows"
-        ),
+        pytest.param(packed("grid_jpeg", 12, **NOTHING), "without any value", id="empty"),
+        pytest.param(packed("grid_ccsds", 25, values=VALUES), "25 bits", id="bits"),
+        pytest.param(message(2, shortName="t", alternativeRowScanning=1), "alternating", id="rows"),
     ],
 )
 def test_what_has_no_references(data: bytes, reason: str, tmp_path: Path) -> None:

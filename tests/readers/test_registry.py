@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import ErrorKind, FormatError, MissingExtraError
+from frazil.readers import files
 from frazil.readers.files import BlockStream, File, find_file
 from frazil.readers.registry import ALIASES, FORMATS, open_source, sniff
 
@@ -23,10 +25,7 @@ def test_first_bytes_say_the_format(name: str, tmp_path: Path) -> None:
         path.write_bytes(magic + bytes(600))
         assert sniff(find_file(str(path))) == name
     assert set(ALIASES.values()) <= set(FORMATS)
-
-
-def test_a_block_of_the_user_may_come_before_hdf5(tmp_path: Path) -> None:
-    path = tmp_path / "a"
+    # a block of the user may come before HDF5
     path.write_bytes(bytes(2048) + FORMATS["hdf5"].magic[0] + bytes(100))
     assert sniff(find_file(str(path))) == "hdf5"
 
@@ -60,8 +59,13 @@ def test_prefetched_bytes_are_those_of_the_file(
     path = tmp_path_factory.getbasetemp() / "bytes"
     data = bytes(range(256)) * 2
     path.write_bytes(data)
-    file = BlockStream(File("file:///bytes", len(data), path=str(path)))
-    file.prefetch(ahead)
-    for start, stop in ranges:
-        file.seek(start)
-        assert file.read(stop - start) == data[start:stop]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "BLOCK", 16)
+        patch.setattr(files, "CACHED_BLOCKS", 2)
+        file = BlockStream(File("file:///bytes", len(data), path=str(path)))
+        file.prefetch(ahead)
+        for start, stop in [*ranges, *ranges, (500, 600)]:
+            file.seek(start)
+            assert file.read(stop - start) == data[start:stop]
+        assert file.seek(-4, io.SEEK_END) == len(data) - 4
+        assert file.read() == data[-4:]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import http.server
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,17 +13,18 @@ import xarray as xr
 from tests.readers import test_geotiff, test_netcdf3
 from tests.readers import test_grib as test_grib2
 from tests.readers.comparing import read_all, same
-from tests.support import servers
+from tests.support.object_server import Conditions, ObjectServer
+from tests.support.servers import s3_bucket
 
-from frazil.errors import FormatError, InvalidInputError, StorageError
+from frazil.errors import FormatError, StorageError
 from frazil.readers import base_reader
 from frazil.readers.base_reader import ChunkReferences, Schemas
-from frazil.readers.files import find_file
 from frazil.readers.registry import open_source
+from frazil.storage.object_store import ObjectStorage
 
 h5py = pytest.importorskip("h5py")
 pytestmark = [
-    pytest.mark.servers,
+    pytest.mark.deep,
     pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning"),
     pytest.mark.filterwarnings("ignore:Consolidated metadata:UserWarning"),
 ]
@@ -50,68 +49,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return files
 
 
-class Ranges(http.server.SimpleHTTPRequestHandler):
-    """Files with ranges, which the server of Python does not know. Counts the bytes that it sent."""
-
-    sent: ClassVar[list[int]] = []
-
-    def send_head(self) -> Any:
-        path = Path(self.translate_path(self.path))
-        if not path.is_file():
-            self.send_error(404)
-            return None
-        data = path.read_bytes()
-        start, stop = 0, len(data)
-        asked = self.headers.get("Range")
-        if asked:
-            first, last = asked.removeprefix("bytes=").split("-")
-            start, stop = int(first), min(int(last) + 1 if last else stop, stop)
-        self.send_response(206 if asked else 200)
-        self.send_header("Content-Length", str(stop - start))
-        self.send_header("Last-Modified", self.date_time_string(path.stat().st_mtime))
-        self.send_header("ETag", f'"{path.stat().st_mtime_ns}"')
-        if asked:
-            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.sent.append(stop - start)
-            self.wfile.write(data[start:stop])
-        return None
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
-def places(folder: Path) -> Iterator[dict[str, tuple[str, dict[str, Any]]]]:
-    """Where the files are besides: URL of the folder, and options of its storage."""
-    with (
-        servers.ministack() as stack,
-        http.server.ThreadingHTTPServer(
-            ("127.0.0.1", 0), lambda *args: Ranges(*args, directory=folder)
-        ) as web,
-    ):
-        threading.Thread(target=web.serve_forever, daemon=True).start()
-        stack.make_bucket("archive")
-        storage = stack.storage("archive")
+def server(folder: Path) -> Iterator[ObjectServer]:
+    """Has the files in a bucket, which it also serves as a folder of the web."""
+    with ObjectServer(Conditions.QUOTED_ETAG) as running:
+        running.make_bucket("archive")
+        storage = ObjectStorage(s3_bucket("archive", running.port), "in here")
         for path in folder.rglob("*"):
             if path.is_file():
-                storage.put(f"deep/in here/{path.relative_to(folder)}", path.read_bytes())
-        yield {
-            "s3": (
-                "s3://archive/deep/in here",
-                {
-                    "endpoint_url": f"http://127.0.0.1:{stack.port}",
-                    "allow_http": True,
-                    "force_path_style": True,
-                    "region": "us-east-1",
-                    "access_key_id": "testkey",
-                    "secret_access_key": "testsecret",
-                },
-            ),
-            "http": (f"http://127.0.0.1:{web.server_port}", {"opts": {"allow_http": "true"}}),
-        }
-        web.shutdown()
+                storage.put(str(path.relative_to(folder)), path.read_bytes())
+        yield running
+
+
+@pytest.fixture
+def places(server: ObjectServer) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Where the files are besides: URL of the folder, and options of its storage."""
+    options = {"endpoint_url": server.url, "region": "us-east-1", "access_key_id": "a"}
+    switches = {"allow_http": True, "force_path_style": True, "secret_access_key": "b"}
+    return {
+        "s3": ("s3://archive/in here", options | switches),
+        "http": (f"{server.url}/archive/in here", {"opts": {"allow_http": "true"}}),
+    }
+
+
+def sent(server: ObjectServer) -> list[int]:
+    """The bytes of each range that was read since the last call."""
+    ranges = [each.headers["range"].removeprefix("bytes=").split("-") for each in server.requests]
+    server.requests.clear()
+    return [int(last) + 1 - int(first) for first, last in ranges]
 
 
 @pytest.mark.sample(7, 7)
@@ -145,19 +110,19 @@ def test_every_format(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_part_is_not_the_whole(places: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_is_not_the_whole(places: dict, server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata and two chunks of sixteen megabytes: a few blocks."""
     monkeypatch.setattr(base_reader, "SCHEMAS", Schemas())
     url, options = places["http"]
     with open_source(f"{url}/big.h5", storage_options=options) as reader:
         reader.schema()
-        Ranges.sent.clear()
+        server.requests.clear()
         same(reader.read("v", (slice(3, 12), slice(700, 800))), BIG[3:12, 700:800])
-        assert sum(Ranges.sent) < 1 << 20
-        Ranges.sent.clear()
+        assert sum(sent(server)) < 1 << 20
         same(reader.read("v", (slice(0, 400), slice(0, 5000))), BIG)
-        assert len(Ranges.sent) < 20
-        assert sum(Ranges.sent) < 1.1 * BIG.nbytes
+        ranges = sent(server)
+        assert len(ranges) < 20
+        assert sum(ranges) < 1.1 * BIG.nbytes
 
 
 @pytest.mark.parametrize("scheme", ["s3", "http"])
@@ -168,10 +133,3 @@ def test_missing_files(scheme: str, places: dict) -> None:
     with pytest.raises(FormatError, match="begins as one of") as raised:
         open_source(f"{url}/text", storage_options=options)
     assert f"{url}/text" in str(raised.value)
-
-
-def test_what_no_storage_is_for() -> None:
-    with pytest.raises(InvalidInputError, match="ftp://a/b"):
-        find_file("ftp://a/b")
-    with pytest.raises(InvalidInputError, match="format must be one of"):
-        open_source("a.nc", "excel")

@@ -12,27 +12,17 @@ DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.deep]
 
 
-@pytest.fixture(scope="module")
-def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    directory = tmp_path_factory.mktemp("demo")
-    (directory / "repository").mkdir()
-    (directory / "repository" / "left-over").touch()  # of the run before
-    run = ONE_PROCESS.run(DEMO, str(directory))
+def test_everything_is_equal(tmp_path: Path) -> None:
+    (tmp_path / "repository").mkdir()
+    (tmp_path / "repository" / "left-over").touch()  # of the run before
+    run = ONE_PROCESS.run(DEMO, str(tmp_path))
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stderr == ""
-    return directory, run.stdout
-
-
-def test_everything_is_equal(output: tuple[Path, str]) -> None:
-    _, text = output
+    text = run.stdout
     assert text.splitlines()[-1].startswith("OK: everything is equal, bit by bit.")
     assert text.count(": 0 differences") == 2
-
-
-def test_it_shows_what_it_promises(output: tuple[Path, str]) -> None:
-    directory, text = output
     assert "writing 100%  25/25 tasks  534 rows  49 chunks  5.2 MB" in text
     assert "/e1/air_temperature: 2 chunks, (15, 0, 0) (16, 0, 0)" in text
     assert "2050                282.74 K            282.34 K   -0.40" in text
-    assert (directory / "demo.png").read_bytes().startswith(b"\x89PNG")
-    assert not (directory / "repository" / "left-over").exists()
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert not (tmp_path / "repository" / "left-over").exists()

@@ -157,23 +157,16 @@ def test_what_deletes_makes_a_dry_run_by_default(repo: frazil.Repository) -> Non
     assert {each["name"] for each in statement.rows()} == {each["name"] for each in plan}
     assert messages(repo) == ["nine"]
     assert statement.rows() == []
+    repo.create_branch("dev", repo.lookup_tag("v1"))
+    everything: dict[str, Any] = {"delete_branches": True, "delete_tags": True, "dry_run": False}
+    rows = analyzed(repo, "expire", older_than=LATER, **everything).rows()
+    assert {("branch", "dev"), ("tag", "v1")} <= {(each["kind"], each["name"]) for each in rows}
 
     planned = analyzed(repo, "collect", older_than=LATER).row()
-    assert (planned["dry_run"], planned["snapshots_deleted"]) == (True, 7)
+    assert (planned["dry_run"], planned["snapshots_deleted"]) == (True, 8)
     statement = analyzed(repo, "collect", older_than=LATER, dry_run="false")
     assert statement.row() == {**planned, "dry_run": False}
     assert statement.row()["snapshots_deleted"] == 0
-
-
-def test_expired_refs_are_rows(repo: frazil.Repository) -> None:
-    repo.create_branch("dev", repo.lookup_tag("v1"))
-    rows = analyzed(
-        repo, "expire", older_than=LATER, delete_branches=True, delete_tags=True, dry_run=False
-    ).rows()
-    assert {(each["kind"], each["name"]) for each in rows if each["kind"] != "version"} == {
-        ("branch", "dev"), ("tag", "v1"),
-    }  # fmt: skip
-    assert repo.list_branches() == {"main"}
 
 
 def test_chunk_files_are_merged_once(repo: frazil.Repository) -> None:
@@ -223,10 +216,11 @@ def test_wrong_arguments(repo: frazil.Repository, name: str, arguments: dict[str
 
 
 def test_options_of_a_call() -> None:
-    call = {"path": "ice", "as_of_timestamp": "2024-01-01", "options": "branch=dev", "where": None}
-    assert options_of_call(call, READ) == {
-        "path": "ice", "as-of-timestamp": "2024-01-01", "branch": "dev",
-    }  # fmt: skip
+    call = {"path": "ice", "as_of_timestamp": "2024-01-01", "options": "TAG=v1, array=a=b", "where": None}
+    options = {"path": "ice", "as-of-timestamp": "2024-01-01", "tag": "v1", "array": "a=b"}
+    assert options_of_call(call, READ) == options
+    with pytest.raises(InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
+        options_of_call({"options": "brnch=main"}, READ)
     with pytest.raises(InvalidInputError, match="as an argument and in the argument options"):
         options_of_call({"path": "ice", "tag": "v1", "options": "tag=v2"}, READ)
 

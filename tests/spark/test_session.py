@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.jobs import tasks
 
 from frazil.errors import SessionStateError
-from frazil.spark import get_spark, ready, settings
+from frazil.spark import OnSpark, get_spark, ready, settings
 from frazil.spark.runtime.session import ATTEMPTS, _defaults, _master, find_java_home
 
 
@@ -35,16 +36,20 @@ def test_java_home_goes_first_then_path_then_usual_places(tmp_path: Path) -> Non
 
 
 @pytest.mark.spark
-def test_an_active_session_is_taken_as_it_is(spark: SparkSession) -> None:
-    assert get_spark(cores=1) is spark
-
-
-@pytest.mark.spark
 def test_settings_arrive_and_the_environment_is_left_alone(spark: SparkSession) -> None:
+    assert get_spark(cores=1) is spark
+    assert ready(spark) == ()
     for name, value in settings("local").items():
         assert str(spark.conf.get(name)).endswith(value)  # Spark puts Java options of its own before ours
     assert spark.sparkContext.master == f"local[2,{ATTEMPTS}]"
     assert "PYTHONPATH" not in os.environ or os.environ["PYTHONPATH"].count("site-packages") == 0
+
+
+@pytest.mark.spark
+def test_large_messages_reach_the_tasks_of_their_slot(spark: SparkSession) -> None:
+    """They travel as rows, three to a partition."""
+    messages = [b"%d" % number * 300_000 for number in range(6)]
+    assert list(OnSpark(spark, jobs=1, partitions=2).run(tasks.joined, messages, b"")) == messages
 
 
 def test_the_environment_says_which_master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +124,3 @@ def test_a_session_that_cannot_work_is_refused(session: Any, message: str) -> No
     with pytest.raises(SessionStateError, match=message) as caught:
         ready(session)
     assert caught.value.kind == "not-allowed"
-
-
-@pytest.mark.spark
-def test_our_own_session_is_ready(spark: SparkSession) -> None:
-    assert ready(spark) == ()

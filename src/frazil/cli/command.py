@@ -106,12 +106,7 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("adopt", "moves", "make a version of a Zarr store, without a copy"),
         Verb("rechunk", "moves", "store arrays in other chunks", "pipeline"),
         Verb("recompress", "moves", "store arrays with another compression", "pipeline"),
-        Verb(
-            "ingest",
-            "moves",
-            "write many files (NetCDF, HDF5, Zarr, GRIB, GeoTIFF) into one dataset",
-            "pipeline",
-        ),
+        Verb("ingest", "moves", "write files (NetCDF, HDF5, Zarr, GRIB, GeoTIFF) into a dataset", "pipeline"),
         Verb("import", "moves", "import a repository of a format older than version 1"),
     ),
     "shell": (Verb("completion", "arguments", "print a program that completes commands in a shell"),),

@@ -14,7 +14,7 @@ from frazil.cli.arguments import AnyTarget, Everything, Location, NodeTarget, Ra
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import SHORT, below, clock, node_at, node_document, shown, summary
 from frazil.cli.opening import Opened
-from frazil.cli.output import Output, table
+from frazil.cli.output import Output, picked, table
 from frazil.format.chunk_table import ChunkKind
 from frazil.maintenance.statistics import array_sizes
 
@@ -324,9 +324,8 @@ def inspect(
     elif log:
         document = handle.inspect_transaction_log(version.id)
     elif manifests:
-        names = ("id", "size_bytes", "num_chunk_refs")
         files = handle.list_manifest_files(version.id)
-        document = [{name: getattr(each, name) for name in names} for each in files]
+        document = [picked(each, "id", "size_bytes", "num_chunk_refs") for each in files]
     else:
         document = handle.inspect_snapshot(version.id)
     output.emit(document, json.dumps(document, indent=2, ensure_ascii=False).splitlines(), pages=True)

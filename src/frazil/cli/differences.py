@@ -77,7 +77,7 @@ def diff(
         compare = partial(version.repo.history.diff_values, decode=not raw)
         ends: dict[str, Any] = {"from_snapshot_id": version.id, "to_snapshot_id": after}
         found = (compare(path, **ends) for path in sorted(paths))
-        differences = [{name: getattr(each, name) for name in _NUMBERS} for each in found]
+        differences = [picked(each, *_NUMBERS) for each in found]
         document["values"] = differences
     visible = (each for each in differences if "/." not in each["path"])
     lines = chain(diff_lines(output, changes, chunks=chunks), map(_values_line, visible))
@@ -290,7 +290,7 @@ class _Values:
 def _commit_document(commit: Any) -> dict[str, Any]:
     """Return a commit that wrote chunks, in the form that JSON has."""
     names = {"id": "snapshot_id", "before": "is_before", "time": "written_at"}
-    return picked(commit, **names, author="author", job="job", message="message")
+    return picked(commit, "author", "job", "message", **names)
 
 
 def _commit_row(document: dict[str, Any], *work: str) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def version_document(version: SnapshotInfo, refs: Iterable[tuple[str, str]] = ()
     """Return a version in the form that JSON has."""
     names = list(refs)
     return {
-        **picked(version, id="id", parent="parent_id", time="written_at", message="message"),
+        **picked(version, "id", "message", parent="parent_id", time="written_at"),
         "branches": [name for kind, name in names if kind == "branch"],
         "tags": [name for kind, name in names if kind == "tag"],
         "metadata": version.metadata,

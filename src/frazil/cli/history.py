@@ -76,10 +76,7 @@ def log(
         _draw(output, version, number)
         return
     documents = islice(_documents(version, since, patch or target.path is not None), number)
-    if output.as_json:
-        output.emit(list(documents), ())
-    else:
-        output.emit(None, _log_lines(output, documents, patch), pages=True)
+    output.emit(documents, _log_lines(output, documents, patch), pages=True)
 
 
 def _log_lines(output: Output, documents: Iterator[dict[str, Any]], patch: bool) -> Iterator[str]:
@@ -121,8 +118,8 @@ def _draw(output: Output, version: Opened, number: int | None) -> None:
     branches, tip = (version.info.branches, None) if is_whole else ({}, version.raw_id)
     graph = ancestry_graph(version.info, branches, tip, plain=not output.has_colours)
     graph = replace(graph, dots=graph.dots[:number])
-    names = {name: name for name in ("id", "time", "branches", "tags", "message")}
-    rows = [{"lane": dot.lane, **picked(dot.label, **names)} for dot in graph.dots]
+    names = ("id", "time", "branches", "tags", "message")
+    rows = [{"lane": dot.lane, **picked(dot.label, *names)} for dot in graph.dots]
     output.emit(rows, map(str.rstrip, str(graph).splitlines()), pages=True)
 
 
@@ -264,10 +261,7 @@ def ops(output: Output, target: args.Location, number: args.Number, since: args.
     if since is not None:
         updates = takewhile(lambda each: each.updated_at >= since, updates)
     documents = map(update_document, islice(updates, number))
-    if output.as_json:
-        output.emit(list(documents), ())
-    else:
-        output.emit(None, (output.cut(_update_line(each)) for each in documents), pages=True)
+    output.emit(documents, (output.cut(_update_line(each)) for each in documents), pages=True)
 
 
 def update_document(update: Update) -> dict[str, Any]:
@@ -328,7 +322,7 @@ def watch(
         cursor = str(from_datetime(next((each for each in updates if each < since), updates[-1])))
     for version in repo.history.watch(branch, cursor=cursor, interval=interval, timeout=timeout):
         message = "" if version.snapshot_id is None else repo.lookup_snapshot(version.snapshot_id).message
-        document = {"branch": branch, **picked(version, id="snapshot_id", kind="kind", time="updated_at")}
+        document = {"branch": branch, **picked(version, "kind", id="snapshot_id", time="updated_at")}
         document |= {"message": message, "cursor": version.cursor}
         id_ = (version.snapshot_id or "deleted")[:SHORT]
         line = f"{output.paint(f'{id_:<8}', 'id')}  {clock(version.updated_at)}  {version.kind:<7}  "
@@ -375,7 +369,7 @@ def bisect(
     report = opened.repo.history.bisect(check, good=ends[0], bad=ends[1], path=target.path)
     document: dict[str, Any] = {"first_bad": report.first_bad.id, "last_good": report.last_good.id}
     document["message"] = report.first_bad.message
-    document |= picked(report, versions="versions", skipped="skipped")
+    document |= picked(report, "versions", "skipped")
     document["checks"] = [{"id": id_, "good": is_good} for id_, is_good in report.checks]
     lines = []
     for name, each in (("first bad", report.first_bad), ("last good", report.last_good)):

@@ -96,7 +96,7 @@ def clone(output: Output, **arguments: Any) -> None:
 
 
 def _emit_report(output: Output, report: Any, label: str, *, dry_run: bool = False) -> None:
-    document = picked(report, objects="objects", bytes="bytes", existing="existing")
+    document = picked(report, "objects", "bytes", "existing")
     existing = f", {counted(report.existing, 'object')} existed" if report.existing else ""
     action = "would copy " if dry_run else ""
     work = f"{counted(report.objects, 'object')} ({size(report.bytes)})"
@@ -321,24 +321,19 @@ def recompress(output: Output, codec: _Text, **arguments: Any) -> None:
         except json.JSONDecodeError as error:
             raise click.UsageError(f"CODEC must be JSON, got {codec!r}: {error}") from error
     elif name in _CODECS and (level or "5").isdigit():
-        codecs = [{"name": name, "configuration": _CODECS[name](int(level or 5))}]
+        key, others = _CODECS[name]
+        codecs = [{"name": name, "configuration": {key: int(level or 5), **others}}]
     elif codec != "none":
         names = ", ".join(_CODECS)
         raise click.UsageError(f"CODEC must be one of {names} with a level, none or JSON, got {codec!r}")
     _rewrite(output, operation="recompress", argument=codecs, **arguments)
 
 
-#: Codec -> its configuration for a level.
-_CODECS: Final = {
-    "zstd": lambda level: {"level": level, "checksum": False},
-    "gzip": lambda level: {"level": level},
-    "blosc": lambda level: {
-        "cname": "zstd",
-        "clevel": level,
-        "shuffle": "bitshuffle",
-        "typesize": 4,
-        "blocksize": 0,
-    },
+#: Codec -> the name of its level, and the rest of its configuration.
+_CODECS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "zstd": ("level", {"checksum": False}),
+    "gzip": ("level", {}),
+    "blosc": ("clevel", {"cname": "zstd", "shuffle": "bitshuffle", "typesize": 4, "blocksize": 0}),
 }
 
 
@@ -508,10 +503,9 @@ def _report_document(report: Any) -> dict[str, Any]:
         {"file": each.url, "kind": str(each.kind), "fatal": each.fatal, "text": each.message}
         for each in report.problems
     ]
-    names = {name: name for name in ("array", "shape", "bytes", "reason")}
     return {
         "files": len(report.urls),
-        **picked(report, dimension="concat_dim", unchanged="unchanged"),
+        **picked(report, "unchanged", dimension="concat_dim"),
         "problems": problems,
-        "chunks": [picked(each, **names) for each in report.chunks],
+        "chunks": [picked(each, "array", "shape", "bytes", "reason") for each in report.chunks],
     }

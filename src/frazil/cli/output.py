@@ -62,11 +62,12 @@ class Output:
         return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if self.has_colours and text else text
 
     def emit(self, document: Any, lines: Iterable[str], *, pages: bool = False) -> None:
-        """Print a result: ``document`` as JSON, or ``lines``, which may be computed on demand.
+        """Print a result: ``document`` as JSON, or ``lines``. Both may be computed on demand.
 
         With ``pages``, lines on a terminal go through a pager.
         """
         if self.as_json:
+            document = list(document) if isinstance(document, Iterator) else document
             sys.stdout.write(f"{_json(document, indent=2)}\n")
         elif pages and self.is_terminal:
             os.environ.setdefault("LESS", _LESS)
@@ -117,9 +118,10 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def picked(value: Any, **attributes: str) -> dict[str, Any]:
-    """Return attributes of a value as a document: the name of a member -> the attribute."""
-    return {name: getattr(value, attribute) for name, attribute in attributes.items()}
+def picked(value: Any, *names: str, **attributes: str) -> dict[str, Any]:
+    """Return attributes of a value as a document: those ``names``, and name of a member -> attribute."""
+    named = dict(zip(names, names, strict=True)) | attributes
+    return {name: getattr(value, attribute) for name, attribute in named.items()}
 
 
 def table(rows: Iterable[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> list[str]:

@@ -16,7 +16,7 @@ from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import SHORT, BranchChange, confirm
 from frazil.cli.history import rules_of, update_document
 from frazil.cli.opening import Opened, storage_of
-from frazil.cli.output import Output
+from frazil.cli.output import Output, picked
 from frazil.cli.target import MAIN
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.ancestry import is_in_history
@@ -156,11 +156,10 @@ def _apply(output: Output, action: str, plan: Any, dry_run: bool, yes: bool) -> 
             notes = (f"{each[0].upper()}{each[1:]}." for each in plan.notes)
             confirm(output, " ".join([f"{action}?", *notes]), yes=yes)
         plan = plan.apply()
-    names = ("subject", "before", "after")
     document: dict[str, Any] = {
         "dry_run": not plan.is_applied,
         "updates": list(map(update_document, plan.updates)),
-        "changes": [{name: getattr(each, name) for name in names} for each in plan.changes],
+        "changes": [picked(each, "subject", "before", "after") for each in plan.changes],
         "notes": list(plan.notes),
     }
     verb = "changed" if plan.is_applied else "would change"

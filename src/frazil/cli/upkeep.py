@@ -21,9 +21,8 @@ from frazil.cli.output import Output, picked, table
 from frazil.cli.target import Target
 from frazil.display import counted
 from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError
-from frazil.extras import needs
 from frazil.format.ids import REPO
-from frazil.jobs.progress import size
+from frazil.jobs.progress import Progress, size
 from frazil.maintenance.verification.files import read_finding
 from frazil.maintenance.verification.findings import LEVELS, VerificationReport, VerifyLevel, checks
 from frazil.maintenance.verification.repo_state import newest_readable
@@ -82,8 +81,8 @@ def expire(
     most = (None if verbose else _LISTED) if dry_run else 0
     document: dict[str, Any] = {"dry_run": dry_run}
     for name in ("removed", "retained") if output.as_json else ():
-        members = {"id": "id", "time": "written_at", "message": "message", "reasons": "reasons"}
-        document[name] = [picked(each, **members) for each in getattr(report, name)]
+        members = ("id", "message", "reasons")
+        document[name] = [picked(each, *members, time="written_at") for each in getattr(report, name)]
     output.emit(document, _expiration_lines(output, report, dry_run, most), pages=dry_run)
 
 
@@ -256,8 +255,7 @@ def doctor(output: Output, target: args.Location) -> int:
     findings, lines = [], []
     for each in report.findings:
         command = each.remedy.for_shell(output.location)
-        document = picked(each, check="check", subject="subject", detail="detail")
-        findings.append({**document, "command": command})
+        findings.append({**picked(each, "check", "subject", "detail"), "command": command})
         lines += [f"{output.paint(each.check, 'change')}: {each.subject}: {each.detail}", f"    {command}"]
     lines = lines or [f"no findings in {counted(len(report.checks), 'check')}"]
     output.emit({"checks": list(report.checks), "findings": findings}, lines, pages=True)
@@ -294,8 +292,8 @@ def lease(
     if not (end or stale):
         documents, lines = [], []
         for each in leases:
-            values = {field.name: getattr(each, field.name) for field in fields(each)}
-            documents.append({**values, "stale": each.is_stale})
+            names = (field.name for field in fields(each))
+            documents.append(picked(each, *names, stale="is_stale"))
             state = "stale" if each.is_stale else "ended" if each.ends_at < now else "held"
             since, until = clock(each.protects_since), clock(each.ends_at)
             times = f"taken {clock(each.taken_at)}, protects files since {since} until {until}"
@@ -362,7 +360,7 @@ def verify(
     """
     if list_checks:
         names = ("name", "section", "level", "severity", "rule", "action")
-        documents = [{name: getattr(check, name) for name in names} for check in checks]
+        documents = [picked(check, *names) for check in checks]
         rows = (
             (each.name, each.level, each.severity.value, f"{each.rule} [{each.section}]") for each in checks
         )
@@ -394,11 +392,8 @@ def _report(
     if engine == "auto":
         with output.progress("verify") as bar:
             return repo.upkeep.verify(level, state=state, progress=bar)
-    with needs("verify --engine", extra="pipeline"):
-        from frazil.pipeline import Progress
-
-    with Progress("verify", 0) as progress:
-        return repo.upkeep.verify(level, engine=engine, state=state, progress=progress)
+    with Progress("verify", 0) as bar:  # also without a terminal
+        return repo.upkeep.verify(level, engine=engine, state=state, progress=bar)
 
 
 def summary(report: VerificationReport, *, everything: bool = False) -> str:

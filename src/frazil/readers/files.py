@@ -15,11 +15,11 @@ import pickle
 import shutil
 import tempfile
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, override
@@ -69,7 +69,7 @@ class BlockStream(io.RawIOBase):
         super().__init__()
         self._file = file
         self._position = 0
-        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._block = lru_cache(CACHED_BLOCKS)(file.block)
         self._ranges: list[tuple[int, int]] = []
         self._prefetched: list[bytes] = []
 
@@ -114,18 +114,6 @@ class BlockStream(io.RawIOBase):
         first, last = start // BLOCK, max(stop - 1, start) // BLOCK
         whole = b"".join(map(self._block, range(first, last + 1)))
         return memoryview(whole)[start - first * BLOCK : stop - first * BLOCK]
-
-    def _block(self, number: int) -> bytes:
-        block = self._blocks.get(number)
-        if block is None:
-            start = number * BLOCK
-            block = self._file.read(start, min(start + BLOCK, self._file.size))
-            self._blocks[number] = block
-            if len(self._blocks) > CACHED_BLOCKS:
-                self._blocks.popitem(last=False)
-        else:
-            self._blocks.move_to_end(number)
-        return block
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]], gap: int = LARGEST_GAP) -> Iterator[tuple[int, int]]:
@@ -179,6 +167,10 @@ class File:
         if len(data) != stop - start:
             raise damaged(self.url, f"{stop - start} bytes at {start}", f"{len(data)}")
         return data
+
+    def block(self, number: int) -> bytes:
+        """Return one block."""
+        return self.read(number * BLOCK, min((number + 1) * BLOCK, self.size))
 
     def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of many ranges. Ranges of an object are read in parallel."""
@@ -265,15 +257,10 @@ def local_path(url: str) -> str | None:
 def object_storage(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Storage, str]:
     """Return the storage of the bucket (container, host) of a URL, and the key in it."""
     bucket, key = parse_url(url).split_key()
-    connection = (bucket, pickle.dumps(storage_options or None))
-    storage = _connected.get(connection)
-    if storage is None:
-        if len(_connected) >= _MOST_CONNECTED:
-            _connected.clear()
-        storage = _connected[connection] = bucket.storage(storage_options)
-    return storage, key
+    return _connected(bucket, pickle.dumps(storage_options or None)), key
 
 
-#: The storages of this process, so that files of one bucket share the connections of a client.
-_connected: Final[dict[tuple[StorageUrl, bytes], Storage]] = {}
-_MOST_CONNECTED: Final = 32
+@lru_cache(32)
+def _connected(bucket: StorageUrl, storage_options: bytes) -> Storage:
+    """Return a storage of this process: files of one bucket share the connections of a client."""
+    return bucket.storage(pickle.loads(storage_options))

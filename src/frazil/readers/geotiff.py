@@ -37,6 +37,7 @@ from rasterio.errors import (  # type: ignore[import-untyped]  # the same
 )
 from rasterio.windows import Window  # type: ignore[import-untyped]  # the same
 
+from frazil.cf import PACKED
 from frazil.readers.base_reader import (
     Bounds,
     ChunkReferences,
@@ -347,18 +348,7 @@ _NUMBERS: Final = (
 )
 #: Attributes that control how xarray decodes values. Tags with these names are ignored, because GDAL uses the
 #: nodata, scale and offset of the file.
-_DECODING: Final = frozenset(
-    {
-        "_FillValue",
-        "_Unsigned",
-        "add_offset",
-        "coordinates",
-        "dtype",
-        "grid_mapping",
-        "missing_value",
-        "scale_factor",
-    }
-)
+_DECODING: Final = PACKED | {"coordinates", "dtype", "grid_mapping"}
 
 
 def read_texts(image: Any, directory: Directory) -> dict[str, Any]:
@@ -522,5 +512,3 @@ class GeoTiffReader(Reader):
         if self._page is not None:
             return NotVirtual("a page that is not the first")
         return image_references(self.file.location, self._layout, variable, self.read)
-
-    # Schema

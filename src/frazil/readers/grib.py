@@ -223,9 +223,7 @@ def _label(index: Any) -> str:
 
 #: Axes whose values change from file to file of an archive, and the keys that distinguish their cubes.
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "time": ("stepType", "dataType"),
-    "step": ("stepType", "dataType"),
-    "valid_time": ("stepType", "dataType"),
+    **dict.fromkeys(("time", "step", "valid_time"), ("stepType", "dataType")),
     "number": ("dataType", "stepType"),
 }
 #: The noun for the values of an axis in a suffix.
@@ -247,6 +245,7 @@ _VARIABLE_KEYS: Final = (
 _PLAIN: Final = "instant"
 #: Of variables of the same size, variables on these types of levels keep the plain name.
 _FIRST_LEVELS: Final = ("isobaricInhPa", "surface")
+#: The coordinates of grids. The codec treats variables of these names as coordinates.
 _HORIZONTAL: Final = ("latitude", "longitude")
 
 type Names = dict[str, str]
@@ -534,8 +533,6 @@ _JPEG: Final = 40
 #: gribberish rounds values of this template differently if they have more bits than `_CCSDS_BITS`.
 _CCSDS: Final = 42
 _CCSDS_BITS: Final = 24
-#: The codec treats variables of these names as coordinates.
-_COORDINATES: Final = ("latitude", "longitude")
 _SEVERAL: Final = "several fields in one message: the codec gribberish reads the first"
 
 
@@ -570,7 +567,7 @@ def message_references(
     header = len(variable.shape) - array.geo_ndim
     grid_index = np.zeros((len(rows), len(variable.shape)), np.uint32)
     grid_index[:, :header] = np.array([index for index, _ in rows], np.uint32).reshape(len(rows), header)
-    name = "values" if variable.name in _COORDINATES else variable.name
+    name = "values" if variable.name in _HORIZONTAL else variable.name
     return references_to_file(
         url,
         (1,) * header + variable.shape[header:],

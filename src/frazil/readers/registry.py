@@ -41,15 +41,10 @@ FORMATS: Final = {
 }
 #: Other names of formats.
 ALIASES: Final = {
-    "netcdf4": "hdf5",
-    "h5netcdf": "hdf5",
-    "h5": "hdf5",
-    "grib2": "grib",
-    "grib1": "grib",
-    "tiff": "geotiff",
-    "cog": "geotiff",
-    "zarr2": "zarr",
-    "zarr3": "zarr",
+    **dict.fromkeys(("netcdf4", "h5netcdf", "h5"), "hdf5"),
+    **dict.fromkeys(("grib2", "grib1"), "grib"),
+    **dict.fromkeys(("tiff", "cog"), "geotiff"),
+    **dict.fromkeys(("zarr2", "zarr3"), "zarr"),
 }
 #: A directory, or a prefix of a bucket, with one of these documents is a group or an array of Zarr.
 _ZARR_DOCUMENTS: Final = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")

@@ -142,11 +142,9 @@ def _codec(config: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any] | str
             "shuffle": _BLOSC_SHUFFLES[shuffle if shuffle >= 0 else automatic],
             "blocksize": options.get("blocksize", 0),
         }
-    elif name == "gzip":
-        options = {"level": options["level"]}
     elif name == "zstd":
-        options = {"level": options["level"], "checksum": options.get("checksum", False)}
-    else:
+        options = {"checksum": False, **options}
+    elif name != "gzip":
         try:
             get_codec_class(f"numcodecs.{name}")
         except UnknownCodecError:
@@ -164,14 +162,11 @@ class StorageStore(Store):
 
     def __init__(self, storage: Storage, prefix: str = "") -> None:
         super().__init__(read_only=True)
-        self._storage = storage
-        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        inside = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._place = self._storage, self._prefix = storage, inside
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StorageStore) and (self._storage, self._prefix) == (
-            other._storage,
-            other._prefix,
-        )
+        return isinstance(other, StorageStore) and self._place == other._place
 
     @override
     async def get(

@@ -178,36 +178,12 @@ def test_every_cell_is_the_row_the_earlier_value_or_missing(
         assert after == expected(before, columns, mode, (days, places))
 
 
-@pytest.mark.parametrize("writer", ["table", "stream", "source"])
-def test_cells_without_a_row_are_missing(writer: str) -> None:
-    """The arrays have the fill value 0 of zarr, as xarray writes them, and an edge of a chunk grows too."""
-    repo = memory()
-    create(repo, [2, 4], ["b", "a"], (4, 1), False)
-    before, *_ = stored(repo)
-    rows = pa.table({"day": [6], "place": ["b"], "packed": [251.5], "count": pa.array([5], pa.int32())})
-    write(repo, rows, "upsert", writer, None)
-    after, *_ = stored(repo)
-    assert {name: after[name][6, "a"] for name in ARRAYS} == dict.fromkeys(ARRAYS) | FILLED
-    assert (after["packed"][6, "b"], after["count"][6, "b"], after["at"][6, "b"]) == (251.5, 5, None)
-    assert all(after[name][cell] == value for name in ARRAYS for cell, value in before[name].items())
-
-
-def test_overwrite_region_clears_the_box_from_the_first_to_the_last_position() -> None:
+def test_the_message_of_overwrite_names_the_box() -> None:
     repo = memory()
     create(repo, [2, 4, 6], ["b", "a", "c"], (2, 2), False)
     rows = pa.table({"day": [2, 6], "place": ["b", "a"], "count": pa.array([1, 2], pa.int32())})
-    write_table(
-        pa.table({"day": np.repeat([2, 4, 6], 3), "place": ["b", "a", "c"] * 3, "count": np.arange(10, 19)}),
-        Target(repo),
-    )
     writer = TableWriter(repo, {}, rows.schema, True)  # mode("overwrite") of Spark
     writer.commit([writer.write(iter(rows.to_batches()))])
-    counts = stored(repo)[0]["count"]
-    assert [counts[day, place] for day in (2, 4, 6) for place in ("b", "a", "c")] == [
-        *(1, None, 12),
-        *(None, None, 15),
-        *(None, 2, 18),
-    ]
     assert "day = 2 to 6, place = 'b' to 'a'" in next(iter(repo.ancestry(branch="main"))).message
 
 
@@ -232,24 +208,3 @@ def test_a_huge_growth_stores_one_chunk() -> None:
         300_000,
         1,
     )
-
-
-def test_a_value_that_is_read_as_another_one_is_refused() -> None:
-    repo = memory()
-    create(repo, [2, 4], ["b", "a"], (2, 2), False)
-    cell = {"day": [2], "place": ["b"]}
-    for name, value, read in [
-        ("packed", pa.array([245.5]), "245.5.*nearest"),  # -9
-        ("count", pa.array([-1]), "-1.*nearest"),
-        ("unsigned", pa.array([255]), "255.*nearest"),
-        ("note", pa.array(["?"]), "fill value"),
-        ("at", pa.array([EPOCH - timedelta(hours=1)]), "2023-12-31T23.*nearest"),
-        ("packed", pa.array([1e6]), "1e\\+06|1000000.*nearest"),
-        ("packed", pa.array([float("nan")]), "Write null"),
-        ("level", pa.array([2**24 + 1]), "16777217.*read as 16777216"),
-    ]:
-        tip = repo.lookup_branch("main")
-        with pytest.raises(IcechunkError, match=read) as caught:
-            write_table(pa.table({**cell, name: value}), Target(repo))
-        assert name in str(caught.value)
-        assert repo.lookup_branch("main") == tip

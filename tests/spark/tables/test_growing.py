@@ -17,7 +17,6 @@ from frazil.errors import IcechunkError, InvalidInputError
 from frazil.spark import Target, write_table
 from frazil.spark.streams.sink import Stamp, commit_once, write_batch
 from frazil.spark.tables.target_arrays import WriteOptions
-from frazil.spark.tables.write_table import TableWriter
 from frazil.storage.memory import MemoryStorage
 from frazil.testing import FaultyStorage
 
@@ -26,81 +25,56 @@ def array(repo: frazil.Repository, name: str) -> zarr.Array[Any]:
     return zarr.open_array(repo.readonly_session("main").store, path=name, mode="r")
 
 
-def table(labels: list[Any], values: list[float] | None = None) -> pa.Table:
+def table(labels: Any, values: list[float] | None = None) -> pa.Table:
     return pa.table({"x": labels, "v": values or [float(n) for n in range(len(labels))]})
 
 
-def by_table(repo: frazil.Repository, rows: pa.Table, mode: str) -> None:
+def write(repo: frazil.Repository, rows: pa.Table, mode: str) -> None:
     write_table(rows, Target(repo), mode=mode, dims=["x"])
 
 
-def by_source(repo: frazil.Repository, rows: pa.Table, mode: str) -> None:
-    writer = TableWriter(repo, {"write": mode, "dims": "x"}, rows.schema, False)
-    writer.commit([writer.write(iter(rows.to_batches()))])
+NEW_YORK = pa.timestamp("us", "America/New_York")
+TIMES = [datetime(2024, 1, day, tzinfo=UTC) for day in (1, 2)]
+NOT_BEHIND = r"mode append, .*upsert"
 
 
-def by_stream(repo: frazil.Repository, rows: pa.Table, mode: str) -> None:
-    write = partial(write_batch, group="/", table=rows, options=WriteOptions(mode, ["x"]))
-    commit_once(repo, "main", Stamp(repo.lookup_branch("main"), 0), write, "batch")
-
-
-WRITERS = {"write_table": by_table, "data source": by_source, "stream": by_stream}
-
-
-@pytest.mark.sample(10, 29)
-@pytest.mark.parametrize("by", WRITERS)
+@pytest.mark.sample(8, 12)
 @pytest.mark.parametrize(
-    ("existing", "more", "refused"),
+    ("mode", "existing", "more", "refused"),
     [
-        ([10, 20], [30, 25], False),
-        ([10, 20], [15], True),
-        ([10, 20], [30, 5], True),
-        ([10, 20], [20, 30], True),
-        ([20.0, 10.0], [5.0, 0.0], False),
-        ([20.0, 10.0], [15.0], True),
-        ([10], [20], False),
-        ([10], [5], True),
-        (["b", "a"], ["0"], False),
-        ([date(2024, 1, 2), date(2024, 1, 3)], [date(2024, 1, 4)], False),
-        ([date(2024, 1, 2), date(2024, 1, 3)], [date(2024, 1, 1)], True),
+        ("append", [10, 20], [30, 25], ""),
+        ("append", [10, 20], [15], NOT_BEHIND),
+        ("append", [10, 20], [30, 5], NOT_BEHIND),
+        ("append", [10, 20], [20, 30], NOT_BEHIND),
+        ("append", [20.0, 10.0], [5.0, 0.0], ""),
+        ("append", [20.0, 10.0], [15.0], NOT_BEHIND),
+        ("append", [10], [5], NOT_BEHIND),
+        ("append", ["b", "a"], ["0"], ""),
+        ("append", [date(2024, 1, 2), date(2024, 1, 3)], [date(2024, 1, 1)], NOT_BEHIND),
+        ("append", pa.array(TIMES[1:], NEW_YORK), TIMES[:1], "got x = 2024-01-01T00:00:00Z"),
+        ("insert", [10, 20], [30], r"mode insert, .*got x = 30. Mode upsert adds it"),
+        ("insert", [10, 20], [20], ""),
     ],
     ids=str,
 )
-def test_append_is_behind_existing_coordinates(
-    by: str, existing: list[Any], more: list[Any], refused: bool
-) -> None:
+def test_each_mode_says_where_new_coordinates_go(mode: str, existing: Any, more: Any, refused: str) -> None:
     repo = memory()
-    session = repo.writable_session("main")
     kind = pa.array(existing).type
-    by_table(repo, table(existing), "upsert")
-    if existing != sorted(existing) and kind != pa.string():  # tables are made in ascending order
+    write(repo, table(existing), "upsert")
+    falls = kind == pa.float64()
+    if falls:  # tables are made in ascending order
         with repo.transaction("main", message="falling") as session:
             zarr.open_array(session, path="x")[:] = np.array(existing)
     before = repo.lookup_branch("main")
     rows = table(pa.array(more, kind), [float(n) + 100 for n in range(len(more))])
     if refused:
-        with pytest.raises(IcechunkError, match=r"mode append, .*upsert"):
-            WRITERS[by](repo, rows, "append")
+        with pytest.raises(IcechunkError, match=refused):
+            write(repo, rows, mode)
         assert repo.lookup_branch("main") == before
         return
-    WRITERS[by](repo, rows, "append")
-    labels = array(repo, "x")[:].tolist()
-    falls = kind == pa.float64()
-    expected = sorted(pa.array(more, kind).to_pylist(), reverse=falls)
-    if kind == pa.date32():
-        return
-    assert labels[-len(more) :] == expected
+    write(repo, rows, mode)
+    assert array(repo, "x")[-len(more) :].tolist() == sorted(more, reverse=falls)
     assert sorted(array(repo, "v")[-len(more) :]) == [100.0 + n for n in range(len(more))]
-
-
-@pytest.mark.parametrize("by", WRITERS)
-@pytest.mark.parametrize("mode", ["upsert", "backfill"])
-def test_late_rows_go_where_they_belong(by: str, mode: str) -> None:
-    repo = memory()
-    by_table(repo, table([10, 20, 40], [1.0, 2.0, 4.0]), "upsert")
-    WRITERS[by](repo, table([30, 5, 20, 50], [3.0, 0.5, 2.5, 5.0]), mode)
-    assert array(repo, "x")[:].tolist() == [5, 10, 20, 30, 40, 50]
-    assert array(repo, "v")[:].tolist() == [0.5, 1.0, 2.5, 3.0, 4.0, 5.0]
 
 
 @pytest.mark.parametrize(
@@ -113,26 +87,6 @@ def test_late_rows_go_where_they_belong(by: str, mode: str) -> None:
 def test_dimensions_of_the_first_write_are_checked(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         write_table(table([1]), Target(memory()), dims=["x"], **arguments)
-
-
-@pytest.mark.parametrize("by", WRITERS)
-def test_insert_adds_nothing(by: str) -> None:
-    repo = memory()
-    by_table(repo, table([10, 20]), "upsert")
-    WRITERS[by](repo, table([20], [9.0]), "insert")
-    with pytest.raises(IcechunkError, match=r"mode insert, .*got x = 30. Mode upsert adds it"):
-        WRITERS[by](repo, table([30], [9.0]), "insert")
-    assert array(repo, "v")[:].tolist() == [0.0, 9.0]
-
-
-def test_times_of_messages_are_in_utc() -> None:
-    repo = memory()
-    new_york = pa.timestamp("us", "America/New_York")
-    times = [datetime(2024, 1, day, tzinfo=UTC) for day in (2, 3)]
-    by_table(repo, table(pa.array(times, new_york)), "upsert")
-    early = table(pa.array([datetime(2024, 1, 1, 5, tzinfo=UTC)], new_york))
-    with pytest.raises(InvalidInputError, match="got x = 2024-01-01T05:00:00Z"):
-        by_table(repo, early, "append")
 
 
 # Chunks

@@ -17,7 +17,7 @@ from tests.support.patience import patience
 
 import frazil
 from frazil.errors import IcechunkError
-from frazil.spark import Selection, Target, map_chunks, read, register, scan, write_table
+from frazil.spark import Selection, Target, map_chunks, read, scan, write_table
 
 pytestmark = pytest.mark.spark
 
@@ -72,20 +72,6 @@ def test_one_dataframe_serves_many_queries(spark: SparkSession, place: str) -> N
     assert frame_.where("lat > 0").union(frame_.where("lat < 0")).count() == 168
 
 
-@pytest.mark.deep
-def test_sql(spark: SparkSession, place: str) -> None:
-    spark.sql(
-        f"CREATE TEMPORARY VIEW climate USING frazil OPTIONS (path '{place}', tag 'v1', where 'lat > 0')"
-    )
-    spark.sql(f"CREATE TABLE kept USING frazil OPTIONS (path '{place}', tag 'v1', variables 'tas')")
-    try:
-        assert spark.sql("SELECT count(*) FROM climate").first() == (126,)
-        assert spark.sql("SELECT max(tas), count(*) FROM kept WHERE lon = 3").first() == (206.0, 30)
-    finally:
-        spark.sql("DROP TABLE kept")
-        spark.catalog.dropTempView("climate")
-
-
 def test_changed_rows_in_sql(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "repo")
     repo = frazil.Repository.create(frazil.local_filesystem_storage(path))
@@ -126,19 +112,6 @@ def test_scans(spark: SparkSession, place: str) -> None:
     )
     added = totals.groupBy().sum("total", "cells").first()
     assert added == (np.nansum(climate()["tas"].values, dtype="f8"), 203)
-
-
-@pytest.mark.deep
-def test_tables_about_the_repository(spark: SparkSession, place: str) -> None:
-    register(spark)
-    chunks = spark.read.format("frazil").option("path", place).option("table", "chunks").load()
-    totals = spark.sql(
-        f"SELECT path, chunk, length FROM frazil_chunks('{place}', options => 'array=tas,tag=v1')"
-    )
-    assert chunks.where("path = '/tas'").count() == totals.count() == 12
-    assert [row.message for row in spark.sql(f"SELECT message FROM frazil_history('{place}')").collect()] == [
-        "all is -1", "data", "Repository initialized",
-    ]  # fmt: skip
 
 
 @pytest.fixture

@@ -60,35 +60,6 @@ def upsert(repo: frazil.Repository, **columns: Any) -> None:
     write_table(pa.table(columns), Target(repo))
 
 
-def test_new_labels_and_other_values_are_changes(repo: frazil.Repository, tmp_path: Path) -> None:
-    upsert(repo, day=[30, 30, 200], place=["b", "c", "a"], tas=[19.0, 0.5, 7.0])  # the first is the same
-    new_day = [("inserted", 200, place, None) for place in "bcdef"]
-    expected = [("inserted", 200, "a", 7.0), *new_day, ("updated", 30, "c", 0.5)]
-    assert changes(tmp_path, start="v1") == expected
-    assert changes(tmp_path) == expected  # the default is the parent of the newest version
-    assert changes(tmp_path, start="v1", end="v1") == []
-    assert changes(tmp_path, start="v1", where="day < 100 AND tas > 0.2") == expected[-1:]
-    assert changes(tmp_path, start="v1", columns="tas", where="day < 100") == [("updated", 0.5)]
-    assert changes(tmp_path, start="main", end="v1")[-1] == ("updated", 30, "c", 20.0)
-
-
-def test_removed_labels_are_deletions(repo: frazil.Repository, tmp_path: Path) -> None:
-    with repo.transaction("main", message="without the last three days") as store:
-        zarr.open_array(store, path="day").resize((7,))
-        zarr.open_array(store, path="tas").resize((7, 6))
-        zarr.open_array(store, path="tas")[0, 0] = -1
-        zarr.create_array(store, name="new", data=np.zeros((7, 6)), dimension_names=["day", "place"])
-    days = [("deleted", 70, place, 42.0 + number) for number, place in enumerate("abcdef")]
-    none = [("deleted", day, place, None) for day in (80, 90) for place in "abcdef"]
-    assert changes(tmp_path, start="v1") == [*days, *none, ("updated", 0, "a", -1.0)]
-    assert changes(tmp_path, start="v1", where="day > 80 AND place = 'b'") == [("deleted", 90, "b", None)]
-    assert changes(tmp_path, start="v1", where="tas BETWEEN 46 AND 99") == days[-2:]
-    assert {row[0] for row in changes(tmp_path, start="main", end="v1")} == {"inserted", "updated"}
-    both = changes(tmp_path, start="v1", variables="tas,new", columns="day,new", where="place = 'f'")
-    assert [row for row in both if row[0] == "deleted"] == [("deleted", day, None) for day in (70, 80, 90)]
-    assert changes(tmp_path, start="v1", variables="tas,new", where="new = 1") == []
-
-
 def test_only_changed_chunks_are_read(tmp_path: Path) -> None:
     """All other chunks are deleted from the storage."""
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)

@@ -6,7 +6,6 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from tests.spark.tables.test_reading import climate, write_dataset
-from tests.support import servers
 
 import frazil
+from frazil.credentials import Credentials, HttpAccess, LocalFileSystemAccess, S3Credentials
 from frazil.errors import ErrorKind, InvalidInputError, RefNotFoundError, SnapshotNotFoundError
 from frazil.spark.data_source import FrazilDataSource
-from frazil.spark.tables.options import READ, options_of, session_at, storage_at
+from frazil.spark.tables.options import READ, options_of, repository_at, session_at, storage_at
 from pyspark_frazil import DefaultSource
 
 
@@ -47,6 +46,7 @@ def read(source: Any, schema: StructType) -> pa.Table:
     reader = pickle.loads(pickle.dumps(source)).reader(schema)
     parts = reader.partitions()
     on_executor = pickle.loads(pickle.dumps(reader))
+    assert [each.value for each in on_executor.partitions()] == [None]  # it is sent without its tasks
     batches = [batch for part in parts for batch in on_executor.read(pickle.loads(pickle.dumps(part)))]
     return pa.Table.from_batches(batches)
 
@@ -75,6 +75,8 @@ def test_a_table_of_the_catalog_knows_its_place(place: str) -> None:
         options_of({"path": place, "stream-max-commit": "1"}, READ)
     with pytest.raises(InvalidInputError, match="rename one of them"):
         FrazilDataSource({}).writer(StructType([StructField("x", DoubleType())]), False)
+    with pytest.raises(InvalidInputError, match="got the option tag"):
+        FrazilDataSource({"path": place, "provider": "frazil", "tag": "v1"}).writer(schema, False)
 
 
 def test_columns_are_those_of_the_schema(place: str) -> None:
@@ -124,9 +126,20 @@ def test_a_schema_for_a_table_about_the_repository(place: str) -> None:
         asked("feed", StructField("path", StringType()))
 
 
-def test_looking_for_data_sources_imports_nothing_of_frazil() -> None:
-    program = "import sys, pyspark_frazil; sys.exit('frazil' in sys.modules or 'zarr' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+@pytest.mark.parametrize(
+    ("imported", "check"),
+    [
+        ("pyspark_frazil", "not {'frazil', 'zarr'} & set(sys.modules)"),
+        ("frazil.spark", "'pyspark' not in sys.modules"),
+        (
+            "frazil.spark.daemon",
+            "{'frazil.spark.data_source', 'frazil.spark.streams.sink'} <= set(sys.modules)",
+        ),
+        ("frazil.pipeline, frazil.spark", "set(frazil.pipeline.__all__) <= set(frazil.spark.__all__)"),
+    ],
+)
+def test_imports(imported: str, check: str) -> None:
+    subprocess.run([sys.executable, "-c", f"import sys, {imported}; assert {check}"], check=True)
 
 
 def test_versions(place: str) -> None:
@@ -164,31 +177,6 @@ def test_places(tmp_path: Path) -> None:
     for path in ("", "ftp://host/x", "mailto:me"):
         with pytest.raises(InvalidInputError, match="Option `path`"):
             storage_at({"path": path})
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("prefix", ["plain", "with space/ünï", "a%20b"])
-def test_a_repository_in_an_object_store(server: servers.RunningServer, prefix: str) -> None:
-    options = {
-        "path": f"s3://bucket-of-tables/{prefix}",
-        "endpoint-url": f"http://127.0.0.1:{server.port}",
-        "region": "us-east-1",
-        "access-key-id": "a",
-        "secret-access-key": "b",
-    }
-    repo = frazil.Repository.create(storage_at(options))
-    write_dataset(repo, climate(), {"time": 2})
-    source = FrazilDataSource(options)
-    schema = source.schema()
-    assert "access-key" not in schema.json()
-    assert len(read(source, schema)) == 6 * 5 * 7
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[servers.RunningServer]:
-    with servers.ministack() as running:
-        running.make_bucket("bucket-of-tables")
-        yield running
 
 
 # Options that a query does not use
@@ -238,3 +226,20 @@ def test_a_stream_of_rows_is_refused_by_every_call_of_spark(place: str) -> None:
     for call in calls:
         with pytest.raises(InvalidInputError, match="table=feed"):
             call()
+
+
+# Virtual chunks
+
+
+def test_prefixes_of_virtual_chunks_are_authorized(place: str) -> None:
+    prefixes = {"path": place, "authorize-virtual": "s3://b/, file:///data/,https://h/"}
+    assert repository_at(prefixes).virtual_chunk_access == {
+        "s3://b/": Credentials.S3(S3Credentials.Anonymous()),
+        "file:///data/": LocalFileSystemAccess,
+        "https://h/": HttpAccess,
+    }
+    assert repository_at({"path": place}).virtual_chunk_access == {}
+    options = {"path": place, "authorize-virtual": "s3://b", "virtual-credentials": "environment"}
+    assert repository_at(options).virtual_chunk_access == {"s3://b": Credentials.S3(S3Credentials.FromEnv())}
+    with pytest.raises(InvalidInputError, match="anonymous, environment, got 'mine'"):
+        repository_at({**options, "virtual-credentials": "mine"})

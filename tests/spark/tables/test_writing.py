@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import icechunk
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 import xarray as xr
@@ -17,9 +17,10 @@ from tests.spark.tables.test_reading import planned, rows
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.jobs.job_history import JOB
-from frazil.spark import JobResult, Target, write_table
+from frazil.spark import Target, write_table
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.scan import table
+from frazil.spark.tables.schemas import to_spark
 from frazil.spark.tables.write_table import TableWriter
 
 SHAPE = (5, 7)
@@ -83,7 +84,8 @@ def observations() -> pa.Table:
     )
 
 
-def test_columns_become_arrays(repo: frazil.Repository) -> None:
+@pytest.mark.interop
+def test_columns_become_arrays(repo: frazil.Repository, tmp_path: Path) -> None:
     target = Target(repo, group="/obs")
     result_ = write_table(
         observations(), target, dims=["time", "station"], chunks={"time": 1}, message="stations"
@@ -97,6 +99,10 @@ def test_columns_become_arrays(repo: frazil.Repository) -> None:
     assert result.select(given_.column_names).sort_by(order).equals(given_.sort_by(order))
     info = next(iter(repo.ancestry(branch="main")))
     assert (info.message, info.metadata[JOB]["metrics"]["rows"]) == ("stations", 4)
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "repo")))
+    store = theirs.readonly_session(snapshot_id=result_.snapshot_id).store
+    by_reference = xr.open_zarr(store, group="obs", consolidated=False)["t2m"]
+    assert by_reference.sel(station="b").values.tolist() == [2.5, 1.5]
     more = pa.table({"station": ["c"], "time": [datetime(2024, 1, 3, tzinfo=UTC)], "t2m": [9.0]})
     with pytest.raises(InvalidInputError, match="station = 'c'"):
         write_table(more, target, mode="append")
@@ -127,21 +133,6 @@ def test_columns_and_arrays_have_to_fit(repo: frazil.Repository) -> None:
     assert len(list(repo.ancestry(branch="main"))) == 2
 
 
-def test_packed_arrays_and_times_keep_their_encoding(repo: frazil.Repository) -> None:
-    session = repo.writable_session("main")
-    group = zarr.open_group(session.store)
-    units = {"units": "hours since 2000-01-01", "calendar": "standard"}
-    group.create_array("time", data=np.arange(4), dimension_names=["time"], attributes=units)
-    packing = {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -9}
-    group.create_array("t", data=np.full(4, -9, "i2"), dimension_names=["time"], attributes=packing)
-    session.commit("nothing yet")
-    hours = [datetime(2000, 1, 1, hour, tzinfo=UTC) for hour in (2, 0, 5)]
-    write_table(pa.table({"time": hours, "t": [12.0, None, 9.0]}), Target(repo))
-    stored = zarr.open_group(repo.readonly_session("main").store, mode="r")
-    assert stored["time"][:].tolist() == [0, 1, 2, 3, 5]
-    assert stored["t"][:].tolist() == [-9, -9, 4, -9, -2]
-
-
 def through_the_source(
     repo: frazil.Repository, tasks: list[pa.Table], overwrite: bool = False, **options: str
 ) -> TableWriter:
@@ -150,38 +141,6 @@ def through_the_source(
     done = [writer.write(iter(task.to_batches())) for task in tasks]
     writer.commit([*done])
     return writer
-
-
-def test_the_writer_finds_rows_of_one_cell_in_two_tasks(repo: frazil.Repository) -> None:
-    before = grid(repo, (5, 7))
-    whole = as_rows(before)
-    with pytest.raises(IcechunkError, match="Each cell must have one row"):
-        through_the_source(repo, [whole, as_rows({(3, 10.0): 1})], write="upsert")
-    with pytest.raises(IcechunkError):
-        through_the_source(repo, [whole, whole], write="upsert")
-
-
-def test_only_branches_accept_writes(repo: frazil.Repository) -> None:
-    grid(repo)
-    with pytest.raises(InvalidInputError, match="got the option tag"):
-        TableWriter(repo, {"tag": "v1"}, as_rows({}).schema, overwrite=False)
-
-
-@pytest.mark.interop
-def test_the_reference_reads_the_arrays(tmp_path: Path) -> None:
-    import icechunk
-
-    place = str(tmp_path / "repo")
-    result: JobResult = write_table(
-        observations().select(["station", "time", "t2m"]),
-        Target(frazil.Repository.create(frazil.local_filesystem_storage(place))),
-        dims=["time", "station"],
-    )
-    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(place))
-    session = theirs.readonly_session(snapshot_id=result.snapshot_id)
-    array = xr.open_zarr(session.store, consolidated=False)["t2m"]
-    assert array.sel(station="b").values.tolist() == [2.5, 1.5]
-    assert pd.Timestamp(array["time"].values[0]) == pd.Timestamp("2024-01-01")
 
 
 def one_of_each(group: zarr.Group) -> None:
@@ -196,6 +155,8 @@ def one_of_each(group: zarr.Group) -> None:
     array("half", np.arange(3, dtype="f2"))
     array("seconds", np.arange(3).astype("M8[s]"))
     array("span", np.arange(3).astype("m8[s]"))
+    array("packed", np.arange(3, dtype="i2"), scale_factor=0.5, add_offset=250.0, _FillValue=-9)
+    array("unsigned", np.arange(3, dtype="i1"), _Unsigned="true", _FillValue=255)
 
 
 TWENTY_PAST = datetime(2000, 1, 1, 5, 20, tzinfo=UTC)
@@ -216,6 +177,10 @@ TWENTY_PAST = datetime(2000, 1, 1, 5, 20, tzinfo=UTC)
         ("half", pa.array([1e6], pa.float32()), "float16, got .*nearest"),
         ("seconds", pa.array([TWENTY_PAST.replace(microsecond=5)], TIMESTAMP), "000005.*nearest"),
         ("span", pa.array([5], pa.duration("us")), "5e-06 s.*nearest"),
+        ("packed", pa.array([245.5]), "packed.*245.5.*nearest"),  # -9
+        ("packed", pa.array([float("nan")]), "Write null"),
+        ("unsigned", pa.array([255]), "255.*nearest"),
+        ("single", pa.array([2**24 + 1]), "16777217.*read as 16777216"),
     ],
 )
 def test_what_an_array_cannot_hold_is_refused(
@@ -235,12 +200,8 @@ def test_zero_is_one_label_whatever_its_sign(repo: frazil.Repository) -> None:
     write_table(pa.table({"x": [float("nan")], "number": [7]}), Target(repo))
     with pytest.raises(IcechunkError, match="Each cell must have one row"):
         write_table(pa.table({"x": [-0.0, 0.0], "number": [9, 8]}), Target(repo))
-    assert rows(repo.readonly_session("main"), Selection(), columns=["number"])["number"].tolist() == [
-        9,
-        1,
-        2,
-        7,
-    ]
+    numbers = rows(repo.readonly_session("main"), Selection(), columns=["number"])["number"]
+    assert numbers.tolist() == [9, 1, 2, 7]
 
 
 def test_arrays_are_added_on_existing_coordinates(repo: frazil.Repository) -> None:
@@ -275,6 +236,7 @@ def test_columns_of_every_type_become_arrays_and_labels(repo: frazil.Repository,
     write_table(given_.slice(1), Target(repo), dims=["label"])
     result = write_table(given_.slice(0, 1), Target(repo), dims=["label"])
     rows_back = table(*planned(result.version.session(), Selection()))
+    assert to_spark(rows_back.schema).names == ["label", "n", "value"]  # Spark has the types
     order = rows_back.sort_by("n")
     assert order["n"].to_pylist() == [1, 2]
     assert order["label"].equals(order["value"])
@@ -294,7 +256,7 @@ def test_batches_of_a_session_in_another_time_zone(repo: frazil.Repository) -> N
 
 
 def test_new_columns_become_arrays(repo: frazil.Repository) -> None:
-    """They have the dimensions and chunks of the arrays beside them."""
+    """They have the dimensions and chunks of the arrays beside them, unless an option has other chunks."""
     old = grid(repo)
     new = pa.table(
         {"lat": [50.0, 8.0], "quality": [0.5, 1.5], "day": [9, 4], "n": [-7, -8], "good": ["yes", "no"]},
@@ -302,10 +264,12 @@ def test_new_columns_become_arrays(repo: frazil.Repository) -> None:
     )
     with pytest.raises(InvalidInputError, match=r"got quality\. merge_schema \(the option mergeSchema\)"):
         write_table(new, Target(repo))
-    write_table(new, Target(repo), merge_schema=True)
+    with pytest.raises(InvalidInputError, match="mergeSchema"):
+        TableWriter(repo, {"write": "upsert"}, new.schema, False)
+    through_the_source(repo, [new], **{"write": "upsert", "merge-schema": "true", "chunks": "lat=2"})
     group = zarr.open_group(repo.readonly_session("main").store, mode="r")
     for name in ("quality", "good"):
-        assert (group[name].shape, group[name].chunks) == ((5, 8), (2, 3))
+        assert (group[name].shape, group[name].chunks) == ((5, 8), (2, 2))
         assert group[name].metadata.dimension_names == ("day", "lat")
     result = stored_rows(repo)
     by_cell = dict(
@@ -322,41 +286,19 @@ def test_new_columns_become_arrays(repo: frazil.Repository) -> None:
     assert stored_rows(repo) == result
 
 
-def test_the_data_source_adds_columns(repo: frazil.Repository) -> None:
-    grid(repo)
-    rows_ = pa.table({"day": [9], "lat": [50.0], "n": pa.array([-7], pa.int32()), "quality": [0.5]})
-    options = {"write": "upsert", "merge-schema": "true", "chunks": "lat=2"}
-    writer = TableWriter(repo, options, rows_.schema, False)
-    writer.commit([writer.write(iter(rows_.to_batches()))])
-    quality = zarr.open_group(repo.readonly_session("main").store, mode="r")["quality"]
-    assert quality.chunks == (2, 2)
-    assert np.nansum(quality[...]) == 0.5
-    with pytest.raises(InvalidInputError, match="mergeSchema"):
-        TableWriter(repo, {"write": "upsert"}, rows_.schema.append(pa.field("flag", pa.bool_())), False)
-
-
 def test_a_job_id_belongs_to_its_rows(repo: frazil.Repository) -> None:
-    before = grid(repo)
-    some = dict(list(before.items())[:9])
-    first = write_table(as_rows(some), Target(repo), job_id="day 1")
-    in_another_order = as_rows(dict(reversed(some.items())))
-    assert write_table(in_another_order, Target(repo), job_id="day 1").snapshot_id == first.snapshot_id
-    for other in (dict.fromkeys(some, 5), dict(list(some.items())[:8]), some | {(99, 10.0): 1}):
-        with pytest.raises(InvalidInputError, match="other rows") as refused:
-            write_table(as_rows(other), Target(repo), job_id="day 1")
-        assert refused.value.kind == "conflicting-arguments"
-    assert repo.lookup_branch("main") == first.snapshot_id
-
-
-def test_the_data_source_refuses_other_rows_with_a_job_id(repo: frazil.Repository) -> None:
+    """In any order and distribution, by both writers."""
     before = grid(repo)
     parts = list({key: value + 1000 for key, value in before.items()}.items())
     options = {"write": "upsert", "job-id": "day 1"}
     through_the_source(repo, [as_rows(dict(parts[:20])), as_rows(dict(parts[20:]))], **options)
     tip = repo.lookup_branch("main")
-    through_the_source(
-        repo, [as_rows(dict(parts[30:])), as_rows(dict(parts[:30]))], **options
-    )  # the same rows
+    through_the_source(repo, [as_rows(dict(parts[30:])), as_rows(dict(parts[:30]))], **options)
+    assert write_table(as_rows(dict(parts[::-1])), Target(repo), job_id="day 1").snapshot_id == tip
+    for other in (dict.fromkeys(before, 5), dict(parts[1:]), dict(parts) | {(99, 10.0): 1}):
+        with pytest.raises(InvalidInputError, match="other rows") as refused:
+            write_table(as_rows(other), Target(repo), job_id="day 1")
+        assert refused.value.kind == "conflicting-arguments"
     with pytest.raises(InvalidInputError, match="other rows"):
         through_the_source(repo, [as_rows(dict(parts[:20])), as_rows(dict.fromkeys(before, 1))], **options)
     assert repo.lookup_branch("main") == tip

@@ -23,7 +23,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +37,7 @@ from frazil.jobs.engine import Task, begin_attempt, description
 from frazil.jobs.task_failures import sendable
 from frazil.spark.runtime.errors import SPARK_ERRORS, from_spark, marked
 from frazil.spark.runtime.session import get_spark, ready
-from frazil.threads import Purpose, start_threads
+from frazil.threads import Purpose, in_order, start_threads
 
 #: The columns of the results.
 RESULTS: Final = "number int, result binary"
@@ -201,7 +201,7 @@ class OnSpark:
 
         try:
             starts = range(0, len(tasks), per_job) if tasks else ()
-            for results in _window(submit, starts):
+            for results in in_order(submit, starts, 2):
                 yield from results
         except IcechunkError as error:
             raise error.with_traceback(None) from error.__cause__  # without the frames of the pool
@@ -293,13 +293,3 @@ def labelled(spark: SparkSession, text: str) -> Iterator[None]:
 def _artifact(name: str) -> bytes:
     """Read a file that the driver has sent, once in each process."""
     return Path(SparkFiles.get(name)).read_bytes()
-
-
-def _window[T, R](submit: Callable[[T], Future[R]], items: Iterable[T], size: int = 2) -> Iterator[R]:
-    """Work as ``map`` with at most ``size`` calls at the same time, so that results do not pile up."""
-    rest = iter(items)
-    pending = list(map(submit, islice(rest, size)))
-    while pending:
-        yield_now = pending.pop(0).result()
-        pending += map(submit, islice(rest, 1))
-        yield yield_now

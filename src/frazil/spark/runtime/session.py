@@ -61,15 +61,8 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "spark.driver.bindAddress": Setting("127.0.0.1", "no network is needed", _LOCAL),
     "spark.driver.host": Setting("127.0.0.1", "no host name has to resolve", _LOCAL),
     "spark.driver.extraJavaOptions": Setting(
-        " ".join(
-            (
-                "-XX:+UseSerialGC",
-                "-XX:Tier4InvocationThreshold=50000",
-                "-XX:Tier4MinInvocationThreshold=6000",
-                "-XX:Tier4CompileThreshold=150000",
-                "-XX:Tier4BackEdgeThreshold=400000",
-            )
-        ),
+        "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+        "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000",
         "the optimizing compiler only compiles loops over rows, which takes less time to start; without this "
         "compiler, rows take twice the processor time",
         _LOCAL,

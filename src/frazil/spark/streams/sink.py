@@ -31,13 +31,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from frazil.errors import (
-    ConflictError,
-    ErrorKind,
-    NodeNotFoundError,
-    RebaseFailedError,
-    RefNotFoundError,
-)
+from frazil.errors import ConflictError, ErrorKind, RebaseFailedError, RefNotFoundError
 from frazil.format.ids import id_from_text
 from frazil.format.repo_info import RepoInfo
 from frazil.jobs.job import Target
@@ -56,7 +50,7 @@ from frazil.spark.runtime.errors import causes_only
 from frazil.spark.tables.options import Options, choice, flag, require_branch
 from frazil.spark.tables.schemas import argument_error
 from frazil.spark.tables.target_arrays import WriteOptions, prepare
-from frazil.spark.tables.write_layout import InMemory, flat_index, layout_of, message_of, write_rows
+from frazil.spark.tables.write_layout import InMemory, flat_index, layout_if_any, message_of, write_rows
 from frazil.spark.tables.write_table import SentRows, dims_for, received, sent, write_options
 
 _log = logging.getLogger(__name__)
@@ -90,26 +84,23 @@ def commit_once(
 
     ``write`` is called again, with another session, if its changes conflict with other commits.
     """
-    failed: RebaseFailedError | None = None
-    for _ in _attempts():
+
+    def commit() -> str | None:
         session = repo.writable_session(branch)
         done = batches_done(repo, session.snapshot_id, stamp.query)
         if stamp.batch not in done:
             write(session)
-        try:
-            while stamp.batch not in done:
-                try:
-                    return _stamped(session, branch, stamp, message, done)
-                except ConflictError as error:
-                    if error.kind != ErrorKind.COMMIT_CONFLICT:
-                        raise
-                session.rebase(ConflictDetector())
-                done = batches_done(repo, session.snapshot_id, stamp.query)
-            return None
-        except RebaseFailedError as error:
-            failed = error
-    assert failed is not None
-    raise failed
+        while stamp.batch not in done:
+            try:
+                return _stamped(session, branch, stamp, message, done)
+            except ConflictError as error:
+                if error.kind != ErrorKind.COMMIT_CONFLICT:
+                    raise
+            session.rebase(ConflictDetector())
+            done = batches_done(repo, session.snapshot_id, stamp.query)
+        return None
+
+    return _retried(commit, RebaseFailedError)
 
 
 def _stamped(session: Session, branch: str, stamp: Stamp, message: str, done: BatchSet) -> str:
@@ -126,11 +117,13 @@ def _stamped(session: Session, branch: str, stamp: Stamp, message: str, done: Ba
     return session.commit(message, metadata, rebase_with=ConflictDetector(), rebase_tries=0, allow_empty=True)
 
 
-def _attempts() -> Iterator[int]:
-    """Yield the number of each attempt. The time before the next one is random, and longer each time."""
-    for number in range(_TRIES):
-        yield number
+def _retried[R](attempt: Callable[[], R], conflict: type[Exception]) -> R:
+    """Return the result of an attempt. The time before the next one is random, and longer each time."""
+    for number in range(_TRIES - 1):
+        with suppress(conflict):
+            return attempt()
         time.sleep(random.uniform(0.5, 1) * min(0.05 * 2**number, 5.0))
+    return attempt()
 
 
 type Pipeline = Callable[[DataFrame, Target], object]
@@ -179,18 +172,14 @@ def foreach_batch(
             )
         stamp = Stamp(str(query), batch)
         text = message or f"Batch {batch} of query {query}: pipeline into {target.branch}"
-        failed: ConflictError | None = None
-        for _ in _attempts():
+
+        def publish() -> None:
             tip = target.repo.lookup_branch(target.branch)
             done = batches_done(target.repo, tip, stamp.query)
-            if batch in done:
-                return None
-            try:
-                return _publish(rows, target, tip, pipeline, stamp, done, text)
-            except ConflictError as error:
-                failed = error
-        assert failed is not None
-        raise failed
+            if batch not in done:
+                _publish(rows, target, tip, pipeline, stamp, done, text)
+
+        _retried(publish, ConflictError)
 
     return run
 
@@ -215,7 +204,10 @@ def _publish(
 
 @causes_only
 class RowsWriter(DataSourceStreamArrowWriter):
-    """The writer of a stream: see the module."""
+    """The writer of a stream: see the module.
+
+    It does nothing to abort a batch: Spark also aborts batches after their commit, if the query fails then.
+    """
 
     def __init__(
         self, repo: Repository, options: Options, names: Sequence[str], overwrite: bool = False
@@ -234,11 +226,7 @@ class RowsWriter(DataSourceStreamArrowWriter):
             )
         self._group = "/" + options.get("group", "/").strip("/")
         self._duplicates = choice(options, "duplicates", DUPLICATES)
-        try:
-            layout_of(repo.writable_session(self._branch), self._group, names)
-        except NodeNotFoundError:
-            if not self._options.dims:
-                raise
+        layout_if_any(repo.writable_session(self._branch), self._group, names, self._options.dims)
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -266,10 +254,6 @@ class RowsWriter(DataSourceStreamArrowWriter):
         )
         snapshot_id = commit_once(self._repo, self._branch, Stamp(query, batchId), write, message)
         _log.info("batch %d of %s: %s", batchId, query, snapshot_id or "done before")
-
-    @override
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing. Spark also calls it after a commit, if the query fails after the commit."""
 
 
 def write_batch(

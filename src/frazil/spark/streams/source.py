@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from frazil.changes.change_set import union_of_chunks
@@ -49,13 +48,7 @@ from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.session.workspace import Workspace
 from frazil.spark.runtime.errors import causes_only
 from frazil.spark.tables.options import Options, count, flag, require_branch, timestamp
-from frazil.spark.tables.repository_tables import (
-    CHUNK_CHANGES,
-    columns,
-    index_column,
-    node_changes,
-    paths_by_id,
-)
+from frazil.spark.tables.repository_tables import chunk_changes, columns, node_changes, paths_by_id
 from frazil.spark.tables.schemas import argument_error
 
 #: Whether Spark asks a source for a part of the available data. Spark 4.1 does not: there a batch takes all
@@ -212,18 +205,9 @@ def read(context: Context, slice_: CommitSlice) -> pa.Table:
         start += len(touched[id_])
         if not len(index):
             continue
-        change = has_chunks(after, new[id_], index)
-        if id_ in old:
-            change += 2 * has_chunks(before, old[id_], index)
-        changed = np.flatnonzero(change)
-        part = {
-            "change": pa.array(CHUNK_CHANGES).take(pa.array(change[changed])),
-            "path": pa.repeat(new[id_], len(changed)),
-            "node_id": pa.repeat(id_to_text(id_), len(changed)),
-            "from_path": pa.nulls(len(changed), pa.string()),
-            "chunk": index_column(index[changed]),
-        }
-        parts.append(pa.table(part, of_changes))
+        part = chunk_changes(before, after, old.get(id_), new[id_], index)
+        node_ids = pa.repeat(id_to_text(id_), len(part))
+        parts.append(part.append_column("node_id", node_ids).select(of_changes.names))
     table = pa.concat_tables(parts)
     commit = (
         id_to_text(commits.id),
@@ -239,21 +223,6 @@ def read(context: Context, slice_: CommitSlice) -> pa.Table:
     return pa.table([*columns, *table.columns], schema=SCHEMA)
 
 
-def has_chunks(workspace: Workspace, path: str, index: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Return 1 for each chunk (k, ndim) of an array that a version has, else 0."""
-    node = workspace.require_array(path)
-    stored = np.zeros(len(index), np.int64)
-    assert node.array is not None
-    for ref in node.array.manifests:
-        if len(ref.extents) != index.shape[1]:
-            continue
-        inside = np.flatnonzero(((index >= ref.extents[:, 0]) & (index < ref.extents[:, 1])).all(axis=1))
-        table = workspace.context.assets.manifest(ref.id).arrays.get(node.id) if len(inside) else None
-        if table is not None:
-            stored[inside] |= table.find_chunks(index[inside]) >= 0
-    return stored
-
-
 #: The most chunks of one task, and the most commits.
 _ROWS, _COMMITS = 500_000, 64
 
@@ -263,7 +232,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of the change feed, for Spark. ``names`` are the columns that are read."""
 
     def __init__(self, repo: Repository, options: Options, names: Sequence[str] = SCHEMA.names) -> None:
-        self._repo = repo
+        self._context = context_of(repo)
         self._names = list(names)
         self._branch = require_branch(options)
         self._from = options.get("stream-from", "earliest")
@@ -295,10 +264,6 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def schema(self) -> pa.Schema:
         """The columns of its batches."""
         return pa.schema([SCHEMA.field(name) for name in self._names])
-
-    @property
-    def _context(self) -> Context:
-        return context_of(self._repo)
 
     def _tip(self, info: RepoInfo) -> bytes:
         return self._target or repo_changes.branch_tip(info, self._branch)
@@ -380,9 +345,6 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of a task."""
         for slice_ in pickle.loads(partition.value):
             yield from read(self._context, slice_).select(self._names).to_batches(1 << 17)
-
-    def commit(self, end: dict[str, str]) -> None:
-        """Do nothing: the repository keeps the history."""
 
 
 def _offset(id_: bytes) -> dict[str, str]:

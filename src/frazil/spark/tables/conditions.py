@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from math import floor, inf, nan
+from math import floor, inf
 from typing import Any, Final
 
 import numpy as np
@@ -191,14 +191,7 @@ _CONDITION: Final = re.compile(
     \s*(?:(?P<and>and\b)|$)""",
     re.VERBOSE | re.IGNORECASE,
 )
-_CONSTANTS: Final[dict[str, Any]] = {
-    "true": True,
-    "false": False,
-    "null": None,
-    "nan": nan,
-    "inf": inf,
-    "infinity": inf,
-}
+_CONSTANTS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
 
 
 def predicates(grid: Grid, conditions: Conditions) -> list[Predicate]:

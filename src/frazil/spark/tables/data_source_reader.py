@@ -83,14 +83,8 @@ class TaskReader(spark.DataSourceReader):
     def _batches(self, task: Any) -> Iterator[pa.RecordBatch]:
         raise NotImplementedError
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_without_tasks, (type(self), self._shared))
-
-
-def _without_tasks(reader_class: type[TaskReader], shared: Any) -> TaskReader:
-    reader = reader_class.__new__(reader_class)
-    TaskReader.__init__(reader, shared, ())
-    return reader
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_shared": self._shared, "_tasks": ()}
 
 
 class GridReader(TaskReader):

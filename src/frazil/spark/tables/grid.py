@@ -33,20 +33,13 @@ CALENDARS: Final = ("string", "raw", "error")
 _USUAL: Final = frozenset({"standard", "gregorian", "proleptic_gregorian"})
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
-_TYPES: Final[dict[str, pa.DataType]] = {
-    "bool": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    # Spark has no unsigned numbers: the next larger type holds them. uint64 is checked.
+#: Spark has no unsigned numbers: the next larger type holds them. uint64 is checked.
+_WIDER: Final[dict[str, pa.DataType]] = {
     "uint8": pa.int16(),
     "uint16": pa.int32(),
     "uint32": pa.int64(),
     "uint64": pa.int64(),
     "float16": pa.float32(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
 }
 _TYPES_OF_KINDS: Final[dict[str, pa.DataType]] = {
     **dict.fromkeys("UTO", pa.string()),
@@ -129,7 +122,9 @@ def _type_of(dtype: np.dtype[Any]) -> pa.DataType | None:
     """Return the type of a column for elements; None if no column can hold them."""
     if dtype.kind == "V" and dtype.names is not None:
         return None
-    return _TYPES_OF_KINDS.get(dtype.kind) or _TYPES.get(dtype.name)
+    if dtype.kind in "biuf" and dtype.itemsize <= 8:
+        return _WIDER.get(dtype.name) or pa.from_numpy_dtype(dtype.newbyteorder("="))
+    return _TYPES_OF_KINDS.get(dtype.kind)
 
 
 def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
@@ -303,14 +298,12 @@ def grid_of(session: Session, selection: Selection) -> Grid:
                     f"dimension `{dim}` in the group `{group}`. Name the variables of one grid with the "
                     "option variables"
                 )
-    if ragged is not None and ragged.sample in dims and len(dims) > 1:
-        ragged = None
     if ragged is not None and not dims:
         with_sample = [each for each in arrays if ragged.sample in each.dims]
         if not with_sample:
             raise column_error(f"The dimension `{ragged.sample}` must belong to an array, got no array")
-        dims = dict(zip(with_sample[0].dims, with_sample[0].shape, strict=True))
-        dims = {ragged.sample: dims[ragged.sample]}
+        first = with_sample[0]
+        dims = {ragged.sample: first.shape[first.dims.index(ragged.sample)]}
     if ragged is not None and set(dims) != {ragged.sample}:
         ragged = None
     columns = _columns(arrays, wanted, dims, selection, ragged)

@@ -16,7 +16,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final
 
 from pyspark.sql.types import StructType
@@ -97,15 +96,11 @@ def _session_of(context: Context, info: RepoInfo, options: Options) -> Session:
             f"with a branch, got {', '.join(sorted(name for name in VERSION_OPTIONS if name in options))}",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
-    session = partial(readonly_session_of, context, info)
     if "version" in given:
-        return session(snapshot_id=_snapshot_in(info, given["version"]))
-    if "tag" in given:
-        return session(tag=given["tag"])
-    if "snapshot-id" in given:
-        return session(snapshot_id=given["snapshot-id"])
+        given = {"snapshot-id": _snapshot_in(info, given["version"])}
     as_of = None if at is None else timestamp(at, "as-of-timestamp")
-    return session(given.get("branch", "main"), as_of=as_of)
+    version = {name.replace("-", "_"): value for name, value in (given or {"branch": "main"}).items()}
+    return readonly_session_of(context, info, **version, as_of=as_of)
 
 
 def snapshot_named(repo: Repository, name: str) -> str:

@@ -35,6 +35,7 @@ from frazil.repository.catalog.repo_update import ops_log
 from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.session.differences import difference
 from frazil.repository.session.session import Session
+from frazil.repository.session.workspace import Workspace
 from frazil.spark.tables.options import TABLES, VERSION_OPTIONS, Options, session_at, snapshot_named
 
 TIME: Final = pa.timestamp("us", "UTC")
@@ -404,7 +405,7 @@ def storage(repo: Repository) -> pa.Table:
 #: The kinds of changed nodes, as attributes of a difference without the last letter.
 _NODES: Final = ("new_group", "new_array", "deleted_group", "deleted_array", "updated_group", "updated_array")
 #: The change of a chunk: 1 if only the new version has it, 2 if only the old one, 3 if both.
-CHUNK_CHANGES: Final = ("none", "chunk_added", "chunk_removed", "chunk_changed")
+_CHUNK_CHANGES: Final = ("none", "chunk_added", "chunk_removed", "chunk_changed")
 
 
 def node_changes(diff: Any) -> list[dict[str, str]]:
@@ -412,6 +413,38 @@ def node_changes(diff: Any) -> list[dict[str, str]]:
     rows = [{"change": kind, "path": path} for kind in _NODES for path in sorted(getattr(diff, f"{kind}s"))]
     moved = ({"change": "moved", "path": target, "from_path": source} for source, target in diff.moved)
     return [*rows, *moved]
+
+
+def chunk_changes(
+    before: Workspace, after: Workspace, old_path: str | None, path: str, index: NDArray[np.uint32]
+) -> pa.Table:
+    """Return rows of the table ``changes`` for those chunks (k, ndim) of an array that a version has."""
+    change = _has_chunks(after, path, index)
+    if old_path is not None:
+        change += 2 * _has_chunks(before, old_path, index)
+    rows = np.flatnonzero(change)
+    part = {
+        "change": pa.array(_CHUNK_CHANGES).take(pa.array(change[rows])),
+        "path": pa.repeat(path, len(rows)),
+        "from_path": pa.nulls(len(rows), pa.string()),
+        "chunk": index_column(index[rows]),
+    }
+    return pa.table(part, SCHEMAS["changes"])
+
+
+def _has_chunks(workspace: Workspace, path: str, index: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Return 1 for each chunk (k, ndim) of an array that a version has, else 0."""
+    node = workspace.require_array(path)
+    stored = np.zeros(len(index), np.int64)
+    assert node.array is not None
+    for ref in node.array.manifests:
+        if len(ref.extents) != index.shape[1]:
+            continue
+        inside = np.flatnonzero(((index >= ref.extents[:, 0]) & (index < ref.extents[:, 1])).all(axis=1))
+        table = workspace.context.assets.manifest(ref.id).arrays.get(node.id) if len(inside) else None
+        if table is not None:
+            stored[inside] |= table.find_chunks(index[inside]) >= 0
+    return stored
 
 
 def changes(repo: Repository, start: str | None = None, end: str | None = None) -> pa.Table:
@@ -438,19 +471,7 @@ def changes(repo: Repository, start: str | None = None, end: str | None = None) 
         node = new.workspace.node(path)
         if node is None or node.array is None or path in diff.deleted_arrays:
             continue
-        change = (new.chunk_table(path).find_chunks(index) >= 0).astype(np.int64)
-        old_path = old_paths.get(node.id)
-        earlier = None if old_path is None else old.chunk_table(old_path)
-        if earlier is not None and earlier.ndim == index.shape[1]:
-            change += 2 * (earlier.find_chunks(index) >= 0)
-        rows = np.flatnonzero(change)
-        part = {
-            "change": pa.array(CHUNK_CHANGES).take(pa.array(change[rows])),
-            "path": pa.repeat(path, len(rows)),
-            "from_path": pa.nulls(len(rows), pa.string()),
-            "chunk": index_column(index[rows]),
-        }
-        parts.append(pa.table(part, SCHEMAS["changes"]))
+        parts.append(chunk_changes(old.workspace, new.workspace, old_paths.get(node.id), path, index))
     return pa.concat_tables(parts)
 
 

@@ -14,9 +14,7 @@ from __future__ import annotations
 import functools
 import os
 import pickle
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
@@ -38,7 +36,7 @@ from frazil.repository.session.workspace import Workspace
 from frazil.spark.tables.conditions import Mask, Predicate
 from frazil.spark.tables.grid import Column, Grid, Values, as_texts, to_arrow
 from frazil.spark.tables.schemas import argument_error, column_error
-from frazil.threads import SIZES, Purpose, thread_pool
+from frazil.threads import SIZES, Purpose, in_order, thread_pool
 
 #: References of some arrays, by path.
 type Tables = Mapping[str, ChunkTable]
@@ -120,10 +118,6 @@ def read_column(session: Session, column: Column) -> Values:
     if column.instances.by_size:
         numbers = np.repeat(np.arange(len(numbers)), numbers)
     return values.take((numbers,))
-
-
-def _open(session: Session, path: str) -> zarr.Array[Any]:
-    return array_at(session, path)
 
 
 def counts_of(grid: Grid) -> tuple[int, ...]:
@@ -258,21 +252,37 @@ def plan_scan(
     scan = Scan(narrow, schema, shared, also, tuple(where), missing, batch_rows)
     require_bounded(grid, prod(counts_of(grid)), LARGEST_GRID)
     needed_blocks = matching_blocks(session, grid, where, coordinates)
-    whole = [each.path for each in variables if len(each.axes) == len(grid.shape)]
+    whole = [each for each in variables if each.path and len(each.axes) == len(grid.shape)]
     if missing == "skip" and whole:
         stored = np.zeros_like(needed_blocks)
         numbers = [np.arange(size) // block for size, block in zip(grid.shape, grid.block, strict=True)]
-        for each in variables:
-            if each.path is not None and each.path in whole:
-                stored |= blocks_of_chunks(each, tables[each.path].index, numbers, stored.shape)
+        for each in whole:
+            stored |= blocks_of_chunks(each, tables[str(each.path)].index, numbers, stored.shape)
         needed_blocks &= stored
     require_bounded(grid, int(np.count_nonzero(needed_blocks)), MOST_BLOCKS)
+    size = np.array(grid.block, np.int64)
+
+    def task(blocks: NDArray[np.int64]) -> ScanTask:
+        low = blocks.min(axis=0) * size if grid.shape else np.zeros(0, np.int64)
+        high = np.minimum((blocks.max(axis=0) + 1) * size, grid.shape) if grid.shape else low
+        refs: dict[str, ChunkTable] = {}
+        for each in variables:
+            assert each.path is not None
+            start = [int(low[axis]) // chunk for axis, chunk in zip(each.axes, each.chunks, strict=True)]
+            stop = [-(-int(high[axis]) // chunk) for axis, chunk in zip(each.axes, each.chunks, strict=True)]
+            refs[each.path] = rows_in_box(tables[each.path], start, stop)
+        values: dict[str, tuple[tuple[int, ...], Values]] = {}
+        for each in every:
+            if each.path is not None and each.name in coordinates:
+                region = tuple(slice(int(low[axis]), int(high[axis])) for axis in each.axes)
+                part = coordinates[each.name].take(region)
+                null = None if part.null is None or not part.null.any() else part.null.copy()
+                # A copy, so that the whole array is not pickled.
+                values[each.name] = (tuple(s.start for s in region), Values(part.data.copy(), null))
+        return ScanTask(blocks, refs, values)
+
     blocks = np.argwhere(needed_blocks).astype(np.int64)
-    tasks = [
-        _scan_task(grid, each, variables, tables, every, coordinates)
-        for each in split_blocks(blocks, grid, every, split)
-    ]
-    return scan, tasks
+    return scan, list(map(task, split_blocks(blocks, grid, every, split)))
 
 
 def require_bounded(grid: Grid, blocks: int, most: int) -> None:
@@ -294,7 +304,8 @@ def split_blocks(
     if not len(blocks):
         return []
     block_rows = int(np.prod(grid.block, dtype=np.int64))
-    row_bytes = sum(map(_width, columns)) or 1
+    types = [each.type for each in columns]
+    row_bytes = sum(max(1, t.bit_width // 8) if pa.types.is_primitive(t) else 16 for t in types) or 1
     if split.partitions is not None:
         number = split.partitions
     elif split.rows is not None:
@@ -302,41 +313,6 @@ def split_blocks(
     else:
         number = max(-(-len(blocks) * block_rows * row_bytes // TARGET_BYTES), os.cpu_count() or 1)
     return np.array_split(blocks, max(1, min(number, len(blocks))))
-
-
-def _width(column: Column) -> int:
-    try:
-        return max(1, int(column.type.bit_width) // 8)
-    except ValueError:  # text and bytes
-        return 16
-
-
-def _scan_task(
-    grid: Grid,
-    blocks: NDArray[np.int64],
-    variables: Sequence[Column],
-    tables: Mapping[str, ChunkTable],
-    columns: Sequence[Column],
-    coordinates: Mapping[str, Values],
-) -> ScanTask:
-    size = np.array(grid.block, np.int64)
-    low = blocks.min(axis=0) * size if grid.shape else np.zeros(0, np.int64)
-    high = np.minimum((blocks.max(axis=0) + 1) * size, grid.shape) if grid.shape else low
-    refs: dict[str, ChunkTable] = {}
-    for each in variables:
-        assert each.path is not None
-        start = [int(low[axis]) // chunk for axis, chunk in zip(each.axes, each.chunks, strict=True)]
-        stop = [-(-int(high[axis]) // chunk) for axis, chunk in zip(each.axes, each.chunks, strict=True)]
-        refs[each.path] = rows_in_box(tables[each.path], start, stop)
-    values: dict[str, tuple[tuple[int, ...], Values]] = {}
-    for each in columns:
-        if each.path is not None and each.name in coordinates:
-            region = tuple(slice(int(low[axis]), int(high[axis])) for axis in each.axes)
-            part = coordinates[each.name].take(region)
-            null = None if part.null is None or not part.null.any() else part.null.copy()
-            # A copy, so that the whole array is not pickled.
-            values[each.name] = (tuple(s.start for s in region), Values(part.data.copy(), null))
-    return ScanTask(blocks, refs, values)
 
 
 type _Region = tuple[slice, ...]
@@ -496,15 +472,8 @@ def prefetched[B, T](
     if is_local or len(blocks) < 2:
         yield from map(read, blocks)
         return
-    most = SIZES[Purpose.SCAN_READS]
     with thread_pool(Purpose.SCAN_READS) as pool:
-        waiting: deque[Future[T]] = deque()
-        for number in blocks:
-            waiting.append(pool.submit(read, number))
-            if len(waiting) > most:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from in_order(lambda each: pool.submit(read, each), blocks, SIZES[Purpose.SCAN_READS])
 
 
 def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:

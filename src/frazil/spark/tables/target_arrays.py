@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
 from frazil.arrays.zarr_arrays import array_at
-from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
 from frazil.spark.tables.grid import decoder, dims_of
@@ -40,8 +40,10 @@ from frazil.spark.tables.write_layout import (
     Layout,
     as_type,
     encode,
+    layout_if_any,
     layout_of,
     open_array,
+    open_arrays,
 )
 
 
@@ -271,7 +273,7 @@ def create_array(
 
 def new_columns(session: Session, group: str, names: Sequence[str]) -> list[str]:
     """Return the columns that are neither an array nor a dimension of an array among them, if one is."""
-    arrays = {name: array for name in names if (array := open_array(session, group, name)) is not None}
+    arrays, _ = open_arrays(session, group, names)
     dims = {dim for name, array in arrays.items() if dims_of(array) != (name,) for dim in dims_of(array)}
     return [name for name in names if dims and name not in arrays and name not in dims]
 
@@ -317,12 +319,9 @@ def prepare(
         )
     if options.merge_schema:
         add_columns(session, group, schema, options.chunks or {})
-    try:
-        layout = layout_of(session, group, schema.names)
-    except NodeNotFoundError:
-        if not dims:
-            raise
-        _require_append_dim(append_dim, dims)
+    layout = layout_if_any(session, group, schema.names, dims)
+    if layout is None:
+        _require_append_dim(append_dim, dims or ())
         existing = create_arrays(session, group, schema, distinct, options)
         layout = layout_of(session, group, schema.names)
         if not existing:

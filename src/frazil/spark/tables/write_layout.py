@@ -250,10 +250,8 @@ def flat_index(positions: Positions, shape: Sequence[int]) -> NDArray[np.int64]:
 def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
     """Return the layout for columns of these names: dimensions, and arrays on all of them."""
     require_distinct_names(names)
-    arrays = {name: array for name in names if (array := open_array(session, group, name)) is not None}
-    # The dimensions of the first array by name: columns have any order. A coordinate alone is not a table.
-    candidates = (dims_of(arrays[name]) for name in sorted(arrays) if dims_of(arrays[name]) != (name,))
-    dims = max(candidates, key=len, default=tuple(arrays))
+    arrays, dims = open_arrays(session, group, names)
+    dims = dims or tuple(arrays)
     variables = {name: array for name, array in arrays.items() if name not in dims}
     if not variables:
         raise NodeNotFoundError(
@@ -288,6 +286,30 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
     steps = [[each.chunks[each.axes.index(axis)] for each in targets] for axis in range(len(dims))]
     unit = tuple(int(np.lcm.reduce(each)) for each in steps)
     return Layout(group, axes, targets, unit, np.zeros((0, len(dims)), np.int64))
+
+
+def layout_if_any(
+    session: Session, group: str, names: Sequence[str], dims: Sequence[str] | None
+) -> Layout | None:
+    """Return the layout of `layout_of`, or None if there are no arrays and ``dims`` can create them."""
+    try:
+        return layout_of(session, group, names)
+    except NodeNotFoundError:
+        if not dims:
+            raise
+        return None
+
+
+def open_arrays(
+    session: Session, group: str, names: Sequence[str]
+) -> tuple[dict[str, zarr.Array[Any]], tuple[str, ...]]:
+    """Return the arrays of these names, and the dimensions of the first one by name with the most of them.
+
+    Columns have any order. A coordinate alone is not a table: without other arrays there are no dimensions.
+    """
+    arrays = {name: array for name in names if (array := open_array(session, group, name)) is not None}
+    candidates = (dims_of(arrays[name]) for name in sorted(arrays) if dims_of(arrays[name]) != (name,))
+    return arrays, max(candidates, key=len, default=())
 
 
 def open_array(session: Session, group: str, name: str) -> zarr.Array[Any] | None:

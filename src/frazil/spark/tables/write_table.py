@@ -27,7 +27,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError, NodeNotFoundError
+from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError
 from frazil.jobs.engine import Engine, Task, description
 from frazil.jobs.job import Job, JobResult, Target, Tasks
 from frazil.jobs.job_run import run_job
@@ -55,8 +55,9 @@ from frazil.spark.tables.write_layout import (
     InMemory,
     Layout,
     distinct_values,
-    layout_of,
+    layout_if_any,
     message_of,
+    open_arrays,
     require_distinct_names,
     rows_digest,
     with_rows,
@@ -188,8 +189,9 @@ def job_of(
     engine = _RowEngine(source)
 
     def prepare_arrays(session: Session) -> Tasks:
-        distinct = source.distinct(dims_for(session, target.group, source.schema, options.dims))
-        layout = prepare(session, "/" + target.group.strip("/"), source.schema, distinct, options)
+        group = "/" + target.group.strip("/")
+        distinct = source.distinct(dims_for(session, group, source.schema, options.dims))
+        layout = prepare(session, group, source.schema, distinct, options)
         touched = [axis.find_positions(distinct[axis.name]) for axis in layout.axes]
         with_cells = [len(np.unique(at // step)) for at, step in zip(touched, layout.unit, strict=True)]
         units = math.prod(with_cells) + len(layout.edges)
@@ -220,15 +222,7 @@ def job_of(
 def dims_for(session: Session, group: str, schema: pa.Schema, dims: Sequence[str] | None) -> list[str]:
     """Return the dimensions of the rows: those of the existing arrays, or ``dims``."""
     require_distinct_names(schema.names)
-    from_arrays: list[str] = []
-    for name in schema.names:
-        node = session.workspace.node(f"{('/' + group.strip('/')).rstrip('/')}/{name}")
-        if node is not None and node.array is not None:
-            declared = node.array.dimension_names or (None,) * len(node.array.shape)
-            names = [each or f"dim_{axis}" for axis, each in enumerate(declared)]
-            if names != [name]:  # a coordinate alone is not a table
-                from_arrays = max(from_arrays, names, key=len)
-    result = from_arrays or list(dims or ())
+    result = list(open_arrays(session, group, schema.names)[1] or dims or ())
     missing = [name for name in result if name not in schema.names]
     if missing or not result:
         problem = "no column that is an array. Pass dims to create arrays"
@@ -376,7 +370,8 @@ def received(messages: Iterable[WriterCommitMessage | None]) -> list[pa.Table]:
 class TableWriter(DataSourceArrowWriter):
     """The writer of rows: see the module.
 
-    Spark's modes mean ``append`` and ``overwrite-region``; the option ``write`` names the mode exactly.
+    Spark's modes mean ``append`` and ``overwrite-region``; the option ``write`` names the mode exactly. There
+    is nothing to abort: the tasks have written nothing.
     """
 
     def __init__(self, repo: Repository, options: Options, schema: pa.Schema, overwrite: bool) -> None:
@@ -389,13 +384,8 @@ class TableWriter(DataSourceArrowWriter):
         self._layout: Layout | None = None
         session = repo.writable_session(self._target.branch)
         group = "/" + self._target.group.strip("/")
-        if self._options.merge_schema and new_columns(session, group, schema.names):
-            return  # the job creates the arrays
-        try:
-            self._layout = layout_of(session, group, schema.names)
-        except NodeNotFoundError:
-            if not self._options.dims:
-                raise
+        if not (self._options.merge_schema and new_columns(session, group, schema.names)):
+            self._layout = layout_if_any(session, group, schema.names, self._options.dims)
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
@@ -423,10 +413,6 @@ class TableWriter(DataSourceArrowWriter):
             mode += "" if box is None else f" of {box_text(self._layout, box)}"
         summary = message_of(len(rows.table), self._schema.names, self._target.group, mode)
         run_job(*job_of(rows, self._target, self._options, id=self._id, message=self._message or summary))
-
-    @override
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: the tasks have written nothing."""
 
 
 def write_options(options: Options, modes: Sequence[str]) -> WriteOptions:
