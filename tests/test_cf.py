@@ -307,13 +307,6 @@ def test_missing_times(calendar: str) -> None:
     assert coding.encode(times).tolist() == [1, -1] == coding.encode(["2000-01-02", None]).tolist()
 
 
-def test_dates_of_the_julian_calendar_come_back() -> None:
-    coding = coding_of({"units": "days since 1582-10-01"}, "i4")
-    times = coding.decode(np.array([3, 4], "i4"))[0]
-    assert list(map(coding.text, times)) == ["1582-10-04T00:00:00", "1582-10-15T00:00:00"]
-    assert coding.encode(times).tolist() == coding.encode(["1582-10-04", "1582-10-15"]).tolist() == [3, 4]
-
-
 def test_missing_elements_of_a_mask_are_not_nan() -> None:
     """A writer of rows can write NaN beside missing values."""
     elements = coding_of({"_FillValue": -9.0}, "f4").encode(

@@ -98,20 +98,6 @@ def test_it_comes_before_an_installed_one_and_can_be_taken_back() -> None:
 
 
 @pytest.mark.deep
-def test_what_is_missing_for_a_submodule_is_named() -> None:
-    assert run("""
-        import sys
-        import frazil.compat
-        frazil.compat.install_as_icechunk()
-        sys.modules["dask"] = None
-        try:
-            import icechunk.dask
-        except ModuleNotFoundError as error:
-            print(error.name.partition(".")[0], "icechunk.dask" in sys.modules)
-    """) == ["dask False"]
-
-
-@pytest.mark.deep
 @pytest.mark.parametrize("installed", [False, True])
 def test_pickles_are_read_by_processes_that_did_not_install_it(installed: bool) -> None:
     assert run(f"""

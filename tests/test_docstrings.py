@@ -37,28 +37,8 @@ def test_the_page_of_the_interface_lists_the_public_modules() -> None:
 
 
 def test_gaps_are_noticed() -> None:
-    def bare(one: int) -> int:
-        return one
-
     def brief(one: int) -> int:
         """Return the argument."""
         return one
 
-    def complete(one: int) -> int:
-        """Return the argument.
-
-        Args:
-            one: A number.
-
-        Returns:
-            The number.
-
-        Examples:
-            >>> complete(1)
-            1
-        """
-        return one
-
-    assert gaps_of(PublicName("frazil.bare", bare)) == ["no docstring"]
     assert gaps_of(PublicName("frazil.brief", brief)) == ["no argument one", "no Returns:", "no example"]
-    assert gaps_of(PublicName("frazil.complete", complete)) == []
