@@ -60,24 +60,7 @@ PIPELINE = (
     "replication",
 )
 MAY_IMPORT: dict[str, set[str]] = {
-    "about": set(),
-    "debug_info": set(),
-    "engines": set(),
-    "lazy_names": set(),
-    "arguments": set(),
-    "cf": set(),
-    "cf_times": set(),
-    "argument_docs": set(),
-    "errors": set(),
-    "options": set(),
-    "extras": set(),
-    "remedies": set(),
-    "host": set(),
-    "logs": set(),
-    "display": set(),
-    "threads": set(),
-    "format": set(),
-    "storage": set(),
+    **{each: set[str]() for each in (*COMMON, "format", "storage")},
     "changes": {"format"},
     "chunks": {"storage", "format"},
     "repository": {"storage", "format"},  # the modules beside its inner rooms: clock, paths, retries, ...
@@ -130,29 +113,19 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("pipeline.__init__", "pipeline.ingest", "pipeline.transform"),
     },
     # names of the reference's modules: they re-export
-    "config": NAMES,
+    **dict.fromkeys(
+        ("config", "credentials", "distributed", "session", "snapshots", "store", "types"), NAMES
+    ),
     "conflicts": NAMES | {"arrays", "changes"},
-    "credentials": NAMES,
     "dask": NAMES | {"distributed"},
-    "distributed": NAMES,
     "ops": NAMES | {"maintenance"},
-    "session": NAMES,
-    "snapshots": NAMES,
-    "store": NAMES,
-    "types": NAMES,
     "virtual": NAMES | {"chunks"},
     "xarray": NAMES | {"dask", "distributed"},
     "zarr_pipeline": {"arrays"},
 }
 #: Rooms whose modules may import pyspark. All others run where it is not installed.
-WITH_PYSPARK = {
-    "spark",
-    "spark.runtime",
-    "spark.tables",
-    "spark.streams",
-    "spark.functions",
-    "pyspark_frazil",
-}
+OF_SPARK = {"spark", "spark.runtime", "spark.tables", "spark.streams", "spark.functions"}
+WITH_PYSPARK = OF_SPARK | {"pyspark_frazil"}
 
 NOT_RE_EXPORTED = {
     *("pyspark_frazil", "cli", "maintenance", "survey", "importing", "readers", "jobs"),
@@ -171,8 +144,7 @@ ONLY_IN: dict[str, set[str]] = {
     "click": {"cli"},
     "google_crc32c": {"format"},
     "re2": {"repository.settings"},
-    "obstore": {"storage"},
-    "urllib3": {"storage"},
+    **{each: {"storage"} for each in ("obstore", "urllib3")},
     "yaml": {"repository.settings", "pipeline.validation"},
     "zarr": {
         "arrays",
@@ -191,24 +163,12 @@ ONLY_IN: dict[str, set[str]] = {
     "dask": {"dask", "xarray", "testing"},
     "pyspark": {*WITH_PYSPARK, "testing"},
     "cloudpickle": {"jobs"},
-    "pyarrow": {
-        "jobs",
-        "pipeline.ingest",
-        "spark.runtime",
-        "spark.tables",
-        "spark.streams",
-        "spark.functions",
-        "spark",
-    },
+    "pyarrow": OF_SPARK | {"jobs", "pipeline.ingest"},
     "datasketches": {"pipeline.reductions"},
     "xarray_regrid": {"pipeline.transform"},
-    "h5py": {"readers"},
-    "cfgrib": {"readers"},
-    "eccodes": {"readers"},
-    "gribberish": {"readers"},
+    **{each: {"readers"} for each in ("h5py", "cfgrib", "eccodes", "gribberish")},
     "rasterio": {"readers", "pipeline.reductions"},
-    "pytest": {"testing"},
-    "hypothesis": {"testing"},
+    **{each: {"testing"} for each in ("pytest", "hypothesis")},
 }
 
 # (module, what it imports) -> why an import inside a function, against the table, is right there.

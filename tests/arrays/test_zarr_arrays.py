@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tests.arrays.test_array import arrays, local, same
+from tests.arrays.test_array import arrays, same
 
 import frazil
 from frazil.arrays.zarr_arrays import array_at
@@ -161,31 +160,3 @@ def _with_fill(session: frazil.Session, fill: int) -> Any:
     prototype = zarr.core.buffer.default_buffer_prototype()
     document = json.loads(session.store.get_sync("t/zarr.json", prototype=prototype).to_bytes())
     return prototype.buffer.from_bytes(json.dumps({**document, "fill_value": fill}).encode())
-
-
-def test_a_read_only_session_refuses_writes(tmp_path: Path) -> None:
-    repo = local(tmp_path)
-    session = repo.writable_session("main")
-    zarr.create_array(session.store, name="t", data=np.zeros(4), chunks=(2,))
-    session.commit("values")
-    array = array_at(repo.readonly_session("main"), "/t")
-    with pytest.raises(Exception, match="read-only"):
-        array[:] = np.ones(4)
-
-
-def test_errors_name_the_chunk(tmp_path: Path) -> None:
-    repo = local(tmp_path)
-    session = repo.writable_session("main")
-    zarr.create_array(session.store, name="t", data=np.random.default_rng(0).random(400), chunks=(200,))
-    session.commit("values")
-    for file in (tmp_path / "repo" / "chunks").iterdir():
-        file.chmod(0o644)
-        file.write_bytes(bytes(file.stat().st_size))
-    array = array_at(repo.readonly_session("main"), "/t")
-    with pytest.raises(frazil.FormatError, match=r"cannot decode the chunk \[0\] of the array `/t`"):
-        array[:]
-    with pytest.raises(frazil.FormatError, match=r"cannot decode the chunk \[1\] of the array `/t`"):
-        array[250:260]
-    array = array_at(repo.writable_session("main"), "/t", "r+")
-    with pytest.raises(frazil.FormatError, match=r"cannot decode the chunk \[0\] of the array `/t`"):
-        array[:10] = np.zeros(10)

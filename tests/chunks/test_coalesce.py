@@ -57,27 +57,6 @@ def test_what_touches_is_one_request_where_nothing_forbids_it(wanted: list[tuple
     assert (reads.stop - reads.start).sum() == len(touched)
 
 
-def test_the_chunks_of_a_pack_are_few_requests() -> None:
-    starts = np.random.default_rng(1).permutation(4096) * 16384
-    reads = plan_reads(np.zeros(4096, int), starts, starts + 16384, 65536, 1 << 20, 4 << 20)
-    assert len(reads) == 16
-    assert (reads.stop - reads.start == 4 << 20).all()
-
-
-def test_sparse_ranges_are_bounded_by_their_waste() -> None:
-    starts = np.arange(1000) * 60_000
-    reads = plan_reads(np.zeros(1000, int), starts, starts + 1000, 65536, 1 << 20, 1 << 30)
-    fetched = int((reads.stop - reads.start).sum())
-    assert len(reads) == 56  # 18 to a request: 17 gaps of 59,000 bytes are just below 1 MiB
-    assert fetched - 1000 * 1000 <= len(reads) << 20
-
-
-def test_nothing_wanted_is_nothing_fetched() -> None:
-    reads = plan([], gap=1, waste=1, size=1)
-    assert len(reads) == 0
-    assert reads.part.tolist() == []
-
-
 def test_offsets_near_the_largest_do_not_overflow() -> None:
     top = (1 << 63) - 1
     reads = plan(
@@ -85,8 +64,3 @@ def test_offsets_near_the_largest_do_not_overflow() -> None:
     )
     assert reads.start.tolist() == [0, top - 20, top - 5]
     assert reads.part.tolist() == [1, 0, 2, 1]
-
-
-def test_what_lies_within_a_large_range_comes_with_it() -> None:
-    reads = plan([(0, 0, 1000), (0, 10, 20), (0, 900, 1000), (0, 999, 1001)], gap=0, waste=0, size=100)
-    assert (reads.start.tolist(), reads.stop.tolist()) == ([0, 999], [1000, 1001])

@@ -77,12 +77,6 @@ def store_on(
     )
 
 
-def test_a_file_is_named_by_the_first_bytes_of_the_sha_256() -> None:
-    storage = Aging()
-    assert store_on(storage).put_chunk(DATA) == ID
-    assert storage.chunks == {chunk_key(ID): DATA}
-
-
 @pytest.mark.parametrize("compare", [True, False])
 def test_existing_chunks_are_not_sent_again(compare: bool) -> None:
     storage = Aging()

@@ -50,20 +50,6 @@ def read(store: frazil.IcechunkStore, **options: Any) -> xr.Dataset:
     return xr.open_zarr(store, consolidated=False, chunks=None, **options).load()
 
 
-@pytest.mark.sample(6)
-@pytest.mark.parametrize("chunks", [None, {"time": 5, "lat": 3}])
-@pytest.mark.parametrize("group", [None, "a/b"])
-def test_to_zarr_and_back(
-    session: frazil.Session, reopened: Reopened, chunks: dict[str, int] | None, group: str | None
-) -> None:
-    dataset = weather()
-    (dataset.chunk(chunks) if chunks else dataset).to_zarr(
-        session.store, group=group, consolidated=False, zarr_format=3
-    )
-    assert_identical(read(session.store, group=group), dataset)
-    assert_identical(read(reopened(session), group=group), dataset)
-
-
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
 @pytest.mark.parametrize("chunks", [None, {"time": 5, "lat": 3}, {}])
