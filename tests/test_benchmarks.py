@@ -111,25 +111,3 @@ def test_a_trend_is_worse_if_all_rounds_are(benchmark_module, seconds, mark):
 def test_the_daily_workloads_exist(benchmark_module):
     workloads = benchmark_module("workloads")
     assert {each.title for each in workloads.WORKLOADS} >= workloads.DAILY
-
-
-def test_targets_stand_before_the_tables(benchmark_module):
-    workload, targets = benchmark_module("workload"), benchmark_module("targets")
-    few = workload.Workload(
-        "Few",
-        "io.local",
-        {},
-        {},
-        targets=(
-            workload.Target("read, s", 0.05, "icechunk", "the disk"),
-            *workload.at_most(None, {"write, s": 2.5, "another, s": 1}),
-        ),
-    )
-    text = targets.with_targets(REPORT, [few])
-    assert "meet 1 of 3 targets and miss 1" in text
-    assert "| Few | read, s | 0.1 of icechunk | 0.05 | the disk |" in text
-    assert "| Few | another, s | not measured | 1 |" in text
-    assert text.index("**Missed**") < text.index("**Met**") < text.index("### Few")
-    assert targets.with_targets(text, [few]) == text
-    read_tables = benchmark_module("results").read_tables
-    assert read_tables(text) == read_tables(REPORT)

@@ -9,7 +9,7 @@ import pytest
 
 from frazil.errors import InvalidInputError
 from frazil.options import unsigned
-from frazil.repository.settings.config import CompressionConfig, RepositoryConfig
+from frazil.repository.settings.config import CompressionConfig
 from frazil.storage.object_store_config import S3Options
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 
@@ -26,13 +26,6 @@ def test_a_record_says_what_holds() -> None:
     assert str(CompressionConfig(level=9)) == (
         "<frazil.config.CompressionConfig>\nalgorithm: Zstd (default)\nlevel: 9\n"
     )
-
-
-def test_html_has_one_style_and_balanced_blocks() -> None:
-    html = RepositoryConfig()._repr_html_()
-    assert html.count("<style>") == 1
-    for tag in ("div", "details", "summary", "span"):
-        assert html.count(f"<{tag}") == html.count(f"</{tag}>") > 0
 
 
 def test_checks() -> None:

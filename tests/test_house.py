@@ -296,26 +296,6 @@ def test_pyspark_stays_in_its_rooms() -> None:
     assert not offences, f"imports pyspark:\n{listed(offences)}"
 
 
-def closure(module: str) -> set[str]:
-    """All that an import of a module imports, the packages that it lies in included."""
-    targets: dict[str, set[str]] = {}
-    for edge in every_import():
-        if not edge.in_function:
-            targets.setdefault(edge.module, set()).add(edge.target)
-    reached, pending = set(), [module]
-    while pending:
-        if (each := pending.pop()) not in reached:
-            reached.add(each)
-            pending += [*targets.get(each, ()), *filter(None, [each.rpartition(".")[0]])]
-    return reached
-
-
-@pytest.mark.parametrize("module", ["frazil.pipeline", "frazil.spark", "frazil.jobs.engine", "frazil.cli"])
-def test_pipelines_do_not_import_pyspark(module: str) -> None:
-    assert not {each for each in closure(module) if each.partition(".")[0] == "pyspark"}
-    assert not {each for each in closure(module) if may_import_pyspark(each)}
-
-
 def test_no_imports_inside_functions() -> None:
     offences = [edge for edge in unlisted_imports() if edge.in_function and room(edge.module) != "cli"]
     assert not offences, f"inside a function:\n{listed(offences)}"

@@ -360,20 +360,15 @@ def test_the_reference_reads_bulk_writes(tmp_path: Path) -> None:
     config.packing = frazil.PackingConfig(threshold_bytes=4096)
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")), config)
     session = repo.writable_session("main")
-    for name, chunks in (("packs", (8, 12)), ("files", (30, 100)), ("inline", (5, 9))):
-        for codec in ("plain", "zstd"):
-            zarr.create_array(
-                session.store,
-                name=f"{name}-{codec}",
-                shape=values.shape,
-                dtype="f8",
-                chunks=chunks,
-                **CODECS[codec](2),
-            )
-            array = frazil.Array(session, f"/{name}-{codec}")
-            array[:] = 1
-            array[7:, ::-1] = values[7:, ::-1]
-            array[:7] = values[:7]
+    for (name, chunks), codec in product(
+        {"packs": (8, 12), "files": (30, 100), "inline": (5, 9)}.items(), ("plain", "zstd")
+    ):
+        options = {"chunks": chunks, **CODECS[codec](2)}
+        zarr.create_array(session.store, name=name + codec, shape=values.shape, dtype="f8", **options)
+        array = frazil.Array(session, name + codec)
+        array[:] = 1
+        array[7:, ::-1] = values[7:, ::-1]
+        array[:7] = values[:7]
     session.commit("values")
     other = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "repo")))
     group = zarr.open_group(other.readonly_session("main").store, mode="r")

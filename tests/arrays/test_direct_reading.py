@@ -58,20 +58,6 @@ def test_runs(reads: list[int], tmp_path: Path, index: Any, sizes: list[int]) ->
     assert reads == sizes
 
 
-def test_chunks_in_another_order(reads: list[int], tmp_path: Path) -> None:
-    """Each run is read alone. Missing chunks have the fill value."""
-    session = local(tmp_path).writable_session("main")
-    zarr.create_array(session.store, name="t", shape=(40,), chunks=(8,), dtype="i4", compressors=None)
-    values = np.arange(40, dtype="i4")
-    array = zarr.open_array(session.store, path="t")
-    for number in (3, 0, 1, 2):
-        array.blocks[number] = values[number * 8 : number * 8 + 8]
-    session.commit("values")
-    values[32:] = 0
-    same(frazil.Array(session, "/t")[:], values)
-    assert sorted(reads) == [32, 96]
-
-
 @pytest.mark.parametrize(
     ("index", "count"),
     [(np.s_[:], 5), (np.s_[3:9], 2), (np.s_[::-1], 5), (np.s_[:, 1:3], 0), (np.s_[::2], 0)],
@@ -105,14 +91,6 @@ def test_damaged_zstd_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     same(array[:32], values[:32])
     with pytest.raises(RuntimeError, match="Zstd"):
         array[:]
-
-
-@pytest.mark.parametrize("codec", ["big-endian", "transposed-plain", "zstd"])
-def test_other_orders_of_bytes_are_copied(reads: list[int], tmp_path: Path, codec: str) -> None:
-    values = np.arange(24, dtype="f8").reshape(4, 6)
-    session = stored(tmp_path, values, (2, 6), **CODECS[codec](2))
-    same(frazil.Array(session, "/t")[:], values)
-    assert not reads
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -110,23 +110,19 @@ def test_a_range_has_no_negative_ends(read: Read, start: int, stop: int | None) 
 @every_way
 @near_and_far
 @pytest.mark.parametrize(
-    "ref", [*(native(at, 20) for at in (9_990, 10_000, 10_001, 1 << 40)), VirtualRef(FOREIGN, 9_990, 20)]
+    "ref",
+    [
+        *(native(at, 20) for at in (9_990, 10_000, 10_001, 1 << 40, (1 << 63) - 5, (1 << 64) - 1)),
+        VirtualRef(FOREIGN, 9_990, 20),
+    ],
 )
 def test_an_object_that_is_too_short_is_named(
     read: Read, is_local: bool, ref: NativeRef | VirtualRef
 ) -> None:
     reader = reader_on(Storage(is_local=is_local), foreign())
     name = chunk_key(PACK_ID) if isinstance(ref, NativeRef) else FOREIGN
-    with pytest.raises(StorageError, match=rf"{name}.*at least {ref.offset + 20} .*got 10000") as error:
+    with pytest.raises(StorageError, match=rf"{name}.*{ref.offset + 20}") as error:
         read(reader, ref, 0, None)
-    assert error.value.kind == ErrorKind.INVALID_OBJECT_SIZE
-
-
-@every_way
-@pytest.mark.parametrize("offset", [(1 << 63) - 5, (1 << 64) - 1])
-def test_hostile_offsets_are_an_error(read: Read, offset: int) -> None:
-    with pytest.raises(StorageError) as error:
-        read(reader_on(Storage()), native(offset, 20), 0, None)
     assert error.value.kind == ErrorKind.INVALID_OBJECT_SIZE
 
 

@@ -236,16 +236,14 @@ def test_chunk_iterator(
         (tuple(coords), kind, location, offset, length, inlined.get(row))
         for index, *columns_, inlined in chunks
         for row, (coords, kind, location, offset, length) in enumerate(
-            zip(index.tolist(), *(c if isinstance(c, list) else c.tolist() for c in columns_), strict=True)
+            zip(index.tolist(), *columns_, strict=True)
         )
     ]
-    for i, (coords, kind, location, offset, length, data) in enumerate(rows):
-        assert coords == (i // 3, i % 3, 0)
-        assert length == NBYTES
-        if coords == (1, 0, 0):
-            assert (kind, location, offset, data) == (3, "", 0, np.full(8, 7, "<i4").tobytes())
-        else:
-            assert (kind, location, offset, data) == (2, f"{files}{i // 3}.bin", i % 3 * NBYTES, None)
+    expected: list[Any] = [
+        ((i, j, 0), 2, f"{files}{i}.bin", j * NBYTES, NBYTES, None) for i in range(4) for j in range(3)
+    ]
+    expected[3] = ((1, 0, 0), 3, "", 0, NBYTES, np.full(8, 7, "<i4").tobytes())
+    assert rows == expected
     ((index, kinds, locations, _, lengths, inlined),) = batches(store, "big")
     assert (index.tolist(), kinds.tolist(), lengths.tolist(), inlined) == ([[0]], [1], [9000], {})
     assert len(locations[0]) == 20
