@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import version
 
 import pytest
 from tests.support.patience import patience
@@ -38,7 +39,7 @@ def test_everything_public_is_frazils() -> None:
         assert set(frazil.__all__) <= set(dir(icechunk))
         print(icechunk)
         print(store_dask.__module__, to_icechunk.__module__)
-    """) == [f"<module 'icechunk' 2.3.0, given by Frazil {_version()}>", "frazil.dask frazil.xarray"]
+    """) == [f"<module 'icechunk' 2.3.0, given by Frazil {version('frazil')}>", "frazil.dask frazil.xarray"]
 
 
 @pytest.mark.deep
@@ -108,9 +109,3 @@ def test_pickles_are_read_by_processes_that_did_not_install_it(installed: bool) 
     """) == [
         "frazil.repository.settings.config ConflictError ('A', 'B') ChunkType.native ('2.3.0', 'frazil')"
     ]
-
-
-def _version() -> str:
-    import frazil
-
-    return frazil.__version__
