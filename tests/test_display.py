@@ -10,7 +10,7 @@ import pytest
 from frazil.errors import InvalidInputError
 from frazil.options import unsigned
 from frazil.repository.settings.config import CompressionConfig
-from frazil.storage.object_store_config import S3Options
+from frazil.storage.object_store_config import ObjectStoreConfig, S3Options
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 
 
@@ -42,6 +42,11 @@ def test_checks() -> None:
         StorageSettings(storage_class=1.0)
     with pytest.raises(TypeError, match="allow_http must be bool, got NoneType"):
         S3Options(allow_http=None)
+
+
+def test_a_family_has_instances_of_its_variants_only() -> None:
+    assert isinstance(ObjectStoreConfig.Gcs(None), ObjectStoreConfig)
+    assert not isinstance(3, ObjectStoreConfig)
 
 
 def test_options_store_plain_values_of_numpy_values() -> None:

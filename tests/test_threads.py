@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from frazil.threads import SIZES, Purpose, ThreadPool, map_bounded, shared_pool
+from frazil.threads import SIZES, Purpose, ThreadPool, map_bounded, shared_pool, thread_pool
 
 
 def in_child(work: Callable[[], bool]) -> bool:
@@ -76,6 +76,20 @@ def test_the_first_error_is_raised_and_the_rest_is_cancelled() -> None:
     with pytest.raises(ValueError, match="3"):
         map_bounded(Purpose.CATALOG_READS, work, range(1000), 2)
     assert len(calls) < 20
+
+
+def test_a_block_that_raises_cancels_what_has_not_started() -> None:
+    calls: list[int] = []
+
+    def block() -> None:
+        with thread_pool(Purpose.IMPORT_READS, 1) as pool:
+            for number in range(100):
+                pool.submit(lambda number=number: (calls.append(number), time.sleep(0.01)))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        block()
+    assert len(calls) < 10
 
 
 def test_pools_start_again_in_a_forked_child() -> None:
