@@ -95,17 +95,9 @@ def _literal_time(text: str) -> datetime:
 
 def diff_text(diff: Any) -> Expected:
     """What changed, sorted."""
-    names = (
-        "new_groups",
-        "new_arrays",
-        "deleted_groups",
-        "deleted_arrays",
-        "updated_groups",
-        "updated_arrays",
-    )
     chunks = {path: sorted(map(list, at)) for path, at in diff.updated_chunks.items()}
     moved = sorted(map(list, diff.moved_nodes))
-    return {name: sorted(getattr(diff, name)) for name in names} | {"chunks": chunks, "moved": moved}
+    return {name: sorted(getattr(diff, name)) for name in LISTS} | {"chunks": chunks, "moved": moved}
 
 
 def flags_of(repo: Any) -> list[Expected]:

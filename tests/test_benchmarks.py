@@ -66,13 +66,6 @@ REPORT = """# Frazil beside the reference
 
 io.local: 10 chunks, 16 chunk_kib, zstd codec. Rounds: 3.
 
-Measured later than the other tables:
-
-- Command: `python benchmarks/run.py --update`, 5.0 minutes, 2026-11-23 15:55 UTC
-- Versions: Python 3.13.0
-- Machine: 2 cores
-- Load average: 1.0 before, 2.9 after
-
 ### Many
 
 |  | frazil | icechunk | ratio to icechunk | smallest and largest |
@@ -115,67 +108,6 @@ def test_a_trend_is_worse_if_all_rounds_are(benchmark_module, seconds, mark):
     assert [word for word in ("WORSE", "better") if word in line] == [mark] * bool(mark)
 
 
-def test_a_workload_that_the_last_report_lacks_is_new(benchmark_module):
-    results, workload = benchmark_module("results"), benchmark_module("workload")
-    fresh = workload.Workload("Fresh", "io.local", {}, {})
-    rounds = [{"frazil": {"read, s": 1.0}, "icechunk": {"read, s": 2.0}}]
-    assert "new ->  0.50" in next(results.trends(fresh, rounds, results.read_tables(REPORT)))
-
-
-def test_a_trend_compares_one_peer(benchmark_module):
-    results, workload = benchmark_module("results"), benchmark_module("workload")
-    implementations = ("frazil", "icechunk", "LocalStore")
-    few = workload.Workload("Few", "io.local", {}, {}, implementations, compare=(("frazil", "LocalStore"),))
-    rounds = [{"frazil": {"read, s": 1.0}, "LocalStore": {"read, s": 2.0}}]
-    assert "new ->  0.50" in next(results.trends(few, rounds, results.read_tables(REPORT)))
-
-
-def test_the_note_of_a_later_table_is_one_line(benchmark_module):
-    text = benchmark_module("report").with_sections(REPORT, {}, ["Few", "Many"])
-    assert "- Machine" not in text
-    assert "Measured later: `python benchmarks/run.py --update`, 5.0 minutes" in text
-
-
-def test_costs_against_sizes_are_fitted_and_drawn(benchmark_module, tmp_path):
-    plots, results = benchmark_module("plots"), benchmark_module("results")
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "performance.md").write_text(f"before\n{plots.BEGIN}\nold\n{plots.END}\nafter\n")
-    (tmp_path / "results.md").write_text(REPORT)
-    plots.main(["--results", str(tmp_path / "results.md"), "--docs", str(tmp_path)])
-    [family] = plots.families(list(results.read_tables(REPORT).values()))
-    assert family.along == "chunks"
-    exponents = {curve.name: curve.fitted()[1] for curve in family.curves["read, s"]}
-    assert exponents == pytest.approx({"frazil": 1.0, "icechunk": 0.5})
-    page = (tmp_path / "performance.md").read_text()
-    assert "| read, s | 1.00 | 0.50 |" in page
-    assert page.startswith("before\n")
-    assert page.endswith("\nafter\n")
-    assert "old" not in page
-    assert (tmp_path / "pictures" / family.file).read_text().count("<circle") == 4
-
-
 def test_the_daily_workloads_exist(benchmark_module):
     workloads = benchmark_module("workloads")
     assert {each.title for each in workloads.WORKLOADS} >= workloads.DAILY
-
-
-def test_targets_stand_before_the_tables(benchmark_module):
-    workload, targets = benchmark_module("workload"), benchmark_module("targets")
-    few = workload.Workload(
-        "Few",
-        "io.local",
-        {},
-        {},
-        targets=(
-            workload.Target("read, s", 0.05, "icechunk", "the disk"),
-            *workload.at_most(None, {"write, s": 2.5, "another, s": 1}),
-        ),
-    )
-    text = targets.with_targets(REPORT, [few])
-    assert "meet 1 of 3 targets and miss 1" in text
-    assert "| Few | read, s | 0.1 of icechunk | 0.05 | the disk |" in text
-    assert "| Few | another, s | not measured | 1 |" in text
-    assert text.index("**Missed**") < text.index("**Met**") < text.index("### Few")
-    assert targets.with_targets(text, [few]) == text
-    read_tables = benchmark_module("results").read_tables
-    assert read_tables(text) == read_tables(REPORT)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 
-import pytest
-
 import frazil
 from frazil import ErrorKind
 
@@ -23,9 +21,3 @@ def test_kinds_are_members_and_text() -> None:
 
 def test_what_other_code_makes_up_stays_text() -> None:
     assert frazil.IcechunkError("broken", "my-own").kind == "my-own"
-
-
-def test_raised_kinds_are_members() -> None:
-    with pytest.raises(frazil.IcechunkError) as raised:
-        frazil.Repository.open(frazil.in_memory_storage())
-    assert raised.value.kind is ErrorKind.REPOSITORY_NOT_FOUND

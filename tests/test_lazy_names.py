@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import importlib
 import io
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -75,13 +74,6 @@ def test_the_module_of_a_name_is_imported_once(monkeypatch, tmp_path: Path) -> N
     assert calls == ["frazil.errors"]
     assert package.errors is frazil.errors
     del sys.modules["package_of_a_test"], TABLES["package_of_a_test"]
-
-
-def test_pickles_name_the_modules_of_names() -> None:
-    for value in (frazil.Repository, frazil.spec_version, frazil.pipeline.ingest, frazil.SpecVersion.v2):
-        assert pickle.loads(pickle.dumps(value)) is value
-    assert frazil.Repository.__module__ == "frazil.repository.handle.repository"
-    assert frazil.pipeline.ingest.__module__ == "frazil.pipeline.ingest.operation"
 
 
 def test_a_module_on_demand_is_imported_by_its_first_name(monkeypatch) -> None:

@@ -56,11 +56,6 @@ def test_what_is_no_directive_is_ignored_and_named(directive: str, capsys) -> No
     assert logging.getLogger("frazil").level == logging.INFO
 
 
-def test_a_filter_is_text() -> None:
-    with pytest.raises(TypeError, match="must be text or None, got int"):
-        frazil.set_logs_filter(3)  # type: ignore[arg-type]
-
-
 @pytest.mark.deep
 @pytest.mark.parametrize("name", ["FRAZIL_LOG", "ICECHUNK_LOG"])
 def test_the_environment_is_read_on_import(name: str) -> None:

@@ -637,20 +637,11 @@ def loop(rows: range) -> None:
         pass
 
 
-def while_loop(rows: range) -> None:
-    at = 0
-    while at < len(rows):
-        at += 1
-
-
 SLOW: Final[dict[str, Callable[[range], object]]] = {
     "for": loop,
-    "while": while_loop,
     "comprehension": lambda rows: [row for row in rows],  # noqa: C416
-    "dict": lambda rows: {row: row for row in rows},
     "generator": lambda rows: sum(row for row in rows),
     "lambda": lambda rows: list(map(lambda row: row, rows)),  # noqa: C417
-    "key": lambda rows: sorted(rows, key=lambda row: -row),
 }
 
 

@@ -59,11 +59,9 @@ def test_a_map_has_no_more_threads_than_its_size() -> None:
     assert map_bounded(Purpose.OBJECT_DELETES, work, range(200)) == list(range(200))
     assert most == SIZES[Purpose.OBJECT_DELETES]
     assert threads_of(Purpose.OBJECT_DELETES) == 0
-
-
-def test_one_item_needs_no_thread() -> None:
-    assert map_bounded(Purpose.CATALOG_READS, lambda _: threading.get_ident(), [0]) == [threading.get_ident()]
-    assert map_bounded(Purpose.CATALOG_READS, str, []) == []
+    here = threading.get_ident()
+    assert map_bounded(Purpose.CATALOG_READS, lambda _: threading.get_ident(), [0]) == [here]
+    assert map_bounded(Purpose.CATALOG_READS, len, ["a", "bc"], 0) == [1, 2]  # at least one thread
 
 
 def test_the_first_error_is_raised_and_the_rest_is_cancelled() -> None:
@@ -83,25 +81,15 @@ def test_the_first_error_is_raised_and_the_rest_is_cancelled() -> None:
 def test_a_block_that_raises_cancels_what_has_not_started() -> None:
     calls: list[int] = []
 
-    def work(number: int) -> None:
-        calls.append(number)
-        time.sleep(0.01)
-
     def block() -> None:
         with thread_pool(Purpose.IMPORT_READS, 1) as pool:
             for number in range(100):
-                pool.submit(work, number)
+                pool.submit(lambda number=number: (calls.append(number), time.sleep(0.01)))
             raise KeyError
 
     with pytest.raises(KeyError):
         block()
     assert len(calls) < 10
-    assert threads_of(Purpose.IMPORT_READS) == 0
-
-
-def test_a_size_of_nothing_is_one_thread() -> None:
-    with thread_pool(Purpose.FOLDER_LISTINGS, 0) as pool:
-        assert pool.submit(len, "ice").result() == 3
 
 
 def test_pools_start_again_in_a_forked_child() -> None:

@@ -274,11 +274,3 @@ def test_damage_is_an_error(tmp_path: Path) -> None:
     same(array.blocks[first], np.arange(10.0 * first, 10.0 * first + 10))
     with pytest.raises(frazil.IcechunkError, match="must have at least"):
         array[:]
-
-
-def test_the_pipeline_ends_with_the_context() -> None:
-    with frazil.zarr_pipeline.enable():
-        assert "frazil" in zarr.config.get("codec_pipeline.path")
-    with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}):
-        array = zarr.create_array(MemoryStore(), shape=(2,), dtype="i4")
-        assert type(array.async_array.codec_pipeline).__name__ == "BatchedCodecPipeline"

@@ -35,13 +35,11 @@ _CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
     "int": (numbers.Integral,),
     "float": (numbers.Real,),
     "bytes": (bytes,),
-    "dict": (collections.abc.Mapping,),
-    "Mapping": (collections.abc.Mapping,),
+    **dict.fromkeys(("dict", "Mapping"), (collections.abc.Mapping,)),
     "list": (list, tuple),
     "set": (collections.abc.Set,),
     "tuple": (tuple, list),
-    "Sequence": (collections.abc.Iterable,),
-    "Iterable": (collections.abc.Iterable,),
+    **dict.fromkeys(("Sequence", "Iterable"), (collections.abc.Iterable,)),
     "datetime": (datetime,),
     "timedelta": (timedelta,),
     "Callable": (collections.abc.Callable,),  # type: ignore[dict-item]  # isinstance accepts it
@@ -67,10 +65,7 @@ _REMEDIES: Final = {
     ("Session", "Version"): "Pass the repository or `Version.of(repo, branch=...)`",
     ("Session", "IcechunkStore"): "Pass session.store",
     ("IcechunkStore", "Session"): "Pass store.session",
-    (
-        "Repository",
-        "Session",
-    ): "Pass a session: repo.writable_session(branch) or repo.readonly_session(branch)",
+    ("Repository", "Session"): "Pass repo.writable_session(branch) or repo.readonly_session(branch)",
     ("Repository", "Target"): "Pass Target(repo, branch, group)",
     ("Repository", "Storage"): "Pass repo.storage",
     ("Storage", "Repository"): "Open it first: Repository.open(storage)",
@@ -118,10 +113,6 @@ class _ArgumentCheck:
         self._function = function
         self._only = only
         self._signature: inspect.Signature | None = None
-        self._expected: dict[str, _Expected] = {}
-        self._positional: tuple[str, ...] = ()
-        self._named: frozenset[str] = frozenset()
-        self._required: frozenset[str] = frozenset()
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise ``TypeError`` if an argument is unknown, missing, or of the wrong type."""
@@ -195,9 +186,8 @@ def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None
             try:
                 return await function(*args, **kwargs)
             except _DEFECTS as error:
-                if (defect := _defect(error, function)) is None:
-                    raise
-                raise defect from error
+                _raise_defect(error, function)
+                raise
 
         return typing.cast("Callable[P, R]", awaiting)
 
@@ -207,9 +197,8 @@ def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None
         try:
             return function(*args, **kwargs)
         except _DEFECTS as error:
-            if (defect := _defect(error, function)) is None:
-                raise
-            raise defect from error
+            _raise_defect(error, function)
+            raise
 
     return calling
 
@@ -311,8 +300,8 @@ def _call(function: Callable[..., Any]) -> str:
     return function.__qualname__.removesuffix(".__init__").rpartition(".")[2] + "()"
 
 
-def _defect(error: Exception, function: Callable[..., Any]) -> InternalError | None:
-    """Return the error for an error that Frazil raised by accident, or None for another error.
+def _raise_defect(error: Exception, function: Callable[..., Any]) -> None:
+    """Raise ``InternalError`` for an error that Frazil raised by accident.
 
     An ``IcechunkError`` or an ``OSError`` is deliberate. An error from a user's callable is not a defect.
     """
@@ -320,10 +309,9 @@ def _defect(error: Exception, function: Callable[..., Any]) -> InternalError | N
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     where = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
-    if not where.startswith("frazil.") or isinstance(error, IcechunkError | OSError):
-        return None
-    return InternalError(
-        f"{_call(function)} failed with {type(error).__name__}: {error}. This is a defect in Frazil: "
-        "please report it, with the whole traceback",
-        ErrorKind.UNKNOWN,
-    )
+    if where.startswith("frazil.") and not isinstance(error, IcechunkError | OSError):
+        raise InternalError(
+            f"{_call(function)} failed with {type(error).__name__}: {error}. This is a defect in Frazil: "
+            "please report it, with the whole traceback",
+            ErrorKind.UNKNOWN,
+        ) from error

@@ -83,11 +83,6 @@ class Coding:
         return self.times is not None
 
     @property
-    def timedelta(self) -> bool:
-        """Whether numbers are durations."""
-        return self.times is not None and self.times.calendar is None
-
-    @property
     def calendar(self) -> str | None:
         """The calendar of times; None for other values, and for durations."""
         return None if self.times is None else self.times.calendar
@@ -340,10 +335,8 @@ class Coding:
             if missing is not None:
                 same = same | missing
             if not same.all():
-                lost = given[~same] if given.ndim else given
-                nearest = elements[~same] if given.ndim else elements
-                text = self.text(np.asarray(nearest).reshape(-1)[0])
-                raise refused(name, f"values of {self.dtype}", lost, f": the nearest is {text}")
+                nearest = f": the nearest is {self.text(elements[~same][0])}"
+                raise refused(name, f"values of {self.dtype}", given[~same], nearest)
         return elements
 
     def _from_objects(self, given: Values, name: str) -> Values:

@@ -26,25 +26,19 @@ type Mask = NDArray[np.bool_]
 
 _SINCE: Final = re.compile(r"\s*(?P<unit>[A-Za-z_]+)\s+since\s+(?P<reference>\S.*?)\s*", re.IGNORECASE)
 _DATE: Final = re.compile(
-    r"(?P<year>[+-]?\d{1,6})-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2}))?"
-    r"(?:[T\s]+(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d*))?)?)?)?"
-    r"\s*(?:Z|UTC|GMT|(?P<sign>[+-])(?P<zone_hour>\d{1,2}):?(?P<zone_minute>\d{2})?)?",
+    r"([+-]?\d{1,6})-(\d{1,2})(?:-(\d{1,2}))?"
+    r"(?:[T\s]+(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?)?"
+    r"\s*(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?",
     re.IGNORECASE,
 )
 #: Microseconds of the units of times that numpy has too.
 _UNITS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("microsecond", "microsec"), 1),
     **dict.fromkeys(("millisecond", "millisec", "msec", "ms"), 1_000),
-    "second": 1_000_000,
-    "sec": 1_000_000,
-    "s": 1_000_000,
-    "minute": 60_000_000,
-    "min": 60_000_000,
-    "hour": 3_600_000_000,
-    "hr": 3_600_000_000,
-    "h": 3_600_000_000,
-    "day": 86_400_000_000,
-    "d": 86_400_000_000,
+    **dict.fromkeys(("second", "sec", "s"), 1_000_000),
+    **dict.fromkeys(("minute", "min"), 60_000_000),
+    **dict.fromkeys(("hour", "hr", "h"), 3_600_000_000),
+    **dict.fromkeys(("day", "d"), 86_400_000_000),
 }
 _STANDARD: Final = frozenset({"standard", "gregorian"})
 _PROLEPTIC: Final = "proleptic_gregorian"
@@ -99,7 +93,7 @@ class TimeUnits:
             return np.zeros(times.shape, np.int64)
         if times.dtype.kind not in ("m" if self.calendar is None else "MO"):
             raise refused(name, "durations" if self.calendar is None else _TIMES, times)
-        if times.dtype.kind == "M" and not self._is_numpy(times[~np.isnat(times)]):
+        if times.dtype.kind == "M" and not self._is_numpy(_is_early(times[~np.isnat(times)])):
             times = self.parse(np.datetime_as_string(times.astype("M8[us]")), name)
         clock = _clock(self.units, self.calendar)
         if times.dtype.kind != "O":
@@ -117,8 +111,7 @@ class TimeUnits:
             spans = [np.timedelta64("NaT") if each is None else _duration(each, name) for each in flat]
             return np.array(spans, "m8[us]").reshape(texts.shape)
         dates = [None if each is None else _date(each) for each in flat]
-        is_early = any(date is not None and date[0][:3] < _FIRST for date in dates)
-        is_numpy = self.calendar == _PROLEPTIC or (self.calendar in _STANDARD and not is_early)
+        is_numpy = self._is_numpy(any(date is not None and date[0][:3] < _FIRST for date in dates))
         out = np.empty(len(flat), object)
         for number, (text, date) in enumerate(zip(flat, dates, strict=True)):
             if text is None:
@@ -136,9 +129,9 @@ class TimeUnits:
                 raise refused(name, f"times of the calendar {self.calendar}", text) from error
         return (out.astype("M8[us]") if is_numpy else out).reshape(texts.shape)
 
-    def _is_numpy(self, moments: Values) -> bool:
-        """Return whether datetime64 has the times of this calendar."""
-        return self.calendar == _PROLEPTIC or (self.calendar in _STANDARD and not _is_early(moments))
+    def _is_numpy(self, is_early: bool) -> bool:
+        """Return whether datetime64 has times of this calendar, which may be before the Gregorian one."""
+        return self.calendar == _PROLEPTIC or (self.calendar in _STANDARD and not is_early)
 
     def _dates(self, function: str, values: Values) -> Values:
         """Call a function of cftime with values in any shape."""
@@ -298,12 +291,11 @@ def _date(text: str) -> tuple[tuple[int, ...], int] | None:
     match = _DATE.fullmatch(text.strip())
     if match is None:
         return None
-    names = ("year", "month", "day", "hour", "minute", "second")
-    defaults = (1, 1, 1, 0, 0, 0)
-    fields = tuple(int(match[name] or default) for name, default in zip(names, defaults, strict=True))
-    microsecond = int((match["fraction"] or "").ljust(6, "0")[:6])
-    zone = (int(match["zone_hour"] or 0) * 60 + int(match["zone_minute"] or 0)) * 60_000_000
-    return (*fields, microsecond), -zone if match["sign"] == "-" else zone
+    *parts, fraction, sign, zone_hours, zone_minutes = match.groups()
+    fields = (int(part or default) for part, default in zip(parts, (1, 1, 1, 0, 0, 0), strict=True))
+    microsecond = int((fraction or "").ljust(6, "0")[:6])
+    zone = (int(zone_hours or 0) * 60 + int(zone_minutes or 0)) * 60_000_000
+    return (*fields, microsecond), -zone if sign == "-" else zone
 
 
 def _moment(fields: tuple[int, ...]) -> np.datetime64:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
-from email.message import Message
 from importlib import metadata
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -76,12 +75,10 @@ class _Distribution(metadata.Distribution):
     def read_text(self, filename: str) -> str | None:
         if filename != "METADATA":
             return None
-        headers = Message()
-        headers["Metadata-Version"] = "2.1"
-        headers["Name"] = _NAME
-        headers["Version"] = INTERFACE_VERSION
-        headers["Summary"] = f"Given by Frazil {frazil.__version__}"
-        return str(headers)
+        return (
+            f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {INTERFACE_VERSION}\n"
+            f"Summary: Given by Frazil {frazil.__version__}\n"
+        )
 
     @override
     def locate_file(self, path: Any) -> Any:

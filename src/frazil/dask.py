@@ -248,8 +248,14 @@ def _chunks(source: Array, target: zarr.Array[Any], region: Region | None) -> It
         region = tuple(map(slice, source.shape))
     region = region if isinstance(region, tuple) else (region,)
     region = (*region, *[slice(None)] * (len(target.shape) - len(region)))
-    _check(source, target, region)
-    lines = [range(size)[each] for size, each in zip(target.shape, region, strict=True)]
+    fits = len(region) == len(target.shape) and all(map(_selects, region, target.shape))
+    lines = [range(size)[each] for size, each in zip(target.shape, region, strict=True)] if fits else []
+    if not fits or tuple(len(line) for line in lines if isinstance(line, range)) != source.shape:
+        raise InvalidInputError(
+            f"the region of a target of shape {target.shape} must select the shape of its source, "
+            f"{source.shape}, got {region}",
+            ErrorKind.INVALID_ARGUMENT,
+        )
     # dask has no types
     places = slices_from_chunks(source.chunks)  # type: ignore[no-untyped-call]
     chunks = source.to_delayed().ravel()  # type: ignore[no-untyped-call]
@@ -267,21 +273,6 @@ def _selects(each: slice | int, size: int) -> bool:
     if isinstance(each, slice):
         return (each.step or 1) > 0
     return isinstance(each, int | np.integer) and -size <= each < size
-
-
-def _check(source: Array, target: zarr.Array[Any], region: Region) -> None:
-    """Raise an error for a region that does not fit the source, as it would write outside of the region."""
-    shape = target.shape
-    fits = len(region) == len(shape) and all(map(_selects, region, shape))
-    if fits:
-        slices = [(each, size) for each, size in zip(region, shape, strict=True) if isinstance(each, slice)]
-        fits = tuple(len(range(size)[each]) for each, size in slices) == source.shape
-    if not fits:
-        raise InvalidInputError(
-            f"the region of a target of shape {shape} must select the shape of its source, {source.shape}, "
-            f"got {region}",
-            ErrorKind.INVALID_ARGUMENT,
-        )
 
 
 def _settings(target: zarr.Array[Any]) -> ArrayConfigParams:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -25,7 +26,5 @@ def print_debug_info() -> None:
     print(f"python:  {platform.python_version()}")
     print(f"frazil:  {__version__}")
     for package in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             print(f"{package}:  {version(package)}")
-        except PackageNotFoundError:
-            continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Self, cast
+from typing import Any, Final, Self, cast
 
 from frazil.remedies import Remedy
 
@@ -209,8 +209,6 @@ class IcechunkError(Exception):
 
     default_kind = ErrorKind.UNKNOWN
     remedy: Remedy | None = None
-    #: The attributes that are the arguments of the constructor.
-    _parts: ClassVar[tuple[str, ...]] = ("problem", "kind")
 
     def __init__(self, message: str, kind: str | None = None) -> None:
         self.problem = message
@@ -250,7 +248,8 @@ class IcechunkError(Exception):
         return f'message="{self.message}", kind="{self.kind}"'
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), tuple(getattr(self, name) for name in self._parts), vars(self))
+        _, arguments, state = cast("tuple[Any, ...]", super().__reduce__())
+        return type(self), ("",), {**state, "args": arguments}  # the state replaces all that "" sets
 
 
 class ConflictError(IcechunkError):
@@ -262,7 +261,6 @@ class ConflictError(IcechunkError):
     """
 
     default_kind = ErrorKind.COMMIT_CONFLICT
-    _parts: ClassVar[tuple[str, ...]] = ("expected_parent", "actual_parent", "problem", "kind")
 
     def __init__(
         self,
@@ -311,7 +309,6 @@ class RebaseFailedError(ConflictError):
     """
 
     default_kind = ErrorKind.REBASE_FAILED
-    _parts: ClassVar[tuple[str, ...]] = ("snapshot", "conflicts")
 
     def __init__(self, snapshot: str, conflicts: Sequence[Any] = (), advice: str = "") -> None:
         self.snapshot = snapshot
@@ -343,7 +340,6 @@ class StaleReadError(RebaseFailedError):
     """
 
     default_kind = ErrorKind.STALE_READ
-    _parts = ("snapshot", "reads", "problem")
 
     def __init__(self, snapshot: str, reads: Sequence[Any] = (), message: str | None = None) -> None:
         super().__init__(snapshot)
@@ -459,7 +455,6 @@ class OutcomeUnknownError(StorageError):
     """
 
     default_kind = ErrorKind.OUTCOME_UNKNOWN
-    _parts = ("problem", "snapshot", "kind")
 
     def __init__(self, message: str, snapshot: str | None = None, kind: str | None = None) -> None:
         super().__init__(message, kind)
@@ -474,7 +469,6 @@ class ValidationFailedError(IcechunkError):
     """
 
     default_kind = ErrorKind.VALIDATION_FAILED
-    _parts = ("problem", "report", "kind")
 
     def __init__(self, message: str, report: Any = None, kind: str | None = None) -> None:
         super().__init__(message, kind)
@@ -545,7 +539,6 @@ class MissingExtraError(IcechunkError, ModuleNotFoundError):
     """
 
     default_kind = ErrorKind.MISSING_EXTRA
-    _parts = ("problem", "name", "kind", "extra")
 
     def __init__(
         self, message: str, name: str | None = None, kind: str | None = None, extra: str | None = None

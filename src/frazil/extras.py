@@ -18,25 +18,13 @@ from frazil.errors import MissingExtraError
 
 #: The smallest extra of ``pyproject.toml`` that installs a package, by its name in an import.
 EXTRA_OF: Final[Mapping[str, str]] = {
-    "xarray": "xarray",
-    "dask": "xarray",
-    "cftime": "pipeline",
-    "cloudpickle": "pipeline",
-    "datasketches": "pipeline",
-    "h5py": "pipeline",
-    "netCDF4": "pipeline",
-    "pandas": "pipeline",
-    "pyarrow": "pipeline",
-    "xarray_regrid": "pipeline",
-    "cfgrib": "grib",
-    "eccodes": "grib",
-    "gribberish": "grib",
+    **dict.fromkeys(("xarray", "dask"), "xarray"),
+    **dict.fromkeys(("cftime", "cloudpickle", "datasketches", "h5py", "netCDF4"), "pipeline"),
+    **dict.fromkeys(("pandas", "pyarrow", "xarray_regrid"), "pipeline"),
+    **dict.fromkeys(("cfgrib", "eccodes", "gribberish"), "grib"),
     "rasterio": "geotiff",
     "pyspark": "spark",
-    "grpc": "connect",
-    "grpc_status": "connect",
-    "google": "connect",
-    "google.rpc": "connect",
+    **dict.fromkeys(("grpc", "grpc_status", "google", "google.rpc"), "connect"),
     "opentelemetry": "telemetry",
 }
 

@@ -45,15 +45,7 @@ _root = logging.getLogger(_ROOT)
 _root.addHandler(logging.NullHandler())
 
 
-class _Printed(logging.StreamHandler[Any]):
-    """A handler that prints records, unless the program has handlers."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not logging.getLogger().handlers:
-            super().emit(record)
-
-
-_printed: _Printed | None = None
+_printed: logging.Handler | None = None
 #: The loggers whose level the last filter has set.
 _filtered: list[logging.Logger] = []
 
@@ -106,7 +98,8 @@ def set_logs_filter(log_filter_directive: str | None) -> None:
         log_filter_directive = _environment("FRAZIL_LOG", "ICECHUNK_LOG") or ""
     if _printed is None:
         to_stdout = _environment("FRAZIL_LOG_TO_STDOUT", "ICECHUNK_LOG_TO_STDOUT") is not None
-        _printed = _Printed(sys.stdout if to_stdout else sys.stderr)
+        _printed = logging.StreamHandler(sys.stdout if to_stdout else sys.stderr)
+        _printed.addFilter(lambda _: not logging.getLogger().handlers)  # unless the program has handlers
         _printed.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         _root.addHandler(_printed)
     for logger in _filtered:

@@ -59,18 +59,15 @@ _DECLARED: Final[dict[type, Mapping[str, Option]]] = {}
 
 def options_of(cls: type[Settings]) -> Mapping[str, Option]:
     """Return the fields of a class, in the order of printing."""
-    options = _DECLARED.get(cls)
-    if options is None:
-        by_annotation = checks_of_fields(cls)  # type: ignore[arg-type]  # classes can be hashed
+    if cls not in _DECLARED:
+        checks = checks_of_fields(cls)  # type: ignore[arg-type]  # classes can be hashed
         declared = {
-            each.name: Option(
-                each.metadata.get("implied"), each.metadata.get("check") or by_annotation[each.name]
-            )
+            each.name: Option(each.metadata.get("implied"), each.metadata.get("check") or checks[each.name])
             for each in dataclasses.fields(cls)  # type: ignore[arg-type]  # every subclass is a dataclass
             if each.init
         }
-        options = _DECLARED[cls] = {name: declared[name] for name in dict.fromkeys((*cls.order, *declared))}
-    return options
+        _DECLARED[cls] = {name: declared[name] for name in dict.fromkeys((*cls.order, *declared))}
+    return _DECLARED[cls]
 
 
 class Settings(Record):
@@ -137,10 +134,8 @@ def merged[T](over: T | None, under: T | None) -> T | None:
 
 def with_defaults(settings: Settings) -> SimpleNamespace:
     """Return the values of all fields, with what None stands for. Nested settings become namespaces, too."""
-    values = {
-        name: declared.implied if (value := getattr(settings, name)) is None else value
-        for name, declared in options_of(type(settings)).items()
-    }
-    return SimpleNamespace(
-        **{name: with_defaults(each) if isinstance(each, Settings) else each for name, each in values.items()}
-    )
+    values = SimpleNamespace()
+    for name, declared in options_of(type(settings)).items():
+        value = declared.implied if getattr(settings, name) is None else getattr(settings, name)
+        setattr(values, name, with_defaults(value) if isinstance(value, Settings) else value)
+    return values

@@ -93,11 +93,12 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 
 
 @pytest.mark.deep
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=500, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_as_numpy(data: st.DataObject) -> None:
     values, options = data.draw(arrays())
-    session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=data.draw(st.sampled_from([0, 512])))
+    session = frazil.Repository.create(frazil.in_memory_storage(), config).writable_session("main")
     created = zarr.create_array(
         session.store,
         name="t",
@@ -119,7 +120,10 @@ def test_as_numpy(data: st.DataObject) -> None:
     if data.draw(st.booleans()):
         session.commit("values")
     index = data.draw(indices(values.shape))
-    same(array[index], expected[index])
+    with pytest.MonkeyPatch.context() as patch:  # chunks whose bytes are in order are read into the result
+        shortest = data.draw(st.sampled_from([1, 20, 1 << 16]))
+        patch.setattr("frazil.arrays.box_reading._SHORTEST_RUN", shortest)
+        same(array[index], expected[index])
 
 
 def same(actual: Any, expected: Any) -> None:
@@ -171,24 +175,6 @@ def test_shards_with_the_index_first(session: frazil.Session) -> None:
     array[:4] = values[:4]
     values[4:] = 0
     same(frazil.Array(session, "/t")[1:6, ::3], values[1:6, ::3])
-
-
-@pytest.mark.usefixtures("in_bulk")
-def test_rectilinear_grids(session: frazil.Session) -> None:
-    values = np.arange(77, dtype="i8").reshape(7, 11)
-    with zarr.config.set({"array.rectilinear_chunks": True}):
-        created = zarr.create_array(
-            session.store,
-            name="t",
-            shape=(7, 11),
-            chunks=[[3, 1, 3], [2, 6, 3]],
-            dtype="i8",
-            compressors=None,
-        )
-        created[:] = values
-        array = frazil.Array(session, "/t")
-        for index in np.s_[:], np.s_[2:5, ::2], np.s_[3, 3], np.s_[[6, 0], [10, 3]], np.s_[::-1, 7:]:
-            same(array[index], values[index])
 
 
 def test_properties_of_the_handle(session: frazil.Session) -> None:
@@ -335,34 +321,6 @@ def test_a_damaged_index_of_a_shard(tmp_path: Path) -> None:
         array[:]
     with pytest.raises(Exception, match=r"(?i)checksum"):
         array[[0, 399]]
-
-
-def test_chunks_with_several_frames(session: frazil.Session) -> None:
-    """Other programs may write more than one zstd frame, or frames without sizes."""
-    import zstandard
-
-    values = np.arange(40, dtype="i4")
-    zarr.create_array(
-        session.store, name="t", shape=(40,), dtype="i4", chunks=(20,), compressors=ZstdCodec()
-    )[:] = values
-    data = values[:20].tobytes()
-    compressor = zstandard.ZstdCompressor().compressobj()
-    streamed = compressor.compress(data) + compressor.flush()
-    session.store.set_sync("t/c/0", zarr.core.buffer.cpu.Buffer.from_bytes(streamed))
-    same(frazil.Array(session, "/t")[:], values)
-
-
-def test_reads_are_tracked() -> None:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
-    with repo.transaction("main", message="values") as store:
-        zarr.create_array(store, name="t", data=np.arange(40), chunks=(4,))
-    session = repo.writable_session("main", track_reads=True)
-    array = frazil.Array(session, "/t")
-    array[4:12]
-    array[[0, 39]]
-    reads = session.workspace.reads.reads()
-    assert "/t" in reads.documents
-    assert sorted(np.concatenate(reads.chunks["/t"]).ravel().tolist()) == [0, 1, 2, 9]
 
 
 @pytest.mark.parametrize("codec", ["plain", "zstd"])

@@ -157,27 +157,7 @@ def test_codecs(session: frazil.Session, codec: str, dtype: str, request: pytest
     same(array[:], expected)
 
 
-@pytest.mark.parametrize("elements", [30_000, 40_000])
-@pytest.mark.parametrize("checksum", [False, True])
-def test_frames_are_those_of_zarr(session: frazil.Session, elements: int, checksum: bool) -> None:
-    """Smaller and larger chunks than a block of zstd."""
-    other = writable()
-    values = np.random.default_rng(0).standard_normal(3 * elements).astype("f4").round(1)
-    for each in (session, other):
-        zarr.create_array(
-            each.store,
-            name="t",
-            shape=values.shape,
-            dtype="f4",
-            chunks=(elements,),
-            compressors=ZstdCodec(level=1, checksum=checksum),
-        )
-    frazil.Array(session, "/t")[:] = values
-    zarr.open_array(other.store, path="t")[:] = values
-    same_chunks(session, other)
-
-
-@pytest.mark.usefixtures("bulk_writes")
+@pytest.mark.usefixtures("bulk_writes", "in_bulk")
 def test_rectilinear_grids(session: frazil.Session) -> None:
     expected = np.zeros((7, 20), "i8")
     with zarr.config.set({"array.rectilinear_chunks": True}):
@@ -190,6 +170,8 @@ def test_rectilinear_grids(session: frazil.Session) -> None:
             array[index] = 3 * values[index]
             expected[index] = 3 * values[index]
             same(array[:], expected)
+            same(array[index], expected[index])
+        same(array[[6, 0], [10, 3]], expected[[6, 0], [10, 3]])
 
 
 @pytest.mark.usefixtures("bulk_writes")
@@ -230,20 +212,6 @@ def test_chunks_of_the_fill_value(
     assert stored[0] or not writes_fill
 
 
-def test_deleted_chunks_are_changes() -> None:
-    """A deleted chunk is a change of an array with a snapshot, and none of a new array."""
-    sessions = [writable(), writable()]
-    for number, session in enumerate(sessions):
-        zarr.create_array(session.store, name="t", shape=(12,), dtype="i4", chunks=(4,))
-        frazil.Array(session, "/t")[:8] = 1
-        if number:
-            session = sessions[number] = committed(session)
-        frazil.Array(session, "/t")[4:] = 0
-    assert sessions[0].status().updated_chunks == {"/t": [[0]]}
-    assert sessions[1].status().updated_chunks == {"/t": [[1], [2]]}
-    sessions[1].commit("fewer")
-
-
 def test_values_are_converted_as_by_zarr(session: frazil.Session) -> None:
     zarr.create_array(session.store, name="t", shape=(4,), dtype="u1", chunks=(2,))
     array = frazil.Array(session, "/t")
@@ -280,15 +248,6 @@ def test_wrong_writes(session: frazil.Session) -> None:
     for index in np.s_[:], np.s_[[0, 1], [0, 1]], np.s_[:0]:
         with pytest.raises(ReadOnlyError):
             array[index] = 1
-
-
-@pytest.mark.usefixtures("bulk_writes")
-def test_a_scalar(session: frazil.Session) -> None:
-    zarr.create_array(session.store, name="t", shape=(), dtype="f8", compressors=None)
-    array = frazil.Array(session, "/t")
-    array[()] = 2.5
-    array[...] += 1
-    assert array[()] == 3.5
 
 
 def test_outer_indices(session: frazil.Session) -> None:
@@ -337,34 +296,20 @@ def test_a_write_that_fails_changes_nothing(session: frazil.Session, monkeypatch
     same(frazil.Array(session, "/t")[:], np.arange(40))
 
 
-def test_forks_and_conflicts() -> None:
-    session = writable()
-    zarr.create_array(session.store, name="t", shape=(40,), dtype="i4", chunks=(4,))
-    session = committed(session)
-    context = session.workspace.context
-    other = frazil.Repository.open(context.storage, context.config).writable_session("main")
-    forks = session.fork(), session.fork()
-    for number, fork in enumerate(forks):
-        part = slice(20 * number, 20 * number + 20)
-        frazil.Array(fork, "/t")[part] = np.arange(40)[part]
-    session.merge(*forks)
-    same(frazil.Array(session, "/t")[:], np.arange(40, dtype="i4"))
-    session.commit("values")
-    frazil.Array(other, "/t")[2:10] = 0
-    with pytest.raises(frazil.RebaseFailedError) as error:
-        other.commit("a conflict", rebase_with=frazil.ConflictDetector())
-    assert [conflict.conflicted_chunks for conflict in error.value.conflicts] == [[[0], [1], [2]]]
-
-
-def test_partial_writes_are_tracked_reads() -> None:
+def test_reads_and_partial_writes_are_tracked() -> None:
     session = writable()
     zarr.create_array(session.store, name="t", data=np.arange(40), chunks=(4,))
     session.commit("values")
     context = session.workspace.context
     repo = frazil.Repository.open(context.storage, context.config)
     session = repo.writable_session("main", track_reads=True)
-    frazil.Array(session, "/t")[2:17] = 0
-    assert sorted(np.concatenate(session.workspace.reads.reads().chunks["/t"]).ravel().tolist()) == [0, 4]
+    array = frazil.Array(session, "/t")
+    array[2:17] = 0
+    array[20:28]
+    array[[0, 39]]
+    reads = session.workspace.reads.reads()
+    assert "/t" in reads.documents
+    assert sorted({*np.concatenate(reads.chunks["/t"]).ravel().tolist()}) == [0, 4, 5, 6, 9]
 
 
 def test_deduplication_stays_with_zarr() -> None:
@@ -415,20 +360,15 @@ def test_the_reference_reads_bulk_writes(tmp_path: Path) -> None:
     config.packing = frazil.PackingConfig(threshold_bytes=4096)
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")), config)
     session = repo.writable_session("main")
-    for name, chunks in (("packs", (8, 12)), ("files", (30, 100)), ("inline", (5, 9))):
-        for codec in ("plain", "zstd"):
-            zarr.create_array(
-                session.store,
-                name=f"{name}-{codec}",
-                shape=values.shape,
-                dtype="f8",
-                chunks=chunks,
-                **CODECS[codec](2),
-            )
-            array = frazil.Array(session, f"/{name}-{codec}")
-            array[:] = 1
-            array[7:, ::-1] = values[7:, ::-1]
-            array[:7] = values[:7]
+    for (name, chunks), codec in product(
+        {"packs": (8, 12), "files": (30, 100), "inline": (5, 9)}.items(), ("plain", "zstd")
+    ):
+        options = {"chunks": chunks, **CODECS[codec](2)}
+        zarr.create_array(session.store, name=name + codec, shape=values.shape, dtype="f8", **options)
+        array = frazil.Array(session, name + codec)
+        array[:] = 1
+        array[7:, ::-1] = values[7:, ::-1]
+        array[:7] = values[:7]
     session.commit("values")
     other = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "repo")))
     group = zarr.open_group(other.readonly_session("main").store, mode="r")

@@ -14,40 +14,12 @@ from frazil.arrays.box_reading import refs_of
 from frazil.arrays.encoding import encoding_of
 from frazil.credentials import LocalFileSystemAccess
 from frazil.format.manifest import NativeRef
-from frazil.testing import LatencyStorage
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The requests to `LatencyStorage`."""
-    waits: list[str] = []
-    for name in ("get", "get_async"):
-        read = getattr(LatencyStorage, name)
-        monkeypatch.setattr(
-            LatencyStorage, name, lambda *args, _read=read: waits.append("read") or _read(*args)
-        )
-    return waits
 
 
 def chunks_of_config(**chunks: int) -> frazil.RepositoryConfig:
     config = frazil.RepositoryConfig.default()
     config.inline_chunk_threshold_bytes = chunks.get("inline", 0)
     return config
-
-
-@pytest.mark.parametrize("compressor", [None, zarr.codecs.ZstdCodec()])
-@pytest.mark.usefixtures("in_bulk")
-def test_remote_chunks(waits: list[str], compressor: object) -> None:
-    values = np.arange(4000.0).reshape(40, 100)
-    repo = frazil.Repository.create(LatencyStorage(frazil.in_memory_storage()), chunks_of_config())
-    with repo.transaction("main", message="values") as store:
-        zarr.create_array(store, name="t", data=values, chunks=(1, 10), compressors=compressor)
-    array = frazil.Array(repo.readonly_session("main"), "/t")
-    same(array[0, :5], values[0, :5])  # reads the metadata
-    waits.clear()
-    same(array[:], values)
-    same(array[[1, 30, 39], [99, 0, 50]], values[[1, 30, 39], [99, 0, 50]])
-    assert waits == ["read", "read"]  # all chunks are neighbours in one pack
 
 
 def test_virtual_chunks(tmp_path: Path) -> None:

@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from tests.arrays.test_array import CODECS, local, same
 
 import frazil
@@ -61,20 +58,6 @@ def test_runs(reads: list[int], tmp_path: Path, index: Any, sizes: list[int]) ->
     assert reads == sizes
 
 
-def test_chunks_in_another_order(reads: list[int], tmp_path: Path) -> None:
-    """Each run is read alone. Missing chunks have the fill value."""
-    session = local(tmp_path).writable_session("main")
-    zarr.create_array(session.store, name="t", shape=(40,), chunks=(8,), dtype="i4", compressors=None)
-    values = np.arange(40, dtype="i4")
-    array = zarr.open_array(session.store, path="t")
-    for number in (3, 0, 1, 2):
-        array.blocks[number] = values[number * 8 : number * 8 + 8]
-    session.commit("values")
-    values[32:] = 0
-    same(frazil.Array(session, "/t")[:], values)
-    assert sorted(reads) == [32, 96]
-
-
 @pytest.mark.parametrize(
     ("index", "count"),
     [(np.s_[:], 5), (np.s_[3:9], 2), (np.s_[::-1], 5), (np.s_[:, 1:3], 0), (np.s_[::2], 0)],
@@ -110,24 +93,6 @@ def test_damaged_zstd_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         array[:]
 
 
-@pytest.mark.parametrize("codec", ["big-endian", "transposed-plain", "zstd"])
-def test_other_orders_of_bytes_are_copied(reads: list[int], tmp_path: Path, codec: str) -> None:
-    values = np.arange(24, dtype="f8").reshape(4, 6)
-    session = stored(tmp_path, values, (2, 6), **CODECS[codec](2))
-    same(frazil.Array(session, "/t")[:], values)
-    assert not reads
-
-
-def test_short_runs_are_copied(reads: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many calls for few bytes cost more than a copy."""
-    monkeypatch.setattr(direct_reading, "_SHORTEST_RUN", 2000)
-    values = np.arange(400, dtype="i4")
-    session = stored(tmp_path, values, (4,))
-    same(frazil.Array(session, "/t")[:], values)
-    same(frazil.Array(session, "/t")[::3], values[::3])
-    assert not reads
-
-
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("step", [1, -1])
 def test_results_of_zarr_in_any_memory(reads: list[int], tmp_path: Path, order: Any, step: int) -> None:
@@ -140,37 +105,3 @@ def test_results_of_zarr_in_any_memory(reads: list[int], tmp_path: Path, order: 
     array.get_basic_selection(out=zarr.core.buffer.cpu.NDBuffer.from_numpy_array(out))
     same(out, values)
     assert bool(reads) == (order == "C" and step == 1)
-
-
-def test_an_object_that_is_too_short(reads: list[int], tmp_path: Path) -> None:
-    values = np.arange(64, dtype="i4")
-    session = stored(tmp_path, values, (16,))
-    (pack,) = (tmp_path / "repo" / "chunks").iterdir()
-    pack.chmod(0o644)
-    pack.write_bytes(pack.read_bytes()[:200])
-    array = frazil.Array(session, "/t")
-    same(array[:32], values[:32])
-    with pytest.raises(frazil.IcechunkError, match="must have at least"):
-        array[:]
-    assert reads
-
-
-@pytest.mark.deep
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_as_numpy(data: st.DataObject) -> None:
-    shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=9))
-    dtype = np.dtype(data.draw(st.sampled_from(["u1", "i4", ">i4", "f8", "M8[s]", "S3"])))
-    values = np.arange(int(np.prod(shape))).astype(dtype.newbyteorder("=")).reshape(shape)
-    codec = data.draw(st.sampled_from(["plain", "big-endian", "transposed-plain", "zstd"]))
-    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
-    config = frazil.RepositoryConfig.default()
-    config.inline_chunk_threshold_bytes = 0
-    session = frazil.Repository.create(frazil.in_memory_storage(), config).writable_session("main")
-    zarr.create_array(session.store, name="t", data=values, chunks=chunks, **CODECS[codec](len(shape)))
-    if data.draw(st.booleans()):
-        session.commit("values")
-    index = data.draw(hnp.basic_indices(shape, allow_newaxis=True))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(direct_reading, "_SHORTEST_RUN", data.draw(st.sampled_from([1, 20, 1 << 16])))
-        same(frazil.Array(session, "/t")[index], values[index])

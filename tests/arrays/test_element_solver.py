@@ -215,17 +215,6 @@ def reason(error: pytest.ExceptionInfo[frazil.RebaseFailedError]) -> str:
     return conflict.reason
 
 
-@pytest.mark.parametrize("grows", ["main", "dev"])
-def test_a_correction_and_an_append_in_one_chunk(grows: str) -> None:
-    repo = two_branches(chunks=(20,))
-    append(repo, grows, [2, 3])
-    put(repo, "dev" if grows == "main" else "main", 0, 9)
-    with pytest.raises(frazil.RebaseFailedError):
-        repo.merge("dev")
-    repo.merge("dev", solver=ElementSolver())
-    assert values(repo) == [9, 1, 1, 1, 1, 1, 2, 3]
-
-
 def test_cells_that_an_earlier_shape_left_in_the_chunk_stay_hidden() -> None:
     repo = two_branches(chunks=(20,))
     session = repo.writable_session("main")
@@ -256,14 +245,6 @@ def test_a_deleted_chunk_has_the_fill_value() -> None:
     repo.merge("dev", solver=solver)
     assert values(repo) == [[5, 0, 0], [0, 0, 0]]
     assert solver.discarded == [DiscardedValues("/a", OURS, 1, 1)]
-
-
-def test_equal_changes_are_no_conflict() -> None:
-    repo = two_branches()
-    put(repo, "main", slice(0, 3), [7, 8, 1])
-    put(repo, "dev", slice(0, 3), [7, 1, 9])
-    repo.merge("dev", solver=ElementSolver())
-    assert values(repo) == [7, 8, 9, 1, 1, 1]
 
 
 def test_scalars() -> None:
@@ -305,20 +286,6 @@ def test_a_rebase_a_commit_and_a_transaction() -> None:
         zarr.open_array(store, path="a")[4] = 14
         put(repo, "main", 5, 15)
     assert values(repo) == [10, 11, 12, 13, 14, 15]
-
-
-def test_a_rebase_over_several_commits_stops_at_the_one_with_the_conflict() -> None:
-    repo = two_branches()
-    session = repo.writable_session("main")
-    zarr.open_array(session.store, path="a")[0] = 5
-    first = put(repo, "main", 1, 6)
-    second = put(repo, "main", 0, 7)
-    with pytest.raises(frazil.RebaseFailedError) as error:
-        session.rebase(ElementSolver())
-    assert error.value.snapshot == second
-    assert session.snapshot_id == first
-    session.commit("decided", rebase_with=ElementSolver(otherwise=OURS))
-    assert values(repo)[:2] == [5, 6]
 
 
 def test_a_rebase_over_an_append_and_over_other_metadata() -> None:

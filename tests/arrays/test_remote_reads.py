@@ -114,16 +114,6 @@ def test_the_cache_of_chunks(storage: Remote, values: np.ndarray, codec: Any) ->
     assert "chunks" not in storage.take_reads()
 
 
-def test_parts_of_chunks_are_not_cached(storage: Remote, values: np.ndarray) -> None:
-    write(storage, values)
-    options = config(caching=frazil.CachingConfig(num_bytes_chunks=1 << 20))
-    array = frazil.Array(frazil.Repository.open(storage, options).readonly_session("main"), "/t")
-    same(array[5:35], values[5:35])
-    storage.take_reads()
-    same(array[:40], values[:40])
-    assert storage.take_reads() == ["chunks"]
-
-
 def test_the_cache_has_a_limit(storage: Remote, values: np.ndarray) -> None:
     write(storage, values)
     options = config(caching=frazil.CachingConfig(num_bytes_chunks=350))

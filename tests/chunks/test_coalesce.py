@@ -72,12 +72,6 @@ def test_sparse_ranges_are_bounded_by_their_waste() -> None:
     assert fetched - 1000 * 1000 <= len(reads) << 20
 
 
-def test_nothing_wanted_is_nothing_fetched() -> None:
-    reads = plan([], gap=1, waste=1, size=1)
-    assert len(reads) == 0
-    assert reads.part.tolist() == []
-
-
 def test_offsets_near_the_largest_do_not_overflow() -> None:
     top = (1 << 63) - 1
     reads = plan(
@@ -85,8 +79,3 @@ def test_offsets_near_the_largest_do_not_overflow() -> None:
     )
     assert reads.start.tolist() == [0, top - 20, top - 5]
     assert reads.part.tolist() == [1, 0, 2, 1]
-
-
-def test_what_lies_within_a_large_range_comes_with_it() -> None:
-    reads = plan([(0, 0, 1000), (0, 10, 20), (0, 900, 1000), (0, 999, 1001)], gap=0, waste=0, size=100)
-    assert (reads.start.tolist(), reads.stop.tolist()) == ([0, 999], [1000, 1001])

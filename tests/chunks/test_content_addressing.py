@@ -77,12 +77,6 @@ def store_on(
     )
 
 
-def test_a_file_is_named_by_the_first_bytes_of_the_sha_256() -> None:
-    storage = Aging()
-    assert store_on(storage).put_chunk(DATA) == ID
-    assert storage.chunks == {chunk_key(ID): DATA}
-
-
 @pytest.mark.parametrize("compare", [True, False])
 def test_existing_chunks_are_not_sent_again(compare: bool) -> None:
     storage = Aging()
@@ -231,17 +225,13 @@ class Interfering(Aging):
         return super().get(key, start, stop)
 
 
-def test_two_sessions_that_create_the_same_file_share_it() -> None:
+@pytest.mark.parametrize("other", [DATA, b"x" * len(DATA)])
+def test_a_file_created_meanwhile_is_shared_if_it_has_the_same_bytes(other: bytes) -> None:
     storage = Interfering()
-    storage.before_create = [DATA]
-    assert store_on(storage).put_chunk(DATA) == ID
-
-
-def test_a_file_created_meanwhile_with_other_bytes_is_not_replaced() -> None:
-    storage = Interfering()
-    storage.before_create = [b"x" * len(DATA)]
+    storage.before_create = [other]
     id_ = store_on(storage).put_chunk(DATA)
-    assert storage.chunks == {chunk_key(ID): b"x" * len(DATA), chunk_key(id_): DATA}
+    assert (id_ == ID) == (other == DATA)
+    assert storage.chunks == {chunk_key(ID): other, chunk_key(id_): DATA}
 
 
 def test_a_file_that_goes_while_it_is_compared_is_created() -> None:

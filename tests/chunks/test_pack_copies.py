@@ -60,18 +60,6 @@ def test_every_range_has_the_same_bytes(data: st.DataObject) -> None:
     assert all(size <= max(pack_size, *(length for _, _, length in rows)) for size in sizes)
 
 
-def test_distinct_ranges_stay_in_order() -> None:
-    _, ids = stored([b"0123456789"] * 2)
-    rows = [(1, 4, 2), (0, 0, 3), (1, 4, 2), (1, 4, 3), (0, 0, 3)]
-    ranges, number = ranges_of(ids, rows).distinct()
-    assert list(zip(ranges.source, ranges.offset, ranges.length, strict=True)) == [
-        (1, 4, 2),
-        (0, 0, 3),
-        (1, 4, 3),
-    ]
-    assert number.tolist() == [0, 1, 0, 2, 1]
-
-
 def test_small_packs_may_be_left_out() -> None:
     storage, ids = stored([b"0123456789"])
     numbers = new_ids()

@@ -58,20 +58,6 @@ def test_places(batch: int) -> None:
             assert crc32c(data[int(offset) : int(offset + length)]) == crc
 
 
-def test_rows_that_fill_a_pack_are_not_copied() -> None:
-    storage = MemoryStorage()
-    writer = writer_on(storage, PackSettings(threshold=50, pack_size=100))
-    first = writer.write(b"open")
-    rows = rows_of([bytes([number]) * 30 for number in range(3)])
-    ((id_, start, count),) = writer.pack_rows(rows)
-    assert (start, count) == (0, 3)
-    pending = writer.pending(id_, 30, 60)
-    assert pending is None or np.shares_memory(np.frombuffer(pending, np.uint8), rows.data)
-    assert writer.write(b"still open").chunk_id == first.chunk_id
-    writer.flush()
-    assert len(list(storage.list("chunks"))) == 2
-
-
 def test_failed_uploads_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     writer = writer_on(storage, PackSettings(threshold=50, pack_size=100))

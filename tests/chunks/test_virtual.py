@@ -1,21 +1,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import pickle
-import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from tests.chunks.stand_ins import Foreign
-from tests.support.patience import patience
 
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import Container, VirtualSources, normalized
-from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.manifest import VirtualRef
-from frazil.storage.credential_families import Credentials
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.object_store_config import (
     azure_store,
@@ -50,9 +45,7 @@ def sources(authorised: Sequence[str] = (), foreign: Foreign | None = None) -> V
     [
         ("s3://b/k", "s3://b/k"),
         ("s3://b//k/../x", "s3://b//k/../x"),
-        ("s3://b/a b%20c?x#y", "s3://b/a b%20c?x#y"),
         ("S3://B/k", "s3://B/k"),
-        ("s3://u@b:99/k", "s3://u@b:99/k"),
         ("http://127.0.0.1:9/x?y=1", "http://127.0.0.1:9/x?y=1"),
         ("foo://b/k", "foo://b/k"),
         ("file:///data/x", "file:///data/x"),
@@ -62,11 +55,9 @@ def sources(authorised: Sequence[str] = (), foreign: Foreign | None = None) -> V
         ("file://localhost/data/x", "file:///data/x"),
         ("file://host/x", "file://host/x"),
         ("file:///data/sub/../x", "file:///data/x"),
-        ("file:///data/./x", "file:///data/x"),
         ("file:///data/%2e%2E/x", "file:///x"),
         ("file:///../../x", "file:///x"),
         ("file:///data/a/..", "file:///data/"),
-        ("file:///data/a/.", "file:///data/a/"),
         ("file:///data//a//b/../c", "file:///data//a//c"),
         ("file:///data\\..\\x", "file:///x"),
         ("file:///data/a b", "file:///data/a%20b"),
@@ -84,9 +75,7 @@ def test_locations_are_normalized(location: str, expected: str) -> None:
     "location",
     [
         "",
-        "b/k",
         "/data/x",
-        "s3:b/k",
         "s3:/b/k",
         "s3:///k",
         "s3://",
@@ -109,7 +98,6 @@ def test_what_is_no_url_is_refused(location: str) -> None:
         ("s3://b/", "s3://b/"),
         ("s3://b/pre/k", "s3://b/pre/"),
         ("s3://b/prefix", "s3://b/"),
-        ("gs://b/k", "gs://b/"),
         ("az://c/k", "az://c/"),
         ("http://127.0.0.1:9/x", "http://127.0.0.1:9/"),
         ("file:///data/x", "file:///data/"),
@@ -132,7 +120,6 @@ def test_the_longest_prefix_wins(location: str, prefix: str) -> None:
         "s3://b",
         "s3://other/k",
         "gcs://b/k",
-        "tigris://b/k",
         "https://127.0.0.1:9/x",
         "file://host/data/x",
         "file:///data/../etc/passwd",
@@ -182,15 +169,6 @@ def test_credentials_match_any_spelling_of_the_prefix() -> None:
     assert bytes(reader_of(some).read(VirtualRef("file:/data/x", 0, 2))) == DATA[:2]
 
 
-def test_checksums_go_with_the_read() -> None:
-    some = sources(["s3://b/"], Foreign({"s3://b/k": (DATA, "e", 100)}))
-    assert bytes(reader_of(some).read(VirtualRef("s3://b/k", 0, 2, "e", 100))) == DATA[:2]
-    for etag, modified in (("other", None), (None, 99)):
-        with pytest.raises(StorageError) as error:
-            reader_of(some).read(VirtualRef("s3://b/k", 0, 2, etag, modified))
-        assert error.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
-
-
 def test_containers_of_early_formats_name_a_scheme() -> None:
     old = VirtualSources([Container(None, "s3", s3_store())], {"s3": None}, open_foreign=Foreign({}))
     assert old.find_container("s3://any/key").url_prefix == "s3"
@@ -204,37 +182,6 @@ def test_a_pickle_opens_its_stores_anew() -> None:
     assert copy.containers == CONTAINERS
     assert copy._readers == {}
     assert bytes(reader_of(copy).read(VirtualRef("s3://b/k", 0, 2))) == DATA[:2]
-
-
-def test_local_files_are_read_in_the_state_that_was_remembered(tmp_path: Path) -> None:
-    file = tmp_path / "sp ace" / "data.bin"
-    file.parent.mkdir()
-    file.write_bytes(DATA)
-    os.utime(file, (1000, 1000))
-    prefix = f"file://{tmp_path}/"
-    containers = [Container("here", prefix, local_filesystem_store(str(tmp_path)))]
-    some = VirtualSources(containers, {prefix: Credentials.LocalFileSystemAccess()})
-    relative = "vcc://here/sp ace/data.bin"
-    for location in (f"{prefix}sp ace/data.bin", f"{prefix}none/../sp%20ace/data.bin", relative):
-        assert bytes(reader_of(some).read(VirtualRef(location, 10, 20, modified=1000), 1, 5)) == DATA[11:15]
-        assert bytes(asyncio.run(reader_of(some).read_async(VirtualRef(location, 250, 6)))) == DATA[250:]
-    for ref, kind in (
-        (VirtualRef(relative, 0, 1, modified=999), ErrorKind.VIRTUAL_CHUNK_MODIFIED),
-        (VirtualRef(relative, 0, 1, etag="other"), ErrorKind.VIRTUAL_CHUNK_MODIFIED),
-        (VirtualRef("vcc://here/none", 0, 1), ErrorKind.VIRTUAL_CHUNK_FETCH),
-        (VirtualRef(relative, 250, 7), ErrorKind.VIRTUAL_CHUNK_FETCH),
-    ):
-        with pytest.raises(StorageError) as error:
-            reader_of(some).read(ref)
-        assert error.value.kind == kind
-
-
-def test_matching_many_locations_costs_little() -> None:
-    locations = [f"s3://{'b' if i % 2 else 'other'}/{i % 1000}" for i in range(200_000)]
-    start = time.perf_counter()
-    matches = sources().matching(locations)
-    assert time.perf_counter() - start < patience(2)
-    assert matches.tolist() == [i % 2 == 1 for i in range(200_000)]
 
 
 def test_relative_locations_as_urls() -> None:

@@ -132,16 +132,6 @@ def test_a_chunk_larger_than_a_pack_is_a_pack() -> None:
     assert [stored(storage, ref) for ref in refs] == [b"\x1e" * 30, b"\x28" * 40, b"\x05" * 5]
 
 
-def test_an_empty_flush_writes_nothing() -> None:
-    storage = Storage()
-    writer = writer_on(storage)
-    writer.flush()
-    writer.write(b"once")
-    writer.flush()
-    writer.flush()
-    assert storage.puts == [(chunk_key((1).to_bytes(12, "big")), 4)]
-
-
 @pytest.mark.parametrize("settings", [SMALL, PackSettings(enabled=False)])
 @pytest.mark.parametrize(
     "data",
@@ -395,13 +385,3 @@ def test_a_joint_flush_that_is_not_confirmed_is_an_upload() -> None:
         assert stored(storage, ref) == b"abc"
     writer.flush()
     assert pending(writer, ref) is None
-
-
-def test_large_packs_are_uploaded_during_a_joint_flush() -> None:
-    storage = Storage()
-    writer = writer_on(storage, PackSettings(threshold=8 << 20, pack_size=16 << 20))
-    ref = writer.write(bytes(5 << 20))
-    with writer.begin_uploads(is_joint=True) as flush:
-        assert not flush.files
-        flush.confirm()
-    assert stored(storage, ref) == bytes(5 << 20)

@@ -37,18 +37,6 @@ def test_a_fork_comes_back_with_everything(session: frazil.Session, split_every:
     assert "made in the fork" in zarr.open_group(session.store)
 
 
-def test_regions_of_a_session(session: frazil.Session) -> None:
-    targets = arrays(session.store)
-    regions = [(slice(4, 12), slice(10, None)), None]
-    sources = [da.ones((8, 20), chunks=(4, 5)), da.ones((20, 30), chunks=(20, 30))]
-    store_dask(sources=sources, targets=targets, regions=regions, scheduler="synchronous")
-    expected = np.zeros((20, 30))
-    expected[4:12, 10:] = 1
-    np.testing.assert_array_equal(targets[0][:], expected)
-    assert (targets[1][:] == 1).all()
-    assert session.has_uncommitted_changes
-
-
 def test_refusals(session: frazil.Session, repo: frazil.Repository) -> None:
     targets = arrays(session.store)
     with pytest.raises(frazil.SessionStateError) as raised:

@@ -66,11 +66,6 @@ async def _keys(store: IcechunkStore) -> list[str]:
     return [key async for key in store.list()]
 
 
-def test_set_takes_buffers(store: IcechunkStore) -> None:
-    with pytest.raises(TypeError, match="Buffer"):
-        asyncio.run(store.set("a/c/0/0", b"bytes"))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("what", ["get", "exists", "getsize"])
 def test_chunks_of_a_group(store: IcechunkStore, what: str) -> None:
     with pytest.raises(frazil.InvalidInputError) as raised:
@@ -103,27 +98,6 @@ def test_what_is_no_range(store: IcechunkStore, key: str, request_: Any) -> None
     with pytest.raises(frazil.InvalidInputError) as raised:
         asyncio.run(store.get(key, P, request_))
     assert raised.value.kind == "invalid-byte-range"
-
-
-@pytest.mark.parametrize(
-    ("request_", "expected"),
-    [
-        (RangeByteRequest(2, 5), b"234"),
-        (RangeByteRequest(8, 99), b"89"),
-        (RangeByteRequest(99, 100), b""),
-        (RangeByteRequest(5, 5), b""),
-        (RangeByteRequest(5, 2), b""),
-        (OffsetByteRequest(7), b"789"),
-        (OffsetByteRequest(70), b""),
-        (SuffixByteRequest(2), b"89"),
-        (SuffixByteRequest(0), b""),
-        (SuffixByteRequest(99), b"0123456789"),
-    ],
-)
-def test_ranges_are_clamped(store: IcechunkStore, request_: Any, expected: bytes) -> None:
-    value = asyncio.run(store.get("a/c/0/0", P, request_))
-    assert value is not None
-    assert value.to_bytes() == expected
 
 
 WRITES: dict[str, Callable[[IcechunkStore], Coroutine[Any, Any, None]]] = {
@@ -174,8 +148,3 @@ def test_equality(store: IcechunkStore, repo: frazil.Repository) -> None:
     assert store == store.session.store == store.with_read_only(True)
     assert store != repo.writable_session("main").store
     assert store != 3
-
-
-def test_a_store_is_over_a_session() -> None:
-    with pytest.raises(TypeError, match="must be Session, got str"):
-        frazil.IcechunkStore("x")  # type: ignore[arg-type]

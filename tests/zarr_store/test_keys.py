@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import InvalidInputError
-from frazil.zarr_store.keys import Document, chunk_keys, document_keys, parse_directory, parse_key
+from frazil.zarr_store.keys import Document, chunk_keys, document_keys, parse_key
 
 VALID = {
     "zarr.json": ("/", Document.V3),
@@ -84,19 +84,3 @@ def test_keys_of_chunks_are_parsed_back(path: str, index: list[tuple[int, ...]],
 @given(st.lists(PATHS))
 def test_keys_of_documents_are_parsed_back(paths: list[str]) -> None:
     assert [parse_key(key) for key in document_keys(paths)] == [(path, Document.V3) for path in paths]
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/a/c", ("/a", ())),
-        ("/a/c/0/3", ("/a", (0, 3))),
-        ("/c", ("/", ())),
-        ("/c/1", ("/", (1,))),
-        ("/a", None),
-        ("/", None),
-        ("/c/c/c/1", ("/c/c", (1,))),
-    ],
-)
-def test_directories_of_chunks(path: str, expected: object) -> None:
-    assert parse_directory(path) == expected

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Buffer
-from typing import Any
 
 import numpy as np
 import pytest
 import zarr
 from zarr.abc.store import _store_supports_sync_io
-from zarr.core.buffer import default_buffer_prototype
 
 import frazil
 from frazil.storage.base import Stored
@@ -102,31 +100,3 @@ def test_existing_chunks_are_recognised_without_blocking(slow: SlowStorage, pipe
     for name in "ab":
         np.testing.assert_array_equal(zarr.open_array(store, path=name, mode="r")[:], data)
     assert slow.blocked_a_loop == []
-
-
-def test_everything_else(slow: SlowStorage) -> None:
-    repo = frazil.Repository.create(slow)
-    session = repo.writable_session("main")
-    root = zarr.create_group(session.store)
-    root.create_array("a", shape=(40, 300), chunks=(1, 300), dtype="f8", compressors=None)[:] = 1
-    session.commit("done")
-    store = repo.writable_session("main").store
-    prototype = default_buffer_prototype()
-
-    async def look() -> Any:
-        keys = [key async for key in store.list()]
-        assert len(keys) == 42
-        assert {name async for name in store.list_dir("a")} == {"zarr.json", "c"}
-        assert len([name async for name in store.list_dir("a/c")]) == 40
-        assert await store.getsize_prefix("a/c/7") == 2400
-        values = await store.get_partial_values(prototype, [(key, None) for key in keys])
-        assert all(values)
-        many = {key: value async for key, value in store._get_many([(key, prototype, None) for key in keys])}
-        assert list(many) == keys
-        assert await store.is_empty("a/c/99")
-        await store.delete_dir("a/c/7")
-        return [key async for key in store.list_prefix("a/c/7")]
-
-    assert asyncio.run(look()) == []
-    assert store.get_sync("a/c/8/0") is not None  # waits on this thread
-    assert store.get_sync("a/c/7/0") is None

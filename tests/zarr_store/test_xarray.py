@@ -50,20 +50,6 @@ def read(store: frazil.IcechunkStore, **options: Any) -> xr.Dataset:
     return xr.open_zarr(store, consolidated=False, chunks=None, **options).load()
 
 
-@pytest.mark.sample(6)
-@pytest.mark.parametrize("chunks", [None, {"time": 5, "lat": 3}])
-@pytest.mark.parametrize("group", [None, "a/b"])
-def test_to_zarr_and_back(
-    session: frazil.Session, reopened: Reopened, chunks: dict[str, int] | None, group: str | None
-) -> None:
-    dataset = weather()
-    (dataset.chunk(chunks) if chunks else dataset).to_zarr(
-        session.store, group=group, consolidated=False, zarr_format=3
-    )
-    assert_identical(read(session.store, group=group), dataset)
-    assert_identical(read(reopened(session), group=group), dataset)
-
-
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
 @pytest.mark.parametrize("chunks", [None, {"time": 5, "lat": 3}, {}])
@@ -75,19 +61,6 @@ def test_to_icechunk_and_back(
         to_icechunk(dataset if chunks is None else dataset.chunk(chunks), session, split_every=2)
     assert_identical(read(session.store), dataset)
     assert_identical(read(reopened(session)), dataset)
-
-
-@pytest.mark.deep
-def test_dask_in_other_processes(tmp_path: Any) -> None:
-    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
-    session = repo.writable_session("main")
-    to_icechunk(
-        weather().chunk({"time": 6}),
-        session,
-        chunkmanager_store_kwargs={"scheduler": "processes", "num_workers": 2},
-    )
-    session.commit("done")
-    assert_identical(read(repo.readonly_session("main").store), weather())
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -155,18 +128,6 @@ def test_unsafe_chunks_are_refused_or_aligned(session: frazil.Session) -> None:
     assert raised.value.kind == "merge-failed"
     to_icechunk(dataset, session, mode="w", encoding=encoding, align_chunks=True)
     assert read(session.store)["a"].values.tolist() == list(range(12))
-
-
-def test_forks_and_changes_before(repo: frazil.Repository, session: frazil.Session) -> None:
-    to_icechunk(weather(), session, group="first")  # not committed when the next one forks
-    to_icechunk(weather(4).chunk({"time": 2}), session, group="second")
-    fork = session.fork()
-    to_icechunk(weather(6).chunk({"time": 2}), fork, group="third")
-    session.merge(fork)
-    session.commit("all")
-    store = repo.readonly_session("main").store
-    for group, times in [("first", 12), ("second", 4), ("third", 6)]:
-        assert_identical(read(store, group=group), weather(times))
 
 
 @pytest.mark.parametrize(
