@@ -165,6 +165,13 @@ def test_an_array_that_was_resized_or_annotated_is_not_stale() -> None:
     assert (array[15:] == array.fill_value).all()
 
 
+def test_a_new_array_of_another_byte_order_is_not_stale() -> None:
+    session = writable()
+    array = zarr.create_array(session.store, name="t", shape=(40,), chunks=(5,), dtype=">i2")
+    array[:] = np.arange(40)
+    same(array[3:30], np.arange(3, 30, dtype=array.dtype))
+
+
 def test_read_only_writes() -> None:
     session = writable()
     array = zarr.create_array(session.store, name="t", shape=(40,), dtype="i4", chunks=(5,))

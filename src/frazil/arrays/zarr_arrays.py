@@ -143,7 +143,8 @@ def _same_grid(ours: ArrayV3Metadata, stored: ArrayV3Metadata) -> bool:
 #: What an array has in common with the stored one, if it is not stale: a name, and a comparison.
 _COMPARISONS: Final = (
     ("number of dimensions", lambda ours, stored: len(ours.shape) == len(stored.shape)),
-    ("dtype", lambda ours, stored: ours.dtype == stored.dtype),
+    # The byte order is a codec, not a part of the stored dtype.
+    ("dtype", lambda ours, stored: ours.dtype.to_json(zarr_format=3) == stored.dtype.to_json(zarr_format=3)),
     ("fill value", _same_fill),
     ("chunk grid", _same_grid),
     ("codecs", _same_codecs),
