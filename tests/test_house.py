@@ -176,7 +176,11 @@ DELIBERATE: dict[tuple[str, str], str] = {
     (
         "frazil.repository.session.session",
         "frazil.zarr_store",
-    ): "`session.store`, as users know it: the one edge upwards",
+    ): "`session.store`, as users know it",
+    (
+        "frazil.zarr_store.store",
+        "frazil.zarr_pipeline",
+    ): "zarr asks for the pipeline of a store, which reads in bulk",
     (
         "frazil.repository.history.blame",
         "pyarrow",
@@ -353,6 +357,7 @@ def test_one_module_reads_clocks_and_draws_random_numbers() -> None:
 #: Imports of a module above, for types as well -> why. All other imports lead downwards.
 UPWARDS: dict[tuple[str, str], str] = {
     ("frazil.repository.session.session", "frazil.zarr_store"): "`session.store`, as users know it",
+    ("frazil.zarr_store.store", "frazil.zarr_pipeline"): "zarr asks a store for its pipeline",
 }
 
 

@@ -1,7 +1,11 @@
-"""zarr with the pipeline of Frazil beside zarr without it."""
+"""The pipeline that zarr uses for Frazil's arrays, beside zarr's own."""
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,12 +26,6 @@ from frazil.arrays import zarr_arrays as zarr_reads
 from frazil.arrays.box_writing import BoxWriting
 from frazil.arrays.zarr_arrays import OpenedArray, ZarrRead
 from frazil.errors import InvalidInputError, ReadOnlyError
-
-
-@pytest.fixture(autouse=True)
-def pipeline() -> Iterator[None]:
-    with frazil.zarr_pipeline.enable():
-        yield
 
 
 @pytest.fixture
@@ -167,6 +165,13 @@ def test_an_array_that_was_resized_or_annotated_is_not_stale() -> None:
     assert (array[15:] == array.fill_value).all()
 
 
+def test_a_new_array_of_another_byte_order_is_not_stale() -> None:
+    session = writable()
+    array = zarr.create_array(session.store, name="t", shape=(40,), chunks=(5,), dtype=">i2")
+    array[:] = np.arange(40)
+    same(array[3:30], np.arange(3, 30, dtype=array.dtype))
+
+
 def test_read_only_writes() -> None:
     session = writable()
     array = zarr.create_array(session.store, name="t", shape=(40,), dtype="i4", chunks=(5,))
@@ -183,20 +188,19 @@ def test_read_only_writes() -> None:
 def test_as_numpy(data: st.DataObject) -> None:
     values, options = data.draw(arrays())
     session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
-    with frazil.zarr_pipeline.enable():
-        array = zarr.create_array(session.store, name="t", shape=values.shape, dtype=values.dtype, **options)
-        expected = np.full(values.shape, array.fill_value, values.dtype)
-        spot = tuple(slice(data.draw(st.integers(0, n)), None) for n in values.shape)
-        array[spot] = values[spot]
-        expected[spot] = values[spot]
-        index = data.draw(hnp.basic_indices(values.shape, allow_ellipsis=True).filter(_is_of_zarr))
-        np.testing.assert_array_equal(array[index], expected[index])
-        if values.size:
-            chosen = [
-                data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=4)) for n in values.shape
-            ]
-            if chosen:
-                np.testing.assert_array_equal(array.oindex[tuple(chosen)], expected[np.ix_(*chosen)])
+    array = zarr.create_array(session.store, name="t", shape=values.shape, dtype=values.dtype, **options)
+    expected = np.full(values.shape, array.fill_value, values.dtype)
+    spot = tuple(slice(data.draw(st.integers(0, n)), None) for n in values.shape)
+    array[spot] = values[spot]
+    expected[spot] = values[spot]
+    index = data.draw(hnp.basic_indices(values.shape, allow_ellipsis=True).filter(_is_of_zarr))
+    np.testing.assert_array_equal(array[index], expected[index])
+    if values.size:
+        chosen = [data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=4)) for n in values.shape]
+        if chosen:
+            np.testing.assert_array_equal(array.oindex[tuple(chosen)], expected[np.ix_(*chosen)])
+            points = tuple(np.array(each)[: min(map(len, chosen))] for each in chosen)
+            np.testing.assert_array_equal(array.vindex[points], expected[points])
 
 
 def _is_of_zarr(index: Any) -> bool:
@@ -222,7 +226,7 @@ def test_other_reads_stay_with_zarr(reads: list[ZarrRead]) -> None:
     session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
     values = np.arange(40, dtype="i4")
     array = zarr.create_array(session.store, name="t", data=values, chunks=(5,))
-    same(array.oindex[[1, 30]], values[[1, 30]])
+    same(array.oindex[[1, 30]], values[[1, 30]])  # few chunks
     same(array.vindex[[1, 30]], values[[1, 30]])
     same(array[values > 30], values[values > 30])
     other = zarr.create_array(MemoryStore(), data=values, chunks=(5,))
@@ -237,6 +241,22 @@ def test_other_reads_stay_with_zarr(reads: list[ZarrRead]) -> None:
         zarr.create_array(session.store, name="empty", shape=(5,), dtype="i4")
         with pytest.raises(Exception, match="not found"):
             zarr.open_array(session.store, path="empty", mode="r")[:]
+
+
+def test_index_arrays_are_taken(reads: list[ZarrRead], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zarr_reads, "_TOGETHER", 100)  # bytes: several rounds
+    session = writable()
+    values = np.arange(130, dtype="i4").reshape(10, 13)
+    array = zarr.create_array(session.store, name="t", shape=values.shape, dtype="i4", chunks=(2, 3))
+    array[:8] = values[:8]  # the last chunks are missing
+    values[8:] = 0
+    rows, columns = [9, 1, 4, 7], [0, 12, 5, 6]
+    same(array.oindex[rows, columns], values[np.ix_(rows, columns)])
+    same(array.oindex[rows, 5], values[rows, 5])
+    same(array.oindex[:, columns], values[:, columns])
+    same(array.vindex[rows, columns], values[rows, columns])
+    same(array[values % 7 == 2], values[values % 7 == 2])
+    assert len(reads) == 5
 
 
 def test_a_list_that_is_no_box() -> None:
@@ -274,3 +294,55 @@ def test_damage_is_an_error(tmp_path: Path) -> None:
     same(array.blocks[first], np.arange(10.0 * first, 10.0 * first + 10))
     with pytest.raises(frazil.IcechunkError, match="must have at least"):
         array[:]
+
+
+BATCHED = "zarr.core.codec_pipeline.BatchedCodecPipeline"
+#: Prints the names of the pipelines of an array of Frazil and of another one.
+PIPELINES = """
+import pickle, sys, zarr
+store = pickle.load(open(sys.argv[1], "rb"))
+other = zarr.create_array(zarr.storage.MemoryStore(), shape=(2,), dtype="i4", chunks=(1,), shards=(2,))
+for array in (zarr.open_array(store, path="t"), other):
+    print(type(array.async_array.codec_pipeline).__name__)
+other[:] = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "ours", "others"),
+    [
+        ({}, "BulkCodecPipeline", "BatchedCodecPipeline"),
+        ({"ZARR_CODEC_PIPELINE__PATH": BATCHED}, "BatchedCodecPipeline", "BatchedCodecPipeline"),
+        (
+            {"ZARR_CODEC_PIPELINE__PATH": BATCHED.replace("Batched", "Fused")},
+            *("FusedCodecPipeline", "FusedCodecPipeline"),
+        ),
+    ],
+)
+def test_processes_use_the_pipeline_without_a_call(
+    tmp_path: Path, environment: dict[str, str], ours: str, others: str
+) -> None:
+    """A process that only unpickles a store has the pipeline. A choice of the user is respected."""
+    repo = local(tmp_path)
+    with repo.transaction("main", message="values") as writable_store:
+        zarr.create_array(writable_store, name="t", data=np.arange(4))
+    store = repo.readonly_session("main").store
+    (tmp_path / "store").write_bytes(pickle.dumps(store))
+    command = [sys.executable, "-c", PIPELINES, str(tmp_path / "store")]
+    run = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert (run.stdout.split(), run.stderr) == ([ours, others], "")
+
+
+def test_a_choice_of_the_user_is_respected() -> None:
+    session = writable()
+    with zarr.config.set({"codec_pipeline.path": BATCHED}):
+        array = zarr.create_array(session.store, name="t", shape=(2,), dtype="i4")
+        assert type(array.async_array.codec_pipeline).__name__ == "BatchedCodecPipeline"
+        assert session.store.read_only is False  # another store does not change the choice
+        array = zarr.open_array(session.store, path="t")
+        assert type(array.async_array.codec_pipeline).__name__ == "BatchedCodecPipeline"
+    array = zarr.open_array(session.store, path="t")
+    assert type(array.async_array.codec_pipeline).__name__ == "BulkCodecPipeline"
+    assert type(pickle.loads(pickle.dumps(array.async_array.codec_pipeline))).__name__ == "BulkCodecPipeline"

@@ -1,11 +1,17 @@
-"""A codec pipeline for zarr that reads or writes all chunks of a selection in one call.
+"""The codec pipeline of arrays in a store of Frazil: all chunks of a selection are one read or one write.
 
->>> import frazil.zarr_pipeline, zarr
+zarr uses it without a call, in each process that has a store. Arrays of other stores have zarr's default
+pipeline. A pipeline that the user chooses, with ``zarr.config`` or ``ZARR_CODEC_PIPELINE__PATH``, is used for
+all stores.
+
+>>> import frazil, zarr
 >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
->>> with frazil.zarr_pipeline.enable():
-...     array = zarr.create_array(session.store, name="t", shape=(4,), dtype="i4")
->>> array[:].tolist()
-[0, 0, 0, 0]
+>>> array = zarr.create_array(session.store, name="t", shape=(4,), dtype="i4")
+>>> type(array.async_array.codec_pipeline).__name__
+'BulkCodecPipeline'
+>>> with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}):
+...     type(zarr.open_array(session.store, path="t").async_array.codec_pipeline).__name__
+'BatchedCodecPipeline'
 """
 
 from __future__ import annotations
@@ -13,27 +19,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Self, cast, override
+from typing import Any, Self, override
 
-import zarr
 from zarr.abc.store import Store
-from zarr.core.array import create_codec_pipeline
+from zarr.core.array_spec import ArrayConfig, ArraySpec
+from zarr.core.buffer import default_buffer_prototype
 from zarr.core.codec_pipeline import FusedCodecPipeline
 from zarr.core.metadata import ArrayMetadata
+from zarr.core.metadata.v3 import RegularChunkGridMetadata
 
-from frazil.arrays.zarr_arrays import OpenedArray, opened_array, zarr_read, zarr_write
+from frazil.arrays.zarr_arrays import OpenedArray, is_quick, opened_array, zarr_read, zarr_write
 
-__all__ = ["BulkCodecPipeline", "enable"]
+__all__ = ["BulkCodecPipeline"]
 
 
 @dataclass(frozen=True)
 class BulkCodecPipeline(FusedCodecPipeline):
-    """zarr's ``FusedCodecPipeline``, with reads and writes of boxes of Frazil's arrays in one call.
+    """zarr's ``FusedCodecPipeline``, with reads and writes of Frazil's arrays in one call.
 
     It raises ``InvalidInputError`` (``invalid-array-metadata``) for an array whose grid, dtype, fill value or
-    codecs have changed since zarr opened it. Other stores, arrays of indices, writes of few chunks or of
-    shards, and arrays that Frazil does not encode in bulk stay with ``FusedCodecPipeline``; without
-    ``opened``, all do.
+    codecs have changed since zarr opened it. Writes of few chunks, of index arrays or of shards, and arrays
+    that Frazil does not encode in bulk stay with ``FusedCodecPipeline``.
     """
 
     opened: OpenedArray | None = None
@@ -45,7 +51,17 @@ class BulkCodecPipeline(FusedCodecPipeline):
         opened = opened_array(array_metadata, store)
         if opened is None:
             raise NotImplementedError  # zarr then calls `from_codecs`
-        return replace(cast("Self", create_codec_pipeline(array_metadata)), opened=opened)
+        metadata = opened.metadata
+        grid = metadata.chunk_grid
+        spec = ArraySpec(
+            # Codecs do not depend on the shape.
+            shape=grid.chunk_shape if isinstance(grid, RegularChunkGridMetadata) else (1,) * metadata.ndim,
+            dtype=metadata.data_type,
+            fill_value=metadata.fill_value,
+            config=ArrayConfig.from_dict({}),
+            prototype=default_buffer_prototype(),
+        )
+        return replace(cls.from_codecs(metadata.codecs).evolve_from_array_spec(spec), opened=opened)
 
     @override
     async def read(
@@ -53,13 +69,13 @@ class BulkCodecPipeline(FusedCodecPipeline):
     ) -> tuple[Any, ...]:
         """Read the chunks of a selection into ``out``. zarr calls this method."""
         batch = list(batch_info)
-        read = zarr_read(batch, out, self.opened) if batch else None
-        if read is not None and not drop_axes:
-            # One thread for the whole read: the event loop is free for other callers. A thread costs more
-            # than the read of one local chunk.
-            is_complete = read.run() if read.is_fast else await asyncio.to_thread(read.run)
-            if is_complete:
-                return tuple({"status": "present"} for _ in batch)
+        read = zarr_read(batch, out, self.opened, drop_axes) if batch else None
+        # One thread for the whole read: the event loop is free for other callers. A thread costs more than
+        # the read of few local chunks.
+        if read is not None and (read() if is_quick(batch) else await asyncio.to_thread(read)):
+            return ({"status": "present"},) * len(batch)
+        if batch and self.sync_transform is not None and is_quick(batch):
+            return self.read_sync(batch, out, drop_axes)
         result: tuple[Any, ...] = await super().read(batch, out, drop_axes)
         return result
 
@@ -69,23 +85,10 @@ class BulkCodecPipeline(FusedCodecPipeline):
     ) -> None:
         """Write the chunks of a selection. zarr calls this method."""
         batch = list(batch_info)
-        write = zarr_write(batch, value, self.opened) if batch else None
-        if write is None or drop_axes or not await asyncio.to_thread(write):
+        write = zarr_write(batch, value, self.opened) if batch and not drop_axes else None
+        if write is not None and await asyncio.to_thread(write):
+            return
+        if batch and self.sync_transform is not None and is_quick(batch):
+            self.write_sync(batch, value, drop_axes)
+        else:
             await super().write(batch, value, drop_axes)
-
-
-def enable() -> Any:
-    """Make zarr use the pipeline for arrays that are opened from now on.
-
-    Returns:
-        A context manager. At its end, zarr uses the pipeline from before for new arrays. Without ``with``,
-        the pipeline stays.
-
-    Examples:
-        >>> import frazil.zarr_pipeline, zarr
-        >>> with frazil.zarr_pipeline.enable():
-        ...     zarr.config.get("codec_pipeline.path")
-        'frazil.zarr_pipeline.BulkCodecPipeline'
-    """
-    zarr.registry.register_pipeline(BulkCodecPipeline)
-    return zarr.config.set({"codec_pipeline.path": "frazil.zarr_pipeline.BulkCodecPipeline"})

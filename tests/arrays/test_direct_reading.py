@@ -11,7 +11,6 @@ import zarr
 from tests.arrays.test_array import CODECS, local, same
 
 import frazil
-import frazil.zarr_pipeline
 from frazil.arrays import box_reading as direct_reading
 from frazil.chunks.reader import ColumnRequest
 from frazil.format.manifest import NativeRef
@@ -100,8 +99,7 @@ def test_results_of_zarr_in_any_memory(reads: list[int], tmp_path: Path, order: 
     session = stored(tmp_path, values, (2, 6))
     memory = np.zeros((8, 6), "f4", order=order)
     out = memory[::step]
-    with frazil.zarr_pipeline.enable():
-        array = zarr.open_array(session.store, path="t", mode="r")
+    array = zarr.open_array(session.store, path="t", mode="r")
     array.get_basic_selection(out=zarr.core.buffer.cpu.NDBuffer.from_numpy_array(out))
     same(out, values)
     assert bool(reads) == (order == "C" and step == 1)

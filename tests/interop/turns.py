@@ -39,7 +39,6 @@ from tests.interop.both import (
 from zarr.core.sync import sync
 
 import frazil
-import frazil.zarr_pipeline
 
 GROUPS = ("g", "g-b", "g/é", "π")
 ARRAYS = ("a", "a0", "g/a", "g/é/b", "g-b/a", "t")
@@ -147,8 +146,10 @@ class Turns(RuleBasedStateMachine):
     @initialize(is_ours=who, split=st.booleans(), old=st.booleans(), bulk=st.booleans())
     def start(self, is_ours: bool, split: bool, old: bool, bulk: bool) -> None:
         """One of them creates the repository. ``bulk``: zarr reads and writes Frazil's chunks in bulk."""
-        if bulk:
-            self.stack.enter_context(frazil.zarr_pipeline.enable())
+        if not bulk:
+            self.stack.enter_context(
+                zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"})
+            )
         first, second = (self.ours, self.theirs) if is_ours else (self.theirs, self.ours)
         more = {"manifest": splitting(first.package, 2)} if split else {}
         config = first.config(inline_chunk_threshold_bytes=12, num_updates_per_repo_info_file=5, **more)

@@ -1,7 +1,8 @@
 """Reads and writes of zarr in bulk: all chunks of one selection in one call.
 
 zarr gives its codec pipeline a list with the selection of each chunk. The selections of a box follow from the
-first and the last of them, so the list is not read. All others, and damaged chunks, stay with zarr.
+first and the last of them, so the list is not read. For other selections, whole chunks are read in bulk.
+Damaged chunks stay with zarr.
 
 zarr reads the metadata of an array once. If another array is created at its path later, its coordinates and
 bytes are those of other elements. Reads and writes refuse such a stale array.
@@ -23,10 +24,10 @@ from numpy.typing import NDArray
 from zarr.core.metadata.v3 import ArrayV3Metadata, RectilinearChunkGridMetadata
 from zarr.storage import StorePath
 
-from frazil.arrays.box_reading import read_box_into, read_in_chunk
+from frazil.arrays.box_reading import PieceReading, read_box_into, read_in_chunk
 from frazil.arrays.box_writing import BoxWriting, box_values, boxes_of
 from frazil.arrays.encoding import Encoding, encoding_of
-from frazil.arrays.selection import AxisSlice, BoxSelection, chunks_of_slice, selection_of
+from frazil.arrays.selection import AxisSlice, BoxSelection, Pieces, Region, chunks_of_slice, selection_of
 from frazil.errors import ErrorKind, InvalidIndexError, InvalidInputError
 from frazil.format.columns import I64
 from frazil.repository.session.session import Session
@@ -140,7 +141,8 @@ def _same_grid(ours: ArrayV3Metadata, stored: ArrayV3Metadata) -> bool:
 #: What an array has in common with the stored one, if it is not stale: a name, and a comparison.
 _COMPARISONS: Final = (
     ("number of dimensions", lambda ours, stored: len(ours.shape) == len(stored.shape)),
-    ("dtype", lambda ours, stored: ours.dtype == stored.dtype),
+    # The byte order is a codec, not a part of the stored dtype.
+    ("dtype", lambda ours, stored: ours.dtype.to_json(zarr_format=3) == stored.dtype.to_json(zarr_format=3)),
     ("fill value", _same_fill),
     ("chunk grid", _same_grid),
     ("codecs", _same_codecs),
@@ -187,53 +189,106 @@ def _begin(number: int, bounds: int | I64) -> int:
     return number * bounds if isinstance(bounds, int) else int(bounds[number])
 
 
-#: The size of a chunk whose decoding does not hold up an event loop, in bytes.
-_SMALL_CHUNK: Final = 4 << 20
+#: Up to so many chunks, one after the other is faster than all at once.
+_FEW: Final = 3
+#: The size of chunks whose decoding does not hold up an event loop, in bytes.
+_QUICK: Final = 1 << 20
+#: The estimated size of an element of variable length, in bytes.
+_TEXT: Final = 64
+#: The size of the whole chunks that are decoded together for an index array, in bytes.
+_TOGETHER: Final = 64 << 20
+
+
+def is_quick(batch: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether a list of chunks of zarr is few small chunks that never wait for a network."""
+    place, spec = batch[0][:2]
+    size = prod(spec.shape) * getattr(spec.dtype, "item_size", _TEXT)
+    if len(batch) > _FEW or len(batch) * size > _QUICK:
+        return False
+    if not isinstance(place, StorePath) or not isinstance(place.store, IcechunkStore):
+        return False
+    context = place.store.session.workspace.context
+    return context.storage.is_local and all(each.is_local for each in context.virtual.containers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZarrRead:
-    """A read of zarr that is a box, into ``out`` with all dimensions of the array."""
+    """A read of a list of chunks of zarr into ``out``: a box, or other elements of whole chunks."""
 
-    box: ZarrBox
+    array: StoredArray
+    encoding: Encoding
+    batch: Sequence[tuple[Any, ...]]
     out: NDArray[Any]
-    chunks: int
-    chunk_bytes: int
-
-    @property
-    def is_fast(self) -> bool:
-        """Whether the read is of one small chunk, and never waits for a network."""
-        context = self.box.store.session.workspace.context
-        is_local = context.storage.is_local and all(each.is_local for each in context.virtual.containers)
-        return is_local and self.chunks == 1 and self.chunk_bytes <= _SMALL_CHUNK
+    box: ZarrBox | None
+    drop_axes: tuple[int, ...]
 
     def run(self) -> bool:
-        """Read the box. Return whether all chunks were read and decoded."""
-        session, box = self.box.store.session, self.box
-        if self.chunks == 1 and box.encoding.shards is None:
-            values = read_in_chunk(session.workspace, box.path, box.encoding, box.slices)
-            if values is None:
-                return False
-            self.out[...] = values
+        """Read the elements. Return whether all chunks were read and decoded."""
+        box, session = self.box, self.array.store.session
+        if box is None:
+            return self._read_whole_chunks()
+        if (
+            len(self.batch) <= _FEW
+            and self.encoding.shards is None
+            and all(map(self._read_chunk, self.batch))
+        ):
             return True
-        return not len(read_box_into(session, box.path, box.encoding, box.slices, self.out)[1])
+        out = box.whole(self.out)
+        _, failures = read_box_into(session, box.path, self.encoding, box.slices, out)
+        return not len(failures)
+
+    def _read_chunk(self, item: tuple[Any, ...]) -> bool:
+        """Read the selected elements of one chunk of a box."""
+        place, _, selection, target, *_ = item
+        _, coords = parse_key(place.path)
+        assert isinstance(coords, tuple)
+        slices = tuple(map(_box, selection, selection, coords, coords, self.encoding.lengths))
+        values = read_in_chunk(self.array.store.session.workspace, self.array.path, self.encoding, slices)
+        if values is not None:
+            self.out[target] = values[tuple(slice(None) if isinstance(s, slice) else 0 for s in selection)]
+        return values is not None
+
+    def _read_whole_chunks(self) -> bool:
+        """Read all chunks, and take the selected elements of each."""
+        array, encoding = self.array, self.encoding
+        keys = [parse_key(item[0].path)[1] for item in self.batch]
+        index = np.array(keys, np.uint32).reshape(len(keys), -1)
+        shape = tuple(map(int, encoding.lengths))
+        region = Region(shape, tuple(slice(0, n) for n in shape), shape)
+        most = max(1, _TOGETHER // max(1, encoding.chunk_bytes(shape)))
+        for begin in range(0, len(index), most):
+            batch = self.batch[begin : begin + most]
+            target = np.zeros((len(batch), len(shape)), np.int64)
+            target[:, 0] = np.arange(len(batch)) * shape[0]
+            chunks = np.empty((len(batch) * shape[0], *shape[1:]), encoding.dtype)
+            pieces = Pieces(index[begin : begin + most], target, np.zeros(len(batch), np.int64), (region,))
+            if len(PieceReading(array.store.session.workspace, array.path, encoding, pieces, chunks).run()):
+                return False
+            for item, chunk in zip(batch, chunks.reshape(-1, *shape), strict=True):
+                values = chunk[item[2]]
+                self.out[item[3]] = values.squeeze(axis=self.drop_axes) if self.drop_axes else values
+        return True
 
 
-def zarr_read(batch: Sequence[tuple[Any, ...]], out: Any, opened: OpenedArray | None) -> ZarrRead | None:
-    """Return the box that a list of chunks of zarr reads, or None for other reads."""
+def zarr_read(
+    batch: Sequence[tuple[Any, ...]], out: Any, opened: OpenedArray | None, drop_axes: tuple[int, ...] = ()
+) -> Callable[[], bool] | None:
+    """Return a function that reads a list of chunks of zarr in bulk, or None for other reads."""
     spec, array = batch[0][1], None if opened is None else opened.stored(batch)
-    if getattr(spec.config, "read_missing_chunks", True) is False:
-        return None  # zarr wants to know which chunks are missing
-    box, values = zarr_box(array, batch), out.as_ndarray_like()
-    if box is None or not isinstance(values, np.ndarray) or values.shape != box.shape:
+    encoding = None if array is None else encoding_of(array.document)
+    if array is None or encoding is None or getattr(spec.config, "read_missing_chunks", True) is False:
+        return None  # without `read_missing_chunks`, zarr wants to know which chunks are missing
+    values = out.as_ndarray_like()
+    if not isinstance(values, np.ndarray) or values.dtype != encoding.dtype:
         return None
-    if values.dtype != box.encoding.dtype:
+    box = None if drop_axes else zarr_box(array, batch)
+    if box is None:
+        is_regular = all(isinstance(each, int) for each in encoding.lengths)
+        if len(batch) <= _FEW or encoding.shards is not None or not is_regular:
+            return None
+    elif values.shape != box.shape:
         return None
-    return ZarrRead(box, box.whole(values), len(batch), prod(spec.shape) * box.encoding.dtype.itemsize)
-
-
-#: Fewer chunks are written by zarr.
-_FEW: Final = 4
+    return ZarrRead(array, encoding, batch, values, box, drop_axes).run
 
 
 def zarr_write(
@@ -241,7 +296,7 @@ def zarr_write(
 ) -> Callable[[], bool] | None:
     """Return a function that writes the box of a list of chunks of zarr, or None for other writes."""
     array = None if opened is None else opened.stored(batch)
-    if len(batch) < _FEW:
+    if len(batch) <= _FEW:
         return None
     box, values = zarr_box(array, batch), value.as_ndarray_like()
     if box is None or not isinstance(values, np.ndarray) or values.shape not in ((), box.shape):

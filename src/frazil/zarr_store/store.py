@@ -12,12 +12,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, S
 from collections.abc import Buffer as BytesLike
 from dataclasses import dataclass, field
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, Final, override
+from typing import TYPE_CHECKING, Any, ClassVar, Final, override
 
 import numpy as np
 import zarr
+from zarr.abc.codec import Codec, CodecPipeline
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, cpu, default_buffer_prototype
+from zarr.core.metadata import ArrayMetadata
 from zarr.errors import UnknownCodecError
 from zarr.storage import MemoryStore, StorePath
 
@@ -158,6 +160,7 @@ class IcechunkStore(VirtualReferences):
             read_only = session.read_only and state_of(session).branch is None
         super().__init__(read_only=read_only)
         self._session = session
+        prefer_bulk_pipeline()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self._session, self._read_only))
@@ -620,3 +623,37 @@ def _buffer(data: BytesLike, prototype: BufferPrototype | None) -> Buffer:
         raise TypeError(f"prototype must be a BufferPrototype, got {type(prototype).__name__}")
     # zarr's annotation says bytes, but any buffer that numpy can read works.
     return (prototype or default_buffer_prototype()).buffer.from_bytes(memoryview(data))
+
+
+#: The path of zarr's default pipeline, as an object: a user's choice is another object, maybe an equal one.
+_DEFAULT_PIPELINE: Final[str] = zarr.config.defaults[0]["codec_pipeline"]["path"]
+
+
+class StorePipeline(CodecPipeline):
+    """The class that zarr asks for a pipeline: Frazil's for its stores, zarr's default for others."""
+
+    default: ClassVar[type[CodecPipeline]]
+
+    @classmethod
+    @override
+    def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Any:
+        """Return the pipeline of an array. zarr calls this method."""
+        if not isinstance(store, IcechunkStore):
+            raise NotImplementedError  # zarr then calls `from_codecs`
+        from frazil.zarr_pipeline import BulkCodecPipeline  # the import table allows this import upwards
+
+        return BulkCodecPipeline.from_array_metadata_and_store(array_metadata, store)
+
+    @classmethod
+    @override
+    def from_codecs(cls, codecs: Iterable[Codec]) -> Any:
+        """Return zarr's default pipeline. zarr calls this method for other stores, and for inner chunks."""
+        return cls.default.from_codecs(codecs)
+
+
+def prefer_bulk_pipeline() -> None:
+    """Make zarr use Frazil's pipeline for arrays of Frazil, unless the user has chosen a pipeline."""
+    if zarr.config.get("codec_pipeline.path") is _DEFAULT_PIPELINE:
+        StorePipeline.default = zarr.registry.get_pipeline_class()
+        zarr.registry.register_pipeline(StorePipeline)  # type: ignore[type-abstract]  # zarr only calls class methods
+        zarr.config.set({"codec_pipeline.path": f"{StorePipeline.__module__}.{StorePipeline.__qualname__}"})
