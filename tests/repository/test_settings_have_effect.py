@@ -28,20 +28,32 @@ class Remote(MemoryStorage):
         self.reads: Counter[str] = Counter()
         self.most_at_once = 0
         self._now = 0
+        self._lock = threading.Lock()
 
     def with_settings(self, settings: frazil.StorageSettings) -> Remote:
         return self
 
+    def _begin(self, key: str) -> None:
+        with self._lock:
+            self.reads[key.partition("/")[0]] += 1
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+
+    def _end(self) -> None:
+        with self._lock:
+            self._now -= 1
+
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        self.reads[key.partition("/")[0]] += 1
+        self._begin(key)
+        time.sleep(0.005)
+        self._end()
         return super().get(key, start, stop)
 
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        self._now += 1
-        self.most_at_once = max(self.most_at_once, self._now)
+        self._begin(key)
         await asyncio.sleep(0.005)
-        self._now -= 1
-        return self.get(key, start, stop)
+        self._end()
+        return super().get(key, start, stop)
 
 
 @pytest.fixture(scope="module")

@@ -458,6 +458,17 @@ class Metrics(Summary):
 
     shown_as: ClassVar[str] = "pipeline.Metrics"
 
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        stored = f"{size(self.stored_bytes_read)} read, {size(self.stored_bytes_written)} written"
+        return (
+            ("tasks", self.work()),
+            ("values read", size(self.bytes_read)),
+            ("values written", self.writes()),
+            ("storage", f"{counted(self.requests, 'request')}, {stored}"),
+            ("returned", size(self.returned)),
+            ("task seconds", f"{self.task_seconds:.1f}, the longest {self.longest_task_seconds:.1f}"),
+        )
+
     def work(self) -> str:
         """Return the tasks and the time as text.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.arguments import require_progress
+from frazil.display import Shown, counted, some_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import regular_grid
 from frazil.jobs.engine import engine_of
 from frazil.jobs.job import takes_versions
-from frazil.jobs.progress import Summary
+from frazil.jobs.progress import Summary, with_size
 from frazil.jobs.task_failures import dumps
 from frazil.jobs.task_results import decode_changes, encode_changes
 from frazil.zarr_store.arrays import array_at
@@ -88,6 +89,11 @@ class Plan(Summary):
 
     shown_as: ClassVar[str] = "pipeline.Plan"
 
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        paths = dict.fromkeys(block.path for block in self.blocks)
+        yield "blocks", f"{counted(len(self.blocks), 'block')} of {some_of(paths)}"
+        yield "chunks", with_size(sum(self.chunks), "chunk", sum(self.bytes))
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WriteResult(Summary):
@@ -106,6 +112,11 @@ class WriteResult(Summary):
     returned: int
 
     shown_as: ClassVar[str] = "pipeline.WriteResult"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "tasks", f"{self.tasks:,}"
+        yield "wrote", with_size(self.chunks, "chunk", self.bytes)
+        yield "returned", counted(self.returned, "byte")
 
 
 @takes_versions

@@ -7,7 +7,7 @@ repository, and a pure function. "Newest" is the order of the history, not of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.arguments import check_fields
-from frazil.display import Record
+from frazil.display import Record, Shown, counted, literal, utc
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64
 from frazil.format.ids import id_matrix, ids_to_text
@@ -279,11 +279,6 @@ class Rule:
     rows: NDArray[np.bool_]
     names: dict[int, list[str]] = field(default_factory=dict)
 
-    def text(self, row: int) -> str:
-        """Return the reason of a row, with its names."""
-        names = ", ".join(f"`{name}`" for name in self.names.get(row, ()))
-        return f"{self.reason} {names}".rstrip()
-
 
 class Rules:
     """Rules by their reasons. Rows that are added twice for one reason are one rule."""
@@ -352,6 +347,12 @@ class VersionReason(Record):
 
     shown_as: ClassVar[str] = "ops.VersionReason"
 
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "id", self.id
+        yield "written_at", utc(self.written_at)
+        yield "message", literal(self.message)
+        yield "reasons", "; ".join(self.reasons)
+
 
 class VersionList(LazyRows[VersionReason]):
     """The versions of a report, newest first by the time of the commit."""
@@ -377,11 +378,23 @@ class VersionList(LazyRows[VersionReason]):
         return map(VersionReason, ids, times, self._table.messages(rows), self._reasons(rows))
 
     def _reasons(self, rows: I64) -> list[tuple[str, ...]]:
-        reasons: list[list[str]] = [[] for _ in rows]
-        for rule in self._rules:
-            for at in np.flatnonzero(rule.rows[rows]).tolist():
-                reasons[at].append(rule.text(int(rows[at])))
-        return list(map(tuple, reasons))
+        """Return the reasons of rows. Most rows have one of a few sets of reasons; only some have names."""
+        selected = np.array([rule.rows[rows] for rule in self._rules], np.bool_)
+        selected = selected.reshape(len(self._rules), len(rows))
+        sets, place = np.unique(selected.T, axis=0, return_inverse=True)
+        texts = [
+            tuple(rule.reason for rule, has in zip(self._rules, each, strict=True) if has) for each in sets
+        ]
+        reasons = [texts[each] for each in place.ravel().tolist()]
+        named = np.array(sorted({row for rule in self._rules for row in rule.names}), np.int64)
+        for at in np.flatnonzero(np.isin(rows, named)).tolist():
+            row = int(rows[at])
+            reasons[at] = tuple(
+                " ".join([rule.reason, ", ".join(f"`{name}`" for name in rule.names.get(row, []))]).rstrip()
+                for rule in self._rules
+                if rule.rows[row]
+            )
+        return reasons
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -401,6 +414,12 @@ class RetentionReport(Record):
     deleted_tags: tuple[str, ...] = ()
 
     shown_as: ClassVar[str] = "ops.RetentionReport"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "removed", counted(len(self.removed), "version")
+        yield "retained", counted(len(self.retained), "version")
+        yield "deleted_branches", literal(list(self.deleted_branches))
+        yield "deleted_tags", literal(list(self.deleted_tags))
 
 
 class Decision(NamedTuple):

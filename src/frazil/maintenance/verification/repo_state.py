@@ -9,6 +9,7 @@ from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.errors import FormatError, IcechunkError
 from frazil.format.columns import Ragged
@@ -224,7 +225,7 @@ _TAG: Final = "tag"
 #: The state of a ref: absent, on a snapshot that is not known, or on a snapshot that the update names.
 _ABSENT, _PRESENT, _PREVIOUS, _NEW = range(4)
 #: What an update says about its ref: the kind of the ref, and the state before and after it.
-_EFFECTS: Final[Mapping[int, tuple[str, int, int]]] = {
+_EFFECTS: Final = {
     UpdateKind.TAG_CREATED: (_TAG, _ABSENT, _PRESENT),
     UpdateKind.TAG_DELETED: (_TAG, _PREVIOUS, _ABSENT),
     UpdateKind.BRANCH_CREATED: (_BRANCH, _ABSENT, _PRESENT),
@@ -233,6 +234,14 @@ _EFFECTS: Final[Mapping[int, tuple[str, int, int]]] = {
     UpdateKind.NEW_COMMIT: (_BRANCH, _PRESENT, _NEW),
     UpdateKind.COMMIT_AMENDED: (_BRANCH, _PREVIOUS, _NEW),
 }
+_LAST: Final = np.iinfo(np.uint64).max
+#: One update of a ref: its number, the time, whether the ref exists before and after it, and its snapshot
+#: before and after it, zeros if it is not known.
+_UPDATE: Final = np.dtype(
+    [("ref", "i8"), ("time", "u8"), ("before", "?"), ("after", "?"), ("found", "S12"), ("left", "S12")]
+)
+
+type _Numbers = dict[tuple[str, str], int]
 
 
 def ops_findings(info: RepoInfo, logs: Sequence[OpsLog]) -> Iterator[Finding]:
@@ -242,37 +251,64 @@ def ops_findings(info: RepoInfo, logs: Sequence[OpsLog]) -> Iterator[Finding]:
     An expiration deletes refs without an update for each. A migration writes entries that are not exact, so
     older entries are not compared.
     """
-    #: What the next update of each ref finds, its time, and the number of expirations after it.
-    later: dict[tuple[str, str], tuple[bytes | None, int | None, int]] = {
-        (kind, name): (id_, None, 0)
-        for kind, refs in ((_BRANCH, info.branches), (_TAG, info.tags))
-        for name, id_ in refs.items()
-    }
-    expirations = 0
-
-    def compare(ref: tuple[str, str], left: bytes | None) -> Iterator[Finding]:
-        found, time, newer = later.get(ref, (None, None, 0))
-        if found is None:
-            is_wrong = left is not None and expirations == newer  # an expiration may have deleted the ref
-        else:
-            is_wrong = left is None or (left != found and b"" not in (left, found))
-        if is_wrong:
-            what = "the {} `{}`".format(*ref)
-            what = f"the present state of {what}" if time is None else f"{what} before {time} us"
-            yield Finding("ops-refs", REPO, detail=f"the ops log does not explain {what}")
-
+    numbers: _Numbers = {}
+    parts: list[NDArray[Any]] = []
+    expirations = [np.zeros(0, np.uint64)]
+    oldest = logs[-1].kinds
+    is_complete = len(oldest) > 0 and int(oldest[-1]) == UpdateKind.REPO_INITIALIZED
     for log in logs:
-        columns = log.kinds.tolist(), log.updated_at.tolist(), log.names.texts()
-        rows = zip(*columns, id_list(log.previous), id_list(log.new), strict=True)
-        for kind, time, name, previous, new in rows:
-            if kind == UpdateKind.REPO_MIGRATED:
-                return
-            expirations += kind == UpdateKind.EXPIRATION_RAN
-            if kind in _EFFECTS:
-                of_ref, before, after = _EFFECTS[kind]
-                states = None, b"", previous, new
-                yield from compare((of_ref, name), states[after])
-                later[of_ref, name] = states[before], time, expirations
-    if logs[-1].kinds[-1:].tolist() == [UpdateKind.REPO_INITIALIZED]:
-        for ref in later:
-            yield from compare(ref, INITIAL_SNAPSHOT_ID if ref == (_BRANCH, "main") else None)
+        migrations = np.flatnonzero(log.kinds == UpdateKind.REPO_MIGRATED)
+        exact = log.newest(int(migrations[0])) if len(migrations) else log
+        parts += _updates(exact, numbers)
+        expirations.append(exact.updated_at[exact.kinds == UpdateKind.EXPIRATION_RAN])
+        if len(migrations):
+            is_complete = False
+            break
+    refs = {(_BRANCH, name): id_ for name, id_ in info.branches.items()}
+    refs |= {(_TAG, name): id_ for name, id_ in info.tags.items()}
+    for key in refs:
+        numbers.setdefault(key, len(numbers))
+    parts.append(_state_at(_LAST, refs, numbers))
+    if is_complete:
+        parts.append(_state_at(0, {(_BRANCH, "main"): INITIAL_SNAPSHOT_ID}, numbers))
+    updates = np.concatenate(parts)
+    updates = updates[np.lexsort((updates["time"], updates["ref"]))]
+    one, two = updates[:-1], updates[1:]
+    expired_at = np.sort(np.concatenate(expirations))
+    has_expired = np.searchsorted(expired_at, two["time"]) > np.searchsorted(expired_at, one["time"])
+    wrong = one["after"] != two["before"]
+    wrong &= ~(one["after"] & ~two["before"] & has_expired)  # an expiration has deleted the ref
+    known = (one["left"] != b"") & (two["found"] != b"") & one["after"] & two["before"]
+    wrong |= known & (one["left"] != two["found"])
+    names = list(numbers)
+    for row in np.flatnonzero(wrong & (one["ref"] == two["ref"])).tolist():
+        kind, name = names[int(updates["ref"][row])]
+        time = int(two["time"][row])
+        what = f"the present state of the {kind} `{name}`"
+        what = what if time == _LAST else f"the {kind} `{name}` before {time} us"
+        yield Finding("ops-refs", REPO, detail=f"the ops log does not explain {what}")
+
+
+def _updates(log: OpsLog, numbers: _Numbers) -> Iterator[NDArray[Any]]:
+    """Yield the updates of refs in a log, for each kind. New refs get numbers."""
+    ids = {_PREVIOUS: log.previous, _NEW: log.new}
+    for kind, (ref, before, after) in _EFFECTS.items():
+        rows = np.flatnonzero(log.kinds == kind)
+        updates = np.zeros(len(rows), _UPDATE)
+        names = log.names.take(rows).texts()
+        updates["ref"] = [numbers.setdefault((ref, name), len(numbers)) for name in names]
+        updates["time"] = log.updated_at[rows]
+        updates["before"], updates["after"] = before != _ABSENT, after != _ABSENT
+        for column, state in (("found", before), ("left", after)):
+            if state in ids:
+                updates[column] = id_keys(ids[state][rows])
+        yield updates
+
+
+def _state_at(time: int, refs: Mapping[tuple[str, str], bytes], numbers: _Numbers) -> NDArray[Any]:
+    """Return the state of all refs at a time, as an update of each that changes nothing."""
+    states = np.zeros(len(numbers), _UPDATE)
+    states["ref"], states["time"] = np.arange(len(numbers)), time
+    states["before"] = states["after"] = [key in refs for key in numbers]
+    states["found"] = states["left"] = [refs.get(key, b"") for key in numbers]
+    return states
