@@ -22,13 +22,9 @@ PLAIN: dict[str, Callable[[str], Any]] = {
 }
 COMPRESSORS: dict[str, Any] = {"none": None, "zstd": zarr.codecs.ZstdCodec(level=1)}
 BATCHED, FUSED = (f"zarr.core.codec_pipeline.{name}CodecPipeline" for name in ("Batched", "Fused"))
-#: The pipelines of Frazil, icechunk and LocalStore. "handle" is `frazil.Array`.
-PIPELINES = {
-    "default": (BATCHED, BATCHED, BATCHED),
-    "fused": (FUSED, FUSED, FUSED),
-    "bulk": ("frazil.zarr_pipeline.BulkCodecPipeline", BATCHED, FUSED),
-    "handle": (BATCHED, BATCHED, FUSED),
-}
+#: The pipelines of icechunk and LocalStore. With "default" and "zarr", each store has the pipeline that zarr
+#: uses without a setting. "handle" is `frazil.Array`.
+PIPELINES = {"fused": (FUSED, FUSED), "handle": (BATCHED, FUSED)}
 
 
 def local(
@@ -49,11 +45,11 @@ def local(
 
 
 def _use_pipeline(implementation: str, pipeline: str) -> None:
-    if implementation == "frazil" and pipeline == "bulk":
-        importlib.import_module("frazil.zarr_pipeline").enable()
-        return
-    number = {"frazil": 0, "icechunk": 1, "LocalStore": 2, "obstore": 2}[implementation]
-    zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline][number]})
+    if pipeline in PIPELINES and implementation != "frazil":
+        number = 0 if implementation == "icechunk" else 1
+        zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline][number]})
+    elif pipeline == "fused":
+        zarr.config.set({"codec_pipeline.path": FUSED})
 
 
 def _zarr(

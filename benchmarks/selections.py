@@ -10,12 +10,12 @@ from file_readers import PLAIN_FILES, ZARRISTA
 from workload import BOTH, FRAZIL, REFERENCE, Workload, at_most
 
 PEERS: Final = (*BOTH, "LocalStore", "tensorstore", ZARRISTA, PLAIN_FILES)
-HANDLE, BULK = "handle", "bulk"
+HANDLE, BULK = "handle", "zarr"
 _SIZES: Final[dict[str, dict[str, Any]]] = {
     "4,096 chunks of 16 KiB": {"chunks": 4096, "chunk_kib": 16},
     "256 chunks of 1 MiB": {"chunks": 256, "chunk_kib": 1024},
 }
-_NAMES: Final = {HANDLE: "frazil.Array", BULK: "frazil.zarr_pipeline"}
+_NAMES: Final = {HANDLE: "frazil.Array", BULK: "zarr"}
 WRITE, READ, POINT = "write and commit, s", "read, s", "read a point, us"
 #: By the KiB of a chunk, its codec and the reader: the targets of each peer. The first ratio is that
 #: of the first peer.
@@ -26,12 +26,18 @@ _TARGETS: Final[dict[tuple[int, str, str], dict[str, dict[str, float]]]] = {
         REFERENCE: {READ: 0.1, WRITE: 0.1},
     },
     (16, "zstd", HANDLE): {"tensorstore": {READ: 1.0, POINT: 1.2}, REFERENCE: {WRITE: 0.1}},
-    (16, "none", BULK): {"LocalStore": {READ: 1.0, POINT: 1.0}, REFERENCE: {READ: 0.15}},
-    (16, "zstd", BULK): {"LocalStore": {READ: 1.0, POINT: 1.0}},
+    (16, "none", BULK): {"LocalStore": {WRITE: 1.0, READ: 1.0, POINT: 1.0}},
+    (16, "zstd", BULK): {"LocalStore": {WRITE: 1.0, READ: 1.0, POINT: 1.0}},
     (1024, "none", HANDLE): {PLAIN_FILES: {READ: 1.1}, "tensorstore": {POINT: 1.2}},
     (1024, "zstd", HANDLE): {"tensorstore": {READ: 0.8, POINT: 1.2}, REFERENCE: {WRITE: 0.6}},
-    (1024, "none", BULK): {"LocalStore": {POINT: 1.0}},
-    (1024, "zstd", BULK): {"LocalStore": {POINT: 1.0}},
+    (1024, "none", BULK): {
+        REFERENCE: {READ: 0.15, POINT: 0.2},
+        "LocalStore": {WRITE: 1.0, READ: 1.0, POINT: 1.0},
+    },
+    (1024, "zstd", BULK): {
+        REFERENCE: {READ: 0.3, POINT: 0.2},
+        "LocalStore": {WRITE: 1.0, READ: 1.0, POINT: 1.0},
+    },
 }
 
 
