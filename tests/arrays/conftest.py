@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+import zarr
 
 import frazil
 
@@ -16,3 +19,10 @@ def in_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("frazil.arrays.array.open_array", refused)
     monkeypatch.setattr("frazil.arrays.box_reading.open_array", refused)
+
+
+@pytest.fixture(autouse=True)
+def zarr_pipeline() -> Iterator[None]:
+    """zarr's own pipeline, with which the tests compare."""
+    with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}):
+        yield

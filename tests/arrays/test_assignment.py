@@ -157,6 +157,26 @@ def test_codecs(session: frazil.Session, codec: str, dtype: str, request: pytest
     same(array[:], expected)
 
 
+@pytest.mark.parametrize("elements", [30_000, 40_000])
+@pytest.mark.parametrize("checksum", [False, True])
+def test_frames_are_those_of_zarr(session: frazil.Session, elements: int, checksum: bool) -> None:
+    """Smaller and larger chunks than a block of zstd."""
+    other = writable()
+    values = np.random.default_rng(0).standard_normal(3 * elements).astype("f4").round(1)
+    for each in (session, other):
+        zarr.create_array(
+            each.store,
+            name="t",
+            shape=values.shape,
+            dtype="f4",
+            chunks=(elements,),
+            compressors=ZstdCodec(level=1, checksum=checksum),
+        )
+    frazil.Array(session, "/t")[:] = values
+    zarr.open_array(other.store, path="t")[:] = values
+    same_chunks(session, other)
+
+
 @pytest.mark.usefixtures("bulk_writes", "in_bulk")
 def test_rectilinear_grids(session: frazil.Session) -> None:
     expected = np.zeros((7, 20), "i8")

@@ -174,6 +174,34 @@ def test_bytes_of_a_virtual_reference(kind: str, most: float) -> None:
     assert len(encode_changes(part(table))) <= most * COUNT
 
 
+@pytest.mark.parametrize("are_native", [False, True])
+@pytest.mark.parametrize("arrays", [2, 5])
+def test_bytes_of_references_whose_arrays_take_turns(arrays: int, are_native: bool) -> None:
+    """As classic NetCDF files have the variables of a record one after the other."""
+    sizes = lengths("any").reshape(-1, arrays, 1000 // arrays).transpose(0, 2, 1)  # file, record, array
+    starts = (np.cumsum(sizes.reshape(len(sizes), -1), axis=1) + 4016).reshape(sizes.shape) - sizes
+    files = np.repeat(np.arange(len(sizes)), sizes.shape[1])
+    ids = np.random.default_rng(1).integers(0, 256, (len(sizes), 12), np.uint8)
+    names = [f"s3://archive/cmip6/day/{1850 + number}.nc" for number in files.tolist()]
+    chunks = {}
+    for number in range(arrays):
+        rows, where = GRID[: len(files)], (starts[..., number].ravel(), sizes[..., number].ravel())
+        table = ChunkTable.from_native(rows, ids, files, *where)
+        if not are_native:
+            table = ChunkTable.from_virtual(rows, names, *where, etag=f'"{arrays}"')
+        chunks[bytes([number]) * 8] = ChunkChanges(f"/{number}", 3, (table,))
+    changes = ChangeSet(chunks=chunks)
+    data = encode_changes(changes)
+    assert len(data) <= 5.5 * COUNT
+    back = decode_changes(data).chunks
+    for id_, edits in chunks.items():
+        ours, theirs = back[id_].table(), edits.table()
+        for name in ("index", "offset", "length"):
+            assert np.array_equal(getattr(ours, name), getattr(theirs, name))
+        some = range(0, len(theirs), 777)
+        assert list(map(ours.ref, some)) == list(map(theirs.ref, some))
+
+
 @pytest.mark.parametrize(("a_file", "most"), [(1, 16), (100, 3)])
 def test_bytes_of_a_native_reference(a_file: int, most: float) -> None:
     ids = np.random.default_rng(1).integers(0, 256, (COUNT // a_file, 12), np.uint8)

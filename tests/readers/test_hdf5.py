@@ -239,6 +239,28 @@ def test_plain_hdf5(make: Callable, tmp_path: Path) -> None:
                 same_by_references(reader, name)
 
 
+def test_more_than_four_gigabytes(tmp_path: Path) -> None:
+    """Sparse: nothing but the ends are written."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        late = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        late.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        large = h5py.Dataset(
+            h5py.h5d.create(
+                file.id, b"large", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((1_200_000_000,)), dcpl=late
+            )
+        )
+        large[-3:] = [1, 2, 3]
+        file["small"] = [1, 2, 3]
+    assert path.stat().st_size > 1 << 32
+    with open_source(str(path)) as reader:
+        same(reader.read("large", (slice(1_199_999_997, None),)), np.array([1, 2, 3], "f4"))
+        same(read_all(reader, "small"), [1, 2, 3])
+        assert reader.references("small").offset[0] > 1 << 32
+        assert reader.references("large").length[0] == 4_800_000_000
+    path.unlink()
+
+
 def test_what_no_array_can_hold(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:

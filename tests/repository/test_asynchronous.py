@@ -16,6 +16,7 @@ import zarr
 import frazil
 from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
 from frazil.storage.memory import MemoryStorage
+from frazil.threads import SIZES, Purpose
 
 
 def _repository() -> frazil.Repository:
@@ -41,6 +42,40 @@ def test_every_twin_is_awaited_and_has_the_parameters_of_its_method() -> None:
             assert inspect.signature(twin) == inspect.signature(method), name
             pairs += 1
     assert pairs > 40
+
+
+async def test_more_waiting_calls_than_threads_are_no_deadlock() -> None:
+    class Waiting:
+        """Every call waits for the last one to begin on its own thread, but for those that come later."""
+
+        def __init__(self) -> None:
+            self.started = threading.Barrier(SIZES[Purpose.ASYNC_CALLS] // 2)
+
+        def meet(self) -> None:
+            self.started.wait(30)
+
+        def pass_by(self) -> int:
+            return 1
+
+        meet_async = awaitable(meet)
+        pass_by_async = awaitable(pass_by)
+
+    waiting = Waiting()
+    many = [waiting.pass_by_async() for _ in range(500)]
+    meeting = [asyncio.ensure_future(waiting.meet_async()) for _ in range(SIZES[Purpose.ASYNC_CALLS] // 2)]
+    assert sum(await asyncio.gather(*many)) == 500
+    await asyncio.gather(*meeting)
+
+
+async def test_the_loops_own_threads_are_left_alone() -> None:
+    blocked = threading.Event()
+    loop = asyncio.get_running_loop()
+    stuck = [loop.run_in_executor(None, blocked.wait) for _ in range(100)]
+    try:
+        assert await asyncio.wait_for(_repository().list_branches_async(), 10) == {"main"}
+    finally:
+        blocked.set()
+        await asyncio.gather(*stuck)
 
 
 async def test_calls_see_the_context_of_their_caller() -> None:
@@ -93,6 +128,31 @@ async def test_a_commit_whose_await_is_cancelled_happens_or_does_not() -> None:
     assert next(iter(repo.ancestry(branch="main"))).message == "cancelled"
     with pytest.raises(frazil.SessionStateError):
         await session.commit_async("again")
+
+
+async def test_a_cancelled_call_in_the_queue_never_starts() -> None:
+    calls: list[int] = []
+    release = threading.Event()
+
+    class Work:
+        def wait(self) -> None:
+            release.wait(30)
+
+        def note(self, number: int) -> None:
+            calls.append(number)
+
+        wait_async, note_async = awaitable(wait), awaitable(note)
+
+    work = Work()
+    occupied = [asyncio.ensure_future(work.wait_async()) for _ in range(SIZES[Purpose.ASYNC_CALLS])]
+    late = [asyncio.ensure_future(work.note_async(n)) for n in range(20)]
+    await asyncio.sleep(0.05)
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
+    release.set()
+    await asyncio.gather(*occupied)
+    assert calls == []
 
 
 async def test_iterators_can_be_left_and_closed() -> None:
