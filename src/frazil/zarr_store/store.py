@@ -19,6 +19,7 @@ import zarr
 from zarr.abc.codec import Codec, CodecPipeline
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, cpu, default_buffer_prototype
+from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.core.metadata import ArrayMetadata
 from zarr.errors import UnknownCodecError
 from zarr.storage import MemoryStore, StorePath
@@ -632,7 +633,7 @@ _DEFAULT_PIPELINE: Final[str] = zarr.config.defaults[0]["codec_pipeline"]["path"
 class StorePipeline(CodecPipeline):
     """The class that zarr asks for a pipeline: Frazil's for its stores, zarr's default for others."""
 
-    default: ClassVar[type[CodecPipeline]]
+    default: ClassVar[type[CodecPipeline]] = BatchedCodecPipeline
 
     @classmethod
     @override
@@ -651,9 +652,11 @@ class StorePipeline(CodecPipeline):
         return cls.default.from_codecs(codecs)
 
 
+zarr.registry.register_pipeline(StorePipeline)  # type: ignore[type-abstract]  # zarr only calls class methods
+
+
 def prefer_bulk_pipeline() -> None:
     """Make zarr use Frazil's pipeline for arrays of Frazil, unless the user has chosen a pipeline."""
     if zarr.config.get("codec_pipeline.path") is _DEFAULT_PIPELINE:
         StorePipeline.default = zarr.registry.get_pipeline_class()
-        zarr.registry.register_pipeline(StorePipeline)  # type: ignore[type-abstract]  # zarr only calls class methods
         zarr.config.set({"codec_pipeline.path": f"{StorePipeline.__module__}.{StorePipeline.__qualname__}"})
