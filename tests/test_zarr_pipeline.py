@@ -216,9 +216,11 @@ def test_boxes_are_taken(reads: list[ZarrRead], codec: str, shards: tuple[int, i
     array = zarr.create_array(
         session.store, name="t", data=values, chunks=(2, 3), shards=shards, **CODECS[codec](2)
     )
-    for number, index in enumerate((np.s_[:], np.s_[3:9:2, ::5], np.s_[..., 4], np.s_[7, 2:], np.s_[9:, 12])):
+    boxes = (np.s_[:], np.s_[3:9:2, ::5], np.s_[..., 4], np.s_[7, 2:], np.s_[9:, 12])
+    for index in boxes:
         same(np.asarray(array[index]), np.asarray(values[index]))
-        assert len(reads) == number + 1
+    # zarr reads few inner chunks of few shards
+    assert len(reads) == (len(boxes) if shards is None else 2)
     same(array.blocks[1, 0], values[2:4, :3] if shards is None else values[4:8, :6])
 
 

@@ -286,9 +286,16 @@ def zarr_read(
         is_regular = all(isinstance(each, int) for each in encoding.lengths)
         if len(batch) <= _FEW or encoding.shards is not None or not is_regular:
             return None
-    elif values.shape != box.shape:
+    elif values.shape != box.shape or (encoding.shards is not None and _is_small(box, len(batch))):
         return None
     return ZarrRead(array, encoding, batch, values, box, drop_axes).run
+
+
+def _is_small(box: ZarrBox, shards: int) -> bool:
+    """Whether a box has elements of few inner chunks of local shards. zarr reads them one by one."""
+    inner = prod(each for each in box.encoding.lengths if isinstance(each, int))
+    is_local = box.store.session.workspace.context.storage.is_local
+    return is_local and shards <= _FEW and prod(box.shape) <= _FEW * inner
 
 
 def zarr_write(
