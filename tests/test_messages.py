@@ -109,7 +109,7 @@ ROWS: Final = {
         "`c`",
     ),
     # One thing in place of another
-    "path as storage": row(lambda _: frazil.Repository.open("/data"), *_TYPE, "local_filesystem_storage"),  # type: ignore[arg-type]
+    "path as storage": row(lambda repo: repo.upkeep.backups("/data"), *_TYPE, "local_filesystem_storage"),  # type: ignore[arg-type]
     "repository as session": row(
         lambda repo: frazil.xarray.to_icechunk(None, repo), *_TYPE, "repo.writable_session"
     ),

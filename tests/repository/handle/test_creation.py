@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.object_server import Conditions, ObjectServer
@@ -53,3 +55,18 @@ def test_a_repository_at_the_root_of_a_bucket_can_be_opened() -> None:
         assert repo.lookup_branch("main") == snapshot_id
         repo.create_tag("v1", snapshot_id)
         assert frazil.Repository.open(storage).list_tags() == {"v1"}
+
+
+@pytest.mark.parametrize("form", [str, Path, Path.as_uri])
+async def test_a_repository_has_a_folder_or_a_url(tmp_path: Path, form: Callable[[Path], Any]) -> None:
+    place = form(tmp_path / "weather")
+    assert not frazil.Repository.exists(place)
+    assert frazil.Repository.fetch_spec_version(place) is None
+    tip = frazil.Repository.create(place).lookup_branch("main")
+    assert await frazil.Repository.exists_async(place)
+    assert frazil.Repository.open_session(place).snapshot_id == tip
+    assert frazil.Repository.open_or_create(place).lookup_branch("main") == tip
+    assert (await frazil.Repository.open_async(place)).list_branches() == {"main"}
+    assert frazil.Repository.fetch_config(place) is not None  # how manifests are split
+    with pytest.raises(InvalidInputError, match="must be a folder, or"):
+        frazil.Repository.open("x3://bucket/weather")

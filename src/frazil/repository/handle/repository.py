@@ -8,9 +8,11 @@ import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import datetime
+from os import PathLike
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from frazil import storage as storages
 from frazil.about import PACKAGE_FOLDER
 from frazil.arguments import checks_arguments
 from frazil.display import Lines, record_html
@@ -48,6 +50,11 @@ from frazil.storage.settings import StorageSettings
 if TYPE_CHECKING:
     from frazil.maintenance.backups import OpsLogRetention
     from frazil.survey.steps import Progress
+
+
+def storage_at(place: Storage | str | PathLike[str]) -> Storage:
+    """Return the storage of a folder or a URL. A storage is returned unchanged."""
+    return place if isinstance(place, Storage) else storages.storage_from_url(place)
 
 
 def _deprecated[**P, R](method: Callable[P, R], name: str, instead: str) -> Callable[P, R]:
@@ -166,7 +173,7 @@ class Repository(
     @classmethod
     def create(
         cls,
-        storage: Storage,
+        storage: Storage | str | PathLike[str],
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Authorized | None = None,
         spec_version: SpecVersion | int | None = None,
@@ -180,7 +187,8 @@ class Repository(
         On a storage that is not local, the method first checks that the storage supports conditional writes.
 
         Args:
-            storage: The storage of the repository, which must be writable.
+            storage: The storage of the repository, which must be writable, or its folder or URL, such as
+                ``s3://bucket/prefix``: see ``storage_from_url``.
             config: The configuration to use and to save. Default: the default, which is not saved.
             authorize_virtual_chunk_access: The virtual chunk containers that this handle may read: a dict
                 from URL prefixes to credentials. Default: none.
@@ -207,7 +215,7 @@ class Repository(
         options = HandleOptions(config, authorize_virtual_chunk_access, attribution)
         return cls(
             create_context(
-                storage,
+                storage_at(storage),
                 options,
                 spec_version,
                 check_clean_root=check_clean_root,
@@ -218,7 +226,7 @@ class Repository(
     @classmethod
     def open(
         cls,
-        storage: Storage,
+        storage: Storage | str | PathLike[str],
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Authorized | None = None,
         attribution: Attribution | None = None,
@@ -226,7 +234,7 @@ class Repository(
         """Open an existing repository.
 
         Args:
-            storage: The storage of the repository.
+            storage: The storage of the repository, or its folder or URL. See ``create``.
             config: Options for this handle. They override the saved configuration, which overrides the
                 defaults of the storage. Virtual chunk containers replace the saved ones. Default: the saved
                 configuration.
@@ -248,11 +256,12 @@ class Repository(
             >>> frazil.Repository.open(storage, config).config.inline_chunk_threshold_bytes
             1024
         """
-        return cls(open_context(storage, HandleOptions(config, authorize_virtual_chunk_access, attribution)))
+        options = HandleOptions(config, authorize_virtual_chunk_access, attribution)
+        return cls(open_context(storage_at(storage), options))
 
     @staticmethod
     def open_session(
-        storage: Storage,
+        storage: Storage | str | PathLike[str],
         branch: str | None = None,
         *,
         tag: str | None = None,
@@ -266,7 +275,7 @@ class Repository(
         The session is that of ``Repository.open(...).readonly_session(...)``, with one request less.
 
         Args:
-            storage: The storage of the repository.
+            storage: The storage of the repository, or its folder or URL. See ``create``.
             branch: The name of a branch, to read its tip. Default: ``main``, if neither ``tag`` nor
                 ``snapshot_id`` names a version.
             tag: The name of a tag. See ``readonly_session``.
@@ -293,13 +302,13 @@ class Repository(
         """
         if branch is None and tag is None and snapshot_id is None:
             branch = "main"
-        opened = open_current(storage, HandleOptions(config, authorize_virtual_chunk_access))
+        opened = open_current(storage_at(storage), HandleOptions(config, authorize_virtual_chunk_access))
         return readonly_session_of(opened.context, opened.info, branch, tag, snapshot_id, as_of)
 
     @classmethod
     def open_or_create(
         cls,
-        storage: Storage,
+        storage: Storage | str | PathLike[str],
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Authorized | None = None,
         create_version: SpecVersion | int | None = None,
@@ -314,7 +323,7 @@ class Repository(
         others open it.
 
         Args:
-            storage: The storage of the repository.
+            storage: The storage of the repository, or its folder or URL. See ``create``.
             config: See ``open`` and ``create``. It is saved only if the repository is created.
             authorize_virtual_chunk_access: See ``create``.
             create_version: The version of the format of a new repository, 1 or 2. Default: 2.
@@ -335,6 +344,7 @@ class Repository(
             >>> second.lookup_branch("main") == first.lookup_branch("main")
             True
         """
+        storage = storage_at(storage)
         if not cls.exists(storage):
             try:
                 return cls.create(
@@ -352,28 +362,31 @@ class Repository(
         return cls.open(storage, config, authorize_virtual_chunk_access, attribution)
 
     @staticmethod
-    def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
+    def exists(
+        storage: Storage | str | PathLike[str], storage_settings: StorageSettings | None = None
+    ) -> bool:
         """Return whether ``storage`` contains a repository, of any format.
 
         A repository of a format older than spec version 1 counts, although it cannot be opened.
 
         Args:
-            storage: The storage to look at.
+            storage: The storage to look at, or a folder or URL. See ``create``.
             storage_settings: Options for the requests. Default: those of ``storage``.
 
         Returns:
             True if there is a repository.
         """
+        storage = storage_at(storage)
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
         return repository_exists(storage)
 
     @staticmethod
-    def fetch_config(storage: Storage) -> RepositoryConfig | None:
+    def fetch_config(storage: Storage | str | PathLike[str]) -> RepositoryConfig | None:
         """Return the saved configuration of a repository without opening it.
 
         Args:
-            storage: The storage of the repository.
+            storage: The storage of the repository, or its folder or URL. See ``create``.
 
         Returns:
             The saved configuration, or None if the repository has none.
@@ -381,16 +394,16 @@ class Repository(
         Raises:
             RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
         """
-        return saved_config(storage)
+        return saved_config(storage_at(storage))
 
     @staticmethod
     def fetch_spec_version(
-        storage: Storage, storage_settings: StorageSettings | None = None
+        storage: Storage | str | PathLike[str], storage_settings: StorageSettings | None = None
     ) -> SpecVersion | None:
         """Return the version of the format of a repository without opening it.
 
         Args:
-            storage: The storage of the repository.
+            storage: The storage of the repository, or its folder or URL. See ``create``.
             storage_settings: See ``exists``.
 
         Returns:
@@ -399,6 +412,7 @@ class Repository(
         Raises:
             FormatError: ``unsupported-spec-version`` if the format is older than spec version 1.
         """
+        storage = storage_at(storage)
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
         for key, version in ((REPO, SpecVersion.v2), (V1_MAIN, SpecVersion.v1)):
