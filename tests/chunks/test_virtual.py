@@ -151,6 +151,23 @@ def test_only_authorised_containers_are_read() -> None:
     assert foreign.gets == [("s3://b/k", 3, 7)]
 
 
+def test_a_star_authorises_all_containers_below_a_prefix() -> None:
+    foreign = Foreign({"s3://b/k": (DATA, "e", 1), "s3://b/pre/k": (DATA, "e", 1)})
+    some = VirtualSources(CONTAINERS, {"s3://b/*": "all", "s3://b/pre": "own"}, open_foreign=foreign)
+    for location in ("s3://b/k", "s3://b/pre/k"):
+        assert bytes(reader_of(some).read(VirtualRef(location, 3, 4))) == DATA[3:7]
+    assert [(secret, prefix) for _, secret, prefix in foreign.opened] == [
+        ("all", "s3://b/"),
+        ("own", "s3://b/pre/"),
+    ]
+    some = sources(["s3://b/pre/*"], foreign)
+    assert bytes(reader_of(some).read(VirtualRef("s3://b/pre/k", 0, 2))) == DATA[:2]
+    for location in ("s3://b/k", "file:///data/x"):
+        with pytest.raises(InvalidInputError, match=r"containers_credentials\(\{") as error:
+            reader_of(some).read(VirtualRef(location, 0, 1))
+        assert error.value.kind == ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER
+
+
 def test_a_store_is_opened_once_with_its_own_credentials() -> None:
     foreign = Foreign({"s3://b/k": (DATA, "e", 1), "file:///data/x": (DATA, "e", 1)})
     both = VirtualSources(CONTAINERS, {"s3://b/": "secret", "file:///data/": None}, open_foreign=foreign)

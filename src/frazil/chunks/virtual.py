@@ -69,6 +69,15 @@ class ForeignReader(Protocol):
         """Return the result of ``get``."""
 
 
+#: The scheme of a URL -> the usual access to its objects, as a name of the package.
+_ACCESS: Final = {
+    "file": "credentials.LocalFileSystemAccess",
+    **dict.fromkeys(("http", "https"), "credentials.HttpAccess"),
+    **dict.fromkeys(("gs", "gcs"), "gcs_from_env_credentials()"),
+    **dict.fromkeys(("az", "azure", "abfs"), "azure_from_env_credentials()"),
+}
+
+
 #: Connects to the store of a container: its configuration, the credentials, and the URL prefix.
 type OpenForeign = Callable[[Any, Any, str], ForeignReader]
 
@@ -117,9 +126,13 @@ class VirtualSources:
     ) -> None:
         #: All containers, authorised or not.
         self.containers = tuple(containers)
-        #: The credentials of authorised containers, by the URL prefix that the user has passed.
+        #: The credentials of authorised containers, by the URL prefix that the user has passed. A prefix with
+        #: ``*`` at its end authorises all containers at and below it.
         self.credentials: Mapping[str, Any] = dict(credentials)
-        self._credentials = {_prefix(prefix): value for prefix, value in credentials.items()}
+        self._credentials = {
+            _prefix(prefix.removesuffix("*")) + "*" * prefix.endswith("*"): value
+            for prefix, value in credentials.items()
+        }
         self._open_foreign = open_foreign
         # The longest prefix is first, so the first match is the answer. A repository may write a prefix of
         # the user in another way, or use a name of the user: then the user's container is used.
@@ -195,13 +208,18 @@ class VirtualSources:
         )
 
     def _opened(self, prefix: str, container: Container, url: str) -> ForeignReader:
-        if prefix not in self._credentials:
+        above = (each for each in self._credentials if each[-1] == "*" and prefix.startswith(each[:-1]))
+        authorised = prefix if prefix in self._credentials else max(above, key=len, default=None)
+        if authorised is None:
+            access = _ACCESS.get(prefix.partition(":")[0], "s3_anonymous_credentials()")
             raise InvalidInputError(
                 f"{shown_url(url)!r} is in the virtual chunk container {shown_url(prefix)!r}, which is not "
                 "authorised",
                 ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER,
             ).with_remedy(
-                "Pass the container in authorize_virtual_chunk_access when you open the repository",
+                "Pass the container when you open the repository: "
+                "authorize_virtual_chunk_access=frazil.containers_credentials({})",
+                f"{{{shown_url(prefix)!r}: frazil.{access}}}",
                 shell="Name the container in the variable FRAZIL_VIRTUAL_ACCESS",
             )
         if not container.is_given:
@@ -209,7 +227,7 @@ class VirtualSources:
         with self._lock:
             reader = self._readers.get(prefix)
             if reader is None:
-                reader = self._open_foreign(container.store, self._credentials[prefix], prefix)
+                reader = self._open_foreign(container.store, self._credentials[authorised], prefix)
                 self._readers[prefix] = reader
             return reader
 

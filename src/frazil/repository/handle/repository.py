@@ -191,7 +191,8 @@ class Repository(
                 ``s3://bucket/prefix``: see ``storage_from_url``.
             config: The configuration to use and to save. Default: the default, which is not saved.
             authorize_virtual_chunk_access: The virtual chunk containers that this handle may read: a dict
-                from URL prefixes to credentials. Default: none.
+                from URL prefixes to credentials. ``s3://bucket/*`` means all containers at and below this
+                prefix. Default: none.
             spec_version: The version of the format, 1 or 2. Default: 2.
             check_clean_root: Whether other objects in ``storage`` are an error.
             attribution: Labels for the ``User-Agent`` header of all requests of this handle. Default: no
