@@ -85,8 +85,8 @@ _REMEDIES: Final = {
 def wrong_type(name: str, value: object, *expected: str) -> TypeError:
     """Return the error for an argument of the wrong class, with advice for common mix-ups."""
     text = f"{name} must be {' or '.join(expected)}, got {type(value).__name__}"
-    given = [each.__name__ for each in type(value).__mro__]
-    remedies = (_REMEDIES.get(pair) for pair in itertools.product(given, expected))
+    class_names = [each.__name__ for each in type(value).__mro__]
+    remedies = (_REMEDIES.get(pair) for pair in itertools.product(class_names, expected))
     remedy = next(filter(None, remedies), None)
     return TypeError(text if remedy is None else f"{text}. {remedy}")
 
@@ -140,11 +140,11 @@ class _ArgumentCheck:
                 inspect.unwrap(self._function)(*args, **kwargs)  # the error of Python names the function
                 raise
         for name, value in arguments.items():
-            wanted = self._expected[name]
-            if wanted is None or (type(value) in wanted[0] and not wanted[2]):
+            expectation = self._expected[name]
+            if expectation is None or (type(value) in expectation[0] and not expectation[2]):
                 continue  # most arguments
-            if not _is_one(value, wanted):
-                _check(wanted, f"{_call(self._function)}: {name}", value)
+            if not _is_one(value, expectation):
+                _check(expectation, f"{_call(self._function)}: {name}", value)
 
     def _read_signature(self) -> inspect.Signature:
         signature = inspect.signature(self._function)
@@ -233,9 +233,9 @@ def checks_of_fields(cls: type) -> dict[str, Callable[[str, Any], None]]:
     }
 
 
-def _check(wanted: _Expected, name: str, value: Any) -> None:
-    if wanted is not None and not _is_one(value, wanted):
-        raise wrong_type(name, value, *wanted[1].split(" or "))
+def _check(expectation: _Expected, name: str, value: Any) -> None:
+    if expectation is not None and not _is_one(value, expectation):
+        raise wrong_type(name, value, *expectation[1].split(" or "))
 
 
 def checks_arguments[C: type](cls: C) -> C:

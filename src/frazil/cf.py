@@ -170,27 +170,27 @@ class Coding:
         """Return the elements that `decode` reads as these values, as xarray would write them."""
         if missing is None and np.ma.isMaskedArray(values):
             missing = np.ma.getmaskarray(values)
-        given = np.asarray(values)
-        if given.dtype.kind == "f" and (self.is_time or self.dtype.kind in "mM") and np.isnan(given).all():
-            given = np.full(given.shape, None, object)
-        if given.dtype.kind in "OUT" and self.dtype.kind not in "OUTSV":
-            given = self._from_objects(given, name)
+        array = np.asarray(values)
+        if array.dtype.kind == "f" and (self.is_time or self.dtype.kind in "mM") and np.isnan(array).all():
+            array = np.full(array.shape, None, object)
+        if array.dtype.kind in "OUT" and self.dtype.kind not in "OUTSV":
+            array = self._from_objects(array, name)
         if missing is None:
-            missing = _missing_values(given)
+            missing = _missing_values(array)
         elif not missing.any():
             missing = None
         if self.dtype.kind in "iuf":
-            elements = self._from_numbers(given, missing, nearest, name)
+            elements = self._from_numbers(array, missing, nearest, name)
         else:
-            elements = self._cast(given, missing, name)
+            elements = self._cast(array, missing, name)
         for fill in self.fills:
             is_fill = np.asarray(elements == fill)
             if missing is not None:
                 is_fill &= ~missing
             if is_fill.any():
-                wanted = f"values other than the fill value {fill}, which means a missing value"
+                demand = f"values other than the fill value {fill}, which means a missing value"
                 step = fill if self.unsigned is None else np.asarray(fill).view(self.unsigned)[()]
-                raise refused(name, wanted, given[is_fill], self._nearest(step))
+                raise refused(name, demand, array[is_fill], self._nearest(step))
         if missing is not None:
             element = self.missing_element()
             if element is None:
@@ -219,14 +219,14 @@ class Coding:
             return str(float(f"{float(value):.15g}"))
         return value_text(value)
 
-    def _from_numbers(self, given: Values, missing: Mask | None, nearest: bool, name: str) -> Values:
+    def _from_numbers(self, values: Values, missing: Mask | None, nearest: bool, name: str) -> Values:
         """Return elements of numbers, times and booleans."""
         is_coded = self.unsigned is not None or self.floating is not None or self.boolean or self.is_time
-        if given.dtype == self.dtype and not is_coded:
-            return given if missing is None else given.copy()
-        numbers = given if self.times is None else self.times.encode(given, missing, name)
+        if values.dtype == self.dtype and not is_coded:
+            return values if missing is None else values.copy()
+        numbers = values if self.times is None else self.times.encode(values, missing, name)
         if numbers.dtype.kind not in "biuf":
-            raise refused(name, "numbers", given)
+            raise refused(name, "numbers", values)
         if numbers.dtype.kind == "b":
             numbers = numbers.astype(np.int8)  # numpy compares booleans with no large numbers
         plain = self.packed_dtype
@@ -260,8 +260,8 @@ class Coding:
             units = self.units if self.is_time else None
             packings = (("scale_factor", self.scale), ("add_offset", self.offset), ("units", units))
             packing = [f"{key} {each!r}" for key, each in packings if each is not None]
-            wanted = f"values of {self.dtype}{' with ' * bool(packing)}{', '.join(packing)}"
-            raise refused(name, wanted, given[at], self._nearest(np.asarray(steps)[at]))
+            demand = f"values of {self.dtype}{' with ' * bool(packing)}{', '.join(packing)}"
+            raise refused(name, demand, values[at], self._nearest(np.asarray(steps)[at]))
         return elements
 
     def _is_same(self, elements: Values, numbers: Values) -> Mask:
@@ -319,51 +319,51 @@ class Coding:
             element = np.asarray(whole, plain)
         return f": the nearest is {self.text(self.decode(element.view(self.dtype))[0])}"
 
-    def _cast(self, given: Values, missing: Mask | None, name: str) -> Values:
+    def _cast(self, values: Values, missing: Mask | None, name: str) -> Values:
         """Return elements of the types that have no packing: booleans, text, bytes, times of numpy."""
         kinds = {"b": "biuf", "M": "M", "m": "m", "c": "biufc"}.get(self.dtype.kind, "OUTSV")
-        if given.dtype.kind not in kinds:
-            raise refused(name, f"values of the type {self.dtype}", given)
+        if values.dtype.kind not in kinds:
+            raise refused(name, f"values of the type {self.dtype}", values)
         if missing is not None:
-            given = given.copy()
+            values = values.copy()
             element = self.missing_element()
-            given[missing] = np.zeros((), given.dtype)[()] if element is None else element
-        elements = np.asarray(given.astype(self.dtype))
-        back = elements.astype(given.dtype) if self.dtype.kind in "bMm" else elements
+            values[missing] = np.zeros((), values.dtype)[()] if element is None else element
+        elements = np.asarray(values.astype(self.dtype))
+        back = elements.astype(values.dtype) if self.dtype.kind in "bMm" else elements
         if self.dtype.kind in "USbMm":
-            same = np.asarray(back == given) | (np.isnat(given) if given.dtype.kind in "mM" else False)
+            same = np.asarray(back == values) | (np.isnat(values) if values.dtype.kind in "mM" else False)
             if missing is not None:
                 same = same | missing
             if not same.all():
                 nearest = f": the nearest is {self.text(elements[~same][0])}"
-                raise refused(name, f"values of {self.dtype}", given[~same], nearest)
+                raise refused(name, f"values of {self.dtype}", values[~same], nearest)
         return elements
 
-    def _from_objects(self, given: Values, name: str) -> Values:
+    def _from_objects(self, values: Values, name: str) -> Values:
         """Return objects and texts as an array of numbers or times; None and NaN are missing."""
-        flat = [None if _is_missing(each) else each for each in given.reshape(-1).tolist()]
+        flat = [None if _is_missing(each) else each for each in values.reshape(-1).tolist()]
         first = next((each for each in flat if each is not None), None)
         times = self.times
         if times is None and self.dtype.kind in "mM":
             times = TimeUnits("", None if self.dtype.kind == "m" else "proleptic_gregorian")
         if times is not None and isinstance(first, str | None):
-            return times.parse(np.array(flat, object), name).reshape(given.shape)
+            return times.parse(np.array(flat, object), name).reshape(values.shape)
         if hasattr(first, "calendar"):  # of cftime
             dates = np.empty(len(flat), object)
             dates[:] = flat
-            return dates.reshape(given.shape)
+            return dates.reshape(values.shape)
         try:
             if times is not None:
                 kind = "m8[us]" if times.calendar is None else "M8[us]"
                 moments = np.array(["NaT" if each is None else each for each in flat], kind)
-                return moments.reshape(given.shape)
+                return moments.reshape(values.shape)
             numbers = np.array([0 if each is None else each for each in flat])
             if numbers.dtype.kind == "O":  # whole numbers beyond 64 bits
                 numbers = numbers.astype(np.float64)
         except (TypeError, ValueError, OverflowError) as error:
-            raise refused(name, "values of one type", given, f": {error}") from error
+            raise refused(name, "values of one type", values, f": {error}") from error
         lost = np.array([each is None for each in flat])
-        return (np.where(lost, np.nan, numbers) if lost.any() else numbers).reshape(given.shape)
+        return (np.where(lost, np.nan, numbers) if lost.any() else numbers).reshape(values.shape)
 
 
 def coding_of(attributes: Mapping[str, Any], dtype: Any, *, times: bool = True) -> Coding:
@@ -371,28 +371,28 @@ def coding_of(attributes: Mapping[str, Any], dtype: Any, *, times: bool = True) 
     dtype = np.dtype(dtype)
     units = attributes.get("units")
     units = units if isinstance(units, str) else None
-    given: list[Any] = []
+    markers: list[Any] = []
     for name in _MISSING:
         value = attributes.get(name)
         for each in value if isinstance(value, list | tuple) else [value]:
             is_special = dtype.kind in "iu" and isinstance(each, str) and each.lower() in _SPECIAL
             if each is not None and not is_special:
                 is_text = isinstance(each, str) and dtype.kind in "iuf"
-                given.append(fill_value(each, dtype) if is_text else each)
-    typed = [_TYPED[dtype.kind](each, dtype) for each in given if dtype.kind in _TYPED]
+                markers.append(fill_value(each, dtype) if is_text else each)
+    typed = [_TYPED[dtype.kind](each, dtype) for each in markers if dtype.kind in _TYPED]
     fills = tuple(each for each in typed if each is not None)
     if dtype.kind not in "iuf":
         return Coding(dtype, fills, units=units)
-    wanted = {"true": "u", "false": "i"}.get(str(attributes.get("_Unsigned", "")).lower(), dtype.kind)
-    is_same = dtype.kind == "f" or wanted == dtype.kind
-    unsigned = None if is_same else np.dtype(f"{dtype.byteorder}{wanted}{dtype.itemsize}")
+    kind = {"true": "u", "false": "i"}.get(str(attributes.get("_Unsigned", "")).lower(), dtype.kind)
+    is_same = dtype.kind == "f" or kind == dtype.kind
+    unsigned = None if is_same else np.dtype(f"{dtype.byteorder}{kind}{dtype.itemsize}")
     boolean = dtype.kind in "iu" and attributes.get(BOOLEAN[0]) == BOOLEAN[1]
     scale, offset = _number(attributes, "scale_factor"), _number(attributes, "add_offset")
     if boolean:
         scale = offset = None
     floating = None if scale is None and offset is None else np.dtype(np.float64)
     promoted = None
-    if any(each == each for each in given):
+    if any(each == each for each in markers):
         # xarray promotes also for a fill value that no element can have, to the smallest type
         smallest = np.float32 if dtype.itemsize <= 2 else np.float64
         promoted = floating or (dtype.newbyteorder("=") if dtype.kind == "f" else np.dtype(smallest))
@@ -438,15 +438,15 @@ def fill_value(text: str, dtype: np.dtype[Any]) -> Any:
         ) from error
 
 
-def _missing_values(given: Values) -> Mask | None:
+def _missing_values(values: Values) -> Mask | None:
     """Return which values are missing by themselves: NaN, NaT, None; None if none is."""
-    if given.dtype.kind == "f":
-        missing = np.isnan(given)
-    elif given.dtype.kind in "mM":
-        missing = np.isnat(given)
-    elif given.dtype.kind == "O":
-        flat = np.array([_is_missing(each) for each in given.reshape(-1).tolist()], np.bool_)
-        missing = flat.reshape(given.shape)
+    if values.dtype.kind == "f":
+        missing = np.isnan(values)
+    elif values.dtype.kind in "mM":
+        missing = np.isnat(values)
+    elif values.dtype.kind == "O":
+        flat = np.array([_is_missing(each) for each in values.reshape(-1).tolist()], np.bool_)
+        missing = flat.reshape(values.shape)
     else:
         return None
     return np.asarray(missing) if missing.any() else None

@@ -194,11 +194,11 @@ def value_text(value: Any) -> str:
     return str(item.isoformat() if hasattr(item, "isoformat") else item)
 
 
-def refused(name: str, wanted: str, given: Any, more: str = "") -> InvalidInputError:
+def refused(name: str, demand: str, values: Any, more: str = "") -> InvalidInputError:
     """Return the error for values that an array cannot have: it names the first of them."""
-    first = given.reshape(-1)[0] if isinstance(given, np.ndarray) else given
+    first = values.reshape(-1)[0] if isinstance(values, np.ndarray) else values
     text = first if isinstance(first, str) else value_text(first)
-    return InvalidInputError(f"{name} must have {wanted}, got {text}{more}", ErrorKind.INVALID_ARRAY_METADATA)
+    return InvalidInputError(f"{name} must have {demand}, got {text}{more}", ErrorKind.INVALID_ARRAY_METADATA)
 
 
 def _is_early(moments: Values) -> bool:

@@ -50,14 +50,14 @@ def suggest(name: str, names: Iterable[str]) -> str:
     The question has the most similar known name.
     """
     candidates = {each.casefold(): each for each in islice(names, _MAX_CANDIDATES)}
-    wanted = name.casefold()
-    letters = set(wanted)
+    word = name.casefold()
+    letters = set(word)
 
     def distance(other: str) -> int:
-        return len(letters ^ set(other)) + abs(len(wanted) - len(other))
+        return len(letters ^ set(other)) + abs(len(word) - len(other))
 
     near = candidates if len(candidates) <= _COMPARED else nsmallest(_COMPARED, candidates, distance)
-    close = get_close_matches(wanted, near, 1, _SIMILAR)
+    close = get_close_matches(word, near, 1, _SIMILAR)
     return f". Did you mean `{candidates[close[0]]}`?" if close else ""
 
 

@@ -352,15 +352,15 @@ class PointReading:
             size = int(self._points.size[chunks[group[0]]]) * stored.itemsize
             for batch in batches_of(group, size):
                 chosen = chunks[batch]
-                wanted = self._points_in(chosen)
+                points = self._points_in(chosen)
                 try:
                     decoded = self._encoding.decoder(data, request.offset[batch], self._length[chosen], size)
                 except Exception:
-                    failures.append(wanted)
+                    failures.append(points)
                     continue
                 counts = self._bounds[chosen + 1] - self._bounds[chosen]
                 rows = np.repeat(np.arange(len(batch)), counts)
-                self._out[wanted] = decoded.view(stored)[rows, self._points.element[wanted]]
+                self._out[points] = decoded.view(stored)[rows, self._points.element[points]]
         return failures
 
     def _points_in(self, chunks: I64) -> I64:

@@ -206,13 +206,13 @@ def composed_moves(first: Moves, then: Moves) -> Moves:
 
 def moved_twice(forks: Sequence[Moves], unseen: Sequence[Moves]) -> str | None:
     """Return the old path of a node that two of ``forks`` moved, or a fork and ``unseen``, or None."""
-    seen: Moves = {}
+    moves: Moves = {}
     for part in unseen:
-        seen |= part
+        moves |= part
     for part in forks:
-        for id_ in seen.keys() & part.keys():
-            return seen[id_].source
-        seen |= part
+        for id_ in moves.keys() & part.keys():
+            return moves[id_].source
+        moves |= part
     return None
 
 
@@ -221,9 +221,9 @@ def misplaced(base: NodeTable, moves: Moves) -> str | None:
     if not moves:
         return None
     targets = list(map(_target, moves.values()))
-    gone = set(map(_source, moves.values()))
+    sources = set(map(_source, moves.values()))
     is_array = dict(zip(base.paths_list(), base.is_array.tolist(), strict=True))
-    unmoved = is_array.keys() - gone
+    unmoved = is_array.keys() - sources
     groups = {path for path in unmoved if not is_array[path]}
     groups.update(move.target for move in moves.values() if not move.is_array)
     if len(set(targets)) < len(targets) or not unmoved.isdisjoint(targets):
@@ -272,8 +272,8 @@ class MoveTree:
         base, came = self._base, self._came
         below = base.below(source)
         stayed = dict(zip(base.paths_list()[below], range(below.start, below.stop), strict=True))
-        for gone in stayed.keys() & self._left:
-            del stayed[gone]
+        for key in stayed.keys() & self._left:
+            del stayed[key]
         # The paths below ``source`` to which earlier moves have brought nodes.
         places = self._places
         moved = slice(bisect_left(places, f"{source}/"), bisect_left(places, f"{source}0"))
@@ -450,7 +450,7 @@ class ChangeSet:
             return
         prefix = path.rstrip("/") + "/"
         mine = [key for key in self.nodes if key == path or key.startswith(prefix)]
-        gone = {key: node_ for key in mine if (node_ := self.nodes[key]) is not None}
+        nodes = {key: node_ for key in mine if (node_ := self.nodes[key]) is not None}
         below = base.below(path)
         paths = base.select_nodes(below).paths_list()
         row = base.find_node(path)
@@ -458,9 +458,9 @@ class ChangeSet:
         # The nodes of the base at these paths are deleted, unless an earlier change has replaced them.
         ids, arrays = base.identities(rows)
         self.deleted.update(zip(ids, arrays, strict=True))
-        for node_ in gone.values():
+        for node_ in nodes.values():
             self.created.discard(node_.id)
-        removed = {node_.id for node_ in gone.values()}.union(ids)
+        removed = {node_.id for node_ in nodes.values()}.union(ids)
         self.updated -= removed
         for part in (self.chunks, self.ready):
             for id_ in removed & part.keys():
@@ -558,12 +558,12 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
     now = [node for node in changes.nodes.values() if node is not None]
     arrays = {node.id for node in now if node.array is not None}
     groups = {node.id for node in now if node.array is None}
-    gone_arrays = {id_ for id_, is_array in changes.deleted.items() if is_array}
+    deleted_arrays = {id_ for id_, is_array in changes.deleted.items() if is_array}
     lists = {
         "new_groups": changes.created & groups,
         "new_arrays": changes.created & arrays,
-        "deleted_groups": changes.deleted.keys() - gone_arrays,
-        "deleted_arrays": gone_arrays,
+        "deleted_groups": changes.deleted.keys() - deleted_arrays,
+        "deleted_arrays": deleted_arrays,
         "updated_arrays": changes.updated & arrays,
         "updated_groups": changes.updated & groups,
     }

@@ -125,7 +125,7 @@ def _cannot_go(
     arrays = set(compress(taken.values(), tip.is_array.tolist()))
     new_groups = {places.get(path, path) for id_, path in ours.created.items() if id_ not in ours.arrays}
     going = dict(targets)
-    gone: set[str] = set()
+    vacancies: set[str] = set()
     while True:
         # A node that stays may block others.
         staying = {path: id_ for path, id_ in taken.items() if id_ not in going}
@@ -139,12 +139,12 @@ def _cannot_go(
             if path in staying
             or (path in carried and id_ in ours.moved)
             or (above := parent_of(path)) not in groups
-            or above in gone  # another group of theirs is there, not the group that this node follows
+            or above in vacancies  # another group of theirs is there, not the group that this node follows
         ]
         if not lost:
             stays = targets.keys() - going.keys()
             return {id_: ours.moved[id_][1] if id_ in ours.moved else targets[id_] for id_ in stays}
-        gone.update(map(going.pop, lost))
+        vacancies.update(map(going.pop, lost))
 
 
 def _places(
@@ -308,12 +308,12 @@ def _in_array(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) ->
     )
 
 
-def _group_gone(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
+def _group_loss(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
     """A new node of ours would be below a deleted group, whose path the conflict has."""
     other = alignment.theirs
-    gone = {path for id_, path in _nodes(other, theirs).items() if id_ not in other.arrays}
-    gone -= alignment.our_groups()
-    return _under(alignment, ours, {path for path in gone if alignment.moved_tip.find_node(path) < 0})
+    paths = {path for id_, path in _nodes(other, theirs).items() if id_ not in other.arrays}
+    paths -= alignment.our_groups()
+    return _under(alignment, ours, {path for path in paths if alignment.moved_tip.find_node(path) < 0})
 
 
 def _under(alignment: NodeAlignment, ours: ChangeKind, bad: set[str]) -> Iterator[Match]:
@@ -381,14 +381,14 @@ TABLE: Final = (
     Rule(_CREATED,  _MOVED,    _NODE,   _same_path,  _TYPE.NewNodeConflictsWithExistingNode),
     Rule(_CREATED,  _CREATED,  _NODE,   _in_array,   _TYPE.NewNodeInInvalidGroup),
     Rule(_CREATED,  _MOVED,    _NODE,   _in_array,   _TYPE.NewNodeInInvalidGroup),
-    Rule(_CREATED,  _DELETED,  _NODE,   _group_gone, _TYPE.NewNodeInInvalidGroup),
+    Rule(_CREATED,  _DELETED,  _NODE,   _group_loss, _TYPE.NewNodeInInvalidGroup),
     Rule(_MOVED,    _DELETED,  _NODE,   _same_node,  _TYPE.MoveOperationCannotBeRebased),
     Rule(_MOVED,    _MOVED,    _NODE,   _torn,       _TYPE.MoveOperationCannotBeRebased),
     Rule(_MOVED,    _CREATED,  _NODE,   _blocked,    _TYPE.MoveOperationCannotBeRebased),
     Rule(_MOVED,    _MOVED,    _NODE,   _blocked,    _TYPE.MoveOperationCannotBeRebased),
     Rule(_MOVED,    _CREATED,  _NODE,   _in_array,   _TYPE.MoveOperationCannotBeRebased),
     Rule(_MOVED,    _MOVED,    _NODE,   _in_array,   _TYPE.MoveOperationCannotBeRebased),
-    Rule(_MOVED,    _DELETED,  _NODE,   _group_gone, _TYPE.MoveOperationCannotBeRebased),
+    Rule(_MOVED,    _DELETED,  _NODE,   _group_loss, _TYPE.MoveOperationCannotBeRebased),
 )
 # fmt: on
 

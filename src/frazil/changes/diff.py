@@ -61,16 +61,16 @@ def amended_log(first: TransactionLog, then: TransactionLog) -> TransactionLog:
     dropped = id_keys(np.zeros((0, NODE_ID_BYTES), np.uint8))
     created = dropped
     for kind in ("groups", "arrays"):
-        new, gone, updated = (
+        new, deletions, updated = (
             [id_keys(getattr(log, f"{name}_{kind}")) for log in (first, then)] for name in _DONE
         )
         # A log of another implementation may have nodes that were created and deleted in the same commit.
-        absent = np.intersect1d(np.union1d(*new), gone[1])
-        absent = np.union1d(absent, np.intersect1d(new[0], gone[0]))
-        returned = np.setdiff1d(np.intersect1d(gone[0], new[1]), new[0])
+        absent = np.intersect1d(np.union1d(*new), deletions[1])
+        absent = np.union1d(absent, np.intersect1d(new[0], deletions[0]))
+        returned = np.setdiff1d(np.intersect1d(deletions[0], new[1]), new[0])
         elsewhere = np.union1d(absent, returned)
         new_ids = np.setdiff1d(np.union1d(*new), elsewhere)
-        deleted = np.setdiff1d(np.union1d(*gone), elsewhere)
+        deleted = np.setdiff1d(np.union1d(*deletions), elsewhere)
         changed = np.setdiff1d(np.union1d(*updated), np.concatenate([new_ids, deleted, absent]))
         named = dict(zip(_DONE, (new_ids, deleted, np.union1d(changed, returned)), strict=True))
         lists |= {f"{name}_{kind}": _matrix(keys) for name, keys in named.items()}
@@ -197,8 +197,8 @@ def differing(one: ChunkTable, other: ChunkTable) -> NDArray[np.uint32]:
     both = rows >= 0
     changed = np.ones(len(other), np.bool_)
     changed[both] = ~one.same(rows[both], other, np.flatnonzero(both))
-    gone = _others(len(one), rows[both])
-    return ChunkTable.from_absent(np.concatenate([one.index[gone], other.index[changed]])).index
+    is_absent = _others(len(one), rows[both])
+    return ChunkTable.from_absent(np.concatenate([one.index[is_absent], other.index[changed]])).index
 
 
 def _others(count: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -308,5 +308,5 @@ def change_set_between(node_changes: NodeChanges, before: VersionContent, after:
 def _at(table: ChunkTable, coords: U32) -> ChunkTable:
     """Return the references at these coordinates, and deletions for missing chunks."""
     rows = table.find_chunks(coords)
-    gone = ChunkTable.from_absent(coords[rows < 0])
-    return ChunkTable.merge_tables([table.select_chunks(np.sort(rows[rows >= 0])), gone])
+    deletions = ChunkTable.from_absent(coords[rows < 0])
+    return ChunkTable.merge_tables([table.select_chunks(np.sort(rows[rows >= 0])), deletions])

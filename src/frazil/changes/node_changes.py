@@ -100,11 +100,11 @@ def node_changes_of_logs(logs: Sequence[TransactionLog], before: NodeTable, afte
     is_array[new >= 0] = after.is_array[new[new >= 0]]
     ndims = dict(zip(stayed, after.array_length.take(new[both]).lengths.tolist(), strict=True))
     # Of arrays in both versions, the coordinates with the number of dimensions of the later one.
-    kept = [
+    indices = [
         {id_: index for id_, index in log.updated_chunks.items() if ndims.get(id_) == index.shape[1]}
         for log in logs
     ]
-    chunks = {id_: index for id_, index in union_of_chunks(kept).items() if len(index)}
+    chunks = {id_: index for id_, index in union_of_chunks(indices).items() if len(index)}
     return NodeChanges(
         created=named((old < 0) & (new >= 0), after, new),
         deleted=named((old >= 0) & (new < 0), before, old),
@@ -118,12 +118,12 @@ def node_changes_of_logs(logs: Sequence[TransactionLog], before: NodeTable, afte
 
 def rows_of(table: NodeTable, ids: U8) -> I64:
     """Return the rows of the nodes with these ids, shape (k, 8), and -1 for ids without a node."""
-    table_keys, wanted = id_keys(table.ids), id_keys(ids)
-    if not len(table_keys) or not len(wanted):
-        return np.full(len(wanted), -1, np.int64)
+    table_keys, targets = id_keys(table.ids), id_keys(ids)
+    if not len(table_keys) or not len(targets):
+        return np.full(len(targets), -1, np.int64)
     order = np.argsort(table_keys)
-    at = np.minimum(np.searchsorted(table_keys, wanted, sorter=order), len(table_keys) - 1)
-    rows: I64 = np.where(table_keys[order[at]] == wanted, order[at], -1).astype(np.int64)
+    at = np.minimum(np.searchsorted(table_keys, targets, sorter=order), len(table_keys) - 1)
+    rows: I64 = np.where(table_keys[order[at]] == targets, order[at], -1).astype(np.int64)
     return rows
 
 

@@ -136,16 +136,16 @@ def ours_can_stand(alignment: NodeAlignment, conflict: NodeConflict) -> bool:
 
 def _revivable(alignment: NodeAlignment, path: str) -> list[str] | None:
     """Return the deleted groups that must come back so that ``path`` is a group, or None if it cannot be."""
-    gone: list[str] = []
+    groups: list[str] = []
     while (row := alignment.moved_tip.find_node(path)) < 0:
         old = alignment.moved_base.find_node(path)
         if old < 0 or alignment.moved_base.is_array[old]:
-            return gone if path in alignment.our_groups() else None
-        gone.append(path)
+            return groups if path in alignment.our_groups() else None
+        groups.append(path)
         if path == "/":
-            return gone
+            return groups
         path = parent_of(path)
-    return None if alignment.moved_tip.is_array[row] else gone
+    return None if alignment.moved_tip.is_array[row] else groups
 
 
 class _Effects:
@@ -366,8 +366,8 @@ def _chosen(table: ChunkTable, conflict: NodeConflict, resolution: Resolution) -
 
 def _paths(nodes: NodeTable, ids: Iterable[bytes]) -> dict[bytes, str]:
     """Return the paths of the nodes that exist."""
-    wanted = list(ids)
-    rows = rows_of(nodes, id_matrix(wanted, NODE_ID_BYTES))
+    node_ids = list(ids)
+    rows = rows_of(nodes, id_matrix(node_ids, NODE_ID_BYTES))
     return dict(
-        zip(compress(wanted, (rows >= 0).tolist()), nodes.paths.take(rows[rows >= 0]).texts(), strict=True)
+        zip(compress(node_ids, (rows >= 0).tolist()), nodes.paths.take(rows[rows >= 0]).texts(), strict=True)
     )

@@ -203,13 +203,13 @@ def _applied(
 ) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
     """Return for which rows the function returned coordinates, and these coordinates."""
     try:
-        given = list(map(rule, coords.tolist()))
+        results = list(map(rule, coords.tolist()))
     except Exception as error:
         raise IcechunkError(
             f"{name} raised {type(error).__name__}: {error}. Nothing was changed", ErrorKind.UNKNOWN
         ) from error
-    some = np.fromiter((each is not None for each in given), bool, len(given))
-    chosen: list[Any] = list(compress(given, some.tolist()))
+    some = np.fromiter((each is not None for each in results), bool, len(results))
+    chosen: list[Any] = list(compress(results, some.tolist()))
     try:
         rows = np.array(list(map(tuple, chosen)))
     except (TypeError, ValueError):

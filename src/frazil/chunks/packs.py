@@ -423,7 +423,7 @@ def _read_pack(storage: Storage, ranges: FileRanges, rows: slice, places: I64) -
     by_file = np.argsort(source, kind="stable")
     for number, (file, size) in enumerate(zip(files.tolist(), ends.tolist(), strict=True)):
         low, high = np.searchsorted(source[by_file], [file, file + 1])
-        wanted = by_file[low:high]
+        members = by_file[low:high]
         id_ = ranges.ids[file].tobytes()
         tail, needed = tails[number], trailer_size(id_, tails[number], size)
         if needed > len(tail):
@@ -435,7 +435,7 @@ def _read_pack(storage: Storage, ranges: FileRanges, rows: slice, places: I64) -
                 "Repository.upkeep.verify, and restore the file from a copy"
             )
         if trailer is not None:
-            _require_same(id_, trailer, offset[wanted], length[wanted], crcs[wanted])
+            _require_same(id_, trailer, offset[members], length[members], crcs[members])
     return pack, crcs
 
 

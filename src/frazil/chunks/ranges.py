@@ -217,15 +217,15 @@ def copy_into(data: Buffer, out: memoryview) -> int:
 class Job:
     """The requests for wanted ranges. ``outcomes`` returns the bytes of each wanted range."""
 
-    __slots__ = ("_plan", "_wanted", "requests")
+    __slots__ = ("_plan", "_ranges", "requests")
 
-    def __init__(self, wanted: Sequence[ByteRange], limits: MergeLimits) -> None:
+    def __init__(self, ranges: Sequence[ByteRange], limits: MergeLimits) -> None:
         numbers: dict[Readable, int] = {}
-        keys = [numbers.setdefault(w.where, len(numbers)) for w in wanted]
+        keys = [numbers.setdefault(w.where, len(numbers)) for w in ranges]
         objects = list(numbers)
-        starts, stops = [w.start for w in wanted], [w.stop for w in wanted]
+        starts, stops = [w.start for w in ranges], [w.stop for w in ranges]
         self._plan: Final = plan_reads(keys, starts, stops, limits)
-        self._wanted: Final = wanted
+        self._ranges: Final = ranges
         columns = (self._plan.key.tolist(), self._plan.start.tolist(), self._plan.stop.tolist())
         self.requests: Final = [
             ByteRange(objects[key], start, stop) for key, start, stop in zip(*columns, strict=True)
@@ -243,21 +243,21 @@ class Job:
         parts = self._plan.part.tolist()
         starts = [request.start for request in self.requests]
         views = [f if isinstance(f, Exception) else memoryview(f) for f in fetched]
-        return (_cut(w, starts[part], views[part]) for w, part in zip(self._wanted, parts, strict=True))
+        return (_cut(w, starts[part], views[part]) for w, part in zip(self._ranges, parts, strict=True))
 
 
-def cut_all(wanted: Iterable[ByteRange], request: ByteRange, fetched: Outcome) -> Iterator[Outcome]:
+def cut_all(ranges: Iterable[ByteRange], request: ByteRange, fetched: Outcome) -> Iterator[Outcome]:
     """Return the outcome of each wanted range, from the outcome of their common request."""
     view = fetched if isinstance(fetched, Exception) else memoryview(fetched)
-    return (_cut(w, request.start, view) for w in wanted)
+    return (_cut(w, request.start, view) for w in ranges)
 
 
-def _cut(wanted: ByteRange, start: int, view: memoryview | Exception) -> Outcome:
+def _cut(range_: ByteRange, start: int, view: memoryview | Exception) -> Outcome:
     if isinstance(view, Exception):
         return view
-    if wanted.stop - start > view.nbytes:
-        return too_short(wanted, start + view.nbytes)
-    return view[wanted.start - start : wanted.stop - start]
+    if range_.stop - start > view.nbytes:
+        return too_short(range_, start + view.nbytes)
+    return view[range_.start - start : range_.stop - start]
 
 
 def fetch(range_: ByteRange) -> Outcome:
@@ -345,5 +345,5 @@ class ByteCache:
                 self._values[key] = copied
                 self._total += len(copied)
             while self._total > self.limit:
-                _, gone = self._values.popitem(last=False)
-                self._total -= len(gone)
+                _, chunk = self._values.popitem(last=False)
+                self._total -= len(chunk)

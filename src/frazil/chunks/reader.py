@@ -232,11 +232,11 @@ class LoopReads:
         self._waiting: _Waiting = []
         self._running: set[asyncio.Task[None]] = set()  # the loop itself only has weak references to tasks
 
-    async def read(self, wanted: ByteRange) -> Buffer:
+    async def read(self, range_: ByteRange) -> Buffer:
         """Return the bytes of one range, which are fetched together with other reads of this turn."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Buffer] = loop.create_future()
-        self._waiting.append((wanted, answer))
+        self._waiting.append((range_, answer))
         if len(self._waiting) == 1:
             loop.call_soon(self._dispatch)
         return await answer
@@ -246,12 +246,12 @@ class LoopReads:
             return await fetch_async(request)
 
     def _dispatch(self) -> None:
-        waiting = [(wanted, answer) for wanted, answer in self._waiting if not answer.done()]
+        waiting = [(range_, answer) for range_, answer in self._waiting if not answer.done()]
         self._waiting = []
         if not waiting:
             return
         try:
-            job = Job([wanted for wanted, _ in waiting], self._limits)
+            job = Job([range_ for range_, _ in waiting], self._limits)
             served = [[waiting[row] for row in rows] for rows in job.parts()]
         except Exception as error:
             _fail(waiting, error)
@@ -264,15 +264,15 @@ class LoopReads:
 
     async def _serve(self, request: ByteRange, group: _Waiting) -> None:
         try:
-            wanted = [wanted for wanted, _ in group]
-            outcomes = list(cut_all(wanted, request, await self._fetch(request)))
+            ranges = [range_ for range_, _ in group]
+            outcomes = list(cut_all(ranges, request, await self._fetch(request)))
             # A store of foreign objects refuses a whole range that goes beyond the end of the object: then
             # one chunk may be the cause of the error.
             if len(group) > 1 and all(
                 isinstance(each, StorageError) and each.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
                 for each in outcomes
             ):
-                alone = zip(wanted, await asyncio.gather(*map(self._fetch, wanted)), strict=True)
+                alone = zip(ranges, await asyncio.gather(*map(self._fetch, ranges)), strict=True)
                 outcomes = [outcome for one, data in alone for outcome in cut_all([one], one, data)]
             for (_, answer), outcome in zip(group, outcomes, strict=True):
                 if answer.done():
@@ -314,7 +314,7 @@ _CACHED: Final = (StoredObject, ForeignObject)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WantedRanges:
+class ObjectRanges:
     """The wanted ranges of chunks in objects, n rows.
 
     ``key`` has the number of the object, ``row`` the row among the references, ``offset`` and ``size`` the
@@ -329,10 +329,10 @@ class WantedRanges:
     start: I64
     length: I64
 
-    def select(self, rows: I64) -> WantedRanges:
+    def select(self, rows: I64) -> ObjectRanges:
         """Return some of the ranges."""
         columns = (self.key, self.row, self.offset, self.size, self.start, self.length)
-        return WantedRanges(self.objects, *(each[rows] for each in columns))
+        return ObjectRanges(self.objects, *(each[rows] for each in columns))
 
     def whole(self) -> list[ByteRange | None]:
         """Return the range of each chunk as a key of the cache, or None for a chunk that is never cached."""
@@ -369,7 +369,7 @@ class ColumnRequest:
     where: ByteRange | U8
     rows: I64
     offset: I64
-    cached: tuple[ByteCache, WantedRanges] | None = None
+    cached: tuple[ByteCache, ObjectRanges] | None = None
 
     @property
     def is_local(self) -> bool:
@@ -387,9 +387,9 @@ class ColumnRequest:
             return _thread.memory[: self.where.where.get_into(self.where.start, _thread.memory[:size].data)]
         data = np.frombuffer(self.where.where.get(self.where.start, self.where.stop), np.uint8)
         if self.cached is not None:
-            cache, wanted = self.cached
-            is_whole = (wanted.length == wanted.size) & (self.offset + wanted.size <= len(data))
-            columns = (wanted.whole(), self.offset.tolist(), wanted.size.tolist(), is_whole.tolist())
+            cache, ranges = self.cached
+            is_whole = (ranges.length == ranges.size) & (self.offset + ranges.size <= len(data))
+            columns = (ranges.whole(), self.offset.tolist(), ranges.size.tolist(), is_whole.tolist())
             for key, at, size, is_complete in zip(*columns, strict=True):
                 if key is not None and is_complete:
                     cache.add_chunk(key, data[at : at + size].data)
@@ -417,38 +417,38 @@ def requests_of(reader: ChunkReader, refs: ChunkTable, start: I64, length: I64) 
     rows = np.flatnonzero((refs.kind == ChunkKind.NATIVE) | (refs.kind == ChunkKind.VIRTUAL))
     if not len(rows):
         return requests
-    wanted = WantedRanges(
+    ranges = ObjectRanges(
         *_objects(reader, refs, rows),
         rows,
         *(each[rows].astype(np.int64) for each in (refs.offset, refs.length, start, length)),
     )
-    cache = None if all(each.is_local for each in wanted.objects) else reader.cache
+    cache = None if all(each.is_local for each in ranges.objects) else reader.cache
     if cache is not None:
-        found = [None if key is None else cache.get_chunk(key) for key in wanted.whole()]
-        cached = np.array([row for row, each in enumerate(found) if each is not None], np.int64)
+        hits = [None if key is None else cache.get_chunk(key) for key in ranges.whole()]
+        cached = np.array([row for row, each in enumerate(hits) if each is not None], np.int64)
         if len(cached):
-            chunks = [each for each in found if each is not None]
+            chunks = [each for each in hits if each is not None]
             data = np.frombuffer(b"".join(chunks), np.uint8)
-            begins = np.cumsum([0, *map(len, chunks)])[:-1] + wanted.start[cached]
+            begins = np.cumsum([0, *map(len, chunks)])[:-1] + ranges.start[cached]
             requests.append(ColumnRequest(data, rows[cached], begins))
-            wanted = wanted.select(np.delete(np.arange(len(rows)), cached))
-    return requests + _planned(wanted, reader.limits, cache)
+            ranges = ranges.select(np.delete(np.arange(len(rows)), cached))
+    return requests + _planned(ranges, reader.limits, cache)
 
 
-def _planned(wanted: WantedRanges, limits: MergeLimits, cache: ByteCache | None) -> list[ColumnRequest]:
+def _planned(ranges: ObjectRanges, limits: MergeLimits, cache: ByteCache | None) -> list[ColumnRequest]:
     """Return the requests for ranges of objects, with merged neighbours."""
-    first = wanted.offset + wanted.start
-    last = first + wanted.length
-    plan = plan_reads(wanted.key, first, last, limits)
+    first = ranges.offset + ranges.start
+    last = first + ranges.length
+    plan = plan_reads(ranges.key, first, last, limits)
     order = np.lexsort((plan.offset, plan.part))
     ends = np.cumsum(np.bincount(plan.part, minlength=len(plan))).tolist()
     requests: list[ColumnRequest] = []
     columns = (plan.key.tolist(), plan.start.tolist(), plan.stop.tolist(), pairwise([0, *ends]))
     for key, low, high, rows in zip(*columns, strict=True):
         part = order[slice(*rows)]
-        where = ByteRange(wanted.objects[key], low, high)
-        cached = None if cache is None else (cache, wanted.select(part))
-        requests.append(ColumnRequest(where, wanted.row[part], plan.offset[part], cached))
+        where = ByteRange(ranges.objects[key], low, high)
+        cached = None if cache is None else (cache, ranges.select(part))
+        requests.append(ColumnRequest(where, ranges.row[part], plan.offset[part], cached))
     return requests
 
 

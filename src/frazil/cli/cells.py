@@ -277,17 +277,17 @@ def lines_of(name: str, cells: Cells, axes: Sequence[Axis]) -> Iterator[str]:
 
 def values_of(coding: Coding, shape: tuple[int, ...], text: str, name: str) -> Values:
     """Return the elements of the text of a value: a number, a text, a time, or nested lists in JSON."""
-    given: Any = text
+    content: Any = text
     if coding.dtype.kind not in "OUTSV" or text.startswith("["):
         # JSON; NaN, NaT and null are missing values, and other texts stay texts.
         special = text.lower().lstrip("+")
         is_number = special in ("nan", "inf", "-inf", "infinity", "-infinity")
-        given = float(special) if is_number else text
+        content = float(special) if is_number else text
         for spelling in (text.lower(), text):
             with suppress(json.JSONDecodeError):
-                given = json.loads(spelling)
+                content = json.loads(spelling)
     try:
-        values = np.asarray(given)
+        values = np.asarray(content)
         is_fitting = np.broadcast_shapes(values.shape, shape) == shape
     except ValueError:
         is_fitting = False

@@ -76,8 +76,8 @@ def diff(
         paths = {*changes["updated_chunks"], *changes["updated_arrays"]}.difference(changes["new_arrays"])
         compare = partial(version.repo.history.diff_values, decode=not raw)
         ends: dict[str, Any] = {"from_snapshot_id": version.id, "to_snapshot_id": after}
-        found = (compare(path, **ends) for path in sorted(paths))
-        differences = [picked(each, *_NUMBERS) for each in found]
+        comparisons = (compare(path, **ends) for path in sorted(paths))
+        differences = [picked(each, *_NUMBERS) for each in comparisons]
         document["values"] = differences
     visible = (each for each in differences if "/." not in each["path"])
     lines = chain(diff_lines(output, changes, chunks=chunks), map(_values_line, visible))

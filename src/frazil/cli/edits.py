@@ -215,9 +215,9 @@ def set_(
         same |= missing(stored) & missing(new)
     if not same.all():  # codecs, such as those that round
         both = (opened.cells(each[~same] if each.ndim else each) for each in (new, stored))
-        given, read = (each.texts().reshape(-1)[0] for each in both)
+        original, read = (each.texts().reshape(-1)[0] for each in both)
         raise InvalidInputError(
-            f"{path} must have values that its codecs keep, got {given}, which reads as {read}",
+            f"{path} must have values that its codecs keep, got {original}, which reads as {read}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     session.commit(message or f"Set values of {path}", metadata or None)

@@ -372,14 +372,14 @@ class ChunkTable:
             ("offset", offset, np.uint64),
             ("length", length, np.uint64),
         ):
-            given = np.asarray(values)
-            is_whole = not given.size or (given.dtype.kind in "iu" and given.min() >= 0)
-            if given.shape not in ((), (n,)) or not is_whole:
+            array = np.asarray(values)
+            is_whole = not array.size or (array.dtype.kind in "iu" and array.min() >= 0)
+            if array.shape not in ((), (n,)) or not is_whole:
                 raise InvalidInputError(
-                    f"{name} must be {n} whole numbers from 0, got shape {given.shape} of type {given.dtype}",
+                    f"{name} must be {n} whole numbers from 0, got shape {array.shape} of type {array.dtype}",
                     ErrorKind.INVALID_CHUNK_INDEX,
                 )
-            columns[name] = np.ascontiguousarray(np.broadcast_to(given, n), dtype)
+            columns[name] = np.ascontiguousarray(np.broadcast_to(array, n), dtype)
         kinds = np.full(n, kind, np.uint8)
         return cls(coords.astype(np.uint32), kinds, **columns, **_NO_SOURCES | sources).sorted()
 
@@ -435,9 +435,9 @@ class ChunkTable:
         if coords.shape[1] != self.ndim or not len(row_keys):
             return rows
         inside = np.flatnonzero(within(coords, limits))
-        wanted = keys(coords[inside], limits)
-        rank = np.minimum(row_keys.searchsorted(wanted), len(row_keys) - 1)
-        is_match = row_keys[rank] == wanted
+        chunk_keys = keys(coords[inside], limits)
+        rank = np.minimum(row_keys.searchsorted(chunk_keys), len(row_keys) - 1)
+        is_match = row_keys[rank] == chunk_keys
         rows[inside[is_match]] = rank[is_match]
         return rows
 

@@ -367,7 +367,7 @@ def load_values(values: Ragged) -> list[Any]:
     ends = rows.starts + rows.lengths - _END
     packed, widths = rows.values[ends], rows.values[ends + 1]
     parts: list[I64] = []
-    found: list[Any] = []
+    items: list[Any] = []
     rest = np.ones(count, np.bool_)
     for code in np.unique(packed.astype(np.int64) << 8 | widths).tolist():
         kind, length_width, width = code >> 10, 1 << (code >> 8 & 3), code & 255
@@ -388,12 +388,12 @@ def load_values(values: Ragged) -> list[Any]:
             chosen = chosen[inside]
             decoded = Ragged(rows.values, firsts[inside], lengths[inside].astype(np.int64)).texts()
         parts.append(chosen)
-        found += decoded
+        items += decoded
         rest[chosen] = False
     parts.append(np.flatnonzero(rest))
-    found += map(loads, rows.take(parts[-1]).blobs())
+    items += map(loads, rows.take(parts[-1]).blobs())
     column, out = np.empty(count, object), np.empty(count, object)
-    column[:] = found
+    column[:] = items
     out[np.concatenate(parts)] = column
     in_order: list[Any] = out.tolist()
     return in_order
@@ -456,12 +456,12 @@ class MetadataColumn:
     def having(self, name: str, text: str = "") -> NDArray[np.bool_]:
         """Return which rows have an item of this name whose bytes contain ``text``. Nothing is decoded."""
         items = self.rows.compact().values
-        wanted = np.array(list(map(name.encode().__eq__, self.names.take(items).blobs())), bool)
+        is_match = np.array(list(map(name.encode().__eq__, self.names.take(items).blobs())), bool)
         if text:
-            named = np.flatnonzero(wanted)
+            named = np.flatnonzero(is_match)
             blobs = self.values.take(items[named]).blobs()
-            wanted[named] = list(map(contains, blobs, repeat(text.encode())))
-        before = np.concatenate(([0], np.cumsum(wanted)))
+            is_match[named] = list(map(contains, blobs, repeat(text.encode())))
+        before = np.concatenate(([0], np.cumsum(is_match)))
         ends = np.cumsum(self.rows.lengths)
         has_item: NDArray[np.bool_] = before[ends] > before[ends - self.rows.lengths]
         return has_item

@@ -184,11 +184,11 @@ def ids_among(ids: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[np.b
     """Return which of the ids are among the others. ``np.isin`` takes three times as long for ids."""
     if not len(ids) or not len(others):
         return np.zeros(len(ids), np.bool_)
-    wanted, keys = id_keys(ids), id_keys(others)
+    targets, keys = id_keys(ids), id_keys(others)
     if not (keys[1:] >= keys[:-1]).all():
         keys = np.sort(keys)
-    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    hits: NDArray[np.bool_] = keys[places] == wanted
+    places = np.minimum(np.searchsorted(keys, targets), len(keys) - 1)
+    hits: NDArray[np.bool_] = keys[places] == targets
     return hits
 
 

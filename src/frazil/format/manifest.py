@@ -527,12 +527,12 @@ class ReferenceSearch:
         if not first <= coords <= last:
             return None
         # The first guess is the place where a dense array has the chunk. A binary search follows.
-        start = stop = wanted = 0
+        start = stop = target = 0
         for least, most, at in zip(first, last, coords, strict=True):
             size = max(least, most) + 1
-            start, stop, wanted = start * size + least, stop * size + most, wanted * size + min(at, size - 1)
+            start, stop, target = start * size + least, stop * size + most, target * size + min(at, size - 1)
         span = stop - start
-        row = min(count - 1, max(0, (wanted - start) * (count - 1) // span)) if span else 0
+        row = min(count - 1, max(0, (target - start) * (count - 1) // span)) if span else 0
         low, high = 0, count
         while low < high and (stored := self._coords(row, ndim)) != coords:
             low, high = (row + 1, high) if stored < coords else (low, row)

@@ -204,12 +204,12 @@ class NodeTable(LateFields):
         data = [array or ArrayData((), (), None) for array in arrays]
         dims = [each.dimension_names or () for each in data]
         names = list(chain.from_iterable(dims))
-        given = np.fromiter((name is not None for name in names), bool, len(names))
+        has_name = np.fromiter((name is not None for name in names), bool, len(names))
         columns = [ManifestRefs.of((), 0)]
         columns += [ManifestRefs.of(each.manifests, len(each.shape)) for each in data if len(each.manifests)]
         ref_counts = np.array([len(each.manifests) for each in data], np.int64)
         ndim = np.array([len(each.shape) for each in data], np.int64)
-        dim_rows = np.where(given, np.cumsum(given) - 1, -1)
+        dim_rows = np.where(has_name, np.cumsum(has_name) - 1, -1)
         all_ids = np.concatenate([each.ids for each in columns])
         boxes = np.concatenate([each.extents.reshape(-1) for each in columns])
         table = cls(
@@ -653,13 +653,13 @@ def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
             numbers = table.dim_rows.take(rows).compact()
             vectors = OffsetVectors(writer, numbers.lengths)
             arrays.link(1, vectors.positions)
-            given = numbers.values >= 0
-            targets = np.zeros(len(given), np.int64)
-            names = writer.tables(_NAME_LAYOUT, int(given.sum()))
-            targets[given] = names.positions
-            if not given.all():  # dimensions without a name share one table
-                targets[~given] = writer.tables(_EMPTY_LAYOUT, 1).positions
-            names.link(0, writer.vectors(table.dim_names.take(numbers.values[given]), NUL))
+            has_name = numbers.values >= 0
+            targets = np.zeros(len(has_name), np.int64)
+            names = writer.tables(_NAME_LAYOUT, int(has_name.sum()))
+            targets[has_name] = names.positions
+            if not has_name.all():  # dimensions without a name share one table
+                targets[~has_name] = writer.tables(_EMPTY_LAYOUT, 1).positions
+            names.link(0, writer.vectors(table.dim_names.take(numbers.values[has_name]), NUL))
             vectors.lead(targets)
     # Offsets may share a target: all groups share one empty table, all empty vectors one vector.
     contents[~table.is_array] = writer.tables(_EMPTY_LAYOUT, 1).positions

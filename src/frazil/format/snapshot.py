@@ -173,11 +173,11 @@ class SnapshotTable(LateFields):
 
     def find_snapshots(self, ids: U8) -> I64:
         """Return the rows of many snapshots, for ids of shape (k, 12); -1 where there is none."""
-        keys, wanted = id_keys(self._ids), id_keys(ids)
+        keys, targets = id_keys(self._ids), id_keys(ids)
         if not len(keys):
-            return np.full(len(wanted), -1, np.int64)
-        rows = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[rows] == wanted, rows, -1).astype(np.int64)
+            return np.full(len(targets), -1, np.int64)
+        rows = np.minimum(np.searchsorted(keys, targets), len(keys) - 1)
+        return np.where(keys[rows] == targets, rows, -1).astype(np.int64)
 
     def between(self, first: bytes, last: bytes) -> U8:
         """Return the ids of snapshots from ``first`` to ``last``, both included."""
@@ -355,11 +355,11 @@ class SnapshotTable(LateFields):
         Expiration and garbage collection use this method.
         """
         ids = [*new_parents, *filter(None, new_parents.values()), *pruned]
-        found = self.find_snapshots(id_matrix(ids))
-        if (found < 0).any():
-            missing = id_to_text(ids[int(np.argmin(found))])
+        rows = self.find_snapshots(id_matrix(ids))
+        if (rows < 0).any():
+            missing = id_to_text(ids[int(np.argmin(rows))])
             raise InternalError(f"snapshot {missing} is not listed", ErrorKind.SNAPSHOT_NOT_FOUND)
-        row: dict[bytes | None, int] = {None: -1, **dict(zip(ids, found.tolist(), strict=True))}
+        row: dict[bytes | None, int] = {None: -1, **dict(zip(ids, rows.tolist(), strict=True))}
         parents = self._parents.copy()
         for id_, parent in new_parents.items():
             parents[row[id_]] = row[parent]

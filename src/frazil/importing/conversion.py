@@ -74,9 +74,9 @@ _DEFAULT_STORES: Final[dict[str, Any]] = {
 
 def url_prefixes(locations: Iterable[str]) -> frozenset[str]:
     """Return the buckets, or the common folder, of locations."""
-    given = set(locations)
-    files = {location for location in given if location.startswith(_FILE)}
-    parts = [f"{location}///".split("/") for location in given - files]
+    urls = set(locations)
+    files = {location for location in urls if location.startswith(_FILE)}
+    parts = [f"{location}///".split("/") for location in urls - files]
     out = {f"{scheme}//{bucket}/" for scheme, _, bucket, *_ in parts if scheme}
     if files:
         # The common prefix of the first and the last path in order is the prefix of all.
@@ -428,7 +428,7 @@ def translated(old: OldLog, id_: bytes, before: NodeTable, after: NodeTable) -> 
 def worked_out(id_: bytes, before: NodeTable, after: NodeTable, tables: Tables) -> TransactionLog:
     """Return the log of a commit that changed ``before`` to ``after``."""
     old, new = _kinds(before), _kinds(after)
-    added, gone = new.keys() - old.keys(), old.keys() - new.keys()
+    added, removals = new.keys() - old.keys(), old.keys() - new.keys()
     documents, documents_after = (
         dict(zip(id_list(nodes.ids), nodes.user_data.blobs(), strict=True)) for nodes in (before, after)
     )
@@ -446,8 +446,8 @@ def worked_out(id_: bytes, before: NodeTable, after: NodeTable, tables: Tables) 
         id_,
         new_groups=_ids(node for node in added if not new[node]),
         new_arrays=_ids(node for node in added if new[node]),
-        deleted_groups=_ids(node for node in gone if not old[node]),
-        deleted_arrays=_ids(node for node in gone if old[node]),
+        deleted_groups=_ids(node for node in removals if not old[node]),
+        deleted_arrays=_ids(node for node in removals if old[node]),
         updated_arrays=_ids(node for node in updated if new[node]),
         updated_groups=_ids(node for node in updated if not new[node]),
         updated_chunks=chunks,

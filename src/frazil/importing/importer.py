@@ -450,7 +450,7 @@ class ImportJob:
     def _write(self, version: ImportedVersion, uploads: Uploads) -> None:
         """Write a snapshot's file and its transaction log."""
         nodes = self._nodes_of(version.summary.file)
-        wanted = [self._files[id_] for id_ in id_list(nodes.manifest_ids())]
+        files = [self._files[id_] for id_ in id_list(nodes.manifest_ids())]
         snapshot = Snapshot(
             version.id,
             version.flushed_at,
@@ -458,9 +458,9 @@ class ImportJob:
             version.summary.snapshot.metadata,
             nodes,
             ManifestFiles(
-                id_matrix([file.id for file in wanted]),
-                np.array([file.size for file in wanted], np.uint64),
-                np.array([file.references for file in wanted], np.uint32),
+                id_matrix([file.id for file in files]),
+                np.array([file.size for file in files], np.uint64),
+                np.array([file.references for file in files], np.uint32),
             ),
         )
         parent = version.old_parent

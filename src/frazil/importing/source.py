@@ -93,10 +93,10 @@ class Source:
         """
         keys = [info.key for info in self.storage.list(self.layout.refs)]
         files = ref_files(keys, self.layout, encoded=self.storage.encodes_names())
-        wanted = [*files.tags.values()]
+        ref_keys = [*files.tags.values()]
         for sequence in files.branches.values():
-            wanted += sequence.values()
-        contents = dict(zip(wanted, in_parallel(self._ref, wanted), strict=True))
+            ref_keys += sequence.values()
+        contents = dict(zip(ref_keys, in_parallel(self._ref, ref_keys), strict=True))
         return Refs(
             {
                 name: [contents[sequence[number]] for number in sorted(sequence)]
@@ -256,19 +256,19 @@ def read_history(source: Source, refs: Refs, ids: NewIds) -> ImportedHistory:
     return ImportedHistory(versions, tuple(left_out))
 
 
-def _read(source: Source, wanted: set[bytes]) -> dict[bytes, SnapshotSummary]:
+def _read(source: Source, ids: set[bytes]) -> dict[bytes, SnapshotSummary]:
     """Return these snapshots and their ancestors, as far as they have files."""
     summaries: dict[bytes, SnapshotSummary] = {}
-    while wanted:
-        for summary in in_parallel(partial(_summary, source), sorted(wanted)):
+    while ids:
+        for summary in in_parallel(partial(_summary, source), sorted(ids)):
             summaries[summary.file] = summary
         quoted = {summary.snapshot.parent for summary in summaries.values()} - {None}
         unknown = quoted - summaries.keys() - {summary.snapshot.id for summary in summaries.values()}
-        wanted = {id_ for id_ in unknown if id_ is not None and source.has_snapshot(id_)}
-        if unknown and not wanted:
+        ids = {id_ for id_ in unknown if id_ is not None and source.has_snapshot(id_)}
+        if unknown and not ids:
             # The file may have another name than the id inside.
             others = source.files(source.layout.snapshots).keys() - {id_to_text(id_) for id_ in summaries}
-            wanted = _named_inside(source, sorted(others), unknown)
+            ids = _named_inside(source, sorted(others), unknown)
     return summaries
 
 

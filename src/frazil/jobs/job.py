@@ -297,15 +297,15 @@ def with_options(options: type, defaults: type | Mapping[str, Any] = MappingProx
         ]
 
         @functools.wraps(function)
-        def call(*args: P.args, **given: P.kwargs) -> R:
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
             accepted = {each.name for each in own} | names.keys()
-            for name in given.keys() - accepted:
+            for name in kwargs.keys() - accepted:
                 raise TypeError(
                     f"{function.__name__}() got an unexpected keyword argument {name!r}"
                     f"{suggest(name, sorted(accepted))}"
                 )
-            require_progress(given.get("progress"), "expect", "advance")
-            return function(*args, **given)
+            require_progress(kwargs.get("progress"), "expect", "advance")
+            return function(*args, **kwargs)
 
         listed = signature.replace(parameters=[*own, *shown])
         call.__signature__ = listed  # type: ignore[attr-defined]

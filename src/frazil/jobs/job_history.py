@@ -263,12 +263,12 @@ def job_state(job: Job, tip: str) -> tuple[str, str | None]:
     parts = [work_digest(job, inputs=True), storage_label(repo.storage), job.target.branch, ()]
     id_ = job.id or hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
-    def is_wanted(found: Any) -> bool:
-        return bool(found == id_ if job.id else str(found).partition("-")[0] == id_)
+    def is_match(value: Any) -> bool:
+        return bool(value == id_ if job.id else str(value).partition("-")[0] == id_)
 
-    commit = _find_commit(job.target, tip, id_, is_wanted)
+    commit = _find_commit(job.target, tip, id_, is_match)
     if commit is None:
-        commit = next(iter(_removed_commits(job.target, tip, is_wanted)), None)
+        commit = next(iter(_removed_commits(job.target, tip, is_match)), None)
     if commit is None:
         return id_, None
     if job.id:
@@ -301,7 +301,7 @@ def _difference(job: Job, record: dict[str, Any]) -> str:
 def find_job(target: Target, id_: str, start: JobStart, tip: str | None = None) -> str | None:
     """Return the snapshot of the commit of a job that another driver has made since this one started."""
     tip = tip or target.repo.lookup_branch(target.branch)
-    commit = _find_commit(target, tip, id_, lambda found: bool(found == id_), start.tip)
+    commit = _find_commit(target, tip, id_, lambda value: bool(value == id_), start.tip)
     if commit is not None:
         return commit.snapshot_id
     info = context_of(target.repo).catalog.repo_info()
@@ -310,7 +310,7 @@ def find_job(target: Target, id_: str, start: JobStart, tip: str | None = None) 
 
 
 def _find_commit(
-    target: Target, tip: str, text: str, is_wanted: Callable[[Any], bool], until: str | None = None
+    target: Target, tip: str, text: str, is_match: Callable[[Any], bool], until: str | None = None
 ) -> _Commit | None:
     """Return the newest commit whose job record contains ``text`` and has a wanted id; None without one.
 
@@ -320,15 +320,15 @@ def _find_commit(
     info, end = context_of(target.repo).catalog.repo_info(), None if until is None else id_from_text(until)
     for entry in mentioning(info, id_from_text(tip), JOB, text, until=end):
         record = entry.metadata.get(JOB)
-        if isinstance(record, dict) and is_wanted(record.get("id")):
+        if isinstance(record, dict) and is_match(record.get("id")):
             return _Commit(id_to_text(entry.id), record)
     return None
 
 
-def _removed_commits(target: Target, tip: str, is_wanted: Callable[[Any], bool]) -> list[_Commit]:
+def _removed_commits(target: Target, tip: str, is_match: Callable[[Any], bool]) -> list[_Commit]:
     """Return versions with the changes of removed commits, for records with a wanted id, newest first."""
     info = context_of(target.repo).catalog.repo_info()
-    entries = [entry for entry in entries_of(info) if is_wanted(entry.id)]
+    entries = [entry for entry in entries_of(info) if is_match(entry.id)]
     return [
         _Commit(
             id_to_text(each.snapshot),

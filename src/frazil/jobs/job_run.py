@@ -124,7 +124,7 @@ def _have_other_labels(session: Session, group: str, above: str, dim: str) -> bo
     """
     if session.workspace.reads is not None:
         return False
-    nodes, found = session.workspace.node_table(), []
+    nodes, pairs = session.workspace.node_table(), []
     for path in (f"{each.rstrip('/')}/{dim}" for each in (group, above)):
         row = nodes.find_node(path)
         node = nodes.node(row) if row >= 0 else None
@@ -134,8 +134,8 @@ def _have_other_labels(session: Session, group: str, above: str, dim: str) -> bo
             return False
         attributes = json.loads(node.user_data).get("attributes") or {}
         stored = zarr.open_array(session.store, path=path.strip("/"), mode="r", zarr_format=3)
-        found.append((np.asarray(stored[...]), (attributes.get("units"), attributes.get("calendar"))))
-    (one, units), (other, other_units) = found
+        pairs.append((np.asarray(stored[...]), (attributes.get("units"), attributes.get("calendar"))))
+    (one, units), (other, other_units) = pairs
     if units != other_units or one.dtype.kind != other.dtype.kind:
         return False
     return not np.array_equal(one, other, equal_nan=one.dtype.kind == "f")

@@ -221,8 +221,8 @@ def failure_of(error: BaseException) -> Failure:
         if (each := waiting.pop()) is None:
             continue
         waiting += [each.__cause__, each.__context__, *(each.exceptions or ())]
-        kept = [frame for frame in each.stack if not is_own(frame.filename)] or each.stack[-1:]
-        plain = [(frame.filename, frame.lineno or 0, frame.name, frame.line) for frame in kept]
+        user_frames = [frame for frame in each.stack if not is_own(frame.filename)] or each.stack[-1:]
+        plain = [(frame.filename, frame.lineno or 0, frame.name, frame.line) for frame in user_frames]
         each.stack = traceback.StackSummary.from_list(plain)  # without the markers below the lines
     whole = "\n".join(
         clip_line(line) for part in summary.format() for line in first_and_last(part.splitlines())

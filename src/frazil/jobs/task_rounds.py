@@ -99,11 +99,11 @@ class Rounds:
     task_seconds: float = 0.0
     longest: float = 0.0
 
-    def run(self, prepare: Callable[..., Any], work: Work, *given: Any) -> list[Any]:
-        """Run the work for all items of ``prepare(session, *given)``, and return the values of the tasks."""
+    def run(self, prepare: Callable[..., Any], work: Work, *args: Any) -> list[Any]:
+        """Run the work for all items of ``prepare(session, *args)``, and return the values of the tasks."""
         session, staged = self.session, None
         generation = state_of(session).generation
-        tasks = prepare(session, *given)
+        tasks = prepare(session, *args)
         if not isinstance(tasks, Tasks):
             raise InvalidInputError(
                 f"`prepare` must return Tasks, got {type(tasks).__name__}", ErrorKind.INVALID_ARGUMENT

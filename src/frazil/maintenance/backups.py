@@ -108,12 +108,12 @@ def unneeded(storage: Storage, old: Backups, names: set[str]) -> Backups:
                 raise
             return None
 
-    seen: set[str] = set()
+    chains: set[str] = set()
     with thread_pool(Purpose.BACKUP_READS) as pool:
         while names:
-            seen |= names
-            names = set(filter(None, pool.map(following, sorted(names)))) - seen
-    return old.select_backups(~np.isin(old.names, np.array(sorted(seen), np.str_)))
+            chains |= names
+            names = set(filter(None, pool.map(following, sorted(names)))) - chains
+    return old.select_backups(~np.isin(old.names, np.array(sorted(chains), np.str_)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -463,10 +463,10 @@ class Collection:
         try:
             if context.spec_version > 1:
                 cut_ops_log(storage, after, self._ops, now_us(), context.settings.compression_level)
-            gone = unneeded(storage, old.backups, named(after))
+            backups = unneeded(storage, old.backups, named(after))
         except FormatError as error:
             return DeletionResult(errors=[f"no backup was deleted: {error.message}"])
-        return self._sweeper().sweep(gone)
+        return self._sweeper().sweep(backups)
 
     def preview(self) -> GCSummary:
         """Return what ``collect`` would delete. Writes nothing, so it uses the clock of this host.
@@ -497,17 +497,17 @@ class Collection:
         now = next_update_time(info)  # as the collection would choose it
         preview = after.recorded(OpsEntry(UpdateKind.GC_RAN, now), backup=_PREVIEW, keep=len(after.ops) + 1)
         if context.spec_version > 1 and planned_link(storage, preview, self._ops, now_us()) is not None:
-            gone = old.backups.select_backups(~np.isin(old.backups.names, sorted(named(preview))))
+            backups = old.backups.select_backups(~np.isin(old.backups.names, sorted(named(preview))))
         else:
-            gone = unneeded(storage, old.backups, names)
-        deleted: dict[str, Objects] = {**phases, _BACKUPS: gone}
+            backups = unneeded(storage, old.backups, names)
+        deleted: dict[str, Objects] = {**phases, _BACKUPS: backups}
         done = {
             kind: DeletionResult(len(each.sizes), int(each.sizes.sum())) for kind, each in deleted.items()
         }
         return replace(
             _summary(phases, done, spared),
             leases=_with_held_files(spared, unused),
-            files=_garbage_table(info, phases, gone, survey),
+            files=_garbage_table(info, phases, backups, survey),
         )
 
 

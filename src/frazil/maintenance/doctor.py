@@ -249,10 +249,10 @@ def _staged_jobs(patient: _Patient) -> Iterator[_Finding]:
 
 def _missing_containers(patient: _Patient) -> Iterator[_Finding]:
     """Compare the locations of virtual chunks with the containers, each manifest once."""
-    context, seen = patient.context, no_ids()
+    context, manifest_ids = patient.context, no_ids()
     for branch, files in patient.manifests.items():
-        new = files.select_manifests(~among(files.ids, seen))
-        seen = distinct([seen, files.ids])
+        new = files.select_manifests(~among(files.ids, manifest_ids))
+        manifest_ids = distinct([manifest_ids, files.ids])
         missing: set[str] = set()
         tables = read_manifests(context.storage, MANIFEST_CHUNK_RANGES, new, Bounds())
         for table in chain.from_iterable(tables):
@@ -286,10 +286,10 @@ def _offences(info: RepoInfo, protection: BranchProtection) -> Iterator[tuple[st
     ops = info.ops
     kinds = [UpdateKind.BRANCH_DELETED, UpdateKind.BRANCH_RESET, UpdateKind.COMMIT_AMENDED]
     rows = np.flatnonzero((ops.updated_at > np.uint64(protection.since)) & np.isin(ops.kinds, kinds))
-    seen: set[str] = set()
+    branches: set[str] = set()
     for entry in map(ops.entry, rows.tolist()):
         branch, before = entry.name or "", entry.previous_snapshot or b""
-        if branch in seen or not fnmatchcase(branch, protection.pattern):
+        if branch in branches or not fnmatchcase(branch, protection.pattern):
             continue
         tip, row = info.branches.get(branch), info.snapshots.find_snapshot(before)
         if tip is None:
@@ -298,7 +298,7 @@ def _offences(info: RepoInfo, protection: BranchProtection) -> Iterator[tuple[st
             yield branch, f"it lost commits at {utc_text(entry.updated_at)} ({entry.kind.name.lower()})"
         else:
             continue
-        seen.add(branch)
+        branches.add(branch)
     for branch, tip in info.branches.items():
         newer = info.snapshots.entry(info.snapshots.find_snapshot(tip)).flushed_at > protection.since
         is_under_rules = protection.rules and fnmatchcase(branch, protection.pattern)

@@ -75,7 +75,7 @@ def expire(info: RepoInfo, what: Expiry) -> Decision:
 def _left(refs: Mapping[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[str, bytes]:
     """Return the refs whose tips are not old."""
     rows = info.snapshots.find_snapshots(id_matrix(list(refs.values())))
-    return {name: id_ for (name, id_), gone in zip(refs.items(), old[rows].tolist(), strict=True) if not gone}
+    return {name: id_ for (name, id_), flag in zip(refs.items(), old[rows].tolist(), strict=True) if not flag}
 
 
 def expire_v1(context: Context, what: Expiry, progress: Progress = NO_PROGRESS) -> U8:
@@ -84,7 +84,7 @@ def expire_v1(context: Context, what: Expiry, progress: Progress = NO_PROGRESS) 
     snapshots = info.snapshots
     assert isinstance(snapshots, SnapshotsV1)
     progress.expect(len(info.tags) + len(info.branches))
-    gone: set[bytes] = set()
+    ids: set[bytes] = set()
     for refs, deletes, remove in (
         (info.tags, what.tags, delete_tag),
         (info.branches, what.branches, delete_branch),
@@ -94,28 +94,28 @@ def expire_v1(context: Context, what: Expiry, progress: Progress = NO_PROGRESS) 
             old = np.array([entry.flushed_at for entry in snapshots.entries(rows)]) < what.older_than
             old[-1] = False
             if deletes and old[0] and not (refs is info.branches and name == MAIN):
-                gone.update(map(snapshots.id_of, rows[:-1].tolist()))
+                ids.update(map(snapshots.id_of, rows[:-1].tolist()))
                 context.catalog.update_repo_info(remove(name))
             else:
-                gone |= _expire_line(context, snapshots, rows, old)
+                ids |= _expire_line(context, snapshots, rows, old)
             progress.advance()
-    return id_matrix(sorted(gone))
+    return id_matrix(sorted(ids))
 
 
 def _expire_line(context: Context, snapshots: SnapshotsV1, rows: I64, old: NDArray[np.bool_]) -> set[bytes]:
     """Remove the old snapshots of a ref that stays. Return their ids, and that of an old tip, which stays."""
-    gone = {snapshots.id_of(int(rows[0]))} if old[0] else set()
+    ids = {snapshots.id_of(int(rows[0]))} if old[0] else set()
     old[0] = False
     if old.any():
         stays = int(np.argmax(old)) - 1
-        gone.update(map(snapshots.id_of, rows[stays + 1 : -1].tolist()))
+        ids.update(map(snapshots.id_of, rows[stays + 1 : -1].tolist()))
         id_, parent = map(snapshots.id_of, rows[[stays, -1]].tolist())
         snapshot = replace(context.assets.snapshot(id_), parent_id=parent)
         level = context.settings.compression_level
         context.storage.put(snapshot_key(id_), encode_snapshot(snapshot, level=level))
         context.assets.forget_snapshot(id_)
         snapshots.reparent(id_, parent)
-    return gone
+    return ids
 
 
 # Squash

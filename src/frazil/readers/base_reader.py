@@ -247,9 +247,9 @@ def coordinate_names(variables: Iterable[VariableSchema], attrs: Mapping[str, An
         lists += [(each.attrs, _NAMES_COORDINATES, named), (each.attrs, _NAMES_OTHERS, others)]
         named.update([each.name] if each.dims == (each.name,) else ())
         scalars.update(() if each.dims else [each.name])
-    for attributes, names, found in lists:
+    for attributes, names, target in lists:
         texts = (attributes[name] for name in names if isinstance(attributes.get(name), str))
-        found.update(" ".join(texts).replace(":", " ").split())
+        target.update(" ".join(texts).replace(":", " ").split())
     return named | (scalars & others)
 
 

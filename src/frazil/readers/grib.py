@@ -85,10 +85,10 @@ class GribOptions:
 
 def _open(index: Any, options: GribOptions) -> Any:
     """Return the ``Dataset`` of cfgrib for the fields of an index."""
-    given: dict[str, Any] = {"values_dtype": np.dtype(options.values_dtype)}
-    given |= {name: tuple(getattr(options, name)) for name in ("read_keys", "time_dims", "encode_cf")}
-    given |= {name: dict(getattr(options, name) or {}) for name in ("extra_coords", "coords_as_attributes")}
-    return cfgrib.open_from_index(index, errors=options.errors, squeeze=options.squeeze, **given)
+    kwargs: dict[str, Any] = {"values_dtype": np.dtype(options.values_dtype)}
+    kwargs |= {name: tuple(getattr(options, name)) for name in ("read_keys", "time_dims", "encode_cf")}
+    kwargs |= {name: dict(getattr(options, name) or {}) for name in ("extra_coords", "coords_as_attributes")}
+    return cfgrib.open_from_index(index, errors=options.errors, squeeze=options.squeeze, **kwargs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,10 +415,10 @@ def _plain_text(value: str) -> str:
     return re.sub(r"\W+", "_", value).strip("_")
 
 
-def _free(wanted: str, taken: Iterable[str]) -> str:
+def _free(stem: str, taken: Iterable[str]) -> str:
     """Return a free name: the wanted name, or with a suffix ``_2``, ``_3``, ..."""
-    numbered = (f"{wanted}_{number}" for number in itertools.count(2))
-    return next(name for name in itertools.chain([wanted], numbered) if name not in taken)
+    numbered = (f"{stem}_{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain([stem], numbered) if name not in taken)
 
 
 #: A message of edition 1 with this bit in its length is larger than its length. Only eccodes knows the size.

@@ -562,8 +562,8 @@ class Hdf5Reader(Reader):
         if isinstance(self._stream, BlockStream) and dataset.chunks is not None and name not in self._fields:
             # The library reads one chunk after the other, the stream reads them in parallel.
             with self.library_call(f"the chunks of {name!r}"):
-                chunks, wanted = self._chunks_in(name, box)
-            start, length = chunks.offset[wanted], chunks.length[wanted]
+                chunks, rows = self._chunks_in(name, box)
+            start, length = chunks.offset[rows], chunks.length[rows]
             if length.sum() <= _PREFETCH:
                 self._stream.prefetch(zip(start.tolist(), (start + length).tolist(), strict=True))
         _, field = self._fields.get(name, ("", None))
@@ -611,8 +611,8 @@ class Hdf5Reader(Reader):
                     self._sparse[name] = 2 * dataset.id.get_num_chunks() < math.prod(grid)
             if not self._sparse[name]:
                 return inside
-            chunks, wanted = self._chunks_in(name, inside)
-        index = chunks.index[wanted]
+            chunks, rows = self._chunks_in(name, inside)
+        index = chunks.index[rows]
         if not len(index):
             return None
         corners = zip(index.min(axis=0).tolist(), index.max(axis=0).tolist(), chunks.shape, strict=True)

@@ -61,7 +61,7 @@ def open_source(
     """Open a file with the reader of its format."""
     name = require_format(format)
     source: Any = url
-    given = {"group": group, **options}
+    arguments = {"group": group, **options}
     if name != "zarr":
         try:
             source = find_file(url, storage_options)  # first, because that is only one request
@@ -71,7 +71,7 @@ def open_source(
                 raise
             name = "zarr"
     if source is url:
-        given["storage_options"] = storage_options
+        arguments["storage_options"] = storage_options
     chosen = FORMATS[name]
     try:
         with needs(f"the reader of {chosen.module} files", extra=chosen.extra):
@@ -91,7 +91,7 @@ def open_source(
             f"({', '.join(reader.option_names) or 'it has none'}), got {unknown[0]!r}",
             ErrorKind.INVALID_KEY,
         )
-    opened: Reader = reader(source, **given)
+    opened: Reader = reader(source, **arguments)
     return opened
 
 

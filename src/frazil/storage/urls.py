@@ -269,10 +269,10 @@ def parse_url(text: str | PathLike[str]) -> StorageUrl:
     text = os.fspath(text)
     if not isinstance(text, str):
         raise wrong_type("url", text, "str")
-    found = _SCHEME.match(text)
-    if found is None and text and "\0" not in text:
+    prefix = _SCHEME.match(text)
+    if prefix is None and text and "\0" not in text:
         return StorageUrl("file", "", os.path.expanduser(text))
-    alias, rest = ("", "") if found is None else (found[0].lower(), text[found.end() + 1 :])
+    alias, rest = ("", "") if prefix is None else (prefix[0].lower(), text[prefix.end() + 1 :])
     scheme, has_server = _SCHEMES.get(alias), rest.startswith("//")
     server, slash, key = rest[2:].partition("/") if has_server else ("", "/", rest.removeprefix("/"))
     if scheme == "file":

@@ -262,8 +262,8 @@ class ManifestUses:
     def rows_of(self, manifest: bytes) -> list[int]:
         """Return the rows of a manifest."""
         keys = id_keys(self.manifests)
-        wanted = np.frombuffer(manifest, keys.dtype)
-        return list(range(*(int(keys.searchsorted(wanted, side)[0]) for side in ("left", "right"))))
+        key = np.frombuffer(manifest, keys.dtype)
+        return list(range(*(int(keys.searchsorted(key, side)[0]) for side in ("left", "right"))))
 
     def snapshots_of(self, manifest: bytes) -> dict[bytes, bytes]:
         """Return the arrays that refer to a manifest, each with a snapshot that has it."""

@@ -42,10 +42,10 @@ def run_with(context: Context, engine: Engine | EngineName | None = None) -> Run
         return lambda piece, items: chain.from_iterable(
             side_by_side(items, lambda item: list(piece(context, item)), _ITEMS)
         )
-    found = engine_of(engine)
+    runner = engine_of(engine)
 
     def by_tasks(piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
-        results = found.run(run_piece, list(map(pickle.dumps, items)), pickle.dumps((piece, context)))
+        results = runner.run(run_piece, list(map(pickle.dumps, items)), pickle.dumps((piece, context)))
         with described(f"frazil {piece.__name__}"):  # the engine reads it before the first result
             first = list(islice(results, 1))
         for result in chain(first, results):

@@ -126,8 +126,8 @@ class Survey:
         fresh = SnapshotManifests.concat(tables)
         snapshots = SnapshotManifests.concat([stored, fresh]) if len(stored) else fresh
         self._loaded = StoredIndex(snapshots, self._index.manifests)
-        wanted = np.concatenate([versions, optional])
-        return each_once([stored.select(among(stored.ids, wanted)).files, files, fresh.files, *parts])
+        ids = np.concatenate([versions, optional])
+        return each_once([stored.select(among(stored.ids, ids)).files, files, fresh.files, *parts])
 
     def read_versions(
         self, versions: U8, optional: U8 | None = None, *, skips_damage: bool = False

@@ -57,8 +57,8 @@ def assert_moves_sorted_by_final_path(moved_nodes: list[tuple[str, str]]) -> Non
 
 def assert_list_dir_equal(path: str, expected: list[str], actual: list[str]) -> None:
     """Assert that two listings of a directory are equal."""
-    wanted, listed = ({name for name in names if name != "c"} for names in (expected, actual))
-    assert listed == wanted, f"`{path}` must contain {sorted(wanted)}, got {sorted(listed)}"
+    target, listed = ({name for name in names if name != "c"} for names in (expected, actual))
+    assert listed == target, f"`{path}` must contain {sorted(target)}, got {sorted(listed)}"
     assert len(actual) == len(set(actual)), f"`{path}`: a name is there twice in {actual}"
 
 

@@ -93,9 +93,9 @@ def delete_below(workspace: Workspace, path: str) -> None:
     for below in nodes.paths_list():
         workspace.delete_node(below)
     for array, start in chunks if not len(nodes) else ():
-        gone = chunks_from(workspace, array, start)
-        if len(gone):
-            workspace.delete_refs(array, gone.index)
+        table = chunks_from(workspace, array, start)
+        if len(table):
+            workspace.delete_refs(array, table.index)
 
 
 #: In a class with a method ``list``, the name ``list`` means this method.

@@ -121,7 +121,7 @@ def chunk_decoder(store: Store, path: str) -> ChunkDecoder:
 #: In the class, the name ``list`` means the method of the store.
 type _List[T] = list[T]
 #: A reference, and the first byte and the end of the range to read.
-type _Wanted = tuple[ChunkRef, int, int]
+type _RefRange = tuple[ChunkRef, int, int]
 
 
 @checks_arguments
@@ -568,7 +568,7 @@ def _is_at_hand(workspace: Workspace, key: str) -> bool:
     return workspace.is_cached(path, what if isinstance(what, tuple) else ())
 
 
-def _find(workspace: Workspace, key: str, request: ByteRequest | None) -> BytesLike | _Wanted | None:
+def _find(workspace: Workspace, key: str, request: ByteRequest | None) -> BytesLike | _RefRange | None:
     """Return the bytes of a document, the reference and range of a chunk, or None for a missing value."""
     path, what = _parsed(workspace, key)
     if isinstance(what, tuple):

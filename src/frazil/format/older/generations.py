@@ -79,10 +79,10 @@ class Generation:
     def __str__(self) -> str:
         return f"{self.name}, {self.writers}"
 
-    def fits(self, seen: Evidence) -> bool:
+    def fits(self, clue: Evidence) -> bool:
         """Return whether a snapshot file may be of this generation."""
-        pairs = ((getattr(self, name), getattr(seen, name)) for name in Evidence.__slots__)
-        return all(wanted is None or actual is None or wanted == actual for wanted, actual in pairs)
+        pairs = ((getattr(self, name), getattr(clue, name)) for name in Evidence.__slots__)
+        return all(trait is None or actual is None or trait == actual for trait, actual in pairs)
 
 
 def _alpha(versions: str) -> str:
@@ -103,9 +103,9 @@ GENERATIONS: Final = (
 )
 
 
-def generations_of(layout: Layout, seen: Evidence | None = None) -> tuple[Generation, ...]:
+def generations_of(layout: Layout, clue: Evidence | None = None) -> tuple[Generation, ...]:
     """Return the possible generations of a repository, oldest first; several if they do not differ."""
-    return tuple(each for each in GENERATIONS if each.layout is layout and (seen is None or each.fits(seen)))
+    return tuple(each for each in GENERATIONS if each.layout is layout and (clue is None or each.fits(clue)))
 
 
 def described(candidates: Iterable[Generation]) -> str:

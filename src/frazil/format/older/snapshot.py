@@ -48,21 +48,21 @@ _TYPES: Final = {
 
 def array_document(meta: Any, attributes: dict[str, Any] | None) -> dict[str, Any]:
     """Return the document of an array. Raise ``FormatError`` if its metadata are not Zarr metadata."""
-    given = _named(meta, FIELDS)
-    names, (kind, fill) = given.get("dimension_names"), variant(given["fill_value"])
+    fields = _named(meta, FIELDS)
+    names, (kind, fill) = fields.get("dimension_names"), variant(fields["fill_value"])
     document = {
         "zarr_format": 3,
         "node_type": "array",
-        "shape": _whole(given["shape"]),
-        "data_type": _data_type(given["data_type"]),
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": _whole(given["chunk_shape"])}},
+        "shape": _whole(fields["shape"]),
+        "data_type": _data_type(fields["data_type"]),
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": _whole(fields["chunk_shape"])}},
         "chunk_key_encoding": {
             "name": "default",
-            "configuration": {"separator": _SEPARATORS[text(given["chunk_key_encoding"])]},
+            "configuration": {"separator": _SEPARATORS[text(fields["chunk_key_encoding"])]},
         },
         "fill_value": _FILLS[kind](fill),
-        "codecs": list(map(_named_configuration, given["codecs"])),
-        "storage_transformers": list(map(_named_configuration, given.get("storage_transformers") or ())),
+        "codecs": list(map(_named_configuration, fields["codecs"])),
+        "storage_transformers": list(map(_named_configuration, fields.get("storage_transformers") or ())),
         "attributes": attributes or {},
     }
     if names is not None:
@@ -237,17 +237,17 @@ def _newest(history: Any) -> bytes | None:
 
 
 def _node(path: Any, value: Any) -> OldNode:
-    given = _named(value, _NODE)
-    if text(path) != given["path"] or not path.startswith("/") or (path != "/" and path.endswith("/")):
-        raise FormatError(f"expected a node at {path!r:.80}, got one at {given['path']!r:.80}")
+    fields = _named(value, _NODE)
+    if text(path) != fields["path"] or not path.startswith("/") or (path != "/" and path.endswith("/")):
+        raise FormatError(f"expected a node at {path!r:.80}, got one at {fields['path']!r:.80}")
     attributes, elsewhere = None, False
-    if given.get("user_attributes") is not None:
-        where, content = variant(given["user_attributes"])
+    if fields.get("user_attributes") is not None:
+        where, content = variant(fields["user_attributes"])
         elsewhere = where == "Ref"
         if not elsewhere:
             attributes = mapping(content)
-    id_: NodeId = node_id(given["id"])
-    kind, content = variant(given["node_data"])
+    id_: NodeId = node_id(fields["id"])
+    kind, content = variant(fields["node_data"])
     if kind == "Group":
         group = {"zarr_format": 3, "node_type": "group", "attributes": attributes or {}}
         return OldNode(id_, path, group, None, elsewhere)
@@ -260,12 +260,12 @@ def _node(path: Any, value: Any) -> OldNode:
 
 
 def _manifest_ref(value: Any, rank: int) -> OldManifestRef:
-    given = _named(value, _MANIFEST_REF)
-    extents = given["extents"]
+    fields = _named(value, _MANIFEST_REF)
+    extents = fields["extents"]
     if not extents:
-        return OldManifestRef(object_id(given["object_id"]), None)
+        return OldManifestRef(object_id(fields["object_id"]), None)
     first, end = (tuple(map(int, corner)) for corner in extents)
     inside = all(0 <= at <= _MAX_EXTENT for at in (*first, *end))
     if not len(first) == len(end) == rank or not inside:
         raise FormatError(f"expected the extents of a manifest in {rank} dimensions, got {extents!r:.80}")
-    return OldManifestRef(object_id(given["object_id"]), (first, end))
+    return OldManifestRef(object_id(fields["object_id"]), (first, end))

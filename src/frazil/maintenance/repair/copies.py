@@ -164,10 +164,10 @@ class FileSearch:
         if chunks:
             _, uses, _ = users_of_files(repair.context, id_matrix(list(map(id_of_key, chunks))))
             ends |= dict(zip(map(chunk_key, id_list(uses.ids)), uses.ends.tolist(), strict=True))
-        found = map_bounded(Purpose.FILE_COPIES, partial(self._good_copy, ends=ends), [*files, *chunks])
+        copies = map_bounded(Purpose.FILE_COPIES, partial(self._good_copy, ends=ends), [*files, *chunks])
         # Files with the same copy, reason and certainty are one step.
         groups: dict[tuple[int, str, Certainty], list[str]] = {}
-        for key, copy in zip([*files, *chunks], found, strict=True):
+        for key, copy in zip([*files, *chunks], copies, strict=True):
             if copy is not None:
                 reason = "the chunk file is missing or damaged" if key in ends else why[key]
                 groups.setdefault((copy[0], reason, copy[1]), []).append(key)

@@ -187,12 +187,12 @@ def _new_name() -> str:
 def _report(storage: Storage, state: BackupState) -> RestoreReport:
     info, files = state.info, list_objects(storage, SNAPSHOTS)
     lost = info.table.ids()[~among(info.table.ids(), files.ids)]
-    gone = set(id_list(lost))
+    lost_ids = set(id_list(lost))
     return RestoreReport(
         state.name,
         {name: id_to_text(id_) for name, id_ in info.branches.items()},
         {name: id_to_text(id_) for name, id_ in info.tags.items()},
-        tuple(name for name, id_ in {**info.branches, **info.tags}.items() if id_ in gone),
+        tuple(name for name, id_ in {**info.branches, **info.tags}.items() if id_ in lost_ids),
         tuple(ids_to_text(lost)),
         unlisted_snapshots(storage, info, files),
     )
@@ -315,8 +315,8 @@ def relist_steps(repair: RepairContext, backup: RepoInfo) -> tuple[list[Step], t
     context = repair.context
     waiting = list(unlisted_snapshots(repair.storage, backup, list_objects(repair.storage, SNAPSHOTS)))
     steps: list[Step] = []
-    while (found := _explained(context, waiting)) is not None:
-        lost, step = found
+    while (pair := _explained(context, waiting)) is not None:
+        lost, step = pair
         try:
             step.perform(repair)
         except IcechunkError as error:  # a file is missing, or a collection runs: the snapshot stays detached

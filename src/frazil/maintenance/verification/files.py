@@ -530,5 +530,5 @@ def _changed_chunks(assets: Assets, array: ChangedArray, *, is_compaction: bool)
     if is_compaction:
         moved = (new.kind[both] == ChunkKind.NATIVE) & (old.kind[rows[both]] == ChunkKind.NATIVE)
         same[both] |= moved & (new.length[both] == old.length[rows[both]])
-    gone = new.find_chunks(old.index) < 0
-    return np.concatenate([new.index[~same], old.index[gone]])
+    is_absent = new.find_chunks(old.index) < 0
+    return np.concatenate([new.index[~same], old.index[is_absent]])

@@ -233,8 +233,8 @@ class Evidence:
         alive = bits(before.needed if unreadable else after.needed)
         # For versions without a ref, only damage is reported.
         detached = bits({version.id for version in before.versions if not version.is_needed})
-        gone = {each.key for each in before.findings} - {each.key for each in after.findings}
-        every = [(each, 0) for each in before.findings if each.key not in gone]
+        removals = {each.key for each in before.findings} - {each.key for each in after.findings}
+        every = [(each, 0) for each in before.findings if each.key not in removals]
         for id_, each in self.by_version:
             if (ids := bits({id_})) & (alive | detached):
                 every.append((each, ids))
@@ -246,15 +246,15 @@ class Evidence:
         for each, ids in every:
             key = each.check, each.key, each.node, each.coordinates.tobytes() + each.offsets.tobytes()
             once[key] = each, ids | (once[key][1] if key in once else 0)
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for each, ids in once.values():
             ids &= alive
             branches, tags = (
                 tuple(sorted(name for name, tip in refs.items() if bits({tip}) & ids))
                 for refs in (after.branches, after.tags)
             )
-            found.append(replace(each, affected=Affected((), branches, tags, ids.bit_count())))
-        return found
+            findings.append(replace(each, affected=Affected((), branches, tags, ids.bit_count())))
+        return findings
 
     def _users(self) -> dict[bytes, int]:
         """Return the versions that use each manifest with findings."""

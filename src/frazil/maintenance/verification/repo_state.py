@@ -149,8 +149,8 @@ def _version_1(storage: Storage) -> State:
         id_: bytes | None = tip
         while id_ is not None and id_ not in reached:
             reached[id_] = None
-            found = entries.get(id_)
-            id_ = found.parent if isinstance(found, SnapshotEntry) else None
+            record = entries.get(id_)
+            id_ = record.parent if isinstance(record, SnapshotEntry) else None
     # Old writers gave the first snapshot a random id.
     is_root = INITIAL_SNAPSHOT_ID not in entries
     versions = [Version(each, None, (), is_needed=True, is_root=is_root) for each in reversed(reached)]

@@ -142,8 +142,8 @@ def choose_chunks(
             if cut is None:
                 break
         parts = -(-bytes_ // LARGEST)
-        wanted = -(-chunks[cut] // parts)
-        chunks[cut] = min(chunks[cut] - 1, max(step[cut], wanted // step[cut] * step[cut], 1))
+        target = -(-chunks[cut] // parts)
+        chunks[cut] = min(chunks[cut] - 1, max(step[cut], target // step[cut] * step[cut], 1))
     if axis is not None:
         row = max(int(np.prod(chunks, dtype=object)) * itemsize, 1)
         growing = max(shape[axis], GROWTH // row, 1)
@@ -193,7 +193,7 @@ def target_array(
     """Return the array for a variable. ``length`` is the length of the concat dimension ``dim``."""
     axis = variable.dims.index(dim) if dim in variable.dims else None
     shape = tuple(length if i == axis else size for i, size in enumerate(variable.shape))
-    given, kind = dict(encoding or {}), variable.dtype.kind
+    options, kind = dict(encoding or {}), variable.dtype.kind
     attrs = {name: value for name, value in variable.attrs.items() if name != "_FillValue"}
     fill, other = variable.attrs.get("_FillValue"), variable.attrs.get("missing_value")
     encoded = encoded_fill(fill, variable.dtype)
@@ -204,7 +204,7 @@ def target_array(
             path, variable.name, variable.dims, shape, virtual.dtype, virtual.chunks, axis,
             virtual.fill_value, attrs, codecs=virtual.codecs,
         )  # fmt: skip
-    own = given.pop("chunks", None)
+    own = options.pop("chunks", None)
     if own is None:
         itemsize = _STRING if kind == "T" else variable.dtype.itemsize
         own = choose_chunks(shape, itemsize, axis, variable.chunks)
@@ -215,7 +215,7 @@ def target_array(
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     own = tuple(max(size, 1) if each == -1 else int(each) for size, each in zip(shape, own, strict=True))
-    shards = given.pop("shards", None)
+    shards = options.pop("shards", None)
     # The fill value of the array is a missing value of the variable, if it has one.
     if fill is None and kind in "iu" and isinstance(other, int | np.integer):
         fill = coding_of({"missing_value": int(other)}, variable.dtype).missing_element()
@@ -229,7 +229,7 @@ def target_array(
         fill = np.zeros((), variable.dtype)[()] if variable.fill_value is None else variable.fill_value
     return TargetArray(
         path, variable.name, variable.dims, shape, native(variable.dtype), own, axis,
-        fill, attrs, None if shards is None else tuple(shards), given,
+        fill, attrs, None if shards is None else tuple(shards), options,
     )  # fmt: skip
 
 

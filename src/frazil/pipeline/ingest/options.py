@@ -350,9 +350,9 @@ def _listed(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
     storage, key = object_storage(url, storage_options)
     place = url[: len(url) - len(key)]
     fixed = list(itertools.takewhile(lambda each: not glob.has_magic(each), key.split("/")[:-1]))
-    wanted = re.compile("".join(_MEANS.get(each) or re.escape(each) for each in _PARTS.split(key) if each))
+    pattern = re.compile("".join(_MEANS.get(each) or re.escape(each) for each in _PARTS.split(key) if each))
     keys = map(attrgetter("key"), storage.list("/".join(fixed)))
-    return [place + each for each in sorted(filter(wanted.fullmatch, keys))]
+    return [place + each for each in sorted(filter(pattern.fullmatch, keys))]
 
 
 _SCHEMES: Final = ("s3", "gs", "az")

@@ -426,11 +426,11 @@ def _with_chosen_chunks(
 ) -> TargetArray:
     """Return a new array with chosen chunks. A coordinate follows the chunks of the arrays ``data``."""
     request, dim, axis = change.request, change.dataset.dim, target.axis
-    given_chunks = request.chunks or {}
-    given = "chunks" in (request.encoding or {}).get(target.name, {}) or dim in given_chunks
-    if given or axis is None:
-        given = given or not given_chunks.keys().isdisjoint(target.dims)
-        reason = "as the caller chose" if given else "at most 64 MiB"
+    sizes = request.chunks or {}
+    has_choice = "chunks" in (request.encoding or {}).get(target.name, {}) or dim in sizes
+    if has_choice or axis is None:
+        has_choice = has_choice or not sizes.keys().isdisjoint(target.dims)
+        reason = "as the caller chose" if has_choice else "at most 64 MiB"
         return replace(target, chunk_reason="" if variable.coordinate else reason)
     lengths, reason = change.dataset.inspection.length[family.files], ""
     most = longest_chunk(lengths)
@@ -445,7 +445,7 @@ def _with_chosen_chunks(
         steps = min(target.chunks[axis], most)
     else:
         native = variable.chunks
-        if native is not None and len(native) == len(target.chunks) and not given_chunks:
+        if native is not None and len(native) == len(target.chunks) and not sizes:
             own = tuple(
                 each if at == axis else min(each, max(size, 1))
                 for at, (each, size) in enumerate(zip(native, target.shape, strict=True))

@@ -163,8 +163,8 @@ def coordinates_of(field: Field, arrays: ArrayLookup, dims: Sequence[str]) -> di
     names = {*field.dims, *str(field.attributes.get("coordinates", "")).split()}
     names |= set(str(field.attributes.get("grid_mapping", "")).replace(":", " ").split())
     coordinates, bounds = dict[str, zarr.Array[Any]](), dict[str, zarr.Array[Any]]()
-    for into, wanted in ((coordinates, names), (bounds, None)):
-        for name in wanted or {str(each.attrs.get("bounds", "")) for each in coordinates.values()}:
+    for into, members in ((coordinates, names), (bounds, None)):
+        for name in members or {str(each.attrs.get("bounds", "")) for each in coordinates.values()}:
             array = arrays.get(field.parent, name)
             if array is not None:
                 into[name] = array
@@ -177,17 +177,17 @@ def coordinates_of(field: Field, arrays: ArrayLookup, dims: Sequence[str]) -> di
     return {name: inside[name] for name in sorted(inside)}
 
 
-def require_same_labels(session: Session, field: Field, given: xr.DataArray, argument: str) -> None:
+def require_same_labels(session: Session, field: Field, data: xr.DataArray, argument: str) -> None:
     """Raise ``InvalidInputError`` if an ``argument`` has other coordinates than the array."""
     # Values are matched with cells by position: values in another order would belong to other cells.
-    for name in map(str, given.dims):
-        if name not in given.coords or name not in field.dims:
+    for name in map(str, data.dims):
+        if name not in data.coords or name not in field.dims:
             continue
         try:
             existing = coordinate(session, field.parent, name)
         except NodeNotFoundError:
             continue
-        expected, actual = np.asarray(existing.values), np.asarray(given.coords[name].values)
+        expected, actual = np.asarray(existing.values), np.asarray(data.coords[name].values)
         if expected.shape != actual.shape or expected.ndim != 1:
             continue  # its shape is refused elsewhere
         are_numbers = expected.dtype.kind in "iuf" and actual.dtype.kind in "iuf"
@@ -294,7 +294,7 @@ class CoordinateWriter:
         parent, _, name = path.strip("/").rpartition("/")
         if parent not in self.groups:  # before the first array is replaced
             arrays = zarr.open_group(self.session.store, path=parent.strip("/"), mode="r").arrays()
-            self.groups[parent] = {each: dimensions(BulkArray(found.async_array)) for each, found in arrays}
+            self.groups[parent] = {each: dimensions(BulkArray(member.async_array)) for each, member in arrays}
         for other, other_dims in self.groups[parent].items():
             is_replaced = f"{parent}/{other}".strip("/") in self.writes or other in others or other == name
             if not is_replaced and set(dims) <= set(other_dims):

@@ -145,12 +145,12 @@ class GroupingRule:
     labels: tuple[str, ...] = ()
 
 
-def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
+def names_of(value: str | Sequence[str]) -> tuple[str, ...]:
     """Return one name or several as a tuple. Raise ``InvalidInputError`` for other values."""
-    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
+    names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
     if not all(isinstance(each, str) for each in names):
         raise InvalidInputError(
-            f"paths, dims and how must be text, got {given!r}", ErrorKind.INVALID_ARGUMENT
+            f"paths, dims and how must be text, got {value!r}", ErrorKind.INVALID_ARGUMENT
         )
     return names
 
@@ -372,13 +372,13 @@ def _measure(reduction: Reduction, path: str, options: ReductionOptions, how: st
 
 def _quantile_measure(reduction: Reduction, path: str, options: ReductionOptions, how: str) -> Measure:
     """Return a measure with an exact kernel if the cells of a chunk of the result take few bytes."""
-    given: Any = 0.5 if how == "median" else options["q"]
+    quantiles: Any = 0.5 if how == "median" else options["q"]
     try:
-        q = tuple(map(float, np.atleast_1d(np.asarray(given, np.float64))))
+        q = tuple(map(float, np.atleast_1d(np.asarray(quantiles, np.float64))))
     except (TypeError, ValueError):
         q = ()
     if not q or not all(0 <= each <= 1 for each in q):
-        raise InvalidInputError(f"q must be numbers from 0 to 1, got {given}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(f"q must be numbers from 0 to 1, got {quantiles}", ErrorKind.INVALID_ARGUMENT)
     dtype, k = reduction.field.dtype, options["k"]
     cells = math.prod(reduction.over_shape) * math.prod(reduction.retained_grid)
     is_exact = 8 * cells <= parse_bytes(options["exact_below"])
@@ -386,7 +386,7 @@ def _quantile_measure(reduction: Reduction, path: str, options: ReductionOptions
         raise InvalidInputError(f"k must be a number from 8 to 65535, got {k!r}", ErrorKind.INVALID_ARGUMENT)
     estimate = Exact(q, reduction.skipna) if is_exact else Sketch(q, k, reduction.skipna)
     dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
-    return Measure(path, how, estimate, dtype, None if np.ndim(given) == 0 else q)
+    return Measure(path, how, estimate, dtype, None if np.ndim(quantiles) == 0 else q)
 
 
 _SCRATCH: Final = "frazil_partials"
@@ -425,13 +425,13 @@ def run_reduction(
     source: Source,
     paths: str | Sequence[str],
     how: How,
-    given: ReductionOptions,
+    choices: ReductionOptions,
     *,
     dims: str | Sequence[str] | None = None,
     rule: GroupingRule | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> JobResult:
-    """Run an operation as one job. ``given`` are the options that the caller passes."""
+    """Run an operation as one job. ``choices`` are the options that the caller passes."""
     version = Version.of(source)
     all_paths, all_how, all_dims = names_of(paths), names_of(how), None if dims is None else names_of(dims)
     for argument, names in (("paths", all_paths), ("how", all_how)):
@@ -439,7 +439,7 @@ def run_reduction(
             raise InvalidInputError(
                 f"{argument} must have at least one name, got none", ErrorKind.INVALID_ARGUMENT
             )
-    options: ReductionOptions = {**REDUCTION_DEFAULTS, **given}
+    options: ReductionOptions = {**REDUCTION_DEFAULTS, **choices}
     target = target_or_group(version, options.get("to"), name)
     arrays = ArrayLookup(version.session())
     reductions: list[Reduction] = []
@@ -470,7 +470,7 @@ def run_reduction(
             "dims": None if all_dims is None else list(all_dims),
             "how": list(all_how),
             **(parameters or {}),
-            **recorded_options(given),
+            **recorded_options(choices),
         },
         (version.input((*sorted({field.path for field in fields}), *sorted(coordinates))),),
         work.writes,

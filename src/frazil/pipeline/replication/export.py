@@ -84,15 +84,15 @@ def export_netcdf(
     session.workspace.require_node(absolute(group))
     name = group.strip("/") or None
     with xr.open_zarr(session.store, group=name, consolidated=False) as dataset:
-        wanted = list(dataset.data_vars) if variables is None else list(variables)
-        if absent := [each for each in wanted if each not in dataset]:
+        names = list(dataset.data_vars) if variables is None else list(variables)
+        if absent := [each for each in names if each not in dataset]:
             raise InvalidInputError(
                 f"variables must be variables of the group `{group}`, got {absent[0]!r}. It has "
                 f"{', '.join(map(str, dataset.data_vars))}",
                 ErrorKind.INVALID_ARGUMENT,
             )
         with named_when_complete(file) as part:
-            dataset[wanted].to_netcdf(part)
+            dataset[names].to_netcdf(part)
     return file
 
 

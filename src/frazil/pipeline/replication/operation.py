@@ -536,8 +536,8 @@ class _RepositoryCopy:
             files = []
             for each in copy.objects.files:
                 texts = [key.partition("/")[2] for key in keys if key.startswith(f"{each.folder}/")]
-                wanted = ids_from_text(texts)[0] if texts else each.ids[:0]
-                files.append(each.select_files(among(each.ids, wanted)))
+                ids = ids_from_text(texts)[0] if texts else each.ids[:0]
+                files.append(each.select_files(among(each.ids, ids)))
             damaged = _some(copy.objects, files, [key in keys for key in copy.objects.keys])
             if not len(damaged):
                 raise FormatError(

@@ -297,7 +297,7 @@ class GridRunOptions(ChunkRunOptions, total=False):
 
 
 def chunk_lengths(
-    given: Sequence[int] | Mapping[Any, int] | None,
+    sizes: Sequence[int] | Mapping[Any, int] | None,
     array: ArrayInfo,
     default: Shape | None,
     argument: str,
@@ -311,17 +311,17 @@ def chunk_lengths(
     (``invalid-array-metadata``), which names ``argument``, for a wrong number of lengths and for lengths
     below 1.
     """
-    if given is None:
+    if sizes is None:
         return default
     out: list[Any]
-    if isinstance(given, Mapping):
+    if isinstance(sizes, Mapping):
         out = list(default or inner or array.chunks)
-        for name, length in given.items():
+        for name, length in sizes.items():
             axis = array.axis(name)
             if axis is not None:
                 out[axis] = length
     else:
-        out = list(given) if isinstance(given, Sequence) else []
+        out = list(sizes) if isinstance(sizes, Sequence) else []
     steps = inner or (1,) * len(out)
     whole = [
         -(-max(n, 1) // step) * step if length == -1 else length
@@ -330,7 +330,7 @@ def chunk_lengths(
     integers = all(isinstance(length, int | np.integer) for length in whole)
     if len(out) != array.ndim or not integers or any(length < 1 for length in whole):
         raise InvalidInputError(
-            f"{argument} must be {array.ndim} lengths of at least 1 (or -1) for `{array.path}`, got {given}",
+            f"{argument} must be {array.ndim} lengths of at least 1 (or -1) for `{array.path}`, got {sizes}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return tuple(map(int, whole))
@@ -352,20 +352,20 @@ def require_dimensions(names: Sequence[Any], arrays: Sequence[ArrayInfo]) -> Non
             )
 
 
-def codec_documents(given: Sequence[Codec | Mapping[str, Any]] | None, old: list[Json]) -> list[Json] | None:
+def codec_documents(codecs: Sequence[Codec | Mapping[str, Any]] | None, old: list[Json]) -> list[Json] | None:
     """Return a chain of codecs as metadata. A chain without a serializer gets the one of ``old``.
 
     A ``bytes`` codec without a byte order gets the old byte order. Raises ``InvalidInputError`` for a value
     that is neither a codec of zarr nor its metadata.
     """
-    if given is None:
+    if codecs is None:
         return None
-    if not all(isinstance(each, Codec | Mapping) for each in given):
+    if not all(isinstance(each, Codec | Mapping) for each in codecs):
         raise InvalidInputError(
-            f"codecs must be zarr codecs or their metadata, got {given!r}",
+            f"codecs must be zarr codecs or their metadata, got {codecs!r}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    chain = [dict(each) if isinstance(each, Mapping) else dict(each.to_dict()) for each in given]
+    chain = [dict(each) if isinstance(each, Mapping) else dict(each.to_dict()) for each in codecs]
     ordered = next((each for each in old if each["name"] == "bytes"), {})
     chain = [{**ordered, **each} if each["name"] == "bytes" else each for each in chain]
     if any(each["name"] in SERIALIZERS or each["name"] == SHARDING for each in chain):
@@ -373,7 +373,7 @@ def codec_documents(given: Sequence[Codec | Mapping[str, Any]] | None, old: list
     serializers = [each for each in old if each["name"] in SERIALIZERS]
     filters = [  # codecs that make arrays of arrays
         each
-        for each, codec in zip(chain, given, strict=True)
+        for each, codec in zip(chain, codecs, strict=True)
         if isinstance(codec, ArrayArrayCodec) or each["name"] == "transpose"
     ]
     return [*filters, *serializers, *(each for each in chain if each not in filters)]
@@ -395,13 +395,13 @@ def record_of(value: Any) -> Any:
     }
 
 
-def record_of_lengths(given: Lengths | None) -> Any:
+def record_of_lengths(lengths: Lengths | None) -> Any:
     """Return the argument ``chunks`` or ``shards`` for the parameters of a job, as JSON."""
-    if given is None:
+    if lengths is None:
         return None
-    if isinstance(given, Mapping):
-        return {str(dim): length for dim, length in given.items()}
-    return list(given) if isinstance(given, Sequence) else str(given)
+    if isinstance(lengths, Mapping):
+        return {str(dim): length for dim, length in lengths.items()}
+    return list(lengths) if isinstance(lengths, Sequence) else str(lengths)
 
 
 #: Attributes that describe only the stored values.

@@ -180,8 +180,8 @@ def fingerprint(function: Any, outer: tuple[Any, ...] = ()) -> Json:
     """
     inner = getattr(function, "func", None)
     if inner is not None and hasattr(function, "keywords"):  # functools.partial
-        given = [*function.args, *sorted(function.keywords.items())]
-        return {**fingerprint(inner, outer), "given": _hash_values(given, outer)}
+        arguments = [*function.args, *sorted(function.keywords.items())]
+        return {**fingerprint(inner, outer), "given": _hash_values(arguments, outer)}
     owner = getattr(function, "__self__", None)
     if inspect.ismethod(function):
         return {**fingerprint(function.__func__, outer), "given": _hash_values([owner], outer)}
@@ -321,8 +321,8 @@ def map_blocks(
     grid = _grid(arrays, halo, boundary, drop, new)
     names = [arrays[0].path] if names is None else list(names)
     dtypes, fill_values, all_attributes = (  # a list has a value for each result
-        list(given) if isinstance(given, list | tuple) and len(given) == len(names) else [given] * len(names)
-        for given in (dtype, fill_value, attributes)
+        list(value) if isinstance(value, list | tuple) and len(value) == len(names) else [value] * len(names)
+        for value in (dtype, fill_value, attributes)
     )
     results = [
         _result(grid, to.path(name), *each, options)
@@ -347,7 +347,7 @@ def map_blocks(
         results[0].path,
         takes_block="block" in parameter_names[len(arrays) :],
         dtypes=tuple(
-            None if given is not None else each.dtype for given, each in zip(dtypes, results, strict=True)
+            None if value is not None else each.dtype for value, each in zip(dtypes, results, strict=True)
         ),
     )
     depth = max(np.prod([grid.first.shape[axis] for axis in grid.dropped], dtype=float), 1.0)
@@ -409,8 +409,8 @@ def _grid(
     if halo:
         depths: list[Any] = [halo] * first.ndim
         if isinstance(halo, Mapping):
-            given = {first.axis(name): depth for name, depth in halo.items()}
-            depths = [given.get(axis, 0) for axis in range(first.ndim)]
+            widths = {first.axis(name): depth for name, depth in halo.items()}
+            depths = [widths.get(axis, 0) for axis in range(first.ndim)]
         margins = tuple(depth if isinstance(depth, tuple) else (depth, depth) for depth in depths)
     if any(depth < 0 for pair in margins or () for depth in pair):
         raise InvalidInputError(

@@ -191,11 +191,11 @@ class _TargetGrid:
     attributes: Mapping[str, Json]
 
     @staticmethod
-    def of(given: xr.Dataset | Mapping[str, Any]) -> _TargetGrid:
+    def of(grid: xr.Dataset | Mapping[str, Any]) -> _TargetGrid:
         """Return the grid of the argument ``target_grid``."""
         values: dict[str, Values] = {}
         attributes: dict[str, Json] = {}
-        coordinates = given.coords if isinstance(given, xr.Dataset) else given
+        coordinates = grid.coords if isinstance(grid, xr.Dataset) else grid
         for name, coordinate in coordinates.items():
             attrs = dict(getattr(coordinate, "attrs", {}))
             kind = str(attrs.get("standard_name", _ALIASES.get(str(name).lower(), str(name).lower())))

@@ -53,18 +53,18 @@ from frazil.repository.session.session import Session
 type Positions = int | range | tuple[int, ...]
 
 
-def _positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
+def _positions_by_number(index: Any, array: ArrayInfo, dim: str) -> Positions:
     """Return the positions along a dimension that a number, numbers, a mask or a slice select."""
     length = array.shape[array.axis(dim) or 0]
-    if isinstance(given, slice):
+    if isinstance(index, slice):
         try:
-            return range(length)[given]
+            return range(length)[index]
         except (TypeError, ValueError) as error:
             raise InvalidInputError(
-                f"The slice along {dim!r} must have whole numbers, got {given!r}",
+                f"The slice along {dim!r} must have whole numbers, got {index!r}",
                 ErrorKind.INVALID_ARGUMENT,
             ) from error
-    numbers = np.asarray(given)
+    numbers = np.asarray(index)
     if numbers.dtype == np.bool_ and numbers.shape == (length,):
         numbers = np.flatnonzero(numbers)
     if numbers.size == 0:
@@ -72,14 +72,14 @@ def _positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
     are_integers = numbers.dtype.kind in "iu" and numbers.ndim <= 1
     if not are_integers or not ((-length <= numbers) & (numbers < length)).all():
         raise InvalidInputError(
-            f"Positions along {dim!r} must be within the {length} elements of `{array.path}`, got {given!r}",
+            f"Positions along {dim!r} must be within the {length} elements of `{array.path}`, got {index!r}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     return _simplified(numbers % length)
 
 
 def positions_by_label(
-    session: Session, array: ArrayInfo, dim: str, given: Any, method: str | None
+    session: Session, array: ArrayInfo, dim: str, label: Any, method: str | None
 ) -> Positions:
     """Return the positions along a dimension whose labels a value, values or a slice select, as in xarray."""
     axis = array.axis(dim) or 0
@@ -95,10 +95,10 @@ def positions_by_label(
     labels = coding.decode_with_nan(raw)
     numbers = xr.DataArray(np.arange(len(raw)), dims=dim, coords={dim: labels})
     try:
-        selected = numbers.sel({dim: given}, method=None if isinstance(given, slice) else method)
+        selected = numbers.sel({dim: label}, method=None if isinstance(label, slice) else method)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"{dim} must be labels of `{coordinate.path}`, got {given!r}: {_nearest(labels, given, coding)}",
+            f"{dim} must be labels of `{coordinate.path}`, got {label!r}: {_nearest(labels, label, coding)}",
             ErrorKind.INVALID_CHUNK_INDEX,
         ) from error
     return _simplified(selected.values)
@@ -153,14 +153,14 @@ def cell(session: Session, path: str, labels: Mapping[str, Any]) -> tuple[int, .
     return tuple(index)
 
 
-def _nearest(labels: Values, given: Any, coding: cf.Coding) -> str:
+def _nearest(labels: Values, label: Any, coding: cf.Coding) -> str:
     """Return words that name the labels around a label that a coordinate does not have."""
     if not len(labels):
         return "it has no labels"
     is_text = labels.dtype.kind not in "biuf"
     # the order of ISO texts is the order of their times
     keys = sorted(map(coding.text, labels)) if is_text else np.sort(labels).tolist()
-    first = given if np.ndim(given) == 0 and not isinstance(given, slice) else None
+    first = label if np.ndim(label) == 0 and not isinstance(label, slice) else None
     is_comparable = isinstance(first, str) if is_text else isinstance(first, int | float)
     if not is_comparable:
         return f"its labels are from {coding.text(labels[0])} to {coding.text(labels[-1])}"
@@ -376,9 +376,9 @@ def _run(
     for array in job.inputs:
         if array.path in relabelled:
             continue
-        given = [None if dim is None else positions_of(array, dim) for dim in array.dims]
+        choices = [None if dim is None else positions_of(array, dim) for dim in array.dims]
         positions = tuple(
-            range(n) if where is None else where for where, n in zip(given, array.shape, strict=True)
+            range(n) if where is None else where for where, n in zip(choices, array.shape, strict=True)
         )
         new = _part_of(array, to.path(array.path), positions, options, paths)
         transfer = _aligned_transfer(array, new, positions)
@@ -414,12 +414,12 @@ def _part_of(
             attributes["coordinates"] = " ".join([*coordinates, *scalar])
             out.document["attributes"] = attributes
         out.document["codecs"] = [each for each in out.document["codecs"] if each["name"] != "transpose"]
-    given, given_shards = options.get("chunks"), options.get("shards")
-    if given is None and given_shards is None:
+    lengths, shard_lengths = options.get("chunks"), options.get("shards")
+    if lengths is None and shard_lengths is None:
         return out
-    chunks = chunk_lengths(given, out, inner, "chunks")
-    default = outer if given is None else None
-    shards = chunk_lengths(given_shards, out, default, "shards", inner=chunks)
+    chunks = chunk_lengths(lengths, out, inner, "chunks")
+    default = outer if lengths is None else None
+    shards = chunk_lengths(shard_lengths, out, default, "shards", inner=chunks)
     return out.with_layout(path, chunks=chunks, shards=shards)
 
 

@@ -137,16 +137,16 @@ COMPACTION: Final = "compaction"
 def all_ancestors(info: RepoInfo, id_: bytes) -> I64:
     """Return the rows of a snapshot and all its ancestors. Empty if the snapshot is not listed."""
     table = info.snapshots
-    seen = np.zeros(0, np.int64)
+    ancestors = np.zeros(0, np.int64)
     todo = {id_}
     while todo:
         row = table.find_snapshot(todo.pop())
-        if row < 0 or row in seen:
+        if row < 0 or row in ancestors:
             continue
-        rows = np.setdiff1d(table.chain(row), seen)
-        seen = np.union1d(seen, rows)
+        rows = np.setdiff1d(table.chain(row), ancestors)
+        ancestors = np.union1d(ancestors, rows)
         todo |= set(chain.from_iterable(map(second_parents, table.entries(table.mentioning(rows, FRAZIL)))))
-    return seen
+    return ancestors
 
 
 def _own_values(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -193,8 +193,8 @@ class Operations:
     @staticmethod
     def back_to(info: RepoInfo, storage: Storage | None, ids: Iterable[bytes]) -> Operations:
         """Return the newest part of the ops log, back to the creation of the snapshots ``ids``."""
-        wanted = id_keys(id_matrix(sorted(ids)))
-        missing = np.ones(len(wanted), np.bool_)
+        keys = id_keys(id_matrix(sorted(ids)))
+        missing = np.ones(len(keys), np.bool_)
         amended: dict[bytes, list[bytes]] = {}
         age: dict[bytes, int] = {}
         page: RepoInfo | None = info
@@ -205,9 +205,9 @@ class Operations:
             for old, new in zip(id_list(ops.previous[rows]), id_list(ops.new[rows]), strict=True):
                 amended.setdefault(old, []).append(new)
             rows = np.flatnonzero(np.isin(ops.kinds, _CREATING))
-            rows = rows[np.isin(id_keys(ops.new[rows]), wanted)]
+            rows = rows[np.isin(id_keys(ops.new[rows]), keys)]
             age |= zip(id_list(ops.new[rows]), (first + rows).tolist(), strict=True)
-            missing &= ~np.isin(wanted, id_keys(ops.new[rows]))
+            missing &= ~np.isin(keys, id_keys(ops.new[rows]))
             first += len(ops)
             page = older_ops_backup(storage, page) if missing.any() and storage is not None else None
         return Operations(amended, age)

@@ -259,7 +259,7 @@ def files_of(context: Context, id_: bytes) -> Iterator[None]:
 
 
 @contextmanager
-def snapshots_wanted() -> Iterator[None]:
+def snapshot_errors() -> Iterator[None]:
     """Convert ``SessionSnapshotNotFoundError`` to ``SnapshotNotFoundError``, for methods of a repository."""
     try:
         yield

@@ -201,11 +201,11 @@ class AllRefs:
 def read_all_refs(storage: Storage) -> AllRefs:
     """Return all refs. This needs one listing and one request for each ref, in parallel."""
     names, deleted = list_refs(storage)
-    wanted = [(kind, name) for kind in RefKind for name in sorted(names[kind])]
-    wanted += [(RefKind.TAG, name) for name in sorted(deleted)]
-    refs = map_bounded(Purpose.CATALOG_READS, lambda each: read_ref(storage, *each), wanted)
+    pairs = [(kind, name) for kind in RefKind for name in sorted(names[kind])]
+    pairs += [(RefKind.TAG, name) for name in sorted(deleted)]
+    refs = map_bounded(Purpose.CATALOG_READS, lambda each: read_ref(storage, *each), pairs)
     out = AllRefs({}, {}, dict.fromkeys(deleted))
-    for (kind, name), ref in zip(wanted, refs, strict=True):
+    for (kind, name), ref in zip(pairs, refs, strict=True):
         if ref is None:
             continue  # deleted since the listing, or a tag that only has a tombstone
         if kind is RefKind.BRANCH:
@@ -387,11 +387,11 @@ class SnapshotsV1:
                 "there is no history, because the snapshot was expired or dropped. Start again from a branch "
                 "or tag"
             )
-        seen: set[int] = set()
+        rows: set[int] = set()
         part: list[int] = []
         size = _STEPS
-        while row not in seen:
-            seen.add(row)
+        while row not in rows:
+            rows.add(row)
             part.append(row)
             parent = self._entries[row].parent
             if parent is None:
@@ -400,7 +400,7 @@ class SnapshotsV1:
             if len(part) == size:
                 yield np.array(part, np.int64)
                 part, size = [], 2 * size
-            row = self._step_from(row, parent, ahead=len(seen) >= _STEPS)
+            row = self._step_from(row, parent, ahead=len(rows) >= _STEPS)
         raise FormatError(f"the ancestors of snapshot {id_to_text(self.id_of(row))} form a cycle")
 
     def chain(self, row: int) -> I64:
@@ -430,16 +430,16 @@ class SnapshotsV1:
         if row is not None:
             return row
         row = self._add(SNAPSHOT_ENTRY.read(self._assets.storage, id_))
-        wanted: list[bytes] = []
+        ids: list[bytes] = []
         if ahead:  # fetch the next files in the order of time
             with self._lock:
                 if self._ahead is None:
                     self._ahead = listed_snapshots(self._assets.storage)
-                while self._ahead and len(wanted) < self._batch:
+                while self._ahead and len(ids) < self._batch:
                     if (other := self._ahead.pop()) not in self._rows:
-                        wanted.append(other)
+                        ids.append(other)
                 self._batch = min(2 * self._batch, _AHEAD)
-        for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_exists, wanted, self._readers):
+        for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_exists, ids, self._readers):
             if entry is not None:
                 self._add(entry)
         return row

@@ -297,16 +297,16 @@ class BatchHistory:
         is_contained = self._line.contains([each.snapshot for each in records]).tolist() if records else []
         contained = [record for record, is_in in zip(records, is_contained, strict=True) if is_in]
         # Pairs of a batch, and whether it is alone.
-        found = [(batch, False) for batch in self._of_commits(query)]
-        found += [
+        pairs = [(batch, False) for batch in self._of_commits(query)]
+        pairs += [
             (batch, is_alone)
             for each in self._integrated
             for name, batch, is_alone in _declared(each)
             if name == query
         ]
-        found += [(each.batch, each.alone) for each in contained]
-        last = max((batch for batch, is_alone in found if not is_alone), default=-1)
-        done = BatchSet(last, frozenset(batch for batch, is_alone in found if is_alone and batch > last))
+        pairs += [(each.batch, each.alone) for each in contained]
+        last = max((batch for batch, is_alone in pairs if not is_alone), default=-1)
+        done = BatchSet(last, frozenset(batch for batch, is_alone in pairs if is_alone and batch > last))
         elsewhere = [
             record
             for record, is_in in zip(records, is_contained, strict=True)

@@ -13,7 +13,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.ancestry import ancestry_columns
-from frazil.repository.catalog.context import snapshots_wanted
+from frazil.repository.catalog.context import snapshot_errors
 from frazil.repository.catalog.presentation import Update
 from frazil.repository.catalog.repo_changes import branch_tip, snapshot_named
 from frazil.repository.clock import from_datetime
@@ -200,7 +200,7 @@ class History(Sessions):
             ValueError: If several versions are named.
         """
         info, snapshot = self._version(branch, tag, snapshot_id)
-        with snapshots_wanted():
+        with snapshot_errors():
             return blaming.blame(self._context, info, snapshot, path)
 
     def history_of(
@@ -234,7 +234,7 @@ class History(Sessions):
             IcechunkError: The other errors of ``blame``.
         """
         info, snapshot = self._version(branch, tag, snapshot_id)
-        with snapshots_wanted():
+        with snapshot_errors():
             return blaming.history_of(self._context, info, snapshot, path, index)
 
     def _version(
@@ -292,7 +292,7 @@ class History(Sessions):
             snapshot_of_version(info, from_branch, from_tag, from_snapshot_id),
             snapshot_of_version(info, to_branch, to_tag, to_snapshot_id),
         )
-        with snapshots_wanted():
+        with snapshot_errors():
             before, after = (self.readonly_session(snapshot_id=id_to_text(id_)) for id_ in versions)
             return value_differences(before, after, path, decode=decode)
 
@@ -342,7 +342,7 @@ class History(Sessions):
             result = check(self.readonly_session(snapshot_id=snapshot_id))
             return bool(getattr(result, "ok", result))
 
-        with snapshots_wanted():
+        with snapshot_errors():
             return bisect_versions(self._context, passes, good=ends[0], bad=ends[1], paths=paths)
 
     def watch(

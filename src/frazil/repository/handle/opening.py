@@ -90,14 +90,14 @@ def older_layout(storage: Storage) -> Layout | None:
 
 def generations(storage: Storage, layout: Layout) -> tuple[Generation, ...]:
     """Return the possible format generations of the repository, from its newest snapshot on ``main``."""
-    seen: Evidence | None = None
+    clue: Evidence | None = None
     with suppress(StorageError, FormatError):
         refs = ref_files([info.key for info in storage.list(layout.probe)], layout).branches["main"]
         newest = refs[max(refs)]
         stem = f"{layout.snapshots}/{id_to_text(decode_ref(storage.get(newest), newest).snapshot)}"
         key = next(key for key in map(stem.__add__, layout.suffixes) if storage.head(key) is not None)
-        seen = evidence(storage.get(key), key, layout, storage.head(CONFIG) is not None)
-    return generations_of(layout, seen) or generations_of(layout)
+        clue = evidence(storage.get(key), key, layout, storage.head(CONFIG) is not None)
+    return generations_of(layout, clue) or generations_of(layout)
 
 
 def refuse_older(storage: Storage) -> None:

@@ -38,7 +38,7 @@ from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.ancestry import FRAZIL, PARENTS, all_ancestors, at_time
-from frazil.repository.catalog.context import Context, is_outdated, snapshots_wanted
+from frazil.repository.catalog.context import Context, is_outdated, snapshot_errors
 from frazil.repository.catalog.history_records import (
     ALONE,
     BATCHES,
@@ -677,14 +677,14 @@ class Integration(RepositoryBase):
             info = context.catalog.repo_info()
             tip = repo_changes.branch_tip(info, branch)
             try:
-                with snapshots_wanted():
+                with snapshot_errors():
                     integration = plan(info, tip)
                     if isinstance(integration, bytes):
                         return id_to_text(integration)
                     work = carry_changes(context, info, integration, tip, solver)
                     expires_at = now_us() + context.settings.session_lifetime // _MICROSECOND
-                    own, seen = dict(self._default_metadata), newest_update(info)
-                    state = SessionState(work, branch, SessionMode.writable, expires_at, own, seen=seen)
+                    own, update_us = dict(self._default_metadata), newest_update(info)
+                    state = SessionState(work, branch, SessionMode.writable, expires_at, own, seen=update_us)
                     if integration.batches:
                         state.note = partial(integration.recorded_metadata, branch)
                     document = {**(metadata or {}), FRAZIL: integration.commit_metadata()}

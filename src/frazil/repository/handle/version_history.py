@@ -21,7 +21,7 @@ from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
 from frazil.repository.catalog import presentation, repo_changes
-from frazil.repository.catalog.context import files_of, snapshots_wanted
+from frazil.repository.catalog.context import files_of, snapshot_errors
 from frazil.repository.catalog.presentation import Update, UpdateType, history_infos, snapshot_info
 from frazil.repository.catalog.repo_changes import MAIN, require_snapshot
 from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
@@ -405,7 +405,7 @@ class VersionHistory(RepositoryBase):
         info = self._info()
         before = snapshot_of_version(info, from_branch, from_tag, from_snapshot_id)
         after = snapshot_of_version(info, to_branch, to_tag, to_snapshot_id)
-        with snapshots_wanted():
+        with snapshot_errors():
             return presentation.diff(difference(self._context, info, before, after))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:

@@ -131,15 +131,15 @@ class ChunkRows:
 
     def look_up(self, table: ChunkTable, rows: I64 | None = None) -> None:
         """Look up the references of rows that have none yet. Default: all of them."""
-        wanted = self._missing if rows is None else rows
-        if not len(wanted) or not len(table):
+        targets = self._missing if rows is None else rows
+        if not len(targets) or not len(table):
             return
-        place = table.find_chunks(self._index if len(wanted) == len(self._index) else self._index[wanted])
+        place = table.find_chunks(self._index if len(targets) == len(self._index) else self._index[targets])
         is_match = place >= 0
         if is_match.all():
-            matched = wanted
+            matched = targets
         else:
-            matched, place = wanted[is_match], place[is_match]
+            matched, place = targets[is_match], place[is_match]
         if len(matched):
             self._parts.append((matched, table.select_chunks(place)))
             self._missing = np.setdiff1d(self._missing, matched, assume_unique=True)

@@ -188,11 +188,11 @@ class Conflict(Record):
         self.conflict_type = conflict_type
         #: The path of the node in the session. For ``NewNodeInInvalidGroup``, the path of the group.
         self.path = path
-        given = conflicted_chunks
+        indices = conflicted_chunks
         #: The indices of the chunks, uint32 of shape (k, ndim). None for a conflict about the whole node.
         self.chunks: U32 | None = None
-        if given is not None:
-            self.chunks = np.array(given, np.uint32).reshape(len(given), -1)
+        if indices is not None:
+            self.chunks = np.array(indices, np.uint32).reshape(len(indices), -1)
         self.reason = reason
         self._clash: NodeConflict | None = None
         self._sides: Callable[[], Sides] | None = None

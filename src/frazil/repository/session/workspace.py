@@ -382,13 +382,13 @@ class Workspace:
                 rows.look_up(edits.table())
         boxes = entry.boxes.astype(np.int64)
         meeting = entry.manifests_meeting(index)
-        wanted = {number: rows.missing_in(boxes[number, :, 0], boxes[number, :, 1]) for number in meeting}
-        numbers = [number for number, each in wanted.items() if len(each)]
+        gaps = {number: rows.missing_in(boxes[number, :, 0], boxes[number, :, 1]) for number in meeting}
+        numbers = [number for number, each in gaps.items() if len(each)]
         manifests = self._manifests([entry.ids[number] for number in numbers])  # all at once
         for number, manifest in zip(numbers, manifests, strict=True):
             table = manifest.arrays.get(entry.node.id)
             if table is not None:
-                rows.look_up(table, wanted[number])
+                rows.look_up(table, gaps[number])
         return rows.table()
 
     def is_cached(self, path: str, coords: Coords) -> bool:
@@ -626,15 +626,15 @@ def _load(workspace: Workspace) -> None:
         counts = dict(
             zip(map(bytes, snapshot.manifests.ids), snapshot.manifests.num_chunk_refs.tolist(), strict=True)
         )
-        wanted: dict[bytes, int] = {}
+        sizes: dict[bytes, int] = {}
         rows = np.flatnonzero(snapshot.nodes.is_array)[: settings.preload_max_arrays_to_scan]
         for node in map(snapshot.nodes.node, rows.tolist()):
             if node.array is None:
                 continue
             ids = {ref.id: counts.get(ref.id, 0) for ref in node.array.manifests}
-            total = sum((wanted | ids).values())
+            total = sum((sizes | ids).values())
             if total <= settings.preload_max_total_refs and settings.preloads(node.path, sum(ids.values())):
-                wanted |= ids
-        context.assets.manifests(list(wanted), settings.concurrent_manifest_fetches)
+                sizes |= ids
+        context.assets.manifests(list(sizes), settings.concurrent_manifest_fetches)
     except Exception as error:
         _log.debug("manifests were not preloaded: %s", error)

@@ -123,12 +123,12 @@ class VirtualChunkSpec:
     last_updated_at_checksum: datetime | None = None
 
     def __post_init__(self) -> None:
-        given: Any = self.index
-        if isinstance(given, str | bytes) or not hasattr(given, "__len__") or getattr(given, "ndim", 1) == 0:
-            raise TypeError(f"index must be a sequence of integers, got {type(given).__name__}")
-        for i in given:
+        index: Any = self.index
+        if isinstance(index, str | bytes) or not hasattr(index, "__len__") or getattr(index, "ndim", 1) == 0:
+            raise TypeError(f"index must be a sequence of integers, got {type(index).__name__}")
+        for i in index:
             unsigned(32)("index", i)
-        object.__setattr__(self, "index", list(given))
+        object.__setattr__(self, "index", list(index))
         unsigned(64)("offset", self.offset)
         unsigned(64)("length", self.length)
         moment = self.last_updated_at_checksum

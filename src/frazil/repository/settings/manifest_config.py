@@ -47,22 +47,22 @@ class ManifestPreloadConfig(Settings):
     whole = True
 
 
-def _pairs(given: Any) -> list[tuple[Any, Any]]:
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
-        raise TypeError(f"split_sizes must be a sequence of pairs, got {type(given).__name__}")
-    pairs = list(given)
+def _pairs(value: Any) -> list[tuple[Any, Any]]:
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+        raise TypeError(f"split_sizes must be a sequence of pairs, got {type(value).__name__}")
+    pairs = list(value)
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(f"split_sizes must contain pairs of a condition and its sizes, got {pair!r}")
     return [(pair[0], pair[1]) for pair in pairs]
 
 
-def _split_sizes(given: Any) -> list[tuple[ManifestSplitCondition, list[tuple[AnyDimCondition, int]]]] | None:
+def _split_sizes(value: Any) -> list[tuple[ManifestSplitCondition, list[tuple[AnyDimCondition, int]]]] | None:
     """Return the sizes, checked and in one shape: a list of pairs, each with a list of pairs."""
-    if given is None:
+    if value is None:
         return None
     rules: list[tuple[ManifestSplitCondition, list[tuple[AnyDimCondition, int]]]] = []
-    for array, sizes in _pairs(given):
+    for array, sizes in _pairs(value):
         if not isinstance(array, ManifestSplitCondition):
             raise TypeError(
                 f"each rule of split_sizes must have a ManifestSplitCondition, got {type(array).__name__}"

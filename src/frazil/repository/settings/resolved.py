@@ -123,8 +123,8 @@ class ResolvedConfig:
         """Return the configuration with all defaults."""
         full = with_defaults(config)
         manifest, locations = full.manifest, full.manifest.virtual_chunk_location_compression
-        given = ManifestConfig() if config.manifest is None else config.manifest
-        splitting = given.splitting
+        source = ManifestConfig() if config.manifest is None else config.manifest
+        splitting = source.splitting
         if not isinstance(splitting, ManifestSplittingConfig) or splitting.split_sizes is None:
             splitting = DEFAULT_SPLITTING
         checksums = None if config.chunks is None else config.chunks.checksums
@@ -144,7 +144,7 @@ class ResolvedConfig:
             preload_if=manifest.preload.preload_if or DEFAULT_PRELOAD,
             preload_max_arrays_to_scan=manifest.preload.max_arrays_to_scan,
             splitting=splitting,
-            has_windows=given.splitting == AUTO,
+            has_windows=source.splitting == AUTO,
             locations=LocationCompression(
                 locations.min_num_chunks,
                 locations.dictionary_max_training_samples,

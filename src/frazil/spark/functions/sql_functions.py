@@ -115,9 +115,9 @@ class UpkeepFunction:
         """The names of the arguments, in the order of a call without names."""
         return ("path", *self.arguments)
 
-    def parse(self, given: Values, unset: Iterable[str] = ()) -> tuple[dict[str, str], dict[str, Any]]:
+    def parse(self, inputs: Values, unset: Iterable[str] = ()) -> tuple[dict[str, str], dict[str, Any]]:
         """Return the options of the location, and the values of all arguments, None if they are ``unset``."""
-        options = {name: each for name, each in given.items() if name not in self.arguments}
+        options = {name: each for name, each in inputs.items() if name not in self.arguments}
         known = {*_USE.options, "options"}
         unknown = [name for name in canonical(dict.fromkeys(options, "")) if name not in known]
         if unknown:
@@ -127,7 +127,7 @@ class UpkeepFunction:
                 f"got {unknown[0]}{suggest(unknown[0], names)}"
             )
         values = {name: each.default for name, each in self.arguments.items()} | dict.fromkeys(unset)
-        for name, value in given.items():
+        for name, value in inputs.items():
             if name in self.arguments and value is not None:
                 kind = self.arguments[name].annotation
                 expected, convert = _KINDS[kind if kind in _KINDS else str]  # `str | None`
@@ -162,15 +162,15 @@ def upkeep_udtf(function: UpkeepFunction, profiles: Profiles) -> Any:
         @staticmethod
         def analyze(*args: AnalyzeArgument, **kwargs: AnalyzeArgument) -> Analysis:
             every = bound(function.name, function.parameters, args, kwargs)
-            given = constants(function.name, every, variable=times)
+            inputs = constants(function.name, every, variable=times)
             # Values of expressions are not known yet.
-            options, values = function.parse(given, every.keys() - given.keys())
+            options, values = function.parse(inputs, every.keys() - inputs.keys())
             repo = repository_at(profiles.resolve(options))
             return Analysis(schema, pin=function.pin(repo, **values))
 
         def eval(self, *args: Any, **kwargs: Any) -> Iterator[tuple[Any, ...]]:
-            given = bound(function.name, function.parameters, args, kwargs)
-            options, values = function.parse(given)
+            inputs = bound(function.name, function.parameters, args, kwargs)
+            options, values = function.parse(inputs)
             call = Call(repository_at(profiles.resolve(options)), profiles, self._pin)
             for row in function.work(call, **values):
                 yield tuple(row[name] for name in function.schema.names)

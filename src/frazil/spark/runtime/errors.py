@@ -105,8 +105,8 @@ def _lost_worker(text: str) -> Failure | None:
         return worker_lost(ending, *frames[:1])
     if (executor := _EXECUTOR.search(text)) is not None:
         ending = "the loss of its executor"
-        if (found := _EXIT_CODE.search(executor[1] or "")) is not None:
-            code = int(found[1])
+        if (exit_code := _EXIT_CODE.search(executor[1] or "")) is not None:
+            code = int(exit_code[1])
             # Shells and containers report a signal as 128 plus its number.
             is_signal = code - 128 in signal.valid_signals()
             ending = f"signal {signal.Signals(code - 128).name}" if is_signal else f"exit code {code}"

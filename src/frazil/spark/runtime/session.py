@@ -232,8 +232,8 @@ def _start(cores: int | None, log: Path | None) -> None:
     master = _master(os.environ, defaults)
     place: Place = "local" if master is None else "cluster"
     conf = SparkConf().setMaster(master or f"local[{cores or '*'},{ATTEMPTS}]")
-    wanted = {"spark.app.name": "frazil", **settings(place)}
-    conf.setAll([(name, value) for name, value in wanted.items() if name not in defaults])
+    options = {"spark.app.name": "frazil", **settings(place)}
+    conf.setAll([(name, value) for name, value in options.items() if name not in defaults])
     home = find_java_home()
     with _environment(_for_the_jvm(home) if place == "local" else {"JAVA_HOME": str(home)}):
         # One JVM serves all sessions of a process, one after the other.

@@ -63,9 +63,9 @@ class Predicate:
         elif self.op == "<=>":
             true, unknown = _compare("=", values, self.value) & ~null, nothing
         elif self.op == "in":
-            given = [each for each in self.value if each is not None]
-            true = _among(values, given) & ~null
-            unknown = null | ~true if len(given) < len(self.value) else null
+            items = [each for each in self.value if each is not None]
+            true = _among(values, items) & ~null
+            unknown = null | ~true if len(items) < len(self.value) else null
         elif self.value is None:
             true, unknown = nothing, ~nothing
         else:
@@ -106,24 +106,24 @@ def _compare(op: str, values: Values, value: Any) -> Mask:
     return ~holds if opposite else holds
 
 
-def _among(values: Values, given: list[Any]) -> Mask:
+def _among(values: Values, items: list[Any]) -> Mask:
     data = values.data
-    if not given:
+    if not items:
         return np.zeros(data.shape, np.bool_)
-    if hasattr(given[0], "calendar"):
-        return np.asarray(np.logical_or.reduce([_compare("=", values, each) for each in given]))
+    if hasattr(items[0], "calendar"):
+        return np.asarray(np.logical_or.reduce([_compare("=", values, each) for each in items]))
     if data.dtype.kind in "UTO":
-        return _mask(pc.is_in(_texts(values), pa.array(given, pa.string())), data.shape)
+        return _mask(pc.is_in(_texts(values), pa.array(items, pa.string())), data.shape)
     if data.dtype.kind == "M":
-        return np.isin(_microseconds(data), np.array(list(map(micros, given)), np.int64))
+        return np.isin(_microseconds(data), np.array(list(map(micros, items)), np.int64))
     if data.dtype.kind == "f":
         wide = data.astype(np.float64, copy=False)
-        is_among = np.isin(wide, np.array(given, np.float64))
-        return is_among | np.isnan(wide) if any(each != each for each in given) else is_among
+        is_among = np.isin(wide, np.array(items, np.float64))
+        return is_among | np.isnan(wide) if any(each != each for each in items) else is_among
     if data.dtype.kind in "iu":
         limits = np.iinfo(data.dtype)
-        given = [each for each in given if limits.min <= each <= limits.max]
-    return np.isin(data, np.array(given, data.dtype))
+        items = [each for each in items if limits.min <= each <= limits.max]
+    return np.isin(data, np.array(items, data.dtype))
 
 
 def micros(value: datetime) -> int:

@@ -282,13 +282,13 @@ def grid_of(session: Session, selection: Selection) -> Grid:
             named = (name, path, array.shape, dims_of(array), regular_grid(array))
             arrays.append(_Array(*named, np.dtype(array.dtype), dict(array.attrs)))
     by_name = {each.name: each for each in arrays}
-    wanted = list(selection.variables) or _largest(arrays)
-    for name in wanted:
+    names = list(selection.variables) or _largest(arrays)
+    for name in names:
         if name not in by_name:
             raise NodeNotFoundError(f"The group `{group}` has no array `{name}`{suggest(name, by_name)}")
     ragged = _ragged(arrays)
     dims: dict[str, int] = {}
-    for variable in sorted(map(by_name.__getitem__, wanted), key=lambda each: -len(each.dims)):
+    for variable in sorted(map(by_name.__getitem__, names), key=lambda each: -len(each.dims)):
         if ragged is not None and variable.dims == (ragged.instance,):
             continue
         for dim, size in zip(variable.dims, variable.shape, strict=True):
@@ -306,7 +306,7 @@ def grid_of(session: Session, selection: Selection) -> Grid:
         dims = {ragged.sample: first.shape[first.dims.index(ragged.sample)]}
     if ragged is not None and set(dims) != {ragged.sample}:
         ragged = None
-    columns = _columns(arrays, wanted, dims, selection, ragged)
+    columns = _columns(arrays, names, dims, selection, ragged)
     blocks = _block(columns, tuple(dims.values()), selection.block_rows)
     return Grid(tuple(dims), tuple(dims.values()), columns, blocks)
 
@@ -363,7 +363,7 @@ def _ragged(arrays: Sequence[_Array]) -> _Ragged | None:
 
 def _columns(
     arrays: Sequence[_Array],
-    wanted: Sequence[str],
+    names: Sequence[str],
     dims: Mapping[str, int],
     selection: Selection,
     ragged: _Ragged | None,
@@ -371,7 +371,7 @@ def _columns(
     """Return the columns: dimensions first, then values of instances, coordinates and variables."""
     order = list(dims)
     by_name = {each.name: each for each in arrays}
-    keys = _named_by(arrays, "coordinates") | _named_by(map(by_name.__getitem__, wanted), "ancillary")
+    keys = _named_by(arrays, "coordinates") | _named_by(map(by_name.__getitem__, names), "ancillary")
     bounds = _named_by(arrays, "bounds")
 
     def column(array: _Array, is_key: bool, instances: Instances | None = None) -> Column:
@@ -396,13 +396,13 @@ def _columns(
         if ragged and each.dims == (ragged.instance,) and each.path != ragged.instances.path:
             columns[each.name] = column(each, True, ragged.instances)
     for each in readable:
-        is_key = each.name in keys and each.name not in wanted
+        is_key = each.name in keys and each.name not in names
         if is_key and each.name not in columns and each.dims and fits(each):
             columns[each.name] = column(each, True)
-    for name in wanted:
+    for name in names:
         if name not in columns:
             columns[name] = column(by_name[name], name in keys)
-    return tuple(each for each in columns.values() if each.name not in bounds or each.name in wanted)
+    return tuple(each for each in columns.values() if each.name not in bounds or each.name in names)
 
 
 def _block(columns: Sequence[Column], shape: tuple[int, ...], rows: int) -> tuple[int, ...]:

@@ -88,18 +88,18 @@ def session_at(repo: Repository, options: Options) -> Session:
 
 
 def _session_of(context: Context, info: RepoInfo, options: Options) -> Session:
-    given = {name: options[name] for name in VERSION_OPTIONS if name in options}
-    at = given.pop("as-of-timestamp", None)
-    if len(given) > 1 or (at is not None and given.keys() - {"branch"}):
+    entries = {name: options[name] for name in VERSION_OPTIONS if name in options}
+    at = entries.pop("as-of-timestamp", None)
+    if len(entries) > 1 or (at is not None and entries.keys() - {"branch"}):
         raise InvalidInputError(
             "The version must be one of the options branch, tag, snapshot-id and version, or as-of-timestamp "
             f"with a branch, got {', '.join(sorted(name for name in VERSION_OPTIONS if name in options))}",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
-    if "version" in given:
-        given = {"snapshot-id": _snapshot_in(info, given["version"])}
+    if "version" in entries:
+        entries = {"snapshot-id": _snapshot_in(info, entries["version"])}
     as_of = None if at is None else timestamp(at, "as-of-timestamp")
-    version = {name.replace("-", "_"): value for name, value in (given or {"branch": "main"}).items()}
+    version = {name.replace("-", "_"): value for name, value in (entries or {"branch": "main"}).items()}
     return readonly_session_of(context, info, **version, as_of=as_of)
 
 
@@ -118,10 +118,10 @@ def _snapshot_in(info: RepoInfo, name: str) -> str:
 
 def require_branch(options: Options) -> str:
     """Return the branch of a stream or a writer."""
-    given = [name for name in VERSION_OPTIONS if name in options and name != "branch"]
-    if given:
+    keys = [name for name in VERSION_OPTIONS if name in options and name != "branch"]
+    if keys:
         raise argument_error(
-            f"The version must be a branch for writers and streams, got the option {', '.join(given)}. Set "
+            f"The version must be a branch for writers and streams, got the option {', '.join(keys)}. Set "
             "the option `branch`"
         )
     return options.get("branch", "main")

@@ -485,8 +485,8 @@ def table(repo: Repository, options: Options) -> pa.Table:
     """Return the table that the options name, of the version that they name."""
     name = options["table"]
     schema_of(name)
-    given = {each: options[each] for each in TABLES[name].difference(VERSION_OPTIONS) if each in options}
-    if not TABLES[name].isdisjoint(VERSION_OPTIONS) and "end" not in given:
+    arguments = {each: options[each] for each in TABLES[name].difference(VERSION_OPTIONS) if each in options}
+    if not TABLES[name].isdisjoint(VERSION_OPTIONS) and "end" not in arguments:
         version = "end" if name == "changes" else "snapshot_id"
-        given[version] = session_at(repo, options).snapshot_id
-    return _FUNCTIONS[name](repo, **given)
+        arguments[version] = session_at(repo, options).snapshot_id
+    return _FUNCTIONS[name](repo, **arguments)

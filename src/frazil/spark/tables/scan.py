@@ -235,11 +235,11 @@ def plan_scan(
     ``schema`` has the columns of the result; the default is all columns.
     """
     schema = grid.schema() if schema is None else schema
-    wanted = tuple(map(grid.column, schema.names))
+    columns = tuple(map(grid.column, schema.names))
     where = [replace(each, column=grid.column(each.column).name) for each in where]
     needed = {grid.column(each.column).name: grid.column(each.column) for each in where}
-    also = tuple(each for name, each in needed.items() if name not in {one.name for one in wanted})
-    every = (*wanted, *also)
+    also = tuple(each for name, each in needed.items() if name not in {one.name for one in columns})
+    every = (*columns, *also)
     coordinates = {
         each.name: read_column(session, each)
         for each in every
@@ -248,7 +248,7 @@ def plan_scan(
     variables = [each for each in every if each.path is not None and each.name not in coordinates]
     shared = SharedVersion.of(session, sorted({each.path for each in variables if each.path is not None}))
     tables = {node.path: session.workspace.ref_table(node.path) for node in shared.nodes}
-    narrow = Grid(grid.dims, grid.shape, wanted, grid.block)
+    narrow = Grid(grid.dims, grid.shape, columns, grid.block)
     scan = Scan(narrow, schema, shared, also, tuple(where), missing, batch_rows)
     require_bounded(grid, prod(counts_of(grid)), LARGEST_GRID)
     needed_blocks = matching_blocks(session, grid, where, coordinates)

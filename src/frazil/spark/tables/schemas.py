@@ -70,7 +70,7 @@ def to_arrow_schema(schema: spark.StructType) -> pa.Schema:
     return pa.schema([pa.field(each.name, to_arrow_type(each.dataType, each.name)) for each in schema.fields])
 
 
-def can_become(stored: pa.DataType, wanted: pa.DataType) -> bool:
+def can_become(stored: pa.DataType, target: pa.DataType) -> bool:
     """Return whether a column can be read as another type: values of one kind, or their text.
 
     A number can be read as another number, also a narrower one: a value that does not fit is an error of its
@@ -78,9 +78,9 @@ def can_become(stored: pa.DataType, wanted: pa.DataType) -> bool:
     be read as a date, which would lose the hours without an error.
     """
     has_text = not pa.types.is_nested(stored) and not pa.types.is_duration(stored)
-    if stored == wanted or (has_text and pa.types.is_string(wanted)):
+    if stored == target or (has_text and pa.types.is_string(target)):
         return True
-    return any(is_one(stored) and is_one(wanted) for is_one in (is_number, _is_text, pa.types.is_timestamp))
+    return any(is_one(stored) and is_one(target) for is_one in (is_number, _is_text, pa.types.is_timestamp))
 
 
 def is_number(column: pa.DataType) -> bool:

@@ -221,8 +221,8 @@ def create_arrays(
     # Chunks of whole rows along the last dimensions. Along the first one, with room for later batches.
     left, steps = _CHUNK, []
     for size, dim in zip(reversed(sizes), reversed(dims), strict=True):
-        wanted = max(size, LABELS) if dim == dims[0] else max(size, 1)
-        steps.append(chunks.get(dim, min(wanted, left)))
+        length = max(size, LABELS) if dim == dims[0] else max(size, 1)
+        steps.append(chunks.get(dim, min(length, left)))
         left = max(1, left // steps[-1])
     for name in variables:
         create_array(node, name, schema.field(name).type, tuple(sizes), dims, tuple(reversed(steps)))

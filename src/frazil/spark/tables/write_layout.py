@@ -73,7 +73,7 @@ def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
     return decoder.coding.encode(data, null, nearest=True, name=column)
 
 
-def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
+def as_type(values: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     """Return the values as another type that can hold them. Raise ``InvalidInputError`` if it cannot.
 
     Values of another kind are refused, also where Arrow has a conversion: a number is not a time, and a text
@@ -81,38 +81,38 @@ def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
-    if values.type == wanted:
+    if values.type == target:
         return values
-    if not pa.types.is_null(values.type) and _kind(values.type) != _kind(wanted):
+    if not pa.types.is_null(values.type) and _kind(values.type) != _kind(target):
         raise column_error(
-            f"The column {name} must have values of {wanted}, got {values.type}. Convert the values"
+            f"The column {name} must have values of {target}, got {values.type}. Convert the values"
         )
     try:
-        if pa.types.is_timestamp(values.type) and values.type.tz is None and pa.types.is_timestamp(wanted):
-            return values.cast(pa.timestamp("us")).cast(wanted)  # times without a zone are UTC
+        if pa.types.is_timestamp(values.type) and values.type.tz is None and pa.types.is_timestamp(target):
+            return values.cast(pa.timestamp("us")).cast(target)  # times without a zone are UTC
         # Floats are rounded to the available precision; integers are kept exactly or refused.
-        converted = values.cast(wanted, safe=not pa.types.is_floating(wanted))
+        converted = values.cast(target, safe=not pa.types.is_floating(target))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise column_error(
-            f"The column {name} must have values of {wanted}, got {values.type}: {error}"
+            f"The column {name} must have values of {target}, got {values.type}: {error}"
         ) from error
-    if not pa.types.is_floating(wanted):
+    if not pa.types.is_floating(target):
         return converted
-    given, stored = _numbers(pc.fill_null(values, 0)), _numbers(pc.fill_null(converted, 0))
+    source, stored = _numbers(pc.fill_null(values, 0)), _numbers(pc.fill_null(converted, 0))
     if pa.types.is_integer(values.type):
         limit = 2 ** (np.finfo(stored.dtype).nmant + 1)
-        large = np.flatnonzero((given > limit) | (given < -limit))
-        lost = [at for at in large.tolist() if int(given[at]) != int(stored[at])]
+        large = np.flatnonzero((source > limit) | (source < -limit))
+        lost = [at for at in large.tolist() if int(source[at]) != int(stored[at])]
         if lost:
             raise column_error(
-                f"The column {name} must have integers that are exact in {wanted}, got {given[lost[0]]}, "
+                f"The column {name} must have integers that are exact in {target}, got {source[lost[0]]}, "
                 f"which is read as {int(stored[lost[0]])}"
             )
     elif pa.types.is_floating(values.type):
-        too_large = np.isinf(stored) & ~np.isinf(given)
+        too_large = np.isinf(stored) & ~np.isinf(source)
         if too_large.any():
             raise column_error(
-                f"The values of the column {name} must fit into {wanted}, got {given[too_large][0]}"
+                f"The values of the column {name} must fit into {target}, got {source[too_large][0]}"
             )
     return converted
 
@@ -165,8 +165,8 @@ class Axis:
         if self.values is None:
             at = np.asarray(as_type(column, pa.int64(), self.name).to_numpy(zero_copy_only=False))
             return np.where((at >= 0) & (at < self.size), at, -1)
-        wanted = normalize_zeros(as_type(column, self.values.type, self.name))
-        index = pc.fill_null(pc.index_in(wanted, value_set=self.values), -1)
+        keys = normalize_zeros(as_type(column, self.values.type, self.name))
+        index = pc.fill_null(pc.index_in(keys, value_set=self.values), -1)
         positions: NDArray[np.int64] = index.to_numpy(zero_copy_only=False).astype(np.int64)
         return positions
 
@@ -502,12 +502,12 @@ def write_rows(
     order = np.argsort(number, kind="stable")
     numbers, firsts = np.unique(number[order], return_index=True)
     members = dict(zip(numbers.tolist(), np.split(order, firsts[1:]) if len(numbers) else [], strict=True))
-    wanted = numbers if edges is None else np.union1d(numbers, flat_index(list(edges.T), layout.units))
+    targets = numbers if edges is None else np.union1d(numbers, flat_index(list(edges.T), layout.units))
     nobody = np.zeros(0, np.int64)
     arrays = [array_at(session, each.path, "r+") for each in layout.variables]
     values = [encode(rows[each.name], each.decoder, each.dtype, each.name) for each in layout.variables]
     stored_bytes = 0
-    for unit in wanted.tolist():
+    for unit in targets.tolist():
         mine = members.get(unit, nobody)
         corner = np.unravel_index(unit, layout.units) if layout.units else ()
         starts = [int(at) * step for at, step in zip(corner, layout.unit, strict=True)]
@@ -532,7 +532,7 @@ def write_rows(
                 block[tuple(local[axis] for axis in variable.axes)] = column[mine]
             array[own] = block
             stored_bytes += block.nbytes
-    return Outcome(rows=len(rows), chunks=len(wanted) * len(arrays), bytes_written=stored_bytes)
+    return Outcome(rows=len(rows), chunks=len(targets) * len(arrays), bytes_written=stored_bytes)
 
 
 def _block(
