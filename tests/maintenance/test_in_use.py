@@ -225,6 +225,27 @@ def test_a_flush_in_version_1_beside_a_collection_in_any_order(order: list[int])
     play_flush(Schedule(order), 1)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("first", range(0, 24, 3))
+def test_versions_that_go_during_a_collection(first: int, version: int) -> None:
+    """Another process expires versions and collects their files between two requests of a collection."""
+    storage = MemoryStorage()
+    repository(storage, version)
+    schedule = Schedule([1] * first + [0] * 200)
+    one, other = (
+        opened_by(storage, Seen(storage, lambda what, actor=actor: schedule.request(actor, what)))
+        for actor in (0, 1)
+    )
+
+    def expire_and_collect() -> frazil.GCSummary:
+        one.expire_snapshots(TOMORROW)
+        return one.garbage_collect(TOMORROW)
+
+    for summary in schedule.run(expire_and_collect, lambda: other.garbage_collect(TOMORROW)):
+        assert isinstance(summary, frazil.GCSummary), summary
+    assert read_everything(frazil.Repository.open(storage, CONFIG)) == [[1] * 8]
+
+
 def test_old_files_go_beside_a_fork() -> None:
     """A fork keeps what may be its own, no more."""
     storage = MemoryStorage()

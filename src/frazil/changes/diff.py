@@ -147,9 +147,12 @@ def compose_named(
     moves = (
         in_order([(move.source, move.target) for move in log.moves]) for log in move_logs or reversed(logs)
     )
+    arrays = list(filter(names.__contains__, chunks))
     return ChangedPaths(
         **{field: named(field) for field in ID_LISTS},
-        updated_chunks={names[id_]: index for id_, index in chunks.items() if id_ in names},
+        updated_chunks=dict(
+            zip(map(names.__getitem__, arrays), map(chunks.__getitem__, arrays), strict=True)
+        ),
         moved=tuple(chain.from_iterable(moves)),
     )
 

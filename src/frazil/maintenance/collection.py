@@ -419,7 +419,14 @@ class Collection:
         )
         live = ReachableFiles(Marks(chunks))
         while True:
-            live = needed(catalog.full_repo_info(), old, live, self._survey)
+            info = catalog.full_repo_info()
+            try:
+                live = needed(info, old, live, self._survey)
+            except StorageError as error:
+                ids = catalog.full_repo_info().table.ids()
+                if error.kind != ErrorKind.OBJECT_NOT_FOUND or np.array_equal(ids, info.table.ids()):
+                    raise
+                continue  # another process has removed versions, and another collection their files
             dead = [manifests[~among(manifests, live.manifests)], chunks[~live.chunks.rows()]]
             record = record.with_list(self._context.storage, np.concatenate(dead))
             after = catalog.update_full_repo_info(partial(collection_change, old, live))

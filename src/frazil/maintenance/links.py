@@ -27,7 +27,6 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import recorded_snapshots
 from frazil.repository.ids import new_object_id
 from frazil.survey.columns import ObjectListing
-from frazil.threads import Purpose, map_bounded
 
 #: The age of a log before it can be part of a union.
 _AGE: Final = timedelta(days=30)
@@ -140,9 +139,10 @@ def planned_unions(context: Context, info: RepoInfo, logs: ObjectListing, now: i
     groups = dict.fromkeys(_groups(info, logs.select_files(logs.modified < now - lifetime)))
     unions = []
     for ids in groups:
-        files = list(map_bounded(Purpose.CATALOG_READS, context.assets.transaction_log, ids))
-        if not any(log.moves for log in files):
-            unions.append(LogUnion(ids, replace(union_of_logs(files), id=new_object_id())))
+        logs_of_group = [log for log in context.assets.transaction_logs(ids) if log is not None]
+        # Another collection may have united the logs, and deleted them.
+        if len(logs_of_group) == len(ids) and not any(log.moves for log in logs_of_group):
+            unions.append(LogUnion(ids, replace(union_of_logs(logs_of_group), id=new_object_id())))
     return unions
 
 
