@@ -70,11 +70,12 @@ class BulkCodecPipeline(FusedCodecPipeline):
         """Read the chunks of a selection into ``out``. zarr calls this method."""
         batch = list(batch_info)
         read = zarr_read(batch, out, self.opened, drop_axes) if batch else None
+        is_inline = bool(batch) and is_quick(batch)
         # One thread for the whole read: the event loop is free for other callers. A thread costs more than
         # the read of few local chunks.
-        if read is not None and (read() if is_quick(batch) else await asyncio.to_thread(read)):
+        if read is not None and (read() if is_inline else await asyncio.to_thread(read)):
             return ({"status": "present"},) * len(batch)
-        if batch and self.sync_transform is not None and is_quick(batch):
+        if is_inline and self.sync_transform is not None:
             return self.read_sync(batch, out, drop_axes)
         result: tuple[Any, ...] = await super().read(batch, out, drop_axes)
         return result

@@ -160,7 +160,7 @@ def test_a_star_authorises_all_containers_below_a_prefix() -> None:
         ("all", "s3://b/"),
         ("own", "s3://b/pre/"),
     ]
-    some = sources(["s3://b/pre/*"], foreign)
+    some = sources(["", "s3://b/pre/*"], foreign)
     assert bytes(reader_of(some).read(VirtualRef("s3://b/pre/k", 0, 2))) == DATA[:2]
     for location in ("s3://b/k", "file:///data/x"):
         with pytest.raises(InvalidInputError, match=r"containers_credentials\(\{") as error:

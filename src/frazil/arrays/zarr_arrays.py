@@ -200,15 +200,14 @@ _TOGETHER: Final = 64 << 20
 
 
 def is_quick(batch: Sequence[tuple[Any, ...]]) -> bool:
-    """Whether a list of chunks of zarr is few small chunks that never wait for a network."""
+    """Whether zarr asks for few small chunks, none of which waits for a network."""
     place, spec = batch[0][:2]
     size = prod(spec.shape) * getattr(spec.dtype, "item_size", _TEXT)
     if len(batch) > _FEW or len(batch) * size > _QUICK:
         return False
     if not isinstance(place, StorePath) or not isinstance(place.store, IcechunkStore):
         return False
-    context = place.store.session.workspace.context
-    return context.storage.is_local and all(each.is_local for each in context.virtual.containers)
+    return place.store.session.workspace.context.is_local
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,6 +263,7 @@ class ZarrRead:
             pieces = Pieces(index[begin : begin + most], target, np.zeros(len(batch), np.int64), (region,))
             if len(PieceReading(array.store.session.workspace, array.path, encoding, pieces, chunks).run()):
                 return False
+            # zarr has a selection of its own for each chunk.
             for item, chunk in zip(batch, chunks.reshape(-1, *shape), strict=True):
                 values = chunk[item[2]]
                 self.out[item[3]] = values.squeeze(axis=self.drop_axes) if self.drop_axes else values
@@ -294,7 +294,7 @@ def zarr_read(
 def _is_small(box: ZarrBox, shards: int) -> bool:
     """Whether a box has elements of few inner chunks of local shards. zarr reads them one by one."""
     inner = prod(each for each in box.encoding.lengths if isinstance(each, int))
-    is_local = box.store.session.workspace.context.storage.is_local
+    is_local = box.store.session.workspace.context.is_local
     return is_local and shards <= _FEW and prod(box.shape) <= _FEW * inner
 
 

@@ -208,9 +208,9 @@ class VirtualSources:
         )
 
     def _opened(self, prefix: str, container: Container, url: str) -> ForeignReader:
-        above = (each for each in self._credentials if each[-1] == "*" and prefix.startswith(each[:-1]))
-        authorised = prefix if prefix in self._credentials else max(above, key=len, default=None)
-        if authorised is None:
+        parents = (key for key in self._credentials if key.endswith("*") and prefix.startswith(key[:-1]))
+        key = prefix if prefix in self._credentials else max(parents, key=len, default=None)
+        if key is None:
             access = _ACCESS.get(prefix.partition(":")[0], "s3_anonymous_credentials()")
             raise InvalidInputError(
                 f"{shown_url(url)!r} is in the virtual chunk container {shown_url(prefix)!r}, which is not "
@@ -227,7 +227,7 @@ class VirtualSources:
         with self._lock:
             reader = self._readers.get(prefix)
             if reader is None:
-                reader = self._open_foreign(container.store, self._credentials[authorised], prefix)
+                reader = self._open_foreign(container.store, self._credentials[key], prefix)
                 self._readers[prefix] = reader
             return reader
 

@@ -426,7 +426,7 @@ class Collection:
                 ids = catalog.full_repo_info().table.ids()
                 if error.kind != ErrorKind.OBJECT_NOT_FOUND or np.array_equal(ids, info.table.ids()):
                     raise
-                continue  # another process has removed versions, and another collection their files
+                continue  # another process removed versions, and another collection deleted their files
             dead = [manifests[~among(manifests, live.manifests)], chunks[~live.chunks.rows()]]
             record = record.with_list(self._context.storage, np.concatenate(dead))
             after = catalog.update_full_repo_info(partial(collection_change, old, live))

@@ -87,7 +87,7 @@ def _undecodable(
         getattr(nothing, method)(selection)
     workspace = store.session.workspace
     whole = zarr.Array(array.async_array)
-    for key in keys.requested:
+    for key in keys.record:
         path, coords = parse_key(key)
         if not isinstance(coords, tuple) or (ref := workspace.ref(path, coords)) is None:
             continue
@@ -102,8 +102,8 @@ class _RequestedKeys(dict[str, Buffer]):
     """The values of a store without values, which records the requested keys."""
 
     def __init__(self) -> None:
-        self.requested: dict[str, None] = {}
+        self.record: dict[str, None] = {}
 
     def __missing__(self, key: str) -> Buffer:
-        self.requested[key] = None
+        self.record[key] = None
         raise KeyError(key)

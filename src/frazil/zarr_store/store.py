@@ -202,8 +202,7 @@ class IcechunkStore(VirtualReferences):
     @property
     def _supports_sync_io(self) -> bool:
         """Whether reads return at once. zarr then reads one chunk after the other without an event loop."""
-        context = self._session.workspace.context
-        return context.storage.is_local and all(each.is_local for each in context.virtual.containers)
+        return self._session.workspace.context.is_local
 
     # One value
 
@@ -626,12 +625,15 @@ def _buffer(data: BytesLike, prototype: BufferPrototype | None) -> Buffer:
     return (prototype or default_buffer_prototype()).buffer.from_bytes(memoryview(data))
 
 
-#: The path of zarr's default pipeline, as an object: a user's choice is another object, maybe an equal one.
+#: The text object of zarr's default. A path that a user sets is another object, even if the texts are equal.
 _DEFAULT_PIPELINE: Final[str] = zarr.config.defaults[0]["codec_pipeline"]["path"]
 
 
 class StorePipeline(CodecPipeline):
-    """The class that zarr asks for a pipeline: Frazil's for its stores, zarr's default for others."""
+    """The class that zarr asks for a pipeline.
+
+    It returns the pipeline of Frazil for a store of Frazil, and the default of zarr for other stores.
+    """
 
     default: ClassVar[type[CodecPipeline]] = BatchedCodecPipeline
 

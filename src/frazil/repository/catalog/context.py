@@ -190,6 +190,11 @@ class Context:
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec_version", self.catalog.spec_version)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether no read waits for a network: neither the storage nor a virtual container needs one."""
+        return self.storage.is_local and all(each.is_local for each in self.virtual.containers)
+
     def require_version_2(self) -> None:
         """Raise an error in a repository of spec version 1."""
         if self.spec_version < 2:

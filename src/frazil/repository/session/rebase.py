@@ -99,13 +99,16 @@ def chunk_box(node: Node, selection: Any) -> U32:
 
 def _span(path: str, part: Any, length: int) -> tuple[int, int]:
     """Return the half-open range of elements of one dimension; (0, 0) if it is empty."""
-    try:
-        numbers = range(*part.indices(length)) if isinstance(part, slice) else None
-        number = 0 if isinstance(part, slice) else index(part)
-    except (TypeError, ValueError):
-        raise _bad_selection(path, None, part) from None
-    if numbers is not None:
+    if isinstance(part, slice):
+        try:
+            numbers = range(*part.indices(length))
+        except (TypeError, ValueError):
+            raise _bad_selection(path, None, part) from None
         return (min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1]) + 1) if numbers else (0, 0)
+    try:
+        number = index(part)
+    except TypeError:
+        raise _bad_selection(path, None, part) from None
     if isinstance(part, bool | np.bool_):
         raise _bad_selection(path, None, part)
     if not -length <= number < length:

@@ -122,6 +122,7 @@ class ResolvedConfig:
     def of(config: RepositoryConfig) -> ResolvedConfig:
         """Return the configuration with all defaults."""
         full = with_defaults(config)
+        retries = full.repo_update_retries.default
         manifest, locations = full.manifest, full.manifest.virtual_chunk_location_compression
         source = ManifestConfig() if config.manifest is None else config.manifest
         splitting = source.splitting
@@ -152,7 +153,7 @@ class ResolvedConfig:
                 min(locations.compression_level, _MAX_LEVEL),
             ),
             concurrent_manifest_fetches=manifest.max_concurrent_manifest_fetches_during_commit or 1,
-            repo_update_retries=tuple(vars(full.repo_update_retries.default).values()),
+            repo_update_retries=(retries.max_tries, retries.initial_backoff_ms, retries.max_backoff_ms),
             packing=full.packing.enabled,
             pack_threshold_bytes=full.packing.threshold_bytes,
             pack_size_bytes=full.packing.pack_size_bytes,
