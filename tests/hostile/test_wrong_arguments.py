@@ -70,7 +70,7 @@ def _wrong_calls(path: str, scene: bad_input.Scene, values: slice) -> Iterator[t
     parameters = bad_input._parameters(function)
     needed = [each for each in parameters if each.default is each.empty or each.name == "message"]
     for wrong in parameters:
-        for value in bad_input.BAD[values]:
+        for value in bad_input.bad_values(wrong)[values]:
             arguments = {each.name: scene.good(each) for each in needed}
             yield f"{wrong.name}={value!r:.40}", arguments | {wrong.name: value}
 
