@@ -9,10 +9,10 @@ import pytest
 
 import frazil
 from frazil.cli.main import main
-from frazil.cli.opening import version_id
 from frazil.errors import IcechunkError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
+from frazil.repository.catalog.ancestry import version_id
 from frazil.repository.handle.repository import context_of
 from frazil.storage.local import LocalStorage
 

@@ -15,8 +15,8 @@ from tests.support.loopback_http import LoopbackHttp
 
 import frazil
 from frazil.cli.opening import storage_of
-from frazil.cli.target import parse_target
 from frazil.readers.files import find_file
+from frazil.repository.target import parse_target
 
 if TYPE_CHECKING:
     from tests.support.servers import RunningServer

@@ -19,8 +19,8 @@ from click.shell_completion import CompletionItem, get_completion_class
 from frazil.cli.command import Note, argument, option, verb
 from frazil.cli.opening import Opened
 from frazil.cli.output import Output
-from frazil.cli.target import Target, parse_target, parse_time
 from frazil.errors import IcechunkError, InvalidInputError
+from frazil.repository.target import Target, parse_target, parse_time
 
 if TYPE_CHECKING:
     from frazil.repository.settings.config import VirtualChunkContainer

@@ -26,9 +26,9 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 import click
 
 from frazil.cli.output import Output
-from frazil.cli.target import Target
 from frazil.display import suggest
 from frazil.extras import needs
+from frazil.repository.target import Target
 
 
 class Verb(NamedTuple):

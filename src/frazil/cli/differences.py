@@ -14,15 +14,16 @@ from frazil.cli.arguments import AnyTarget, NodeTarget, Raw, Version
 from frazil.cli.cells import SELECTION, Indices, Labels, OpenArray, indices_of
 from frazil.cli.command import argument, verb
 from frazil.cli.documents import SHORT, clock, diff_document, diff_lines
-from frazil.cli.opening import Opened, version_id
+from frazil.cli.opening import Opened
 from frazil.cli.output import Output, picked, table
-from frazil.cli.target import MAIN
 from frazil.display import counted
 from frazil.errors import IcechunkError, MissingExtraError
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.nodes import Node
+from frazil.repository.catalog.ancestry import version_id
 from frazil.repository.history.blame import ChunkCommit
 from frazil.repository.session.workspace import Workspace
+from frazil.repository.target import MAIN
 from frazil.threads import Purpose, map_bounded
 
 #: The fields of a difference in values.

@@ -12,10 +12,10 @@ import click
 
 from frazil.cli.opening import Opened
 from frazil.cli.output import Output, picked
-from frazil.cli.target import Target
 from frazil.display import counted
 from frazil.format.ids import NODE_ID_BYTES, id_to_text
 from frazil.format.nodes import Node
+from frazil.repository.target import Target
 
 if TYPE_CHECKING:
     from frazil.format.repo_info import RepoInfo

@@ -28,7 +28,6 @@ from frazil.cli.documents import (
 )
 from frazil.cli.opening import Opened
 from frazil.cli.output import Output, picked, table
-from frazil.cli.target import MAIN, Target
 from frazil.display import counted
 from frazil.extras import needs
 from frazil.format.ids import id_to_text
@@ -37,6 +36,7 @@ from frazil.repository.catalog.presentation import history_infos, snapshot_infos
 from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.version_info import Diff, SnapshotInfo
 from frazil.repository.clock import from_datetime, to_datetime
+from frazil.repository.target import MAIN, Target
 
 if TYPE_CHECKING:
     from frazil.repository.catalog.presentation import Update

@@ -13,13 +13,14 @@ from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.contents import sizes_below
 from frazil.cli.documents import SHORT, BranchChange, emit_tip
-from frazil.cli.opening import Opened, author_metadata, storage_of, virtual_access
+from frazil.cli.opening import Opened, author_metadata, storage_of
 from frazil.cli.output import Output, picked
-from frazil.cli.target import Target
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.progress import size
+from frazil.repository.handle.addresses import virtual_access
 from frazil.repository.handle.repository import Repository
+from frazil.repository.target import Target
 from frazil.storage.base import Storage
 
 _Patterns = Annotated[tuple[str, ...], option(metavar="PATTERN")]

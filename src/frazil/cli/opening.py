@@ -7,58 +7,41 @@ each step is an attribute of `Opened`, which imports and reads what it needs.
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from frazil.cli.command import AUTHOR
-from frazil.cli.target import MAIN, Target, parse_version
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, RepositoryNotFoundError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog.ancestry import at_time
-from frazil.repository.catalog.repo_changes import find_snapshot, no_version, require_snapshot
+from frazil.repository.catalog.ancestry import version_id
+from frazil.repository.catalog.repo_changes import find_snapshot
 from frazil.repository.catalog.repo_update import RepoInfoCache, open_current_repo_info
-from frazil.repository.clock import from_datetime
+from frazil.repository.target import MAIN, Target
 from frazil.storage.base import Storage
-from frazil.storage.profiles import profile_of
-from frazil.storage.urls import storage_from_url
+from frazil.storage.profiles import storage_of_location
 
 if TYPE_CHECKING:
     from frazil.repository.catalog.context import Context
     from frazil.repository.handle.repository import Repository
     from frazil.repository.session.session import Session
     from frazil.repository.session.workspace import Workspace
-    from frazil.storage.credential_families import AnyCredential
-
-#: The variable with the URL prefixes of virtual chunks that commands may read, separated by spaces.
-VIRTUAL_ACCESS: Final = "FRAZIL_VIRTUAL_ACCESS"
 
 
 def storage_of(target: Target, dry_run: bool = False) -> Storage:
-    """Return the storage of a target's location, which may be the name of a profile.
+    """Return the storage of a target's location.
 
     A rehearsal (``dry_run``) makes the change with the same code, on an overlay of the storage whose writes
     stay in memory. So it shows the result or the error of the change itself.
     """
-    profile = profile_of(target.location)
-    storage = storage_from_url(profile.location, profile.options)
+    storage = storage_of_location(target.location)
     if dry_run:
         from frazil.maintenance.repair.storages import Overlay
 
         return Overlay(storage)
     return storage
-
-
-def virtual_access() -> dict[str, AnyCredential] | None:
-    """Return the prefixes of virtual chunks that the environment allows, with its credentials; or None."""
-    if not (prefixes := os.environ.get(VIRTUAL_ACCESS, "").split()):
-        return None
-    from frazil.storage.access import environment_access
-
-    return {each: environment_access(each) for each in prefixes}
 
 
 def author_metadata() -> dict[str, Any]:
@@ -93,6 +76,7 @@ class Opened:
     @cached_property
     def context(self) -> Context:
         """The context of the repository, for its nodes and chunks."""
+        from frazil.repository.handle.addresses import virtual_access
         from frazil.repository.handle.opening import HandleOptions, open_context, opened_before
 
         options = HandleOptions(authorized=virtual_access())
@@ -156,27 +140,3 @@ class Opened:
         """Return a version as the methods of `Repository` accept it: a name as it is, or an id."""
         info = self.context.catalog.repo_info()
         return text if find_snapshot(text, lambda: info) is not None else id_to_text(version_id(info, text))
-
-
-def version_id(info: RepoInfo, text: str) -> bytes:
-    """Return the id of the snapshot that the text of a version means."""
-    exact = find_snapshot(text, lambda: info)
-    if exact is not None:
-        require_snapshot(info, exact)
-        return exact
-    name, time, back = parse_version(text)
-    id_ = find_snapshot(name, lambda: info)
-    if id_ is None:
-        raise no_version(info, name)
-    if time is not None:
-        id_ = at_time(info, id_, from_datetime(time))
-    steps = back
-    for rows in info.snapshots.parts(require_snapshot(info, id_)):
-        if steps < len(rows):
-            return info.snapshots.id_of(int(rows[steps]))
-        steps -= len(rows)
-    raise InvalidInputError(
-        f"the history of `{text.rpartition('~')[0] or MAIN}` must have more than {back} versions, "
-        f"got {back - steps}",
-        ErrorKind.INVALID_ARGUMENT,
-    )

@@ -16,9 +16,8 @@ import frazil
 from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import SHORT, BranchChange, clock, confirm
-from frazil.cli.opening import Opened, author_metadata, storage_of, virtual_access
+from frazil.cli.opening import Opened, author_metadata, storage_of
 from frazil.cli.output import Output, picked, table
-from frazil.cli.target import Target
 from frazil.display import counted
 from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError
 from frazil.format.ids import REPO
@@ -26,8 +25,10 @@ from frazil.jobs.progress import Progress, size
 from frazil.maintenance.verification.files import read_finding
 from frazil.maintenance.verification.findings import LEVELS, VerificationReport, VerifyLevel, checks
 from frazil.maintenance.verification.repo_state import newest_readable
+from frazil.repository.handle.addresses import virtual_access
 from frazil.repository.handle.opening import HandleOptions, opened_before
 from frazil.repository.handle.repository import Repository
+from frazil.repository.target import Target
 
 _Count = Annotated[int, option(metavar="N", default=0)]
 

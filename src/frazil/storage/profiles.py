@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.lazy_names import ModuleOnDemand
+from frazil.storage.base import Storage
 from frazil.storage.option_names import shown_url
+from frazil.storage.urls import storage_from_url
 
 if TYPE_CHECKING:
     import tomllib
@@ -46,6 +48,12 @@ def profile_of(location: str) -> Profile:
         return Profile(location)
     variable = os.environ.get(_VARIABLE + location.upper().replace("-", "_"))
     return Profile(variable) if variable else profile_in(tables(), location)
+
+
+def storage_of_location(location: str, options: Mapping[str, Any] | None = None) -> Storage:
+    """Return the storage of a folder, a URL or a profile. ``options`` override those of the profile."""
+    profile = profile_of(location)
+    return storage_from_url(profile.location, {**profile.options, **(options or {})})
 
 
 def is_name(location: str) -> bool:

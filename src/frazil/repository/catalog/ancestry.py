@@ -14,13 +14,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, IcechunkError, SnapshotNotFoundError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, SnapshotNotFoundError
 from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_list, id_matrix, id_texts
 from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable, UpdateKind
-from frazil.repository.catalog.repo_changes import require_snapshot
+from frazil.repository.catalog.repo_changes import find_snapshot, no_version, require_snapshot
 from frazil.repository.catalog.repo_update import older_ops_backup
-from frazil.repository.clock import utc_text
+from frazil.repository.clock import from_datetime, utc_text
+from frazil.repository.target import MAIN, parse_version
 from frazil.storage.base import Storage
 
 
@@ -221,3 +222,27 @@ class Operations:
             newer += later
             todo += later
         return newer
+
+
+def version_id(info: RepoInfo, text: str) -> bytes:
+    """Return the id of the snapshot that the text of a version means."""
+    exact = find_snapshot(text, lambda: info)
+    if exact is not None:
+        require_snapshot(info, exact)
+        return exact
+    name, time, back = parse_version(text)
+    id_ = find_snapshot(name, lambda: info)
+    if id_ is None:
+        raise no_version(info, name)
+    if time is not None:
+        id_ = at_time(info, id_, from_datetime(time))
+    steps = back
+    for rows in info.snapshots.parts(require_snapshot(info, id_)):
+        if steps < len(rows):
+            return info.snapshots.id_of(int(rows[steps]))
+        steps -= len(rows)
+    raise InvalidInputError(
+        f"the history of `{text.rpartition('~')[0] or MAIN}` must have more than {back} versions, "
+        f"got {back - steps}",
+        ErrorKind.INVALID_ARGUMENT,
+    )

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from frazil.cli.target import Target, parse_target
 from frazil.errors import InvalidInputError
+from frazil.repository.target import Target, parse_target
 
 TABLE = {
     "ice": ("ice", None, None),

@@ -1,0 +1,83 @@
+"""The version of a repository, and the node of it, that an address names: ``LOCATION[@VERSION][:PATH]``.
+
+The engine of xarray, SQL, fsspec and loaders read their addresses with ``open_address``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Final
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.ids import id_to_text
+from frazil.repository.catalog.ancestry import version_id
+from frazil.repository.handle.opening import HandleOptions, open_current
+from frazil.repository.handle.sessions import readonly_session_of
+from frazil.repository.session.session import Session
+from frazil.repository.settings.config import RepositoryConfig
+from frazil.repository.target import MAIN, parse_target
+from frazil.storage.access import environment_access
+from frazil.storage.profiles import storage_of_location
+
+if TYPE_CHECKING:
+    from frazil.repository.handle.opening import Authorized
+    from frazil.storage.credential_families import AnyCredential
+
+#: The variable with the URL prefixes of virtual chunks that may be read, separated by spaces.
+VIRTUAL_ACCESS: Final = "FRAZIL_VIRTUAL_ACCESS"
+
+
+def virtual_access() -> dict[str, AnyCredential] | None:
+    """Return the prefixes of virtual chunks that the environment allows, with its credentials; or None."""
+    prefixes = os.environ.get(VIRTUAL_ACCESS, "").split()
+    return {each: environment_access(each) for each in prefixes} or None
+
+
+def open_address(
+    address: str | PathLike[str],
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    as_of: datetime | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    config: RepositoryConfig | None = None,
+    authorize_virtual_chunk_access: Authorized | None = None,
+) -> tuple[Session, str]:
+    """Return a session that reads the version of an address, and the path of the node; ``/`` without one.
+
+    Args:
+        address: A text ``LOCATION[@VERSION][:PATH]``, or the folder of a repository as a path object. The
+            location is a folder, a URL or the name of a profile. A version is a branch, a tag, a part of an
+            id or a time, as in the command line.
+        branch: Branch to read, if the address has no version. Default: ``main``.
+        tag: Tag to read, if the address has no version.
+        snapshot_id: Id of the snapshot to read, if the address has no version.
+        as_of: A time with a time zone: the newest version of the branch that is not younger.
+        storage_options: Options of the storage by name, as in ``storage_from_url``.
+        config: Options of this handle.
+        authorize_virtual_chunk_access: Containers of virtual chunks to read. Default: those of the variable
+            ``FRAZIL_VIRTUAL_ACCESS``.
+    """
+    location, version, path = fspath(address), None, None
+    if isinstance(address, str):
+        target = parse_target(address)
+        location, version, path = target.location, target.version, target.path
+    if version is not None and (branch, tag, snapshot_id, as_of) != (None,) * 4:
+        raise InvalidInputError(
+            f"the version must be in the address or in arguments, not in both, got {address!r} "
+            f"and {branch or tag or snapshot_id or as_of}",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    access = authorize_virtual_chunk_access
+    options = HandleOptions(config, virtual_access() if access is None else access)
+    opened = open_current(storage_of_location(location, storage_options), options)
+    if version is not None:
+        snapshot_id = id_to_text(version_id(opened.info, version))
+    elif tag is None and snapshot_id is None:
+        branch = branch or MAIN
+    session = readonly_session_of(opened.context, opened.info, branch, tag, snapshot_id, as_of)
+    return session, path or "/"
