@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zarr
 
@@ -19,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
     repo = frazil.Repository.create(tmp_path / "ice")
     for value in (1, 2):
         with repo.transaction("main", message=f"{value}") as store:
-            zarr.create_array(store, name="g/t", data=[value], overwrite=True)
+            zarr.create_array(store, name="g/t", data=np.array([value]), overwrite=True)
         if value == 1:
             repo.create_tag("v1", snapshot_id=repo.lookup_branch("main"))
     return tmp_path / "ice"
