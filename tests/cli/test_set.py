@@ -6,10 +6,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import xarray as xr
 import zarr
 
 import frazil
+from frazil.xarray import to_icechunk
 
 Run = Callable[..., str]
 
@@ -57,6 +60,28 @@ def test_wrong_values(line: str, message: str, beside: Path, run: Run) -> None:
 )
 def test_values_that_do_not_fit(line: str, message: str, beside: Path, run: Run) -> None:
     assert message in run(line, 1)
+
+
+@pytest.mark.parametrize(
+    ("selection", "values"),
+    [
+        ("time=2026-11-01T06..,lat=20", [4, 7]),
+        ("time=..2026-11-01T06,lat~17", [1, 4]),
+        ("time~2026-11-01T07,lat=10..20", [4, 5]),
+        ("time~2026-11-01T07,lat=20..", [3, 4]),  # the labels descend
+        ("time=2026-11-01T06,lat=..25", [4, 5]),
+    ],
+)
+def test_labels_by_range_and_by_nearest(selection: str, values: list[int], own: Path, run: Run) -> None:
+    times = np.array(["2026-11-01T00", "2026-11-01T06", "2026-11-01T12"], "datetime64[ns]")
+    data = xr.Dataset(
+        {"t": (("time", "lat"), np.arange(9).reshape(3, 3))}, {"time": times, "lat": [30.0, 20.0, 10.0]}
+    )
+    session = frazil.Repository.create("grid").writable_session("main")
+    to_icechunk(data, session)
+    session.commit("a grid")
+    assert json.loads(run(f"cat grid:t {selection} --json"))["values"] == values
+    assert "no label of lat in /t is in the range 11..19" in run("cat grid:t lat=11..19", 2)
 
 
 def test_a_history_tells_values_apart(repo: frazil.Repository, run: Run) -> None:

@@ -8,6 +8,8 @@ by the labels of coordinates:
 ``0,:4,::2``                    an index, or START:STOP:STEP, for each dimension
 ``...,-1``                      the last index of the last dimension
 ``time=2026-11-01T06,lat=10``   labels of coordinates; a dimension without a label is whole
+``lat=10..20,time=2026-11..``   labels from a lower one to a higher one, both included
+``lat~10.2,time~2026-11-01``    the label that is nearest
 ==============================  ======================================================================
 """
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 type Labels = dict[str, Any]
 type Indices = tuple[Any, ...]
 
+_LABEL: Final = re.compile(r"([^=~]*)[=~](.*)", re.DOTALL)
 _PART: Final = re.compile(r"\s*(?:(-?\d+)|(-?\d*)\s*:\s*(-?\d*)(?:\s*:\s*(\d*))?|(\.\.\.))\s*")
 
 
@@ -54,8 +57,8 @@ class Selection(click.ParamType):  # type: ignore[type-arg]  # generic from clic
         """Return the selection of the text; a wrong text is wrong usage."""
         if not isinstance(value, str):
             return value  # type: ignore[no-any-return]  # the default
-        if "=" in value:
-            return dict(map(key_value, filter(None, value.split(","))))
+        if "=" in value or "~" in value:
+            return dict(map(_label, filter(None, value.split(","))))
         matches = [_PART.fullmatch(each) for each in value.split(",")]
         if any(match is None or match[4] == "0" for match in matches):
             self.fail(
@@ -67,6 +70,28 @@ class Selection(click.ParamType):  # type: ignore[type-arg]  # generic from clic
 
 
 SELECTION: Final = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The label of a coordinate that is nearest to a value."""
+
+    value: Any
+
+
+def _label(text: str) -> tuple[str, Any]:
+    """Return the dimension and the label of ``DIM=LABEL``, ``DIM=FIRST..LAST`` or ``DIM~LABEL``."""
+    parts = _LABEL.fullmatch(text)
+    if parts is None:
+        raise click.BadParameter(f"must be DIM=LABEL, DIM=FIRST..LAST or DIM~LABEL, got {text!r}")
+    name, label = key_value(f"{parts[1]}={parts[2]}")
+    if text[parts.end(1)] == "~":
+        return name, Nearest(label)
+    first, separator, last = parts[2].partition("..")
+    if not separator:
+        return name, label
+    ends = (key_value(f"{name}={each}")[1] if each.strip() else None for each in (first, last))
+    return name, slice(*ends)
 
 
 def _selector(match: re.Match[str]) -> Any:
@@ -88,12 +113,29 @@ def indices_of(session: Session, path: str, selection: Indices | Labels) -> Indi
     if unknown := sorted(set(selection).difference(filter(None, array.dims))):
         names = ", ".join(filter(None, array.dims)) or "no names"
         raise click.UsageError(f"no dimension {', '.join(unknown)} in {path}: its dimensions have {names}")
-    return tuple(
-        _index(positions_by_label(session, array, dim, selection[dim], None))
-        if dim in selection
-        else slice(None)
-        for dim in array.dims
-    )
+    indices: list[Any] = []
+    for dim in array.dims:
+        label = selection.get(dim or "", slice(None))
+        if label == slice(None):
+            indices.append(label)
+        elif isinstance(label, Nearest):
+            indices.append(_index(positions_by_label(session, array, dim, label.value, "nearest")))
+        else:
+            positions = positions_by_label(session, array, dim, label, None)
+            if isinstance(label, slice) and _descends(session, path, dim):
+                positions = positions_by_label(session, array, dim, slice(label.stop, label.start), None)
+            if not positions and isinstance(label, slice):
+                shown = "..".join("" if end is None else str(end) for end in (label.start, label.stop))
+                raise click.UsageError(f"no label of {dim} in {path} is in the range {shown}")
+            indices.append(_index(positions))
+    return tuple(indices)
+
+
+def _descends(session: Session, path: str, dim: str) -> bool:
+    """Return whether the labels of a dimension go from high to low."""
+    coordinate = OpenArray(session, f"{path.rpartition('/')[0]}/{dim}")
+    ends = coordinate.cells(coordinate.elements(([0, -1],))).values
+    return bool(ends[0] > ends[1])
 
 
 def _index(positions: Any) -> Any:

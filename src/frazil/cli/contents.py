@@ -178,8 +178,8 @@ def cat(
 
     Values are decoded by the CF conventions: packing (scale_factor, add_offset), missing values, booleans,
     times. --raw prints the stored elements. SLICE selects cells: an index, or START:STOP:STEP as in Python,
-    for each dimension, separated by commas; or labels of coordinates, NAME=LABEL,... (this needs the extra
-    `pipeline`).
+    for each dimension, separated by commas; or labels of coordinates: NAME=LABEL, NAME=FIRST..LAST with both
+    ends, NAME~VALUE for the nearest label (this needs the extra `pipeline`).
 
     --plot draws one or two dimensions: low values are light, high values are dense, missing values are empty.
     North is at the top: rows of ascending latitudes are drawn in the reverse order. The command refuses to
