@@ -121,6 +121,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ops": NAMES | {"maintenance"},
     "virtual": NAMES | {"chunks"},
     "xarray": NAMES | {"dask", "distributed"},
+    "xarray_engine": {"__init__"},
     "zarr_pipeline": {"arrays"},
 }
 #: Rooms whose modules may import pyspark. All others run where it is not installed.
@@ -151,6 +152,7 @@ ONLY_IN: dict[str, set[str]] = {
         "zarr_pipeline",
         "zarr_store",
         "xarray",
+        "xarray_engine",
         "dask",
         "jobs",
         "readers",
@@ -159,7 +161,7 @@ ONLY_IN: dict[str, set[str]] = {
         "cli",
         "testing",
     },
-    "xarray": {"xarray", "jobs", "readers", *OPERATIONS, "spark.tables", "testing"},
+    "xarray": {"xarray", "xarray_engine", "jobs", "readers", *OPERATIONS, "spark.tables", "testing"},
     "dask": {"dask", "xarray", "testing"},
     "pyspark": {*WITH_PYSPARK, "testing"},
     "cloudpickle": {"jobs"},

@@ -4,6 +4,7 @@ from frazil.about import __version__ as __version__
 from frazil.about import user_agent as user_agent
 from frazil.arrays.array import Array as Array
 from frazil.arrays.array import read as read
+from frazil.arrays.array import read_many as read_many
 from frazil.config import Attribution as Attribution
 from frazil.config import CachingConfig as CachingConfig
 from frazil.config import ChunksConfig as ChunksConfig
@@ -112,6 +113,7 @@ from frazil.repository.catalog.version_info import ChunkType as ChunkType
 from frazil.repository.catalog.version_info import RepoAvailability as RepoAvailability
 from frazil.repository.catalog.version_info import RepoStatus as RepoStatus
 from frazil.repository.catalog.version_info import SpecVersion as SpecVersion
+from frazil.repository.handle.addresses import open_address as open_address
 from frazil.repository.handle.history import History as History
 from frazil.repository.handle.opening import spec_version as spec_version
 from frazil.repository.handle.opening import supported_spec_versions as supported_spec_versions

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from frazil.arguments import checked
-from frazil.arrays.box_reading import PointReading, read_box
+from frazil.arrays.box_reading import PointReading, read_box, read_single_chunks
 from frazil.arrays.box_writing import assign
 from frazil.arrays.encoding import encoding_of
 from frazil.arrays.selection import BoxSelection, PointSelection, outer_selection, points_of, selection_of
@@ -270,3 +270,33 @@ def read(session: Session, path: str, selection: Any = ...) -> Any:
         [[4, 5, 6, 7], [8, 9, 10, 11]]
     """
     return Array(session, path)[selection]
+
+
+@checked
+def read_many(session: Session, paths: Sequence[str]) -> dict[str, Any]:
+    """Return the elements of several arrays.
+
+    Arrays that consist of one chunk are read with few requests: neighbouring chunks in one file become one
+    request. So this is the way to read the coordinates of many groups.
+
+    Args:
+        session: The session.
+        paths: The paths of the arrays.
+
+    Returns:
+        A numpy array for each path.
+
+    Raises:
+        IcechunkError: The errors of ``read``.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="two arrays") as store:
+        ...     arrays = [zarr.create_array(store, name=name, data=np.arange(3)) for name in "ab"]
+        >>> frazil.read_many(repo.readonly_session("main"), ["a", "b"])["b"].tolist()
+        [0, 1, 2]
+    """
+    names = {path: absolute(path) for path in paths}
+    values = read_single_chunks(session.workspace, list(names.values()))
+    return {path: values[name] if name in values else read(session, name) for path, name in names.items()}

@@ -6,7 +6,8 @@ are: each by its own range of bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from math import prod
@@ -16,13 +17,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from frazil.arrays.encoding import CRC_BYTES, ENTRY_BYTES, plain, zstd, zstd_into
+from frazil.arrays.encoding import CRC_BYTES, ENTRY_BYTES, encoding_of, plain, zstd, zstd_into
 from frazil.arrays.selection import AxisSlice, Pieces, Region, chunks_of_slice, pieces_of_axes, place_pieces
 from frazil.chunks.reader import ChunkReader, ColumnRequest, requests_of
 from frazil.errors import InvalidInputError
 from frazil.format.chunk_trailer import crc32c
 from frazil.format.columns import I64, ranges, windows
-from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.format.manifest import ChunkKind, ChunkRef, ChunkTable
 from frazil.repository.session.workspace import size_of
 from frazil.threads import Purpose, shared_pool
 from frazil.zarr_store.store import open_array
@@ -408,6 +409,45 @@ def read_in_chunk(
     except Exception:
         return None
     return values[0, ...].astype(encoding.dtype)
+
+
+def read_single_chunks(workspace: Workspace, paths: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return the elements of arrays that have one chunk, read with merged requests.
+
+    Arrays with more chunks, and arrays that only zarr can read, are not in the result.
+    """
+    entries = {path: workspace.array_entry(path) for path in paths}
+    workspace.manifests(list({id_ for entry in entries.values() if entry for id_ in entry.ids}))
+    chosen: list[tuple[str, Encoding, ChunkRef]] = []
+    values: dict[str, NDArray[Any]] = {}
+    for path, entry in entries.items():
+        encoding = None if entry is None else encoding_of(entry.node.user_data)
+        if encoding is None or encoding.shards is not None or 0 in encoding.shape:
+            continue
+        pairs = zip(encoding.shape, encoding.lengths, strict=True)
+        if not all(isinstance(length, int) and size <= length for size, length in pairs):
+            continue
+        first = (0,) * len(encoding.shape)
+        workspace.note_chunk(path, first)
+        ref = workspace.ref(path, first)
+        if ref is None:
+            values[path] = np.full(encoding.shape, encoding.fill, encoding.dtype)
+        else:
+            chosen.append((path, encoding, ref))
+    try:
+        chunks = workspace.reader.read_many([(ref, 0, None) for _, _, ref in chosen])
+    except Exception:  # a read of the array raises the error
+        return values
+    for (path, encoding, _), data in zip(chosen, chunks, strict=True):
+        shape = tuple(each for each in encoding.lengths if isinstance(each, int))
+        chunk, size = np.frombuffer(data, np.uint8), encoding.chunk_bytes(shape)
+        if encoding.decoder is plain and len(chunk) != size:
+            continue
+        with suppress(Exception):
+            decoded = encoding.decoder(chunk, np.zeros(1, np.int64), np.full(1, len(chunk)), size)
+            box = tuple(map(slice, encoding.shape))
+            values[path] = encoding.decoded(decoded, shape)[(0, *box)].astype(encoding.dtype)
+    return values
 
 
 def read_box(session: Session, path: str, encoding: Encoding, slices: tuple[AxisSlice, ...]) -> NDArray[Any]:

@@ -365,7 +365,7 @@ class Workspace:
             if is_edited:
                 return ref
         for number in entry.manifests_at(coords):
-            (manifest,) = self._manifests([entry.ids[number]])
+            (manifest,) = self.manifests([entry.ids[number]])
             ref = find_ref(manifest, entry.node.id, coords)
             if ref is not None:
                 return ref
@@ -384,7 +384,7 @@ class Workspace:
         meeting = entry.manifests_meeting(index)
         gaps = {number: rows.missing_in(boxes[number, :, 0], boxes[number, :, 1]) for number in meeting}
         numbers = [number for number, each in gaps.items() if len(each)]
-        manifests = self._manifests([entry.ids[number] for number in numbers])  # all at once
+        manifests = self.manifests([entry.ids[number] for number in numbers])  # all at once
         for number, manifest in zip(numbers, manifests, strict=True):
             table = manifest.arrays.get(entry.node.id)
             if table is not None:
@@ -408,7 +408,7 @@ class Workspace:
             entry = self.array_entry(path)
             assert entry is not None
             assert node.array is not None
-            manifests = self._manifests([ref.id for ref in node.array.manifests])
+            manifests = self.manifests([ref.id for ref in node.array.manifests])
             tables = [manifest.arrays[node.id] for manifest in manifests if node.id in manifest.arrays]
             tables = [table for table in tables if len(table)]  # an empty table has no rank
             ndim = len(node.array.shape)
@@ -474,7 +474,7 @@ class Workspace:
         check_coords(entry.node, coords)
         return entry
 
-    def _manifests(self, ids: list[bytes]) -> list[Manifest]:
+    def manifests(self, ids: list[bytes]) -> list[Manifest]:
         """Return manifests of the snapshot, in the order of ``ids``."""
         try:
             return self.context.assets.manifests(ids, self.context.settings.concurrent_manifest_fetches)

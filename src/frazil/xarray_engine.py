@@ -1,0 +1,322 @@
+"""The engine ``frazil`` of xarray: ``xr.open_dataset("s3://bucket/repo@v1:group", engine="frazil")``.
+
+xarray finds the engine by an entry point, and imports this module for each of its users who have Frazil. So
+the module imports little; ``frazil.xarray`` writes datasets. The nodes of a version are in one snapshot, and
+the coordinates of all groups are read together: a tree of a thousand groups needs a few requests.
+
+>>> import frazil, numpy, xarray
+>>> from frazil.xarray import to_icechunk
+>>> session = frazil.Repository.create("ice").writable_session("main")
+>>> to_icechunk(xarray.Dataset({"t": ("x", numpy.arange(3.0))}, {"x": [10, 20, 30]}), session, group="air")
+>>> snapshot_id = session.commit("write a dataset")
+>>> xarray.open_dataset("ice@main:air", engine="frazil")["t"].sel(x=20).item()
+1.0
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, override
+
+import numpy as np
+from xarray import Dataset, DataTree, Variable
+from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntrypoint
+from xarray.backends.store import StoreBackendEntrypoint
+from xarray.backends.zarr import FillValueCoder
+from xarray.coding.strings import create_vlen_dtype
+from xarray.core import indexing
+
+import frazil
+from frazil.lazy_names import ModuleOnDemand
+
+if TYPE_CHECKING:
+    import zarr
+    import zarr.core.metadata as zarr_metadata
+    import zarr.storage as zarr_storage
+else:
+    zarr = ModuleOnDemand("zarr")
+    zarr_metadata = ModuleOnDemand("zarr.core.metadata")
+    zarr_storage = ModuleOnDemand("zarr.storage")
+
+__all__ = ["FrazilBackend"]
+
+#: Coordinates of at most this many elements are read together when a dataset is opened.
+_MOST_TOGETHER: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What arrays with the same metadata have in common: the dtype, and the encoding as xarray names it."""
+
+    dtype: np.dtype[Any]
+    encoding: Mapping[str, Any]
+
+
+@lru_cache(1024)
+def _form(document: str) -> _Form:
+    """Return the form of arrays by a part of their metadata."""
+    metadata = zarr_metadata.ArrayV3Metadata.from_dict(json.loads(document))
+    place = zarr_storage.StorePath(zarr_storage.MemoryStore())
+    array = zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=place))
+    dtype = array.dtype
+    if dtype.kind != "T" and array.serializer.to_dict()["name"] == "vlen-utf8":
+        dtype = create_vlen_dtype(str)
+    encoding = {
+        "chunks": _lengths(array, "chunks", "read_chunk_sizes"),
+        "compressors": array.compressors,
+        "filters": array.filters,
+        "shards": _lengths(array, "shards", "write_chunk_sizes"),
+        "serializer": array.serializer,
+        "fill_value": array.fill_value,
+    }
+    if dtype.kind == "T":
+        encoding["dtype"] = dtype
+    return _Form(dtype, encoding)
+
+
+def _lengths(array: Any, name: str, sizes: str) -> Any:
+    """Return the lengths of chunks; for a dimension with chunks of several lengths, all of them."""
+    try:
+        return getattr(array, name)
+    except NotImplementedError:
+        along = (tuple(each) for each in getattr(array, sizes))
+        return tuple(each[0] if len({*each[:-1]} | {max(each)}) == 1 else each for each in along)
+
+
+class _Values(BackendArray):
+    """The elements of an array, which are read when xarray needs them."""
+
+    __slots__ = ("_array", "dtype", "shape")
+
+    def __init__(self, session: frazil.Session, path: str, shape: tuple[int, ...], dtype: Any) -> None:
+        self._array = frazil.Array(session, path)
+        self.shape = shape
+        self.dtype = dtype
+
+    @override
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        support = indexing.IndexingSupport.VECTORIZED
+        values = indexing.explicit_indexing_adapter(key, self.shape, support, self._method(key))
+        return np.asarray(values, self.dtype) if self.dtype.kind == "T" else values
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        """Return the elements, for an event loop."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+    def _method(self, key: indexing.ExplicitIndexer) -> Any:
+        if isinstance(key, indexing.OuterIndexer):
+            return self._array.oindex.__getitem__
+        return self._array.__getitem__
+
+
+class _Group(AbstractDataStore):
+    """A group of a version, as xarray reads datasets from its stores."""
+
+    def __init__(self, attributes: dict[str, Any], variables: dict[str, Variable]) -> None:
+        self._attributes = attributes
+        self._variables = variables
+
+    @override
+    def get_attrs(self) -> dict[str, Any]:
+        return self._attributes
+
+    @override
+    def get_variables(self) -> dict[str, Variable]:
+        return self._variables
+
+    @override
+    def get_dimensions(self) -> dict[str, int]:
+        return {dim: size for each in self._variables.values() for dim, size in each.sizes.items()}
+
+    @override
+    def get_encoding(self) -> dict[str, Any]:
+        return {}
+
+
+def _groups(session: frazil.Session, root: str, dropped: set[str], *, is_tree: bool) -> dict[str, _Group]:
+    """Return the groups at and below a path, parents first, or the group alone."""
+    node = session.workspace.require_node(root)
+    if node.array is not None:
+        raise frazil.InvalidInputError(
+            f"xarray opens a group, and `{root}` is an array. Name its group, `{_parent(root)}`",
+            frazil.ErrorKind.INVALID_PATH,
+        )
+    attributes = {root: json.loads(node.user_data).get("attributes", {})}
+    documents: dict[str, dict[str, dict[str, Any]]] = {root: {}}
+    table = session.workspace.node_table()
+    below = table.below(root)
+    paths = table.paths_list()[below]
+    for row, path, is_array in zip(
+        range(*below.indices(len(table))), paths, table.is_array[below], strict=True
+    ):
+        parent = _parent(path)
+        if is_array and parent in documents and path.rpartition("/")[2] not in dropped:
+            documents[parent][path] = json.loads(table.user_data.bytes(row))
+        elif not is_array and is_tree:
+            attributes[path] = json.loads(table.user_data.bytes(row)).get("attributes", {})
+            documents[path] = {}
+    small = [
+        path
+        for arrays in documents.values()
+        for path, document in arrays.items()
+        if document.get("dimension_names") == [path.rpartition("/")[2]]
+        and document["shape"][0] <= _MOST_TOGETHER
+    ]
+    values = frazil.read_many(session, small)
+    return {
+        path: _Group(
+            attributes[path],
+            {
+                each.rpartition("/")[2]: _variable(session, each, document, values.get(each))
+                for each, document in arrays.items()
+            },
+        )
+        for path, arrays in documents.items()
+    }
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _variable(session: frazil.Session, path: str, document: dict[str, Any], values: Any) -> Variable:
+    attributes = dict(document.pop("attributes", {}))
+    names = document.pop("dimension_names", None) or ()
+    if len(names) != len(document["shape"]):
+        raise frazil.InvalidInputError(
+            f"the array `{path}` must have dimension names for xarray, got none. Leave it out with "
+            f"drop_variables={path.rpartition('/')[2]!r}, or set the names with zarr",
+            frazil.ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    form = _form(json.dumps(document))
+    encoding = {**form.encoding, "preferred_chunks": dict(zip(names, form.encoding["chunks"], strict=True))}
+    if "_FillValue" in attributes:
+        attributes["_FillValue"] = FillValueCoder.decode(attributes["_FillValue"], form.dtype)
+    if values is None:
+        values = indexing.LazilyIndexedArray(_Values(session, path, tuple(document["shape"]), form.dtype))
+    return Variable(names, values, attributes, encoding)
+
+
+class FrazilBackend(BackendEntrypoint):
+    """The engine ``frazil`` of xarray.
+
+    ``xr.open_dataset``, ``open_datatree``, ``open_groups`` and ``open_mfdataset`` accept with
+    ``engine="frazil"``:
+
+    - an address ``LOCATION[@VERSION][:PATH]``, such as ``s3://bucket/repo@v1:era5``; or a `Session`, the
+      ``store`` of one, or a `Repository` (the tip of its branch ``main``);
+    - ``group``: the path of the group, below the path of the address;
+    - ``branch``, ``tag``, ``snapshot_id``, ``as_of``, ``storage_options``, ``config`` and
+      ``authorize_virtual_chunk_access``: see `frazil.open_address`;
+    - the options of all engines: ``chunks``, ``drop_variables``, ``mask_and_scale``, ``decode_times`` and
+      others.
+
+    Values are read when they are needed. The encoding, and the chunks that Dask prefers, are those of the
+    engine ``zarr``.
+    """
+
+    description = "Open repositories of Frazil and Icechunk"
+    url = "https://github.com/frazil/frazil"
+    supports_groups = True
+    open_dataset_parameters = (
+        "filename_or_obj",
+        *("group", "branch", "tag", "snapshot_id", "as_of"),
+        *("storage_options", "config", "authorize_virtual_chunk_access", "drop_variables"),
+        *("mask_and_scale", "decode_times", "concat_characters", "decode_coords"),
+        *("use_cftime", "decode_timedelta"),
+    )
+
+    @override
+    def open_dataset(  # type: ignore[override]  # xarray passes what the parameters name
+        self,
+        filename_or_obj: Any,
+        *,
+        group: str | None = None,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        as_of: datetime | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        config: frazil.RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Any = None,
+        drop_variables: str | Iterable[str] | None = None,
+        **decoding: Any,
+    ) -> Dataset:
+        """Return the dataset of a group. xarray calls this method."""
+        version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
+        access = {
+            "storage_options": storage_options,
+            "config": config,
+            "authorize_virtual_chunk_access": authorize_virtual_chunk_access,
+        }
+        session, root = _opened(filename_or_obj, group, version, access)
+        (store,) = _groups(session, root, _names(drop_variables), is_tree=False).values()
+        return StoreBackendEntrypoint().open_dataset(store, drop_variables=drop_variables, **decoding)
+
+    @override
+    def open_groups_as_dict(  # type: ignore[override]
+        self,
+        filename_or_obj: Any,
+        *,
+        group: str | None = None,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        as_of: datetime | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        config: frazil.RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Any = None,
+        drop_variables: str | Iterable[str] | None = None,
+        **decoding: Any,
+    ) -> dict[str, Dataset]:
+        """Return the datasets of a group and of all groups below it, by path. xarray calls this method."""
+        version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
+        access = {
+            "storage_options": storage_options,
+            "config": config,
+            "authorize_virtual_chunk_access": authorize_virtual_chunk_access,
+        }
+        session, root = _opened(filename_or_obj, group, version, access)
+        stores = _groups(session, root, _names(drop_variables), is_tree=True)
+        entrypoint = StoreBackendEntrypoint()
+        return {
+            "/" + path.removeprefix(root).lstrip("/"): entrypoint.open_dataset(
+                store, drop_variables=drop_variables, **decoding
+            )
+            for path, store in stores.items()
+        }
+
+    @override
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> DataTree:  # type: ignore[override]
+        """Return a group and all groups below it as a tree. xarray calls this method."""
+        return DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
+
+
+def _names(names: str | Iterable[str] | None) -> set[str]:
+    return {names} if isinstance(names, str) else set(names or ())
+
+
+def _opened(
+    source: Any, group: str | None, version: Mapping[str, Any], access: Mapping[str, Any]
+) -> tuple[frazil.Session, str]:
+    """Return the session that reads a version, and the path of the group."""
+    if isinstance(source, frazil.Repository):
+        branch = version["branch"] or (None if version["tag"] or version["snapshot_id"] else "main")
+        session, root = source.readonly_session(**{**version, "branch": branch}), "/"
+    elif isinstance(source, frazil.Session | frazil.IcechunkStore):
+        named = [name for name, value in version.items() if value is not None]
+        if named:
+            raise frazil.InvalidInputError(
+                f"a session reads one version: leave out {named[0]}, or pass the address",
+                frazil.ErrorKind.INVALID_ARGUMENT,
+            )
+        session, root = source if isinstance(source, frazil.Session) else source.session, "/"
+    else:
+        session, root = frazil.open_address(source, **version, **access)
+    parts = [part for each in (root, group or "") for part in each.split("/") if part]
+    return session, "/" + "/".join(parts)
