@@ -64,14 +64,15 @@ def _form(document: str) -> _Form:
     place = zarr_storage.StorePath(zarr_storage.MemoryStore())
     array = zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=place))
     dtype = array.dtype
-    if dtype.kind != "T" and array.serializer.to_dict()["name"] == "vlen-utf8":
-        dtype = create_vlen_dtype(str)
+    serializer = array.serializer
+    if dtype.kind != "T" and serializer is not None and serializer.to_dict()["name"] == "vlen-utf8":
+        dtype = create_vlen_dtype(str)  # type: ignore[no-untyped-call]
     encoding = {
         "chunks": _lengths(array, "chunks", "read_chunk_sizes"),
         "compressors": array.compressors,
         "filters": array.filters,
         "shards": _lengths(array, "shards", "write_chunk_sizes"),
-        "serializer": array.serializer,
+        "serializer": serializer,
         "fill_value": array.fill_value,
     }
     if dtype.kind == "T":
@@ -98,7 +99,6 @@ class _Values(BackendArray):
         self.shape = shape
         self.dtype = dtype
 
-    @override
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         support = indexing.IndexingSupport.VECTORIZED
         values = indexing.explicit_indexing_adapter(key, self.shape, support, self._method(key))
@@ -131,7 +131,7 @@ class _Group(AbstractDataStore):
 
     @override
     def get_dimensions(self) -> dict[str, int]:
-        return {dim: size for each in self._variables.values() for dim, size in each.sizes.items()}
+        return {str(dim): n for each in self._variables.values() for dim, n in each.sizes.items()}
 
     @override
     def get_encoding(self) -> dict[str, Any]:
@@ -213,6 +213,7 @@ class FrazilBackend(BackendEntrypoint):
     - ``group``: the path of the group, below the path of the address;
     - ``branch``, ``tag``, ``snapshot_id``, ``as_of``, ``storage_options``, ``config`` and
       ``authorize_virtual_chunk_access``: see `frazil.open_address`;
+    - ``use_zarr_fill_value_as_mask``: also mask the fill value of arrays without ``_FillValue``;
     - the options of all engines: ``chunks``, ``drop_variables``, ``mask_and_scale``, ``decode_times`` and
       others.
 
@@ -226,43 +227,27 @@ class FrazilBackend(BackendEntrypoint):
     open_dataset_parameters = (
         "filename_or_obj",
         *("group", "branch", "tag", "snapshot_id", "as_of"),
-        *("storage_options", "config", "authorize_virtual_chunk_access", "drop_variables"),
-        *("mask_and_scale", "decode_times", "concat_characters", "decode_coords"),
+        *("storage_options", "config", "authorize_virtual_chunk_access", "use_zarr_fill_value_as_mask"),
+        *("drop_variables", "mask_and_scale", "decode_times", "concat_characters", "decode_coords"),
         *("use_cftime", "decode_timedelta"),
     )
 
     @override
-    def open_dataset(  # type: ignore[override]  # xarray passes what the parameters name
-        self,
-        filename_or_obj: Any,
-        *,
-        group: str | None = None,
-        branch: str | None = None,
-        tag: str | None = None,
-        snapshot_id: str | None = None,
-        as_of: datetime | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        config: frazil.RepositoryConfig | None = None,
-        authorize_virtual_chunk_access: Any = None,
-        drop_variables: str | Iterable[str] | None = None,
-        **decoding: Any,
-    ) -> Dataset:
+    def open_dataset(self, filename_or_obj: Any, **options: Any) -> Dataset:
         """Return the dataset of a group. xarray calls this method."""
-        version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-        access = {
-            "storage_options": storage_options,
-            "config": config,
-            "authorize_virtual_chunk_access": authorize_virtual_chunk_access,
-        }
-        session, root = _opened(filename_or_obj, group, version, access)
-        (store,) = _groups(session, root, _names(drop_variables), is_tree=False).values()
-        return StoreBackendEntrypoint().open_dataset(store, drop_variables=drop_variables, **decoding)
+        (dataset,) = self._datasets(filename_or_obj, is_tree=False, **options).values()
+        return dataset
 
     @override
-    def open_groups_as_dict(  # type: ignore[override]
+    def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, Dataset]:
+        """Return the datasets of a group and of all groups below it, by path. xarray calls this method."""
+        return self._datasets(filename_or_obj, is_tree=True, **options)
+
+    def _datasets(
         self,
-        filename_or_obj: Any,
+        source: Any,
         *,
+        is_tree: bool,
         group: str | None = None,
         branch: str | None = None,
         tag: str | None = None,
@@ -271,34 +256,35 @@ class FrazilBackend(BackendEntrypoint):
         storage_options: Mapping[str, Any] | None = None,
         config: frazil.RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Any = None,
+        use_zarr_fill_value_as_mask: bool = False,
         drop_variables: str | Iterable[str] | None = None,
         **decoding: Any,
     ) -> dict[str, Dataset]:
-        """Return the datasets of a group and of all groups below it, by path. xarray calls this method."""
+        """Return the datasets of a group, and of the groups below it for a tree, by path."""
         version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
         access = {
             "storage_options": storage_options,
             "config": config,
             "authorize_virtual_chunk_access": authorize_virtual_chunk_access,
         }
-        session, root = _opened(filename_or_obj, group, version, access)
-        stores = _groups(session, root, _names(drop_variables), is_tree=True)
-        entrypoint = StoreBackendEntrypoint()
+        session, root = _opened(source, group, version, access)
+        dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
+        stores = _groups(session, root, dropped, is_tree=is_tree)
+        if use_zarr_fill_value_as_mask:
+            for store in stores.values():
+                for variable in store.get_variables().values():
+                    variable.attrs.setdefault("_FillValue", variable.encoding.pop("fill_value"))
         return {
-            "/" + path.removeprefix(root).lstrip("/"): entrypoint.open_dataset(
-                store, drop_variables=drop_variables, **decoding
+            "/" + path.removeprefix(root).lstrip("/"): StoreBackendEntrypoint().open_dataset(
+                store, **decoding
             )
             for path, store in stores.items()
         }
 
     @override
-    def open_datatree(self, filename_or_obj: Any, **options: Any) -> DataTree:  # type: ignore[override]
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> DataTree:
         """Return a group and all groups below it as a tree. xarray calls this method."""
         return DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
-
-
-def _names(names: str | Iterable[str] | None) -> set[str]:
-    return {names} if isinstance(names, str) else set(names or ())
 
 
 def _opened(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import xarray as xr
 import zarr
 from xarray.tests import test_backends as theirs
 
@@ -61,3 +63,18 @@ class TestRegionAuto(theirs.TestZarrRegionAuto):
 
 class TestDataArray(theirs.TestDataArrayToZarr):
     pass
+
+
+class TestEngine(TestStore):
+    """The same tests, with the engine ``frazil`` for reads."""
+
+    @contextlib.contextmanager
+    def open(self, path: Any, **options: Any) -> Iterator[xr.Dataset]:
+        for each in (options, options.get("backend_kwargs", {})):
+            each.pop("consolidated", None)
+        if isinstance(path, str):  # a plain Zarr store
+            with super().open(path, **options) as dataset:
+                yield dataset
+        else:
+            with xr.open_dataset(path, engine="frazil", **options) as dataset:
+                yield dataset

@@ -445,8 +445,8 @@ def read_single_chunks(workspace: Workspace, paths: Sequence[str]) -> dict[str, 
             continue
         with suppress(Exception):
             decoded = encoding.decoder(chunk, np.zeros(1, np.int64), np.full(1, len(chunk)), size)
-            box = tuple(map(slice, encoding.shape))
-            values[path] = encoding.decoded(decoded, shape)[(0, *box)].astype(encoding.dtype)
+            elements = encoding.decoded(decoded, shape)[0, ...]
+            values[path] = elements[tuple(map(slice, encoding.shape))].astype(encoding.dtype)
     return values
 
 

@@ -115,8 +115,8 @@ def indices_of(session: Session, path: str, selection: Indices | Labels) -> Indi
         raise click.UsageError(f"no dimension {', '.join(unknown)} in {path}: its dimensions have {names}")
     indices: list[Any] = []
     for dim in array.dims:
-        label = selection.get(dim or "", slice(None))
-        if label == slice(None):
+        label = slice(None) if dim is None else selection.get(dim, slice(None))
+        if dim is None or label == slice(None):
             indices.append(label)
         elif isinstance(label, Nearest):
             indices.append(_index(positions_by_label(session, array, dim, label.value, "nearest")))

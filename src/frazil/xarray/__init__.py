@@ -1,19 +1,24 @@
 """Functions that write xarray datasets to a session, in parallel if their arrays are dask arrays.
 
 xarray encodes the variables, creates or resizes the arrays, and writes the values in memory. ``frazil.dask``
-writes the dask arrays. To read, pass the store to xarray: ``xarray.open_zarr(session.store)``.
+writes the dask arrays. xarray reads addresses: ``xarray.open_dataset("ice@v1:air", engine="frazil")``. The
+import registers the accessor ``frazil`` of datasets: ``dataset.frazil.to("ice", message="...")``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, MutableMapping
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any, Final, Literal
 
 from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
+from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
+from frazil.repository.target import MAIN, parse_target
+from frazil.storage.profiles import storage_of_location
 
 with needs("frazil.xarray", extra="xarray"):
     import xarray as xr
@@ -22,7 +27,7 @@ with needs("frazil.xarray", extra="xarray"):
     from frazil.xarray.agreement import CHECKS, Check, StoredGroup, Writing, require_agreement
     from frazil.xarray.xarray_internals import ArrayWriter, ZarrStore, dump_to_store
 
-__all__ = ["CHECKS", "ZarrWriteModes", "to_icechunk"]
+__all__ = ["CHECKS", "FrazilAccessor", "ZarrWriteModes", "to_icechunk"]
 
 ZarrWriteModes = Literal["w", "w-", "a", "a-", "r+", "r"]
 Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"] | None
@@ -257,3 +262,66 @@ def _dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
         if not variable.size:
             variable.load()  # dask has empty chunks, zarr does not
     return dataset
+
+
+@xr.register_dataset_accessor("frazil")  # type: ignore[no-untyped-call]
+@xr.register_dataarray_accessor("frazil")  # type: ignore[no-untyped-call]
+@xr.register_datatree_accessor("frazil")  # type: ignore[no-untyped-call]
+class FrazilAccessor:
+    """Writes of a dataset, array or tree to a repository, as ``dataset.frazil``.
+
+    Examples:
+        >>> import frazil.xarray, numpy, xarray
+        >>> days = xarray.Dataset({"t": ("day", numpy.arange(2.0))}, {"day": [1, 2]})
+        >>> snapshot_id = days.frazil.to("ice:air", message="two days")
+        >>> more = days.assign_coords(day=[3, 4]).frazil.append("ice:air", "day", message="two more")
+        >>> xarray.open_dataset("ice:air", engine="frazil").sizes["day"]
+        4
+    """
+
+    def __init__(self, obj: xr.Dataset | xr.DataArray | xr.DataTree) -> None:
+        self._obj = obj
+
+    def to(self, target: Session | str | PathLike[str], *, message: str = "", **options: Any) -> str | None:
+        """Write the object to a group, and commit it if the target is an address.
+
+        Args:
+            target: An address ``LOCATION[@BRANCH][:GROUP]``; a repository that does not exist is created. Or
+                a writable session, which the caller commits.
+            message: Message of the commit. Default: a line with the names of the variables.
+            **options: Options of `to_icechunk`, for example ``mode`` and ``encoding``.
+
+        Returns:
+            The id of the new snapshot; None for a session.
+
+        Raises:
+            IcechunkError: The errors of `to_icechunk` and of the commit.
+        """
+        if isinstance(target, Session):
+            to_icechunk(self._obj, target, **options)
+            return None
+        address = parse_target(str(target))
+        group = options.pop("group", None) or address.path
+        repo = Repository.open_or_create(storage_of_location(address.location))
+        session = repo.writable_session(address.version or MAIN)
+        to_icechunk(self._obj, session, group=group, **options)
+        return session.commit(message or f"Write {', '.join(map(str, getattr(self._obj, 'data_vars', ())))}")
+
+    def append(
+        self, target: Session | str | PathLike[str], dim: Hashable, *, message: str = "", **options: Any
+    ) -> str | None:
+        """Append the object along a dimension, and commit it if the target is an address.
+
+        Args:
+            target: As in ``to``.
+            dim: Dimension along which the stored arrays grow.
+            message: As in ``to``.
+            **options: Options of `to_icechunk`, for example ``accept``.
+
+        Returns:
+            The id of the new snapshot; None for a session.
+
+        Raises:
+            InvalidInputError: ``data-mismatch`` if the object does not agree with the group.
+        """
+        return self.to(target, message=message, append_dim=dim, **options)

@@ -47,7 +47,7 @@ def open_address(
     config: RepositoryConfig | None = None,
     authorize_virtual_chunk_access: Authorized | None = None,
 ) -> tuple[Session, str]:
-    """Return a session that reads the version of an address, and the path of the node; ``/`` without one.
+    """Open the version of a repository, and the node of it, that an address names.
 
     Args:
         address: A text ``LOCATION[@VERSION][:PATH]``, or the folder of a repository as a path object. The
@@ -61,6 +61,22 @@ def open_address(
         config: Options of this handle.
         authorize_virtual_chunk_access: Containers of virtual chunks to read. Default: those of the variable
             ``FRAZIL_VIRTUAL_ACCESS``.
+
+    Returns:
+        A session that reads the version, and the path of the node, which is ``/`` without one.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` for a version in the address and in the arguments.
+            ``cannot-parse-url`` for a location that is neither a folder nor a URL.
+        RepositoryNotFoundError: There is no repository at the location.
+
+    Examples:
+        >>> import frazil, numpy, zarr
+        >>> with frazil.Repository.create("ice").transaction("main", message="an array") as store:
+        ...     array = zarr.create_array(store, name="air/t", data=numpy.arange(3))
+        >>> session, path = frazil.open_address("ice@main:air/t")
+        >>> path, frazil.read(session, path).tolist()
+        ('/air/t', [0, 1, 2])
     """
     location, version, path = fspath(address), None, None
     if isinstance(address, str):

@@ -1,0 +1,151 @@
+"""The engine ``frazil`` of xarray, and the accessor that writes to an address."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from xarray.testing import assert_identical
+
+import frazil
+import frazil.xarray
+from frazil.errors import IcechunkError
+from frazil.storage.checks import TRAFFIC
+
+
+def weather(days: int = 3) -> xr.Dataset:
+    """A dataset with packed numbers, missing values, times, text and a scalar."""
+    values = np.arange(days * 12.0).reshape(days, 3, 4)
+    values[0, 0, 0] = np.nan
+    times = np.datetime64("2026-11-01", "ns") + np.arange(days) * np.timedelta64(1, "D")
+    data = xr.Dataset(
+        {
+            "t": (("time", "y", "x"), values, {"units": "K"}),
+            "crs": ((), 4326),
+            "name": ("y", ["a", "bb", "c"]),
+        },
+        {"time": times, "x": np.arange(4)},
+        {"title": "weather"},
+    )
+    data["t"].encoding = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1, "chunks": (1, 3, 2)}
+    return data
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """A repository with a tag of three days, and five days on the branch main, in the group `era5/air`."""
+    address = str(tmp_path / "ice")
+    weather().frazil.to(f"{address}:era5/air", message="three days")
+    frazil.Repository.open(address).create_tag("v1", "main")
+    later = weather(5).isel(time=slice(3, 5)).drop_vars(["crs", "name"])
+    for each in later.variables.values():
+        each.encoding = {}
+    later.frazil.append(f"{address}:era5/air", "time", message="two more")
+    return address
+
+
+def test_addresses_and_arguments_name_a_version(folder: str) -> None:
+    old, new = weather(3), weather(5)
+    repo = frazil.Repository.open(folder)
+    id_ = repo.lookup_tag("v1")
+    cases: list[tuple[Any, dict[str, Any], xr.Dataset]] = [
+        (f"{folder}@v1:era5/air", {}, old),
+        (f"{folder}:era5", {"group": "air"}, new),
+        (f"file://{folder}@{id_}:era5/air", {}, old),
+        (folder, {"group": "/era5/air", "tag": "v1"}, old),
+        (Path(folder), {"group": "era5/air", "snapshot_id": id_}, old),
+        (repo, {"group": "era5/air"}, new),
+        (repo, {"group": "era5/air", "tag": "v1"}, old),
+        (repo.readonly_session(tag="v1"), {"group": "era5/air"}, old),
+        (repo.readonly_session(tag="v1").store, {"group": "era5/air"}, old),
+    ]
+    for source, options, expected in cases:
+        assert_identical(xr.open_dataset(source, engine="frazil", **options), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"mask_and_scale": False}, {"decode_times": False}, {"chunks": {}}])
+def test_datasets_are_those_of_the_engine_zarr(folder: str, options: dict[str, Any]) -> None:
+    session = frazil.Repository.open(folder).readonly_session("main")
+    theirs = xr.open_dataset(session.store, engine="zarr", group="era5/air", consolidated=False, **options)
+    ours = xr.open_dataset(session, engine="frazil", group="era5/air", **options)
+    assert_identical(ours, theirs)
+    for name, variable in ours.variables.items():
+        expected = dict(theirs[name].encoding)
+        assert {key: str(value) for key, value in variable.encoding.items()} == {
+            key: str(value) for key, value in expected.items()
+        }
+        assert variable.chunks == theirs[name].variable.chunks
+    index = {"time": xr.DataArray([4, 0, 2], dims="p"), "x": xr.DataArray([3, 1, 0], dims="p")}
+    assert_identical(ours.isel(index).load(), theirs.isel(index).load())
+    assert_identical(
+        ours.isel(time=[3, 1], y=slice(None, None, -1)).load(), theirs.isel(time=[3, 1], y=[2, 1, 0])
+    )
+    assert_identical(pickle.loads(pickle.dumps(ours)), theirs)
+
+
+def test_values_are_read_when_they_are_needed(folder: str) -> None:
+    data = xr.open_dataset(f"{folder}:era5/air", engine="frazil", chunks={})
+    assert data["t"].chunks == ((1,) * 5, (3,), (2, 2))
+    assert not xr.open_dataset(f"{folder}:era5/air", engine="frazil")["t"].variable._in_memory
+    assert data["t"].mean().compute().item() == weather(5)["t"].mean().item()
+    both = xr.open_mfdataset(
+        [f"{folder}@v1:era5/air", f"{folder}@v1:era5/air"],
+        engine="frazil",
+        combine="nested",
+        concat_dim="run",
+    )
+    assert both.sizes["run"] == 2
+
+
+def test_a_tree_needs_few_requests(tmp_path: Path) -> None:
+    memory = frazil.in_memory_storage()
+    session = frazil.Repository.create(memory).writable_session("main")
+    for number in range(50):
+        group = zarr.create_group(session.store, path=f"sweep/{number}")
+        for name, dims in (("t", ["x", "y"]), ("x", ["x"]), ("y", ["y"])):
+            array = group.create_array(name, shape=(8,) * len(dims), dtype="f8", dimension_names=dims)
+            array[...] = np.full(array.shape, number)
+    session.commit("sweeps")
+    TRAFFIC.take_counts()
+    session = frazil.Repository.open_session(memory)
+    tree = xr.open_datatree(session, engine="frazil", group="sweep")
+    assert TRAFFIC.take_counts().requests <= 8
+    assert_identical(
+        tree.load(), xr.open_datatree(session.store, engine="zarr", group="sweep", consolidated=False)
+    )
+    groups = xr.open_groups(session, engine="frazil", drop_variables=["y"])
+    assert set(groups) == {"/", "/sweep", *(f"/sweep/{number}" for number in range(50))}
+    assert set(groups["/sweep/7"].variables) == {"t", "x"}
+
+
+def test_wrong_sources(folder: str) -> None:
+    session = frazil.Repository.open(folder).writable_session("main")
+    zarr.create_array(session.store, name="plain", shape=(3,), dtype="i4")
+    session.commit("an array without names")
+    session = frazil.Repository.open(folder).readonly_session("main")
+    for source, options, message in [
+        (f"{folder}:era5/air/t", {}, "Name its group, `/era5/air`"),
+        (f"{folder}:era5/wind", {}, "/era5/wind"),
+        (f"{folder}@v2", {}, "v2"),
+        (folder, {}, "`/plain` must have dimension names"),
+        (session, {"tag": "v1"}, "leave out tag"),
+    ]:
+        with pytest.raises(IcechunkError, match=message):
+            xr.open_dataset(source, engine="frazil", **options)
+    assert not xr.open_dataset(folder, engine="frazil", drop_variables="plain").variables
+
+
+def test_the_accessor_writes_to_a_session(session: frazil.Session) -> None:
+    assert weather().frazil.to(session, group="a") is None
+    assert_identical(xr.open_dataset(session, engine="frazil", group="a"), weather())
+    later = weather()
+    with pytest.raises(IcechunkError, match="time"):  # the labels are stored already
+        later.frazil.append(session, "time", group="a")
+    tree = xr.DataTree.from_dict({"/": weather(), "/b": weather()})
+    tree.frazil.to(session, group="tree")
+    assert_identical(xr.open_datatree(session, engine="frazil", group="tree").load(), tree)
