@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 
+import numpy as np
+import xarray
 import zarr
 from measure import Measured, scratch
 from zarr.core.buffer import default_buffer_prototype
@@ -52,4 +54,37 @@ def many_arrays(implementation: str, arrays: int) -> Measured:
                 value = prototype.buffer.from_bytes(json.dumps(document).encode())
                 sync(session.store.set("a5/zarr.json", value))
                 session.commit("one array")
+    return out
+
+
+def tree(implementation: str, groups: int) -> Measured:
+    """Measure opening a tree of groups with xarray, and reading a box of one of its arrays."""
+    icechunk = importlib.import_module(implementation)
+    out = Measured()
+    with scratch() as root:
+        repo = icechunk.Repository.create(icechunk.local_filesystem_storage(root))
+        session = repo.writable_session("main")
+        values = np.arange(200, dtype="f4").reshape(10, 20)
+        for number in range(groups):
+            group = zarr.create_group(session.store, path=f"sweep/{number}")
+            for name in ("t", "u", "v"):
+                array = group.create_array(name, shape=(10, 20), dtype="f4", dimension_names=["y", "x"])
+                array[...] = values
+            x = group.create_array("x", shape=(20,), dtype="f8", dimension_names=["x"])
+            x[...] = np.arange(20)
+        session.commit("sweeps")
+        xarray.backends.list_engines()
+        with out.seconds("open the tree"):
+            if implementation == "frazil":
+                data = xarray.open_datatree(root, engine="frazil")
+            else:
+                store = (
+                    icechunk.Repository.open(icechunk.local_filesystem_storage(root))
+                    .readonly_session("main")
+                    .store
+                )
+                data = xarray.open_datatree(store, engine="zarr", consolidated=False)
+        with out.milliseconds_each("read an array", 20):
+            for number in range(20):
+                assert data[f"sweep/{number}"]["t"].to_numpy()[9, 19] == 199
     return out

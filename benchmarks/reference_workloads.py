@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from workload import FRAZIL, REFERENCE, Workload, at_most
+from workload import FRAZIL, REFERENCE, Target, Workload, at_most
 
 #: Targets of an array with millions of references.
 MILLIONS = {"set and commit, s": 0.15, "peak memory over the inputs, MiB": 0.25, "first lookup, s": 0.3}
@@ -78,6 +78,13 @@ REFERENCES: Final = (
         for title, options in (("", {}), (", split manifests", {"split": split}))
     ),
     Workload("A snapshot of 10,000 arrays", "hierarchy.many_arrays", {"arrays": 10_000}, {"arrays": 20}),
+    Workload(
+        "xarray: a tree of 1,000 groups with 4 arrays each",
+        "hierarchy.tree",
+        {"groups": 1_000},
+        {"groups": 3},
+        targets=(Target("open the tree, s", 0.5, limit="xarray, which copies the nodes"),),
+    ),
     Workload(
         "Manifest of a million references, 1,000 locations",
         "metadata.codec",
