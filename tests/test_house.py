@@ -118,6 +118,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     ),
     "conflicts": NAMES | {"arrays", "changes"},
     "dask": NAMES | {"distributed"},
+    "loader": NAMES | {"arrays", "format"},
     "ops": NAMES | {"maintenance"},
     "virtual": NAMES | {"chunks"},
     "xarray": NAMES | {"dask", "distributed"},

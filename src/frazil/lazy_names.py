@@ -68,6 +68,8 @@ class ModuleOnDemand:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # a look at the object, as doctest does, is no use of the module
+            raise AttributeError(name)
         return getattr(importlib.import_module(self._name), name)
 
 

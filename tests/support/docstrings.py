@@ -19,6 +19,7 @@ PUBLIC_MODULES = (
     "frazil.credentials",
     "frazil.dask",
     "frazil.distributed",
+    "frazil.loader",
     "frazil.errors",
     "frazil.ops",
     "frazil.pipeline",
