@@ -79,6 +79,17 @@ REFERENCES: Final = (
     ),
     Workload("A snapshot of 10,000 arrays", "hierarchy.many_arrays", {"arrays": 10_000}, {"arrays": 20}),
     Workload(
+        "Training: an epoch of shuffled windows of 24 of 1,024 steps",
+        "training.windows",
+        {"steps": 1024, "window": 24},
+        {"steps": 64, "window": 4},
+        (FRAZIL, "frazil, zarr", REFERENCE),
+        targets=(
+            *at_most("frazil, zarr", {"an epoch, s": 0.2}),
+            *at_most(REFERENCE, {"an epoch, s": 0.2}),
+        ),
+    ),
+    Workload(
         "xarray: a tree of 1,000 groups with 4 arrays each",
         "hierarchy.tree",
         {"groups": 1_000},
