@@ -1,9 +1,9 @@
 """Windows of arrays in a random order, as batches for training.
 
 The sample dimension of the arrays is cut into *blocks* of whole chunks. An epoch reads the blocks in a random
-order, a *group* of some blocks at a time, and mixes the windows of a group. So each chunk is read and decoded
+order, some of them in a *round*, and mixes the windows of a round. So each chunk is read and decoded
 once in an epoch, in large reads, while windows that follow each other in a batch come from distant places.
-A window that spans two blocks belongs to the group of the later one. Until then, the loader keeps the edge
+A window that spans two blocks belongs to the round of the later one. Until then, the loader keeps the edge
 of the earlier block: as many elements as a window has, less one.
 
 The order of the windows depends on the seed, the epoch, the version and the arguments alone. Threads that
@@ -55,7 +55,7 @@ __all__ = ["Windows"]
 
 type _Arrays = dict[str, NDArray[Any]]
 
-#: The blocks of a group, if the bound of memory allows it.
+#: The blocks of a round, if the bound of memory allows it.
 _MIXED: Final = 8
 
 
@@ -96,11 +96,11 @@ def _variable(session: Session, path: str, *, decode: bool) -> _Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """The windows of a group, in their order.
+class _Round:
+    """The windows of a round, in their order.
 
     ``blocks`` are the numbers of the blocks to read. ``seams`` are the numbers of the blocks whose last
-    windows reach into the next block, if the later one of the two is in this group. ``starts`` has the first
+    windows reach into the next block, if the later one of the two is in this round. ``starts`` has the first
     position of each window, and ``parts`` the number of its block or seam: blocks first.
     """
 
@@ -191,21 +191,21 @@ class Windows:
         self._plan_memory()
 
     def _plan_memory(self) -> None:
-        """Choose the length of blocks and their number in a group: two groups and all edges are in memory."""
+        """Choose the length of blocks and their number in a round: two rounds and all edges are in memory."""
         chunk = math.lcm(*(each.chunk for each in self._variables.values()))
         chunk = min(max(chunk, math.ceil(self.window / chunk) * chunk), self._length)
         row = max(1, sum(each.row_bytes for each in self._variables.values()))
         blocks = math.ceil(self._length / chunk)
         edges = 2 * (self.window - 1) * row * blocks
         free = self.memory - (edges if self.shuffle else 2 * (self.window - 1) * row)
-        groups = free // (2 * chunk * row)
-        if groups < 1:
+        rounds = free // (2 * chunk * row)
+        if rounds < 1:
             raise _wrong(
                 f"memory must be at least {self.memory - free + 2 * chunk * row:,} bytes, for blocks of "
                 f"{chunk} elements, got {self.memory:,}"
             )
-        self._mixed = min(groups, _MIXED) if self.shuffle else 1
-        self._block = min(chunk * (groups // self._mixed), math.ceil(blocks / (4 * self._mixed)) * chunk)
+        self._mixed = min(rounds, _MIXED) if self.shuffle else 1
+        self._block = min(chunk * (rounds // self._mixed), math.ceil(blocks / (4 * self._mixed)) * chunk)
 
     @property
     def snapshot_id(self) -> str:
@@ -214,7 +214,7 @@ class Windows:
 
     def __len__(self) -> int:
         """Return the number of batches of the current epoch."""
-        count = sum(len(group.starts) for group in self._groups())
+        count = sum(len(plan.starts) for plan in self._rounds())
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
     def state_dict(self) -> dict[str, Any]:
@@ -274,8 +274,8 @@ class Windows:
         own = {name: getattr(self, name) for name in names}
         return {"snapshot_id": self.snapshot_id, "variables": list(self.variables), **own}
 
-    def _groups(self) -> list[_Group]:
-        """Return the groups of the current epoch, in their order."""
+    def _rounds(self) -> list[_Round]:
+        """Return the rounds of the current epoch, in their order."""
         count = math.ceil(self._length / self._block)
         order = np.arange(count)
         if self.shuffle:
@@ -283,8 +283,8 @@ class Windows:
         own = order[self.rank :: self.world_size].tolist()
         is_own, is_read = np.zeros(count + 1, np.bool_), np.zeros(count + 1, np.bool_)
         is_own[own] = True
-        groups: list[_Group] = []
-        for blocks in batched(own, self._mixed):  # once for each group of many chunks
+        rounds: list[_Round] = []
+        for blocks in batched(own, self._mixed):  # once for each round of many chunks
             is_new = np.zeros(count + 1, np.bool_)
             is_new[list(blocks)] = True
             is_read |= is_new
@@ -295,12 +295,12 @@ class Windows:
             starts = np.concatenate(ranges)
             parts = np.repeat(np.arange(len(ranges)), [len(each) for each in ranges])
             if self.shuffle:
-                random = np.random.default_rng((self.seed, self._epoch, len(groups)))
+                random = np.random.default_rng((self.seed, self._epoch, len(rounds)))
                 chosen = random.permutation(len(starts))
             else:
                 chosen = np.argsort(starts)
-            groups.append(_Group(blocks, tuple(seams), starts[chosen], parts[chosen]))
-        return groups
+            rounds.append(_Round(blocks, tuple(seams), starts[chosen], parts[chosen]))
+        return rounds
 
     def _multiples(self, low: int, high: int) -> I64:
         """Return the first positions of windows from ``low`` up to ``high``."""
@@ -319,40 +319,40 @@ class Windows:
 
     def __iter__(self) -> Iterator[_Arrays]:
         """Yield the batches of the current epoch that are left. Then the next epoch is the current one."""
-        groups = self._groups()
-        ends = np.cumsum([len(group.starts) for group in groups])
+        rounds = self._rounds()
+        ends = np.cumsum([len(plan.starts) for plan in rounds])
         position = self._batches * self.batch_size
         first = int(np.searchsorted(ends, position, "right"))
         skipped = position - int(ends[first - 1]) if first else position
-        own = {block for group in groups for block in group.blocks}
+        own = {block for plan in rounds for block in plan.blocks}
         rest: list[_Arrays] = []
         edges: dict[tuple[int, str], _Arrays] = {}
         with thread_pool(Purpose.CHUNK_DECODING, 1) as pool:
             read = partial(self._read, own=own)
-            for group, blocks in zip(
-                groups[first:], in_order(partial(pool.submit, read), groups[first:], 1), strict=True
+            for plan, blocks in zip(
+                rounds[first:], in_order(partial(pool.submit, read), rounds[first:], 1), strict=True
             ):
-                parts = self._parts(group, blocks, edges, own)
-                indices = np.arange(skipped, len(group.starts))
+                parts = self._parts(plan, blocks, edges, own)
+                indices = np.arange(skipped, len(plan.starts))
                 skipped = 0
                 while len(indices) + sum(map(_size, rest)) >= self.batch_size:
                     most = self.batch_size - sum(map(_size, rest))
-                    rest.append(self._gather(group, parts, indices[:most]))
+                    rest.append(self._gather(plan, parts, indices[:most]))
                     indices = indices[most:]
                     self._batches += 1
                     yield _joined(rest)
                     rest = []
                 if len(indices):
-                    rest.append(self._gather(group, parts, indices))
+                    rest.append(self._gather(plan, parts, indices))
         if rest and not self.drop_last:
             self._batches += 1
             yield _joined(rest)
         self._epoch, self._batches = self._epoch + 1, 0
 
-    def _read(self, group: _Group, own: set[int]) -> dict[int, _Arrays]:
-        """Return the values of the blocks of a group."""
+    def _read(self, plan: _Round, own: set[int]) -> dict[int, _Arrays]:
+        """Return the values of the blocks of a round."""
         values = {}
-        for block in group.blocks:
+        for block in plan.blocks:
             start, stop = block * self._block, min((block + 1) * self._block, self._length)
             if block + 1 not in own:
                 stop = min(stop + self.window - 1, self._length)
@@ -360,10 +360,10 @@ class Windows:
         return values
 
     def _parts(
-        self, group: _Group, blocks: dict[int, _Arrays], edges: dict[tuple[int, str], _Arrays], own: set[int]
+        self, plan: _Round, blocks: dict[int, _Arrays], edges: dict[tuple[int, str], _Arrays], own: set[int]
     ) -> list[tuple[int, _Arrays]]:
         """Return the first position and the values of each block and seam. Keep the edges for later seams."""
-        edge, parts = self.window - 1, [(block * self._block, blocks[block]) for block in group.blocks]
+        edge, parts = self.window - 1, [(block * self._block, blocks[block]) for block in plan.blocks]
         for block, values in blocks.items() if edge else ():
             stop = min((block + 1) * self._block, self._length) - block * self._block
             if block - 1 in own:
@@ -372,7 +372,7 @@ class Windows:
                 edges[block, "tail"] = {
                     name: each[max(stop - edge, 0) : stop].copy() for name, each in values.items()
                 }
-        for block in group.seams:
+        for block in plan.seams:
             end = (block + 1) * self._block
             start = max(end - edge, block * self._block)
             # A loader that continues in the middle of an epoch has not read all earlier blocks.
@@ -384,9 +384,9 @@ class Windows:
     def _range(self, start: int, stop: int) -> _Arrays:
         return {name: each.read(start, stop) for name, each in self._variables.items()}
 
-    def _gather(self, group: _Group, parts: list[tuple[int, _Arrays]], indices: I64) -> _Arrays:
-        """Return some windows of a group."""
-        starts, numbers = group.starts[indices], group.parts[indices]
+    def _gather(self, plan: _Round, parts: list[tuple[int, _Arrays]], indices: I64) -> _Arrays:
+        """Return some windows of a round."""
+        starts, numbers = plan.starts[indices], plan.parts[indices]
         batch = {
             name: np.empty((len(indices), self.window, *each.array.shape[1:]), each.dtype)
             for name, each in self._variables.items()
