@@ -118,6 +118,13 @@ class Scene:
         """Return whether later calls would fail because of the state, and not because of their arguments."""
         return self.session.read_only or self.repo.status.availability != frazil.RepoAvailability.online
 
+    def folder(self) -> str:
+        """Return the name of a copy of the repository in the current folder."""
+        copy = frazil.local_filesystem_storage("address")
+        for key, data in _files().items():
+            copy.put(key, data)
+        return "address"
+
     def good(self, parameter: inspect.Parameter) -> Any:
         if parameter.default is parameter.empty and parameter.name in SPECIAL:
             return SPECIAL[parameter.name](self)
@@ -128,6 +135,7 @@ class Scene:
 SPECIAL: dict[str, Callable[[Scene], Any]] = {
     "storage": lambda scene: scene.storage,
     "snapshot_id": lambda scene: scene.tip,
+    "address": lambda scene: scene.folder(),
     "from_snapshot_id": lambda scene: "1CECHNKREP0F1RSTCMT0",
     "value": lambda scene: default_buffer_prototype().buffer.from_bytes(b"1234"),
     "prototype": lambda scene: default_buffer_prototype(),

@@ -11,6 +11,7 @@ from datetime import datetime
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Final
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.repository.catalog.ancestry import version_id
@@ -36,6 +37,7 @@ def virtual_access() -> dict[str, AnyCredential] | None:
     return {each: environment_access(each) for each in prefixes} or None
 
 
+@checked
 def open_address(
     address: str | PathLike[str],
     *,
