@@ -83,10 +83,12 @@ REFERENCES: Final = (
         "training.windows",
         {"steps": 1024, "window": 24},
         {"steps": 64, "window": 4},
-        (FRAZIL, "frazil, zarr", REFERENCE),
+        (FRAZIL, "frazil, zarr", REFERENCE, "insitubatch", "beluga"),
         targets=(
             *at_most("frazil, zarr", {"an epoch, s": 0.2}),
             *at_most(REFERENCE, {"an epoch, s": 0.2}),
+            *at_most("insitubatch", {"an epoch, s": 1.0}),
+            *at_most("beluga", {"an epoch, s": 1.0}),
         ),
     ),
     Workload(

@@ -53,7 +53,18 @@ TITLE = "# Frazil beside the reference"
 LAST_REPORT = HERE / "RESULTS.md"
 MEASUREMENT_SECONDS = 900
 PACKAGES = (
-    *("frazil", "icechunk", "zarr", "tensorstore", "zarrista", "numpy", "obstore", "zstandard"),
+    *(
+        "frazil",
+        "icechunk",
+        "zarr",
+        "tensorstore",
+        "zarrista",
+        "insitubatch",
+        "zarr-beluga",
+        "numpy",
+        "obstore",
+        "zstandard",
+    ),
     *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf"),
 )
 #: The package of an implementation, if the two have different names.
