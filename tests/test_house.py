@@ -123,7 +123,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "virtual": NAMES | {"chunks"},
     "xarray": NAMES | {"dask", "distributed"},
     "xarray_engine": {"__init__"},
-    "zarr_pipeline": {"arrays"},
+    "zarr_pipeline": {"arrays", "zarr_store", "format"},
 }
 #: Rooms whose modules may import pyspark. All others run where it is not installed.
 OF_SPARK = {"spark", "spark.runtime", "spark.tables", "spark.streams", "spark.functions"}

@@ -22,10 +22,10 @@ from zarr.storage import MemoryStore
 
 import frazil
 import frazil.zarr_pipeline
-from frazil.arrays import zarr_arrays as zarr_reads
+from frazil import zarr_pipeline as zarr_reads
 from frazil.arrays.box_writing import BoxWriting
-from frazil.arrays.zarr_arrays import OpenedArray, ZarrRead
 from frazil.errors import InvalidInputError, ReadOnlyError
+from frazil.zarr_pipeline import OpenedArray, ZarrRead
 
 
 @pytest.fixture

@@ -36,7 +36,6 @@ import zarr.errors
 from numpy.typing import NDArray
 from zarr.core.buffer import cpu
 
-from frazil.arrays.zarr_arrays import array_at
 from frazil.cf import coding_of
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkKind, ChunkTable
@@ -44,6 +43,7 @@ from frazil.format.columns import Ragged
 from frazil.pipeline.ingest.inspection import VirtualChunks, native
 from frazil.readers.base_reader import ChunkReferences, VariableSchema
 from frazil.repository.session.session import Session
+from frazil.zarr_store.arrays import array_at
 
 #: The sizes of a chunk of decoded values, in bytes: the smallest, the usual, the largest.
 SMALLEST: Final = 1 << 20

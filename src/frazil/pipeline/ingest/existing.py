@@ -23,7 +23,6 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from frazil.arrays.zarr_arrays import array_at
 from frazil.cf import fill_value
 from frazil.cf_times import is_time, is_time_or_duration
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
@@ -51,6 +50,7 @@ from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import Remedy, argument
 from frazil.repository.paths import HIDDEN
 from frazil.repository.session.session import Session
+from frazil.zarr_store.arrays import array_at
 
 
 class ExistingGroup:

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from xarray.groupers import Grouper, TimeResampler
 
 from frazil import cf
-from frazil.arrays.zarr_arrays import BulkArray, array_at
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
+from frazil.zarr_store.arrays import array_at
 
 _VALID: Final = frozenset({"valid_range", "valid_min", "valid_max"})
 #: Attributes that do not describe decoded values, and the arrays that a result does not have.
@@ -294,7 +294,7 @@ class CoordinateWriter:
         parent, _, name = path.strip("/").rpartition("/")
         if parent not in self.groups:  # before the first array is replaced
             arrays = zarr.open_group(self.session.store, path=parent.strip("/"), mode="r").arrays()
-            self.groups[parent] = {each: dimensions(BulkArray(member.async_array)) for each, member in arrays}
+            self.groups[parent] = {each: dimensions(member) for each, member in arrays}
         for other, other_dims in self.groups[parent].items():
             is_replaced = f"{parent}/{other}".strip("/") in self.writes or other in others or other == name
             if not is_replaced and set(dims) <= set(other_dims):

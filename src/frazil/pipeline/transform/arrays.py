@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from zarr.abc.codec import ArrayArrayCodec, Codec
 
 from frazil import cf
-from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.job import BoundedRunOptions
 from frazil.repository.session.session import Session
+from frazil.zarr_store.arrays import array_at
 
 type Shape = tuple[int, ...]
 type Json = dict[str, Any]

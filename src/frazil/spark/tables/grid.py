@@ -20,13 +20,13 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import zarr
 from numpy.typing import NDArray
 
-from frazil.arrays.zarr_arrays import array_at
 from frazil.cf import Coding, coding_of
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
 from frazil.spark.tables.schemas import column_error
+from frazil.zarr_store.arrays import array_at
 
 #: How times in unusual calendars are read: as text, as the stored numbers, or not at all.
 CALENDARS: Final = ("string", "raw", "error")

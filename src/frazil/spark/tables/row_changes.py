@@ -26,7 +26,6 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from frazil.arrays.zarr_arrays import array_at
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.manifest import ChunkTable
@@ -50,6 +49,7 @@ from frazil.spark.tables.scan import (
     split_blocks,
 )
 from frazil.spark.tables.schemas import is_number
+from frazil.zarr_store.arrays import array_at
 
 type I64 = NDArray[np.int64]
 

@@ -25,7 +25,6 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import zarr
 from numpy.typing import NDArray
 
-from frazil.arrays.zarr_arrays import array_at
 from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.format.manifest import ChunkTable
 from frazil.format.nodes import Node, NodeTable
@@ -37,6 +36,7 @@ from frazil.spark.tables.conditions import Mask, Predicate
 from frazil.spark.tables.grid import Column, Grid, Values, as_texts, to_arrow
 from frazil.spark.tables.schemas import argument_error, column_error
 from frazil.threads import SIZES, Purpose, in_order, thread_pool
+from frazil.zarr_store.arrays import array_at
 
 #: References of some arrays, by path.
 type Tables = Mapping[str, ChunkTable]

@@ -25,7 +25,6 @@ import zarr
 from numpy.typing import NDArray
 
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
-from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
@@ -45,6 +44,7 @@ from frazil.spark.tables.write_layout import (
     open_array,
     open_arrays,
 )
+from frazil.zarr_store.arrays import array_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ import zarr
 from numpy.typing import NDArray
 
 from frazil.arrays.box_writing import missing_element, whole_chunks
-from frazil.arrays.zarr_arrays import array_at
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
@@ -39,6 +38,7 @@ from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.session.session import Session
 from frazil.spark.tables.grid import Decoder, decoder, dims_of, to_arrow
 from frazil.spark.tables.schemas import column_error
+from frazil.zarr_store.arrays import array_at
 
 #: Times of new arrays.
 UNITS: Final = "microseconds since 1970-01-01"
