@@ -461,16 +461,17 @@ class Writer:
     ) -> Iterator[tuple[I64 | slice, Records]]:
         """Reserve a table for each of ``shapes``, the keys of ``layouts``, and set its position.
 
+        Other shapes get no table.
         The tables of one shape follow one another. Yields their rows, a slice if these are all rows.
         """
-        for shape, layout in layouts.items():
+        for shape in np.unique(shapes).tolist():
+            if (layout := layouts.get(shape)) is None:
+                continue
             chosen = shapes == shape
-            count = int(np.count_nonzero(chosen))
-            if count:
-                rows = slice(None) if count == len(shapes) else np.flatnonzero(chosen)
-                records = self.tables(layout, count)
-                positions[rows] = records.positions
-                yield rows, records
+            rows = slice(None) if chosen.all() else np.flatnonzero(chosen)
+            records = self.tables(layout, len(positions[rows]))
+            positions[rows] = records.positions
+            yield rows, records
 
     def table_vectors(self, layout: Layout, counts: ArrayLike) -> tuple[Records, I64]:
         """Reserve vectors of ``counts`` tables of one shape. Return the tables and the vectors' positions."""

@@ -44,7 +44,10 @@ from frazil.storage.base import Storage
 from frazil.storage.checks import skip_missing
 from frazil.threads import Purpose, map_bounded
 
-_fields: Final = cache(fields)
+
+@cache
+def _names(cls: Any) -> list[str]:
+    return [each.name for each in fields(cls)]
 
 
 def held_bytes(value: object) -> int:
@@ -58,6 +61,8 @@ def held_bytes(value: object) -> int:
     total = 0
     while pending:
         each = pending.pop()
+        if each is None or each.__class__ is int:
+            continue
         if isinstance(each, np.ndarray):
             owner: Any = each  # the object that owns the memory
             while isinstance(owner, np.ndarray) and owner.base is not None:
@@ -66,12 +71,12 @@ def held_bytes(value: object) -> int:
                 owner = owner.obj
             is_array = isinstance(owner, np.ndarray)
             buffers[id(owner)] = owner.nbytes if is_array else memoryview(owner).nbytes
-        elif isinstance(each, str | bytes):
+        elif isinstance(each, (str, bytes)):  # a union takes much longer
             total += len(each)
         elif is_dataclass(each):
-            for field in _fields(each.__class__):
+            for name in _names(each.__class__):
                 try:  # `suppress` takes much longer
-                    pending.append(object.__getattribute__(each, field.name))
+                    pending.append(object.__getattribute__(each, name))
                 except AttributeError:  # a field that is not decoded yet
                     continue
         elif isinstance(each, Mapping):
