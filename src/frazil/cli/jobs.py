@@ -81,7 +81,7 @@ def job_task(
         again: Run the command even if the task has a result, and replace the result.
 
     Examples:
-        frazil job task ice 2026-11-27 "$SLURM_ARRAY_TASK_ID" -- python write.py
+        frazil job task ice 2026-11-27 17 -- python write.py  in SLURM: "$SLURM_ARRAY_TASK_ID" for 17
     """
     from frazil.jobs.shared_job import JOB_AGAIN, JOB_ID, JOB_TARGET, JOB_TASK
 

@@ -297,11 +297,11 @@ class SharedJob(Summary):
             RebaseFailedError: If another session changed the same arrays since the job was opened.
 
         Examples:
-            >>> import frazil, frazil.jobs
+            >>> import frazil, frazil.jobs, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> job = frazil.jobs.open_shared(repo, 1, job_id="monday")
             >>> with job.task(0) as session:
-            ...     session.store.sync_clear()
+            ...     group = zarr.create_group(session.store, path="results")
             >>> job.commit().metrics.tasks, frazil.jobs.shared(repo, "monday").tasks
             (1, 0)
         """
@@ -377,11 +377,8 @@ def open_shared(
         >>> import frazil, frazil.jobs
         >>> repo = frazil.Repository.create(frazil.in_memory_storage())
         >>> job = frazil.jobs.open_shared(repo, 8, job_id="2026-11-27")
-        >>> print(job)
-        <frazil.jobs.SharedJob>
-        id: 2026-11-27
-        branch: main
-        tasks: 8
+        >>> job.branch, job.tasks, frazil.jobs.shared(repo, "2026-11-27") == job
+        ('main', 8, True)
     """
     repo, branch = _opened(repo, branch)
     if not 1 <= tasks <= _MOST_TASKS:
