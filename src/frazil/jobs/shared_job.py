@@ -176,8 +176,8 @@ class SharedJob(Summary):
         if number is None:
             again = again or bool(os.environ.get(JOB_AGAIN))
         number = self._checked(number)
-        session, changes, staged = self._join()
         TRAFFIC.take_counts()
+        session, changes, staged = self._join()
         start = TaskStart(socket.gethostname(), os.getpid(), now_us())
         record = f"{staged.folder.key}/{_ATTEMPTS}{number}.{id_to_text(new_object_id())}"
         storage = self.repo.storage
