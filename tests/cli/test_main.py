@@ -69,7 +69,7 @@ def test_examples_are_right(
         else:
             command = frazil.get_command(click.Context(frazil), name)
             assert command is not None
-            command.make_context(name, arguments[1:])
+            command.make_context(name, arguments[len(name.split()) :])
     has_option = any(each.name == "author" for each in dict(commands())[name].params)
     assert authors <= ({"Grace Hopper"} if has_option else set())
     assert bool(authors) == (has_option and name in RUNS and name != "compact")  # has nothing to do here

@@ -40,5 +40,6 @@ def test_transcripts(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_each_command_has_a_transcript() -> None:
-    shown = re.findall(r"^\$ frazil ([a-z-]+)", "\n".join(page.read_text() for page in PAGES), re.MULTILINE)
-    assert set(frazil.list_commands(click.Context(frazil))) - set(shown) == set()
+    text = "\n".join(page.read_text() for page in PAGES)
+    names = frazil.list_commands(click.Context(frazil))
+    assert [each for each in names if not re.search(rf"^\$ frazil {each}\b", text, re.MULTILINE)] == []

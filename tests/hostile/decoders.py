@@ -53,8 +53,9 @@ from frazil.format.older.snapshot import decode_old_snapshot, evidence
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_entry, decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
-from frazil.jobs.staging import decode_plan, encode_plan
-from frazil.jobs.task_results import decode_changes, decode_result
+from frazil.jobs.shared_job import decode_start
+from frazil.jobs.staging import decode_plan, decode_round, encode_plan
+from frazil.jobs.task_results import decode_changes, decode_result, joined
 from frazil.pipeline.ingest.existing import EMPTY, ledger_of
 from frazil.pipeline.provenance import Graph, _step
 from frazil.readers.base_reader import Reader
@@ -477,6 +478,18 @@ DECODERS: dict[str, Decoder] = {
     ),
     "wire": Decoder(decode_changes, lambda: [seeds.message()], _WIRE, names_file=False),
     "staged-plan": Decoder(_plan, lambda: [seeds.plan()], _JSON, errors=()),
+    "staged-round": Decoder(
+        decode_round,
+        lambda: [joined([b'{"tasks":3,"items":"00"}', seeds.message()])],
+        ((part(0, 2), change_json), (part(1, 2), change_bytes), (PLAIN, change_bytes)),
+        names_file=False,
+    ),
+    "task-start": Decoder(
+        decode_start,
+        lambda: [b'{"host":"node12","process":7,"started":1793491200000000,"error":""}'],
+        _JSON,
+        errors=(),
+    ),
     "zarr-json": Decoder(
         _zarr_json,
         lambda: [seeds.DOCUMENT, seeds.RECTILINEAR],

@@ -309,7 +309,7 @@ def test_tasks_that_write_one_chunk_are_an_error_and_not_staged(
     """Corrected, the job does not go on from there."""
     job = counting(repo, id="monday")
     wrong = replace(job, work=writes_one_chunk)
-    with pytest.raises(SessionStateError, match="more than one fork") as caught:
+    with pytest.raises(SessionStateError, match="more than one task") as caught:
         run_job(wrong, engine)
     assert caught.value.kind == ErrorKind.MERGE_FAILED
     assert left(repo) == []

@@ -21,6 +21,7 @@ PUBLIC_MODULES = (
     "frazil.distributed",
     "frazil.loader",
     "frazil.errors",
+    "frazil.jobs",
     "frazil.ops",
     "frazil.pipeline",
     "frazil.session",

@@ -43,7 +43,7 @@ class Verb(NamedTuple):
         """Import the command."""
         module = import_module(f"frazil.cli.{self.module}")
         verb_command: VerbCommand = (
-            getattr(module, self.name.replace("-", "_"), None) or vars(module)[f"{self.name}_"]
+            getattr(module, re.sub("[- ]", "_", self.name), None) or vars(module)[f"{self.name}_"]
         )
         return verb_command
 
@@ -109,6 +109,12 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("ingest", "moves", "write files (NetCDF, HDF5, Zarr, GRIB, GeoTIFF) into a dataset", "pipeline"),
         Verb("import", "moves", "import a repository of a format older than version 1"),
     ),
+    "write with a batch system": (
+        Verb("job open", "jobs", "open a job whose tasks run anywhere", "pipeline"),
+        Verb("job task", "jobs", "run a command as one task of a job", "pipeline"),
+        Verb("job status", "jobs", "show the tasks of a job that have no result", "pipeline"),
+        Verb("job commit", "jobs", "commit the results of all tasks of a job", "pipeline"),
+    ),
     "shell": (Verb("completion", "arguments", "print a program that completes commands in a shell"),),
 }
 VERBS: Final = {verb.name: verb for verbs in SECTIONS.values() for verb in verbs}
@@ -132,8 +138,11 @@ class Frazil(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Return the command of the arguments, or an error that names a similar command."""
+        if " ".join(args[:2]) in VERBS:  # the name of a command may have two words
+            args = [" ".join(args[:2]), *args[2:]]
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            near = suggest(args[0], VERBS)
+            longer = [name for name in VERBS if name.startswith(f"{args[0]} ")]
+            near = f". Write one of: {', '.join(longer)}." if longer else suggest(args[0], VERBS)
             raise click.UsageError(
                 f"no command `{args[0]}`{near or '.'} `frazil --help` lists all commands", ctx
             )

@@ -335,26 +335,26 @@ def _start(
     start = JobStart.of(target)
     id_, earlier = job_state(job, start.tip)
     if earlier is not None:
-        return _earlier_result(target, id_, earlier)
+        return earlier_result(target, id_, earlier)
     attempt = Attempt(job, id_, start, engine_of(engine), progress, started)
     staging: Staging | None = None
     if getattr(attempt.engine, "resumable", False):
         digest = work_digest(job, inputs=True)
         staging = Staging.open(target.repo, target.branch, id_, job.name, digest)
     try:
-        return _run(attempt, staging)
+        return run_attempt(attempt, staging)
     except JobRestartError:
         raise
     except Exception as error:
         other = None if staging is None else _after_failure(attempt, staging, error)
         if other is not None:
-            return _earlier_result(target, id_, other)
+            return earlier_result(target, id_, other)
         if isinstance(error, TaskFailedError):
             raise error.with_traceback(None) from error.__cause__  # without frames of the job machinery
         raise
 
 
-def _earlier_result(target: Target, id_: str, snapshot_id: str) -> JobResult:
+def earlier_result(target: Target, id_: str, snapshot_id: str) -> JobResult:
     """Return the result of a job that another run has committed, and clean up after that run."""
     clean_up(target.repo.storage, place_of(target.branch, id_))
     return JobResult(id_, Version(target.repo, snapshot_id, target.branch), Metrics(), done_before=True)
@@ -385,14 +385,15 @@ def _after_failure(attempt: Attempt, staging: Staging, error: Exception) -> str 
     return None
 
 
-def _run(attempt: Attempt, staging: Staging | None) -> JobResult:
+def run_attempt(attempt: Attempt, staging: Staging | None) -> JobResult:
+    """Run the rounds of a job, and commit the result, unless another driver has committed the job."""
     job, target = attempt.job, attempt.job.target
     session = target.repo.writable_session(target.branch) if staging is None else staging.session
     if job.track_reads:
         session.workspace.reads = ReadTracker()
     other = find_job(target, attempt.id, attempt.start, session.snapshot_id)
     if other is not None:
-        return _earlier_result(target, attempt.id, other)
+        return earlier_result(target, attempt.id, other)
     try:
         inputs = live_inputs(job.inputs, target)
 

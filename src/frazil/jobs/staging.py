@@ -23,7 +23,15 @@ from typing import ClassVar, Final
 from frazil.about import __version__
 from frazil.arguments import check_fields
 from frazil.changes.change_set import ChangeSet
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, JobRestartError, StorageError
+from frazil.errors import (
+    ErrorKind,
+    FormatError,
+    IcechunkError,
+    InvalidInputError,
+    JobRestartError,
+    StorageError,
+)
+from frazil.format.envelope import reading
 from frazil.format.ids import id_from_text, id_to_text, is_id_text
 from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Summary
@@ -144,9 +152,9 @@ class StagedRound:
 
     folder: Folder
 
-    def put_result(self, number: int, data: bytes) -> None:
-        """Stage the result of one task, unless another attempt has staged it."""
-        self.folder.put(str(number), data)
+    def put_result(self, number: int, data: bytes) -> bool:
+        """Stage the result of one task. Returns False if another attempt has staged it."""
+        return self.folder.put(str(number), data)
 
     def get_result(self, number: int, module: str) -> bytes | None:
         """Return the result of one task; None if it is missing or unusable."""
@@ -262,23 +270,43 @@ class Staging:
 
     @classmethod
     def _resume(cls, repo: Repository, branch: str, plan: StagedPlan) -> Staging:
-        place, session = place_of(branch, plan.job), _session_at_base(repo, branch, plan)
-        purpose = _purpose(plan.job, branch)
-        state_of(session).lease = take_lease(
-            repo.storage, place, plan.since, plan.started, purpose, name=plan.job, resumes=True
-        )
-        rounds = _folder(repo, f"{place}/{plan.folder}")
+        staging = cls._at_base(repo, branch, plan)
         _log.info("job %s: continues with staged results", plan.job)
-        first = rounds.get("0")
+        first = staging.rounds.get("0")
         if first is not None and repo.lookup_branch(branch) != plan.base:
             trial = _session_at_base(repo, branch, plan)
             trial.workspace.replace_changes(decode_changes(split(first, 2)[1]))
             try:
                 trial.rebase(ConflictDetector())
             except IcechunkError as error:  # the staged changes cannot be committed any more
-                clean_up(repo.storage, place)
+                staging.clean_up()
                 raise _unusable(plan.job, str(error)) from error
+        return staging
+
+    @classmethod
+    def _at_base(cls, repo: Repository, branch: str, plan: StagedPlan) -> Staging:
+        place, session = place_of(branch, plan.job), _session_at_base(repo, branch, plan)
+        purpose = _purpose(plan.job, branch)
+        state_of(session).lease = take_lease(
+            repo.storage, place, plan.since, plan.started, purpose, name=plan.job, resumes=True
+        )
+        rounds = _folder(repo, f"{place}/{plan.folder}")
         return cls(repo, plan.job, place, rounds, session, resumed=True)
+
+    @classmethod
+    def join(cls, repo: Repository, branch: str, job: str, name: str) -> Staging | None:
+        """Continue a job of another process, and never discard it; None if no such job can be continued."""
+        data = _folder(repo, place_of(branch, job)).get("plan")
+        plan = None if data is None else decode_plan(data)
+        if plan is None or plan.name != name or now_us() >= ends(plan.started):
+            return None
+        if (plan.format, plan.software) != (_FORMAT, __version__):
+            raise InvalidInputError(
+                f"all tasks of the job `{job}` must run the version of Frazil that opened it, "
+                f"{plan.software}, got {__version__}. Install that version here",
+                ErrorKind.CONFLICTING_ARGUMENTS,
+            )
+        return cls._at_base(repo, branch, plan)
 
     def stage_round(self, number: int, session: Session, items: Sequence[bytes]) -> StagedRound:
         """Stage a round of tasks, after ``prepare`` has changed the session.
@@ -296,8 +324,16 @@ class Staging:
                 self.discard()
                 raise _unusable(self.job, "`prepare` returned other items than before")
             session.workspace.replace_changes(decode_changes(changes))
+        return self._round_of(number, data)
+
+    def _round_of(self, number: int, data: bytes) -> StagedRound:
         digest = hashlib.sha256(data).hexdigest()[:16]
         return StagedRound(Folder(self.repo.storage, f"{self.rounds.key}/{number}.{digest}"))
+
+    def first_round(self) -> tuple[int, ChangeSet, StagedRound] | None:
+        """Return the number of tasks, the changes of ``prepare``, and the results; None before they exist."""
+        data = self.rounds.get("0")
+        return None if data is None else (*decode_round(data), self._round_of(0, data))
 
     def has_results(self) -> bool:
         """Return whether any task has staged its result."""
@@ -313,6 +349,16 @@ class Staging:
     def clean_up(self) -> None:
         """Delete the staged results after the commit."""
         clean_up(self.repo.storage, self.place)
+
+
+def decode_round(data: bytes) -> tuple[int, ChangeSet]:
+    """Return the number of tasks and the changes of a staged round, or raise ``FormatError``."""
+    header, changes = split(data, 2)
+    with reading("a staged round", KeyError):
+        tasks = json.loads(header)["tasks"]
+        if not isinstance(tasks, int) or not 0 <= tasks < _LARGEST_NUMBER:
+            raise FormatError(f"expected a number of tasks, got {tasks!r:.40}")
+    return tasks, decode_changes(changes)
 
 
 def _folder(repo: Repository, place: str) -> Folder:

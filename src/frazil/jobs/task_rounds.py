@@ -25,6 +25,7 @@ from frazil.changes.change_set import ChangeSet, ChunkChanges, PreparedManifests
 from frazil.changes.manifests import SPLIT_REFS, distribute, plan_rewrite
 from frazil.changes.merge import differing
 from frazil.changes.node_changes import NOTHING_READ, ReadSet, joined_reads, rows_of
+from frazil.display import some_of
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, SessionStateError
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.manifest import ChunkTable
@@ -131,20 +132,20 @@ class Rounds:
         values: dict[int, Any] = {}
         for number, result in () if staged is None else staged.results(work.__module__):
             if number < len(items):
-                values[number] = self._add_result(result, changes)
+                values[number] = self._add_result(number, result, changes)
         missing = [number for number in range(len(items)) if number not in values]
         parts = {"work": work, "shared": tasks.shared}
         shared = _pickled(common, "the work function or the shared value", parts)
         messages = [_NUMBER.pack(number) + items[number] for number in missing]
         for number, data in zip(missing, self.engine.run(run_task, messages, shared), strict=True):
             self.totals["returned"] += len(data)
-            values[number] = self._add_result(decode_result(data), changes)
+            values[number] = self._add_result(number, decode_result(data), changes)
         changes.finish(self.engine)
         return [values[number] for number in range(len(items))]
 
-    def _add_result(self, result: Result, changes: TaskChanges) -> Any:
+    def _add_result(self, number: int, result: Result, changes: TaskChanges) -> Any:
         """Add the changes and the metrics of a task, and return its value."""
-        changes.add_result(result)
+        changes.add_result(number, result)
         outcome, stored = result.outcome, result.stored
         self.longest = max(self.longest, result.seconds)
         self.task_seconds += result.seconds
@@ -184,6 +185,12 @@ class Rounds:
         )
 
 
+def task_number(message: bytes) -> int:
+    """Return the number of the task of a message for ``run_task``."""
+    (number,) = _NUMBER.unpack_from(message)
+    return int(number)
+
+
 def _pickled(value: Any, name: str, parts: Any = None) -> bytes:
     try:
         return dumps(value)
@@ -197,8 +204,9 @@ def _pickled(value: Any, name: str, parts: Any = None) -> bytes:
 class TaskChanges:
     """The changes of the tasks of a round, each in a fork of ``base``, before the merge into ``session``.
 
-    ``place`` is the folder of staged references. With ``keeps`` they stay after the merge. With more than
-    ``above`` references, the executors write the manifests.
+    ``numbers`` are those of the tasks of ``changes``. ``place`` is the folder of staged references. With
+    ``keeps`` they stay after the merge. With more than ``above`` references, the executors write the
+    manifests.
     """
 
     session: Session
@@ -207,19 +215,23 @@ class TaskChanges:
     above: int
     keeps: bool
     changes: list[ChangeSet] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     refs: int = 0
+    _segment_numbers: list[int] = field(default_factory=list)
     _ends: int | None = None
     _waiting: int = 0
 
-    def add_result(self, result: Result) -> None:
+    def add_result(self, number: int, result: Result) -> None:
         """Add the changes of a task."""
         if not all(each.key.startswith(f"{self.place}/") for each in result.segments):
             raise FormatError("a task staged references in another folder", ErrorKind.INVALID_FILE_FORMAT)
         if self.session.workspace.reads is not None:
             self.session.workspace.reads.add(result.reads)
         self.changes.append(result.changes)
+        self.numbers.append(number)
         self.segments += result.segments
+        self._segment_numbers += [number] * len(result.segments)
         self._ends = result.ends if self._ends is None else min(self._ends, result.ends)
         waiting = sum(len(edits.table()) for edits in result.changes.chunks.values() if edits)
         self._waiting += waiting
@@ -236,13 +248,19 @@ class TaskChanges:
             if is_big:
                 self._stage_waiting()
             forks: list[ForkSession] = []
-            for changes in chain(self.changes, () if is_big else read_segments(storage, self.segments)):
+            parts = self.changes if is_big else [*self.changes, *read_segments(storage, self.segments)]
+            for changes in parts:
                 fork = self.base.fork()
                 fork.workspace.changes = changes
                 if self._ends is not None:
                     state_of(fork).expires_at = min(state_of(fork).expires_at, self._ends)
                 forks.append(fork)
-            self.session.merge(*forks)
+            try:
+                self.session.merge(*forks)
+            except SessionStateError as error:
+                if error.kind == ErrorKind.MERGE_FAILED:
+                    _require_each_once(parts, [*self.numbers, *self._segment_numbers])
+                raise
             if is_big:
                 workspace.adopt_manifests(_write_manifests(self.session, self.segments, self.place, engine))
         finally:
@@ -262,13 +280,15 @@ class TaskChanges:
             if count < SENT_REFERENCES and id_ not in staged_arrays:
                 continue
             tables: list[ChunkTable] = []
-            for changes in self.changes:
+            numbers: list[int] = []
+            for number, changes in zip(self.numbers, self.changes, strict=True):
                 waiting = changes.chunks.get(id_)
                 if waiting:
                     tables.append(waiting.table())
+                    numbers.append(number)
                     changes.chunks[id_] = ChunkChanges(waiting.path, waiting.ndim)
                     path = waiting.path
-            _require_once(path, tables)
+            _require_once(path, tables, numbers)
             node = nodes.get(id_) or self.session.workspace.require_array(path)
             parts.append((node, ChunkTable.merge_tables(tables)))
         if parts:
@@ -276,13 +296,31 @@ class TaskChanges:
         self._waiting = 0
 
 
-def _require_once(path: str, tables: Sequence[ChunkTable]) -> None:
-    """Raise ``SessionStateError`` for chunks that several tasks wrote."""
+def _require_each_once(parts: Sequence[ChangeSet], numbers: Sequence[int]) -> None:
+    """Raise ``SessionStateError`` for chunks that several tasks wrote. ``numbers`` are the tasks of parts."""
+    for id_ in dict.fromkeys(chain.from_iterable(changes.chunks for changes in parts)):
+        edits = [
+            (edits, number)
+            for changes, number in zip(parts, numbers, strict=True)
+            if (edits := changes.chunks.get(id_))
+        ]
+        if edits:
+            _require_once(edits[0][0].path, [each.table() for each, _ in edits], [each for _, each in edits])
+
+
+def _require_once(path: str, tables: Sequence[ChunkTable], numbers: Sequence[int] = ()) -> None:
+    """Raise ``SessionStateError`` for chunks that several tasks wrote. ``numbers`` are those of the tasks."""
     duplicates = differing(tables)
     if len(duplicates):
+        writers = sorted(
+            number
+            for table, number in zip(tables, numbers, strict=False)
+            if table.find_chunks(duplicates[:1])[0] >= 0
+        )
+        by = f", of the tasks {some_of(map(str, writers))} (from 0)" if writers else ""
         raise SessionStateError(
             f"cannot merge: {len(duplicates)} chunk(s) of `{path}` were written by more than one task; the "
-            f"first is {tuple(duplicates[0].tolist())}. Align the items of work with the chunk grid",
+            f"first is {tuple(duplicates[0].tolist())}{by}. Align the items of work with the chunk grid",
             ErrorKind.MERGE_FAILED,
         )
 
@@ -295,7 +333,7 @@ def run_task(shared: bytes, message: bytes) -> bytes:
     started = host.monotonic_seconds()
     common: RoundInput = _unpickled(shared)
     staged, work = common.staged, common.work
-    (number,) = _NUMBER.unpack_from(message)
+    number = task_number(message)
     # Another task of the same partition may have failed, or this result may have been lost after staging.
     if attempt() and staged is not None and (data := staged.get_result(number, work.__module__)) is not None:
         return data

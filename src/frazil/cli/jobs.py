@@ -1,0 +1,159 @@
+"""Commands for jobs whose tasks run in a batch system: job open, job task, job status, job commit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING, Annotated, Final
+
+import click
+
+from frazil.cli import arguments as args
+from frazil.cli.command import argument, option, verb
+from frazil.cli.documents import emit_tip
+from frazil.cli.opening import Opened
+from frazil.cli.output import Output, picked
+from frazil.display import counted
+from frazil.errors import ErrorKind, SessionStateError
+from frazil.repository.target import Target
+
+if TYPE_CHECKING:
+    from frazil.jobs import SharedJob
+
+_Target = Annotated[Target, argument(type=args.TargetType(), metavar="LOCATION[@BRANCH]")]
+_Id = Annotated[str, argument(metavar="ID")]
+#: The exit status of a command that a signal has ended, as in a shell.
+_SIGNAL: Final = 128
+#: What `job status` prints of a missing task as JSON.
+_FIELDS: Final = ("number", "attempts", "host", "process", "started_at", "error")
+
+
+def _job(target: Target, job_id: str) -> SharedJob:
+    from frazil.jobs import shared
+
+    opened = Opened(target)
+    return shared(opened.repo, job_id, opened.branch)
+
+
+@verb("job open")
+def job_open(
+    output: Output,
+    target: _Target,
+    tasks: Annotated[int, option("-n", "--tasks", required=True, metavar="N")],
+    job_id: Annotated[str | None, option("--id", metavar="ID")],
+) -> None:
+    """Open a job on a branch (default: `main`), and print its id.
+
+    The N tasks of the job run anywhere, such as in a batch system, and `frazil job commit` makes one commit
+    of their results. If a job with this ID is open or committed, the command does nothing. The job can be
+    committed for seven days, and holds back `frazil collect` until then. `frazil lease` gives it up.
+
+    Args:
+        tasks: The number of tasks.
+        job_id: The id of the job (default: a new id).
+
+    Examples:
+        frazil job open ice --tasks 100                    print a new id
+        frazil job open ice@dev --tasks 8 --id 2026-11-27  with an id of your own
+    """
+    from frazil.jobs import open_shared
+
+    opened = Opened(target)
+    job = open_shared(opened.repo, tasks, branch=opened.branch, job_id=job_id)
+    output.emit(picked(job, "id", "branch", "tasks", "snapshot_id"), [job.id])
+
+
+@verb("job task", ignore_unknown_options=True)
+def job_task(
+    output: Output,
+    target: _Target,
+    job_id: _Id,
+    number: Annotated[int, argument(type=click.IntRange(min=0), metavar="NUMBER")],
+    command: Annotated[tuple[str, ...], argument(nargs=-1, required=True, metavar="COMMAND...")],
+    again: bool,
+) -> int:
+    """Run a command as the task NUMBER of a job, from 0, unless the task has a result.
+
+    In a Python program, `frazil.jobs.shared().task()` is the context in which this task writes. The exit
+    status is that of the program. It is 1 if the program ends without an error and without a result.
+
+    Args:
+        again: Run the command even if the task has a result, and replace the result.
+
+    Examples:
+        frazil job task ice 2026-11-27 17 -- python write.py  in SLURM: "$SLURM_ARRAY_TASK_ID" for 17
+    """
+    from frazil.jobs.shared_job import JOB_AGAIN, JOB_ID, JOB_TARGET, JOB_TASK
+
+    job = _job(target, job_id)
+    if job.has_result(number) and not again:
+        text = f"task {number} has a result" if job.snapshot_id is None else "the job was committed"
+        click.echo(f"{text}: the command does not run", err=True)
+        return 0
+    variables = {
+        JOB_TARGET: str(target),
+        JOB_ID: job_id,
+        JOB_TASK: str(number),
+        JOB_AGAIN: "1" if again else "",
+    }
+    status = subprocess.run(command, env=os.environ | variables).returncode
+    if status == 0 and not _job(target, job_id).has_result(number):
+        raise SessionStateError(
+            f"the command has ended, but task {number} has no result. The program must write in "
+            "`with frazil.jobs.shared().task() as session:`",
+            ErrorKind.NOT_ALLOWED,
+        )
+    return status if status >= 0 else _SIGNAL - status
+
+
+@verb("job status")
+def job_status(output: Output, target: _Target, job_id: _Id) -> int:
+    """Show the tasks of a job that have no result, with the host of their last attempts.
+
+    The exit status is 0 if no task is missing, else 1.
+
+    Examples:
+        frazil job status ice 2026-11-27
+    """
+    job = _job(target, job_id)
+    missing = job.missing()
+    document = picked(job, "id", "branch", "tasks", "snapshot_id")
+    first = f"committed as {job.snapshot_id}"
+    if job.snapshot_id is None:
+        first = f"{job.tasks - len(missing):,} of {counted(job.tasks, 'task')} have a result"
+    output.emit(
+        document | {"missing": [picked(each, *_FIELDS) for each in missing]}, [first, *map(str, missing)]
+    )
+    return int(bool(missing))
+
+
+@verb("job commit", commits=True)
+def job_commit(
+    output: Output, target: _Target, job_id: _Id, message: args.Message, metadata: args.Metadata
+) -> None:
+    """Commit the results of all tasks of a job, once.
+
+    Another call does nothing. If tasks have no result, or two tasks wrote the same chunk, nothing is
+    committed, and the results stay.
+
+    Examples:
+        frazil job commit ice 2026-11-27 -m "Model run of 27 November"
+    """
+    from frazil.jobs import shared
+
+    opened = Opened(target)
+    before = opened.repo.lookup_branch(opened.branch)
+    result = shared(opened.repo, job_id, opened.branch).commit(message, metadata)
+    further = (
+        [f"the job `{job_id}` was committed before, as {result.snapshot_id}"] if result.done_before else []
+    )
+    emit_tip(
+        output,
+        opened.repo,
+        opened.branch,
+        before,
+        dry_run=False,
+        further=further,
+        job=job_id,
+        done_before=result.done_before,
+    )
