@@ -388,6 +388,16 @@ class Storage(StorageClassMethods["Storage"], ABC):
         """Do the same as ``put_parts`` without a condition, for an event loop."""
         return await self.put_async(key, b"".join(parts))
 
+    def origin(self) -> Storage:
+        """Return the storage whose objects this storage shows.
+
+        A verification, a repair and a copy read the origin, so that they see its damage.
+
+        Returns:
+            The storage below a cache, or this storage itself.
+        """
+        return self
+
     def default_settings(self) -> StorageSettings:
         """Return the default settings of this kind of storage.
 

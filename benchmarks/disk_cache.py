@@ -1,0 +1,62 @@
+"""A second read of a repository on a distant object store, with a cache on disk, beside a local one."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import secrets
+import sys
+from pathlib import Path
+
+import numpy as np
+import zarr
+from measure import Measured, scratch
+from slow_network import loopback_storage, slow_network
+
+# The tests use the same server.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+#: No client looks for credentials on the network.
+os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+
+LOCAL = "frazil, local"
+
+
+def second_epoch(implementation: str, chunks: int, chunk_kib: int, latency_ms: int, codec: str) -> Measured:
+    """Measure an epoch with new handles: of a local repository, or of a remote one that was read before."""
+    from tests.support.servers import ministack
+
+    frazil = importlib.import_module("frazil")
+    values = chunk_kib * 256
+    data = np.round(np.cumsum(np.random.default_rng(0).standard_normal(chunks * values)).astype("f4"), 2)
+    compressor = zarr.codecs.ZstdCodec(level=1) if codec == "zstd" else None
+    out = Measured()
+    with scratch() as folder, ministack() as server:
+        bucket = f"bucket-{secrets.token_hex(8)}"
+        server.make_bucket(bucket)
+        local = frazil.local_filesystem_storage(f"{folder}/local")
+        repo = frazil.Repository.create(
+            local if implementation == LOCAL else loopback_storage(frazil, bucket, server.port)
+        )
+        session = repo.writable_session("main")
+        zarr.create_array(
+            session.store, name="a", data=data, chunks=(values,), compressors=compressor, filters=None
+        )
+        session.commit("data")
+        with slow_network(server.port, latency_ms) as port:
+            storage = local
+            if implementation != LOCAL:
+                storage = frazil.cached_storage(
+                    loopback_storage(frazil, bucket, port), f"{folder}/cache", "10GB"
+                )
+
+            def epoch() -> None:
+                array = frazil.Array(frazil.Repository.open_session(storage, "main"), "a")
+                assert np.array_equal(array[:], data)
+
+            with out.seconds("first epoch"):
+                epoch()
+            with out.seconds("second epoch"):
+                epoch()
+            out["second epoch, s"] = min(out["second epoch, s"], *(_seconds(epoch) for _ in range(4)))
+    return out
