@@ -263,6 +263,19 @@ class Storage(StorageClassMethods["Storage"], ABC):
         out[: len(data)] = data
         return len(data)
 
+    def is_at_hand(self, key: str, start: int, stop: int) -> bool:
+        """Return whether a read of a range takes microseconds, for example from a cache on disk.
+
+        Args:
+            key: Key of the object.
+            start: First byte of the range.
+            stop: End of the range.
+
+        Returns:
+            True if no request over a network is likely. The base class returns ``is_local``.
+        """
+        return self.is_local
+
     @abstractmethod
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         """Return a whole object and its version.

@@ -148,6 +148,19 @@ class CachedStorage(Storage):
             out[: len(data)] = data
         return len(data)
 
+    @override
+    def is_at_hand(self, key: str, start: int, stop: int) -> bool:
+        if not self._is_cached(key, start, stop):
+            return self.inner.is_at_hand(key, start, stop)
+        try:
+            descriptor = os.open(self._path(key), os.O_RDONLY | _OPEN)
+        except OSError:
+            return False
+        try:
+            return _stored_records(descriptor, start, stop, _size(descriptor)) is not None
+        finally:
+            os.close(descriptor)
+
     def _is_cached(self, key: str, start: int, stop: int | None) -> bool:
         """Return whether a read may use the cache. In a forked child, the storage itself decides."""
         check_range(start, stop)
@@ -326,6 +339,14 @@ def _size(descriptor: int) -> int | None:
     return size if record == _size_record(size) else None
 
 
+def _stored_records(descriptor: int, start: int, stop: int, size: int | None) -> NDArray[np.uint64] | None:
+    """Return the records of the blocks of a range, or None if one is missing."""
+    first, last = start // _BLOCK, -(-min(stop, size or stop) // _BLOCK)
+    data = os.pread(descriptor, 8 * (last - first), _RECORDS + first * 8) if last > first else b""
+    records = np.frombuffer(data, "<u8", len(data) // 8)
+    return records if len(records) == last - first and records.all() else None
+
+
 def _read_blocks(descriptor: int, start: int, out: memoryview, size: int | None) -> bool | None:
     """Fill ``out`` with the bytes from ``start``. Return False for a damaged block, None for a missing one.
 
@@ -334,13 +355,10 @@ def _read_blocks(descriptor: int, start: int, out: memoryview, size: int | None)
     if not out:
         return True
     stop = start + len(out)
-    low, high = start // _BLOCK * _BLOCK, -(-stop // _BLOCK) * _BLOCK
-    if size is not None:
-        high = min(high, size)
-    count = -(-(high - low) // _BLOCK)
-    records = np.frombuffer(os.pread(descriptor, 8 * count, _RECORDS + low // _BLOCK * 8), "<u8")
-    if len(records) < count or not records.all():
+    if (records := _stored_records(descriptor, start, stop, size)) is None:
         return None
+    low, count = start // _BLOCK * _BLOCK, len(records)
+    high = min(low + count * _BLOCK, size or _LARGEST)
     before, after = bytearray(start - low), bytearray(high - stop)
     if os.preadv(descriptor, [before, out, after], _BLOCKS + low) < high - low:
         return False
@@ -420,8 +438,8 @@ def cached_storage(storage: Storage, folder: str | PathLike[str], size: int | st
 
     Args:
         storage: Storage that has the objects. A storage on this machine is returned as it is.
-        folder: Folder of the cache, which is created if it does not exist. Only the user can read it. ``~`` at
-            its start means the home directory.
+        folder: Folder of the cache, which is created if it does not exist. Only the user can read it. ``~``
+            at its start means the home directory.
         size: Most bytes on disk, as a number or a text such as ``"50GB"``. The files that were not used for
             longest are deleted. Default: 10 GB.
 
