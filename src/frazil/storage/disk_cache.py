@@ -74,6 +74,7 @@ _UNIT: Final = 16 << 10
 #: The time of the last use has this resolution, so that most reads write nothing.
 _STAMP_SECONDS: Final = 60
 
+_DEFAULT_LIMIT: Final = "10GB"
 _OPEN: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 _log: Final = logging.getLogger(__name__)
 
@@ -387,6 +388,11 @@ class CacheUsage:
     size_bytes: int
 
 
+def cache_limit(size: int | str | None = None) -> int:
+    """Return the most bytes of a cache. The environment has the default."""
+    return parse_bytes(size if size is not None else os.environ.get("FRAZIL_CACHE_SIZE") or _DEFAULT_LIMIT)
+
+
 def cache_usage(folder: str) -> CacheUsage:
     """Return what a folder of a cache contains."""
     files = _files(folder)
@@ -428,20 +434,20 @@ def _shrink(folder: str, most: int) -> int:
 
 
 @checked
-def cached_storage(storage: Storage, folder: str | PathLike[str], size: int | str = "10GB") -> Storage:
+def cached_storage(storage: Storage, folder: str | PathLike[str], size: int | str | None = None) -> Storage:
     """Return a storage that keeps the files which it reads in a folder on this machine.
 
     The cache has the parts of chunk files, manifests, transaction logs and snapshots that were read. These
     files never change. Everything else, and every write, goes to the storage. Many processes and storages can
-    share one folder, and pickles use the folder of the same path. The variables ``FRAZIL_CACHE`` and
-    ``FRAZIL_CACHE_SIZE`` do the same for all URLs.
+    share one folder, and pickles use the folder of the same path. The environment variable ``FRAZIL_CACHE``
+    names the folder for all URLs.
 
     Args:
         storage: Storage that has the objects. A storage on this machine is returned as it is.
         folder: Folder of the cache, which is created if it does not exist. Only the user can read it. ``~``
             at its start means the home directory.
         size: Most bytes on disk, as a number or a text such as ``"50GB"``. The files that were not used for
-            longest are deleted. Default: 10 GB.
+            longest are deleted. Default: the variable ``FRAZIL_CACHE_SIZE``, or 10 GB.
 
     Returns:
         The storage.
@@ -455,7 +461,7 @@ def cached_storage(storage: Storage, folder: str | PathLike[str], size: int | st
         >>> cached_storage(remote, "cache", "50GB").label()
         's3://ice/a'
     """
-    limit, path = parse_bytes(size), os.path.abspath(os.path.expanduser(folder))
+    limit, path = cache_limit(size), os.path.abspath(os.path.expanduser(folder))
     if storage.is_local:
         return storage
     try:

@@ -331,6 +331,4 @@ def storage_from_url(
     folder = _environment("FRAZIL_CACHE")
     if folder is None or storage.is_local:
         return storage
-    return cast(
-        "Storage", PUBLIC.cached_storage(storage, folder, _environment("FRAZIL_CACHE_SIZE") or "10GB")
-    )
+    return cast("Storage", PUBLIC.cached_storage(storage, folder))
