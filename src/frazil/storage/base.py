@@ -273,6 +273,11 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Returns:
             True if no request over a network is likely. The base class returns ``is_local``.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> in_memory_storage().is_at_hand("chunks/A", 0, 10)
+            True
         """
         return self.is_local
 
@@ -408,6 +413,12 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Returns:
             The storage below a cache, or this storage itself.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> storage.origin() is storage
+            True
         """
         return self
 
