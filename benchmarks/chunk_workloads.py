@@ -116,7 +116,7 @@ CHUNKS: Final = (
             ),
         )
         for codec, limit in (
-            ("none", "the checksum of each block, which a local file does not have"),
+            ("none", "the checksums of blocks, in the first of these epochs"),
             ("zstd", ""),
         )
     ),

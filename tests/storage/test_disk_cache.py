@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,6 +170,29 @@ def test_no_file_is_damaged_without_damage(tmp_path: Path) -> None:
                 assert _outcome(cached, way, _key(number), start, stop) == bytes(expected)
             assert TRAFFIC.take_counts().requests == 0
     assert cache_usage(str(tmp_path)).objects == len(_SIZES)
+
+
+def test_a_change_of_a_file_that_was_compared_is_seen(tmp_path: Path) -> None:
+    """A block is compared once while its file does not change, and again after any change."""
+    plain = _filled(MemoryStorage())
+    cached, last = CachedStorage(plain, str(tmp_path), 1 << 30), len(_SIZES) - 1
+    expected = bytes(plain.get(_key(last)))
+    cached.get(_key(last))
+    path = next(tmp_path.glob("*-chunks-*"))
+    whole, now = path.read_bytes(), time.time()
+    place = len(whole) - 3 * _BLOCK
+    for age in range(30, 5, -3):  # each file was changed some seconds ago, as far as a reader sees
+        os.utime(path, (now, now - age))
+        for _ in range(2):
+            TRAFFIC.take_counts()
+            assert bytes(cached.get(_key(last), 5)) == expected[5:]
+            assert TRAFFIC.take_counts().requests == 0
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        os.utime(path, (now, now - age + 1))
+        assert bytes(cached.get(_key(last), 5)) == expected[5:]
+        os.truncate(path, place)
+        assert bytes(cached.get(_key(last), 5)) == expected[5:]
+        path.write_bytes(whole)
 
 
 # processes

@@ -15,6 +15,9 @@ before their records. All writers write the same bytes, so they need no lock. A 
 record is not used: the file is deleted, and the storage is read. So a power failure, a writer that was
 killed, and a damaged disk cost a request and never an error.
 
+A process compares a block again only if the time of the last change of the file differs. Each write, and the
+stamp of the last use, which a read sets once in a minute, change this time.
+
 **Limit.** Each writer appends a byte for each 16 KiB to the file ``usage``. Its length is an upper bound of
 the bytes in the cache. The writer that exceeds the limit lists the files, deletes those that were not used
 for longest down to 7/8 of the limit, and corrects ``usage``. A reader still has a deleted file open.
@@ -74,6 +77,10 @@ _UNIT: Final = 16 << 10
 #: The time of the last use has this resolution, so that most reads write nothing.
 _STAMP_SECONDS: Final = 60
 
+#: Seconds. The clock of a file system may not tell two changes apart that follow each other at once.
+_SETTLED_SECONDS: Final = 1
+#: Files whose checked blocks a process remembers.
+_MOST_CHECKED: Final = 10_000
 _DEFAULT_LIMIT: Final = "10GB"
 _OPEN: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 _log: Final = logging.getLogger(__name__)
@@ -98,6 +105,8 @@ class CachedStorage(Storage):
         identity = hashlib.sha256(repr(inner).encode()).hexdigest()[:16]
         self._stem = os.path.join(self.folder, f"{identity}-")
         self._process = 0
+        #: Path -> the time of the last change of the file, and the blocks that were right since, as bits.
+        self._checked: dict[str, tuple[int, int]] = {}
         self._is_warned = False
 
     def __repr__(self) -> str:
@@ -195,13 +204,25 @@ class CachedStorage(Storage):
             if stop is None or stop - start > CALL_BYTES:
                 return None
             out = memoryview(np.empty(stop - start, np.uint8)) if out is None else out[: stop - start]
-            is_right = _read_blocks(descriptor, start, out, size)
+            status = os.fstat(descriptor)
+            age = host.time_us() / 1e6 - status.st_mtime
+            blocks = (1 << -(-stop // _BLOCK)) - (1 << start // _BLOCK)
+            stamp, checked = self._checked.get(path, (0, 0))
+            if stamp == status.st_mtime_ns and checked & blocks == blocks:
+                is_right = os.preadv(descriptor, [out], _BLOCKS + start) == len(out)
+            else:
+                is_right = _read_blocks(descriptor, start, out, size)
+                if is_right and age > _SETTLED_SECONDS:
+                    checked = checked if stamp == status.st_mtime_ns else 0
+                    self._checked[path] = status.st_mtime_ns, checked | blocks
+                    if len(self._checked) > _MOST_CHECKED:
+                        self._checked.clear()
             if is_right is False:
                 _log.warning("the cache file %s is damaged. It is read from the storage again", path)
                 os.unlink(path)
             if not is_right:
                 return None
-            if host.time_us() / 1e6 - os.fstat(descriptor).st_mtime > _STAMP_SECONDS:
+            if age > _STAMP_SECONDS:
                 with suppress(OSError):  # the folder may be read only
                     os.utime(descriptor)
             return out
