@@ -16,7 +16,7 @@ record is not used: the file is deleted, and the storage is read. So a power fai
 killed, and a damaged disk cost a request and never an error.
 
 A process compares a block again only if the time of the last change of the file differs. Each write, and the
-stamp of the last use, which a read sets once in a minute, change this time.
+stamp of the last use, which a read sets once in ten minutes, change this time.
 
 **Limit.** Each writer appends a byte for each 16 KiB to the file ``usage``. Its length is an upper bound of
 the bytes in the cache. The writer that exceeds the limit lists the files, deletes those that were not used
@@ -75,10 +75,10 @@ _MARK: Final = 0x1CEB0C << 32
 #: Bytes for each byte of the file ``usage``.
 _UNIT: Final = 16 << 10
 #: The time of the last use has this resolution, so that most reads write nothing.
-_STAMP_SECONDS: Final = 60
+_STAMP_SECONDS: Final = 600
 
 #: Seconds. The clock of a file system may not tell two changes apart that follow each other at once.
-_SETTLED_SECONDS: Final = 1
+_SETTLED_SECONDS: Final = 0.1
 #: Files whose checked blocks a process remembers.
 _MOST_CHECKED: Final = 10_000
 _DEFAULT_LIMIT: Final = "10GB"
@@ -208,6 +208,7 @@ class CachedStorage(Storage):
             age = host.time_us() / 1e6 - status.st_mtime
             blocks = (1 << -(-stop // _BLOCK)) - (1 << start // _BLOCK)
             stamp, checked = self._checked.get(path, (0, 0))
+            is_right: bool | None
             if stamp == status.st_mtime_ns and checked & blocks == blocks:
                 is_right = os.preadv(descriptor, [out], _BLOCKS + start) == len(out)
             else:
