@@ -12,6 +12,9 @@ ALL = (*BOTH, "LocalStore", "obstore", "tensorstore")
 #: Frazil without deduplication.
 PLAIN = "frazil, plain"
 
+#: Frazil with a repository on this machine.
+LOCAL = "frazil, local"
+
 SMALL = {"chunks": 4096, "chunk_kib": 16}
 LARGE = {"chunks": 128, "chunk_kib": 1024}
 FEW = {"chunks": 8, "chunk_kib": 1}
@@ -99,6 +102,21 @@ CHUNKS: Final = (
             targets=at_most(None, {"cold read, rounds": 4, "warm read, rounds": 2}, ROUNDS),
         )
         for kib, codec in ((1, "none"), (16, "none"), (16, "zstd"))
+    ),
+    *(
+        Workload(
+            f"4,096 chunks of 16 KiB{', zstd' if codec == 'zstd' else ''}, on S3 at 20 ms with a cache",
+            "disk_cache.epochs",
+            {**SMALL, "latency_ms": 20, "codec": codec},
+            {**FEW, "latency_ms": 1, "codec": codec},
+            (FRAZIL, LOCAL),
+            compare=((FRAZIL, LOCAL),),
+            targets=at_most(LOCAL, {"a later epoch, median, ms": 1.11}, {"a later epoch, median, ms": limit}),
+        )
+        for codec, limit in (
+            ("none", "the checksums of blocks, in the first of these epochs"),
+            ("zstd", ""),
+        )
     ),
     Workload(
         "4,096 chunks of 16 KiB, the store called directly",

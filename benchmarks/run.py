@@ -72,6 +72,7 @@ PACKAGE_OF = {
     "LocalStore": "zarr",
     **file_readers.PACKAGES,
     "frazil, plain": "frazil",
+    "frazil, local": "frazil",
     "frazil, zarr": "frazil",
     **PACKAGES_OF_PIPELINE,
     **PACKAGES_OF_COMMITS,

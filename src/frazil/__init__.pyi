@@ -137,6 +137,7 @@ from frazil.storage import StorageRetriesSettings as StorageRetriesSettings
 from frazil.storage import StorageSettings as StorageSettings
 from frazil.storage import StorageTimeoutSettings as StorageTimeoutSettings
 from frazil.storage import azure_storage as azure_storage
+from frazil.storage import cached_storage as cached_storage
 from frazil.storage import gcs_storage as gcs_storage
 from frazil.storage import gcs_store as gcs_store
 from frazil.storage import hf_storage as hf_storage

@@ -99,6 +99,28 @@ def require_choice(name: str, value: object, choices: Collection[object]) -> Non
         )
 
 
+_BYTES: Final = {
+    "": 1,
+    "b": 1,
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
+}
+_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def parse_bytes(size: int | str) -> int:
+    """Return a number of bytes, from a number or a text with decimal (kB, MB) or binary (KiB, MiB) units."""
+    match = _SIZE.fullmatch(str(size))
+    unit = _BYTES.get(match[2].lower()) if match else None
+    count = int(float(match[1]) * unit) if match and unit else 0
+    if count < 1 or isinstance(size, bool):
+        raise InvalidInputError(
+            f"a size in bytes must be such as 1000, '256MB' or '1GiB', got {size!r}",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    return count
+
+
 #: The classes that a parameter accepts, their names for the message, and whether the parameter is a sequence.
 #: None if the parameter is not checked.
 type _Expected = tuple[tuple[type, ...], str, bool] | None

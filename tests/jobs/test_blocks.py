@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frazil.arguments import parse_bytes
 from frazil.errors import InvalidInputError
-from frazil.jobs.blocks import block_shape, blocks, cells, groups, parse_bytes, sizes
+from frazil.jobs.blocks import block_shape, blocks, cells, groups, sizes
 
 axis = st.tuples(st.integers(0, 12), st.integers(1, 7))
 orders = st.sampled_from(["C", "F"])

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from frazil.arrays.encoding import CRC_BYTES, ENTRY_BYTES, encoding_of, plain, zstd, zstd_into
 from frazil.arrays.selection import AxisSlice, Pieces, Region, chunks_of_slice, pieces_of_axes, place_pieces
+from frazil.chunks.ranges import ByteRange, StoredObject
 from frazil.chunks.reader import ChunkReader, ColumnRequest, requests_of
 from frazil.errors import InvalidInputError
 from frazil.format.chunk_trailer import crc32c
@@ -56,6 +57,25 @@ def batches_of(rows: I64, size: int) -> list[I64]:
     return [rows] if len(rows) <= most else np.split(rows, np.arange(most, len(rows), most))
 
 
+class _ObjectAtHand(StoredObject):
+    """An object of a remote storage whose bytes are on this machine, so that it is read as a local file."""
+
+    @property
+    def is_local(self) -> bool:
+        """True, although the storage is remote."""
+        return True
+
+
+def _at_hand(request: ColumnRequest) -> ColumnRequest:
+    place = request.where
+    if request.is_local or not isinstance(place, ByteRange) or not isinstance(place.where, StoredObject):
+        return request
+    storage, key = place.where.storage, place.where.name
+    if not storage.is_at_hand(key, place.start, place.stop):
+        return request
+    return replace(request, where=replace(place, where=_ObjectAtHand(key, storage)))
+
+
 def process_all(
     reader: ChunkReader,
     process: Callable[[ColumnRequest], list[I64]],
@@ -64,6 +84,7 @@ def process_all(
 ) -> I64:
     """Process all requests, in threads if they are large or remote. Return the failed rows in order."""
     rows: list[I64] = []
+    requests = list(map(_at_hand, requests))
     for is_local in (True, False):
         chosen = [request for request in requests if request.is_local is is_local]
         if len(chosen) < 2 or (is_local and size < _SMALL):

@@ -97,6 +97,7 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("lease", "upkeep", "list or end the leases that hold back `collect`"),
         Verb("verify", "upkeep", "look for damaged and missing files of a repository"),
         Verb("repair", "upkeep", "repair lost, damaged and exchanged files of a repository"),
+        Verb("cache", "upkeep", "show or empty the cache on disk for remote repositories"),
         Verb("upgrade", "repository", "upgrade a repository from spec version 1 to 2"),
     ),
     "move data": (

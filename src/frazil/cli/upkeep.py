@@ -29,6 +29,7 @@ from frazil.repository.handle.addresses import virtual_access
 from frazil.repository.handle.opening import HandleOptions, opened_before
 from frazil.repository.handle.repository import Repository
 from frazil.repository.target import Target
+from frazil.storage.disk_cache import cache_limit, cache_usage, clear_cache
 
 _Count = Annotated[int, option(metavar="N", default=0)]
 
@@ -485,3 +486,30 @@ def repair(
     output.emit(document, lines)
     done = plan.complete and not left if yes else plan.ok
     return 0 if done else 1
+
+
+@verb("cache")
+def cache(
+    output: Output,
+    folder: Annotated[
+        str, argument(envvar="FRAZIL_CACHE", type=click.Path(file_okay=False, resolve_path=True))
+    ],
+    clear: bool,
+) -> None:
+    """Show the cache on disk for remote repositories, or empty it.
+
+    FOLDER is by default the variable FRAZIL_CACHE, which makes all commands and programs use the cache.
+    FRAZIL_CACHE_SIZE is its limit, such as 50GB.
+
+    Args:
+        clear: Delete all files of the cache, and no others. Programs that use it go on.
+
+    Examples:
+        frazil cache /tmp/ice            show how full a cache is
+        frazil cache /tmp/ice --clear    empty it
+    """
+    usage, limit = (clear_cache if clear else cache_usage)(folder), cache_limit()
+    document = {"folder": folder, **picked(usage, "objects", "size_bytes"), "limit_bytes": limit}
+    action = "deleted " if clear else ""
+    line = f"{action}{counted(usage.objects, 'object')} with {size(usage.size_bytes)} in {folder}"
+    output.emit({**document, "cleared": clear}, [line if clear else f"{line}, at most {size(limit)}"])

@@ -7,7 +7,6 @@ arrays. Blocks never share a cell of the grid, so tasks that write one block eac
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from frazil.arguments import parse_bytes
 from frazil.errors import ErrorKind, InvalidInputError
 
 if TYPE_CHECKING:
@@ -22,27 +22,6 @@ if TYPE_CHECKING:
 
 
 type I64 = NDArray[np.int64]
-
-_UNITS: Final = {
-    "": 1,
-    "b": 1,
-    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
-    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
-}
-_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
-
-
-def parse_bytes(size: int | str) -> int:
-    """Return a number of bytes, from a number or a text with decimal (kB, MB) or binary (KiB, MiB) units."""
-    match = _SIZE.fullmatch(str(size))
-    unit = _UNITS.get(match[2].lower()) if match else None
-    count = int(float(match[1]) * unit) if match and unit else 0
-    if count < 1 or isinstance(size, bool):
-        raise InvalidInputError(
-            f"a size in bytes must be such as 1000, '256MB' or '1GiB', got {size!r}",
-            ErrorKind.INVALID_ARGUMENT,
-        )
-    return count
 
 
 def block_shape(

@@ -18,6 +18,7 @@ from frazil.storage.credential_families import S3StaticCredentials as S3StaticCr
 from frazil.storage.credentials import azure_credentials as azure_credentials
 from frazil.storage.credentials import gcs_credentials as gcs_credentials
 from frazil.storage.credentials import s3_credentials as s3_credentials
+from frazil.storage.disk_cache import cached_storage as cached_storage
 from frazil.storage.foreign_objects import ForeignObjects as ForeignObjects
 from frazil.storage.foreign_objects import open_foreign as open_foreign
 from frazil.storage.local import LocalStorage as LocalStorage

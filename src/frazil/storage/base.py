@@ -263,6 +263,24 @@ class Storage(StorageClassMethods["Storage"], ABC):
         out[: len(data)] = data
         return len(data)
 
+    def is_at_hand(self, key: str, start: int, stop: int) -> bool:
+        """Return whether a read of a range takes microseconds, for example from a cache on disk.
+
+        Args:
+            key: Key of the object.
+            start: First byte of the range.
+            stop: End of the range.
+
+        Returns:
+            True if no request over a network is likely. The base class returns ``is_local``.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> in_memory_storage().is_at_hand("chunks/A", 0, 10)
+            True
+        """
+        return self.is_local
+
     @abstractmethod
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         """Return a whole object and its version.
@@ -387,6 +405,22 @@ class Storage(StorageClassMethods["Storage"], ABC):
     async def put_parts_async(self, key: str, parts: Sequence[Buffer]) -> Stored:
         """Do the same as ``put_parts`` without a condition, for an event loop."""
         return await self.put_async(key, b"".join(parts))
+
+    def origin(self) -> Storage:
+        """Return the storage whose objects this storage shows.
+
+        A verification, a repair and a copy read the origin, so that they see its damage.
+
+        Returns:
+            The storage below a cache, or this storage itself.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> storage.origin() is storage
+            True
+        """
+        return self
 
     def default_settings(self) -> StorageSettings:
         """Return the default settings of this kind of storage.

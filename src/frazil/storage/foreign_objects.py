@@ -57,6 +57,7 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
 
     Neither contains options that may hold credentials. The result is None for a storage without a URL.
     """
+    storage = storage.origin()
     if isinstance(storage, LocalStorage):
         root = os.path.join(storage.root, folder, "")
         return f"file://{quote(root)}", ObjectStoreConfig.LocalFileSystem(root)

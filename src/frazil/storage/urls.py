@@ -22,7 +22,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from urllib.parse import quote, unquote
 
 from frazil.arguments import checked, wrong_type
@@ -308,7 +308,8 @@ def storage_from_url(
     """Return the storage that a URL names.
 
     The docstring of ``frazil.storage.urls`` lists the URLs. Without credentials in the options, the storage
-    uses the credentials of the environment.
+    uses the credentials of the environment. With the environment variable ``FRAZIL_CACHE``, the storage has a
+    cache on disk: see ``cached_storage``.
 
     Args:
         url: URL or path, for example ``s3://bucket/prefix`` or ``~/ice``.
@@ -326,4 +327,8 @@ def storage_from_url(
         >>> storage_from_url("s3://ice/a/b", region="eu-west-1", anonymous=True).label()
         's3://ice/a/b'
     """
-    return parse_url(url).storage({**(options or {}), **named_options})
+    storage = parse_url(url).storage({**(options or {}), **named_options})
+    folder = _environment("FRAZIL_CACHE")
+    if folder is None or storage.is_local:
+        return storage
+    return cast("Storage", PUBLIC.cached_storage(storage, folder))

@@ -394,6 +394,7 @@ def verify(
     progress: Progress = NO_PROGRESS,
 ) -> VerificationReport:
     """Verify a repository."""
+    context = replace(context, storage=context.storage.origin())
     folders = [SNAPSHOTS, TRANSACTIONS, MANIFESTS, *([CHUNKS] if _has(level, "exists") else [])]
     # The listings are older than the state, so that they have no files of later commits.
     listed = [_listing(context.storage, folder) for folder in folders]

@@ -13,9 +13,9 @@ import xarray as xr
 import zarr
 
 from frazil import cf
-from frazil.arguments import require_choice, wrong_type
+from frazil.arguments import parse_bytes, require_choice, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.blocks import Limits, parse_bytes, split
+from frazil.jobs.blocks import Limits, split
 from frazil.jobs.job import (
     Job,
     JobResult,

@@ -407,7 +407,7 @@ def _run(
         require_prefix(target)
         if target.head(REPO) is not None:
             raise not_empty(target, REPO, is_repository=True)
-    part = part or RepositoryPart()
+    part, target = part or RepositoryPart(), target.origin()
     name = f"copy to {target.label()}"
     with nullcontext(lambda: None) if dry_run else _leased(source.storage, name) as renew:
         copy = _RepositoryCopy(source, target, engine_of(engine), renew, progress)
@@ -513,7 +513,7 @@ class _RepositoryCopy:
 
     def _copy(self, objects: Objects, *, compare: bool) -> None:
         """Copy objects by tasks, and count them."""
-        shared = dumps((self.source.storage, self.target, compare))
+        shared = dumps((self.source.storage.origin(), self.target, compare))
         tasks = [dumps(item) for item in objects.items()]
         for count, size, damaged in map(pickle.loads, self.engine.run(copy_objects, tasks, shared)):
             self.objects, self.bytes = self.objects + count, self.bytes + size

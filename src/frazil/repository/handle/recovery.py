@@ -158,9 +158,9 @@ class Recovery(RepositoryBase):
                 f"copies must be storages, got {type(strange[0]).__name__}. Pass a list of storages"
             )
         plan = repairs.repair_plan(
-            storage,
+            storage.origin(),
             lambda each: open_context(each, HandleOptions()),
-            copies=tuple(copies),
+            copies=tuple(each.origin() for each in copies),
             level=verify_level(level),
             lost=lost_choice(lost),
         )
