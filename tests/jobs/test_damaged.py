@@ -29,7 +29,7 @@ from frazil.spark import (
     validate,
     write_table,
 )
-from frazil.spark.tables.grid import Selection, grid_of
+from frazil.arrow.grid import Selection, grid_of
 from frazil.spark.tables.scan import plan_scan, table
 
 ENGINE: Final = Inline()

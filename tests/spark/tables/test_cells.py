@@ -23,7 +23,7 @@ import frazil
 from frazil.errors import IcechunkError
 from frazil.spark import Target, write_table
 from frazil.spark.streams.sink import write_batch
-from frazil.spark.tables.grid import Selection
+from frazil.arrow.grid import Selection
 from frazil.spark.tables.scan import table
 from frazil.spark.tables.target_arrays import WriteOptions
 from frazil.spark.tables.write_table import TableWriter

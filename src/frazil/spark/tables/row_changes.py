@@ -27,12 +27,12 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.arrays.zarr_arrays import array_at
+from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
 from frazil.spark.tables.conditions import Conditions, Mask, Predicate, predicates
-from frazil.spark.tables.grid import Column, Grid, Selection, Values, grid_of, to_arrow
 from frazil.spark.tables.scan import (
     LARGEST_GRID,
     MOST_BLOCKS,
