@@ -25,7 +25,7 @@ from pyarrow.fs import LocalFileSystem  # type: ignore[import-untyped]
 from frazil.arrays.array import Array
 from frazil.arrow.cells import broadcast, read_column, spread
 from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
-from frazil.arrow.pruning import Intervals, by_block, columns_of, matching_intervals
+from frazil.arrow.pruning import Intervals, columns_of, matching_intervals, regions_of
 from frazil.repository.handle.addresses import open_address
 from frazil.repository.session.session import Session
 from frazil.threads import SIZES, Purpose, in_order, thread_pool
@@ -120,7 +120,12 @@ class _Scan:
                 if each.name in names and each.is_key and each.axes == (axis,)
             }
             intervals = matching_intervals(expression, self.schema, coordinates, size, block)
-            axes.append(by_block(intervals, block))
+            chunks = (
+                dict(zip(each.axes, each.chunks, strict=False)).get(axis, 1)
+                for each in grid.columns
+                if not each.is_key
+            )
+            axes.append(regions_of(intervals, block, max(chunks, default=1)))
         return replace(self, axes=tuple(axes))
 
     def parts(self, count: int) -> list[_Scan]:

@@ -50,10 +50,11 @@ def matching_intervals(
 ) -> Intervals:
     """Return the elements of a dimension with cells that an expression may choose.
 
-    ``coordinates`` have the dimension alone, ``size`` elements. The first cut is at multiples of ``block``.
+    ``coordinates`` have the dimension alone, ``size`` elements. No piece of the first cut is larger than
+    ``block``, or than the dimension by ``FIRST_PIECES``.
     """
     ranged = {name: each for name, each in coordinates.items() if _has_ranges(each.type)}
-    step = block * -(-size // (block * FIRST_PIECES)) if ranged else size
+    step = min(block * -(-size // (block * FIRST_PIECES)), -(-size // _FAN)) if ranged else size
     starts = np.arange(0, size, max(step, 1))
     stops = np.minimum(starts + step, size)
     if not ranged:
@@ -69,12 +70,9 @@ def matching_intervals(
 
     is_left = matches(starts, stops)
     starts, stops = starts[is_left], stops[is_left]
-    while len(starts) <= _MOST_PIECES:
-        has_next = np.append(starts[1:] == stops[:-1], True)
-        is_end = ~(np.append(True, has_next[:-1]) & has_next)
-        is_end[:1] |= starts[:1] > 0
-        is_end[-1:] |= stops[-1:] < size
-        is_end &= stops - starts > 1
+    while 0 < len(starts) <= _MOST_PIECES and (stops - starts).sum() < size:
+        has_next = starts[1:] == stops[:-1]
+        is_end = ~(np.append(False, has_next) & np.append(has_next, False)) & (stops - starts > 1)
         if not is_end.any():
             break
         lengths = -(-(stops - starts)[is_end, np.newaxis] // _FAN)
@@ -89,16 +87,16 @@ def matching_intervals(
     return starts, stops
 
 
-def by_block(intervals: Intervals, block: int) -> Intervals:
-    """Return one interval for each block with elements of the intervals: its first to its last one."""
+def regions_of(intervals: Intervals, block: int, chunk: int) -> Intervals:
+    """Return the intervals cut at multiples of ``block``. Those with less than a chunk between are one."""
     starts, stops = intervals
+    is_first = np.append(True, starts[1:] - stops[:-1] >= chunk)[: len(starts)]
+    starts, stops = starts[is_first], stops[np.append(is_first[1:], True)[: len(stops)]]
     first = starts // block
     counts = (stops - 1) // block - first + 1
     owner = np.repeat(np.arange(len(starts)), counts)
     number = first[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    low, high = np.maximum(starts[owner], number * block), np.minimum(stops[owner], (number + 1) * block)
-    _, at = np.unique(number, return_index=True)
-    return low[at], np.maximum.reduceat(high, at) if len(at) else high
+    return np.maximum(starts[owner], number * block), np.minimum(stops[owner], (number + 1) * block)
 
 
 def _has_ranges(column: pa.DataType) -> bool:
