@@ -54,7 +54,7 @@ LAST_REPORT = HERE / "RESULTS.md"
 MEASUREMENT_SECONDS = 900
 PACKAGES = (
     *("frazil", "icechunk", "zarr", "tensorstore", "zarrista", "numpy", "obstore", "zstandard"),
-    *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf"),
+    *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf", "duckdb", "xarray-sql"),
 )
 #: The package of an implementation, if the two have different names.
 PACKAGE_OF = {
@@ -62,6 +62,8 @@ PACKAGE_OF = {
     **file_readers.PACKAGES,
     "frazil, plain": "frazil",
     "frazil, zarr": "frazil",
+    "xarray-sql": "xarray_sql",
+    "DuckDB on Parquet": "duckdb",
     **PACKAGES_OF_PIPELINE,
     **PACKAGES_OF_COMMITS,
 }

@@ -27,6 +27,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.arrays.zarr_arrays import array_at
+from frazil.arrow.cells import broadcast, read_column
 from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
@@ -39,12 +40,10 @@ from frazil.spark.tables.scan import (
     SharedVersion,
     Split,
     blocks_of_chunks,
-    broadcast,
     cast,
     is_local,
     is_small,
     prefetched,
-    read_column,
     require_bounded,
     rows_in_box,
     split_blocks,
