@@ -64,8 +64,9 @@ def sql(
         if unreadable:
             raise unreadable[0] from None
         advice = f". The tables are {', '.join(tables)}" if isinstance(error, duckdb.CatalogException) else ""
-        message = " ".join(str(error).partition("\n\n")[0].split())
-        raise InvalidInputError(f"DuckDB: {message}{advice}", ErrorKind.INVALID_ARGUMENT) from error
+        raise InvalidInputError(
+            f"DuckDB: {str(error).splitlines()[0].rstrip('!')}{advice}", ErrorKind.INVALID_ARGUMENT
+        ) from error
     if csv and not output.as_json:
         _print_csv(names, rows)
         return
