@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -253,9 +254,9 @@ def test_engines_hand_over_filters_and_columns(large: arrow.GridDataset) -> None
         assert share(ask, query) == pytest.approx(1 / 20, rel=0.1)
 
 
-def test_a_count_reads_nothing_but_metadata(address: str) -> None:
+def test_a_count_of_a_pickled_dataset_reads_only_metadata(address: str) -> None:
     session, _ = frazil.open_address(address.removesuffix(":air"))
-    air = arrow.dataset(session, "air")
+    air = pickle.loads(pickle.dumps(arrow.dataset(session, "air")))
     assert bytes_of(lambda: air.to_table(columns=[])) == 0
     assert air.count_rows() == PACKED.size
 

@@ -202,6 +202,10 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
         self._scan = _Scan(cells, schema)
         self._where = where
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        cells = self._scan.cells
+        return (GridDataset, (cells.session, cells.grid, self._where))
+
     @override
     def scanner(
         self,

@@ -35,14 +35,16 @@ _MOST_PIECES: Final = 1 << 12
 def columns_of(expression: pc.Expression, schema: pa.Schema) -> set[str]:
     """Return the names of the columns that an expression needs."""
 
-    def is_bound(fields: pa.Schema) -> bool:
+    def among(names: list[str]) -> set[str]:
+        rest = pa.schema([each for each in schema if each.name not in names])
         try:
-            ds.Scanner.from_batches([], schema=fields, columns={"": expression})
-        except (pa.ArrowInvalid, pa.ArrowKeyError):
-            return False
-        return True
+            ds.Scanner.from_batches([], schema=rest, columns={"": expression})
+        except (pa.ArrowInvalid, pa.ArrowKeyError):  # it cannot do without one of them
+            half = len(names) // 2
+            return among(names[:half]) | among(names[half:]) if half else set(names)
+        return set()
 
-    return {field.name for at, field in enumerate(schema) if not is_bound(schema.remove(at))}
+    return among(schema.names)
 
 
 def matching_intervals(
