@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -282,6 +283,13 @@ def test_tables_of_arrays_versions_and_dimensions(tmp_path: Path) -> None:
     assert profiles.to_pydict() == {"name": ["a", "a"], "t": [1.5, 2.0]}
     with pytest.raises(NodeNotFoundError, match="missing"):
         arrow.dataset(at, "missing")
+
+
+def test_engines_that_leave_a_scan_leave_no_threads(large: arrow.GridDataset) -> None:
+    assert len(duckdb.sql("select t from large where t > 0.1 limit 3").fetchall()) == 3
+    assert large.head(5, columns=["t"]).num_rows == 5
+    next(iter(large.scanner(["t"]).to_reader()))
+    assert not [each for each in threading.enumerate() if each.name.startswith("frazil-scan")]
 
 
 def test_errors_name_columns_and_methods(address: str) -> None:

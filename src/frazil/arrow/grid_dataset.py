@@ -3,13 +3,14 @@
 The engines accept subclasses of ``pyarrow.dataset.Dataset``. They call ``scanner`` with the columns and the
 filter of a query, or ``get_fragments`` for parts that are read in parallel. A scan reads the blocks of the
 grid with cells that the filter may choose, and only the needed columns. Then pyarrow applies the filter to
-each batch, so the rows are exact. No loop runs over rows.
+each of them, so the rows are exact. No loop runs over rows.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
@@ -38,6 +39,8 @@ _BLOCK_ROWS: Final = 1 << 19
 _NO_FILE: Final = "no files: call to_table() of the dataset of Frazil first"
 
 type _Region = tuple[slice, ...]
+#: Names of columns, expressions by name, or all columns.
+type _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 
 
 @dataclass(slots=True, eq=False)
@@ -142,43 +145,103 @@ class _Scan:
             for each in rows
         ]
 
-    def batches(self, names: Sequence[str], expression: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        """Yield columns of the rows of all regions. The filter is not applied to them."""
-        scan = self.matching(expression)
-        assert scan.axes is not None
-        columns = [each for each in self.cells.grid.columns if each.name in names]
-        schema = pa.schema([self.schema.field(each.name) for each in columns])
-
-        def read(region: _Region) -> pa.RecordBatch:
-            if not columns:
-                rows = prod(each.stop - each.start for each in region)
-                return pa.RecordBatch.from_arrays([pa.nulls(rows)], [""]).select([])
-            return pa.RecordBatch.from_arrays(
-                [self.cells.rows(each, region) for each in columns], schema=schema
-            )
-
-        slices = (list(map(slice, starts.tolist(), stops.tolist())) for starts, stops in scan.axes)
-        with thread_pool(Purpose.SCAN_READS) as pool:
-            for batch in in_order(
-                lambda region: pool.submit(read, region), product(*slices), SIZES[Purpose.SCAN_READS]
-            ):
-                for start in range(0, batch.num_rows, _BATCH_ROWS):
-                    yield batch.slice(start, _BATCH_ROWS)
-
-    def scanner(
-        self, columns: Sequence[str] | Mapping[str, pc.Expression] | None, expression: pc.Expression | None,
-        options: Mapping[str, Any],
-    ) -> ds.Scanner:  # fmt: skip
+    def scanner(self, columns: _Columns, expression: pc.Expression | None, batch_rows: int) -> GridScanner:
         """Return a scanner of columns of the rows that hold a filter."""
         columns = self.schema.names if columns is None else columns
+        # pyarrow checks the names and types of both.
+        empty = ds.dataset(self.schema.empty_table())
+        projected = empty.scanner(columns=columns, filter=expression).projected_schema
         names = set() if expression is None else columns_of(expression, self.schema)
         if isinstance(columns, Mapping):
             names = names.union(*(columns_of(each, self.schema) for each in columns.values()))
         else:
-            names = names.union(columns)
-        schema = pa.schema([each for each in self.schema if each.name in names])
-        batches = self.batches(schema.names, expression)
-        return ds.Scanner.from_batches(batches, schema=schema, columns=columns, filter=expression, **options)
+            names, columns = names.union(columns), list(columns)
+        needed = [each for each in self.cells.grid.columns if each.name in names]
+        schema = pa.schema([self.schema.field(each.name) for each in needed])
+
+        def read(region: _Region) -> pa.Table:
+            if needed:
+                rows = pa.table([self.cells.rows(each, region) for each in needed], schema=schema)
+            else:
+                rows = pa.table([pa.nulls(prod(each.stop - each.start for each in region))], [""]).select([])
+            if expression is None and isinstance(columns, list):
+                return rows.select(columns)
+            return ds.dataset(rows).to_table(columns=columns, filter=expression)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            scan = self.matching(expression)
+            assert scan.axes is not None
+            slices = (list(map(slice, starts.tolist(), stops.tolist())) for starts, stops in scan.axes)
+            with thread_pool(Purpose.SCAN_READS) as pool:
+                for rows in in_order(
+                    lambda region: pool.submit(read, region), product(*slices), SIZES[Purpose.SCAN_READS]
+                ):
+                    yield from rows.to_batches(max_chunksize=batch_rows)
+
+        return GridScanner(self.schema, projected, batches)
+
+
+class GridScanner(ds.Scanner):  # type: ignore[misc]  # pyarrow ships no types
+    """A scanner whose rows are read in the thread of the reader.
+
+    The scanner of pyarrow reads an iterator ahead, in a thread of its own. If an engine leaves a scan after a
+    few rows, that thread still runs Python when the interpreter ends, which aborts the process.
+    """
+
+    def __init__(
+        self, dataset: pa.Schema, projected: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]
+    ) -> None:
+        self._schemas, self._batches = (dataset, projected), batches
+
+    @property
+    def dataset_schema(self) -> pa.Schema:
+        """All columns of the dataset."""
+        return self._schemas[0]
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The columns of the result."""
+        return self._schemas[1]
+
+    @override
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the batches."""
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
+
+    @override
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches."""
+        return self._batches()
+
+    @override
+    def scan_batches(self) -> Iterator[Any]:
+        """Raise ``NotImplementedError``: the batches belong to no fragment of pyarrow."""
+        raise NotImplementedError("scan_batches must be to_batches for the rows of a grid")
+
+    @override
+    def to_table(self) -> pa.Table:
+        """Return all rows."""
+        return pa.Table.from_batches(self._batches(), self.projected_schema)
+
+    @override
+    def head(self, num_rows: int) -> pa.Table:
+        """Return the first rows."""
+        batches, count = [], 0
+        with closing(self._batches()) as rest:
+            while count < num_rows and (batch := next(rest, None)) is not None:
+                batches.append(batch.slice(0, num_rows - count))
+                count += batches[-1].num_rows
+        return pa.Table.from_batches(batches, self.projected_schema)
+
+    @override
+    def take(self, indices: Any) -> pa.Table:
+        """Return rows by their numbers."""
+        return self.to_table().take(indices)
+
+    @override
+    def count_rows(self) -> int:
+        """Return the number of rows."""
+        return sum(each.num_rows for each in self._batches())
 
 
 class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships no types
@@ -209,16 +272,18 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
     @override
     def scanner(
         self,
-        columns: Sequence[str] | Mapping[str, pc.Expression] | None = None,
+        columns: _Columns = None,
         filter: pc.Expression | None = None,
+        batch_size: int = _BATCH_ROWS,
         **options: Any,
-    ) -> ds.Scanner:
+    ) -> GridScanner:
         """Return a scanner of the rows. A filter on coordinates leaves out chunks before they are read.
 
         Args:
             columns: Names of columns, or expressions by name. Default: all columns.
             filter: An expression that the rows must hold. Default: all rows.
-            options: Other options of ``pyarrow.dataset.Scanner.from_batches``.
+            batch_size: The most rows of a batch. Default: 131,072.
+            options: Other options of ``pyarrow.dataset.Dataset.scanner``, which have no effect.
 
         Returns:
             A scanner, which can be used once.
@@ -234,7 +299,7 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
             >>> arrow.dataset("ice").scanner(["t"], pc.field("x") >= 2).to_table().to_pydict()
             {'t': [2.0, 3.0]}
         """
-        return self._scan.scanner(columns, _all_of([self._where, filter]), options)
+        return self._scan.scanner(columns, _all_of([self._where, filter]), batch_size)
 
     @override
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[ds.Fragment]:
@@ -297,10 +362,15 @@ class _GridFragment(ds.Fragment):  # type: ignore[misc]  # pyarrow ships no type
 
     @override
     def scanner(
-        self, schema: pa.Schema = None, columns: Any = None, filter: Any = None, **options: Any
-    ) -> ds.Scanner:
+        self,
+        schema: pa.Schema = None,
+        columns: _Columns = None,
+        filter: pc.Expression | None = None,
+        batch_size: int = _BATCH_ROWS,
+        **options: Any,
+    ) -> GridScanner:
         """Return a scanner of the rows of this part."""
-        return self._scan.scanner(columns, _all_of([self._where, filter]), options)
+        return self._scan.scanner(columns, _all_of([self._where, filter]), batch_size)
 
 
 def dataset(

@@ -82,7 +82,7 @@ def _tables(version: Opened) -> dict[str, str]:
     groups = nodes.select_nodes(~np.asarray(nodes.is_array)).paths_list()
     prefix = version.path.rstrip("/") + "/"
     inner = {path.removeprefix(prefix): path for path in groups if below(path, version.path)}
-    return {**{name: path for name, path in inner.items() if path != version.path}, _OF_TARGET: version.path}
+    return {_OF_TARGET: version.path, **{name: path for name, path in inner.items() if path != version.path}}
 
 
 def _dataset(version: Opened, path: str) -> GridDataset:
