@@ -9,7 +9,7 @@ each of them, so the rows are exact. No loop runs over rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -168,7 +168,7 @@ class _Scan:
                 return rows.select(columns)
             return ds.dataset(rows).to_table(columns=columns, filter=expression)
 
-        def batches() -> Iterator[pa.RecordBatch]:
+        def batches() -> Generator[pa.RecordBatch]:
             scan = self.matching(expression)
             assert scan.axes is not None
             slices = (list(map(slice, starts.tolist(), stops.tolist())) for starts, stops in scan.axes)
@@ -189,7 +189,7 @@ class GridScanner(ds.Scanner):  # type: ignore[misc]  # pyarrow ships no types
     """
 
     def __init__(
-        self, dataset: pa.Schema, projected: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]
+        self, dataset: pa.Schema, projected: pa.Schema, batches: Callable[[], Generator[pa.RecordBatch]]
     ) -> None:
         self._schemas, self._batches = (dataset, projected), batches
 

@@ -82,7 +82,8 @@ def _tables(version: Opened) -> dict[str, str]:
     groups = nodes.select_nodes(~np.asarray(nodes.is_array)).paths_list()
     prefix = version.path.rstrip("/") + "/"
     inner = {path.removeprefix(prefix): path for path in groups if below(path, version.path)}
-    return {_OF_TARGET: version.path, **{name: path for name, path in inner.items() if path != version.path}}
+    tables = {name: path for name, path in inner.items() if path != version.path}
+    return {**tables, _OF_TARGET: tables.get(_OF_TARGET, version.path)}
 
 
 def _dataset(version: Opened, path: str) -> GridDataset:
