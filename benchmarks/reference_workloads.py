@@ -108,7 +108,7 @@ REFERENCES: Final = (
         "xarray: a tree of 1,000 groups with 4 arrays each",
         "hierarchy.tree",
         {"groups": 1_000},
-        {"groups": 3},
+        {"groups": 20},
         targets=(Target("open the tree, s", 0.5, limit="xarray, which copies the nodes"),),
     ),
     Workload(

@@ -294,9 +294,9 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
         Examples:
             >>> import frazil, numpy as np, pyarrow.compute as pc, zarr
             >>> from frazil import arrow
-            >>> with frazil.Repository.create("ice").transaction("main", message="an array") as store:
+            >>> with frazil.Repository.create("air").transaction("main", message="an array") as store:
             ...     t = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
-            >>> arrow.dataset("ice").scanner(["t"], pc.field("x") >= 2).to_table().to_pydict()
+            >>> arrow.dataset("air").scanner(["t"], pc.field("x") >= 2).to_table().to_pydict()
             {'t': [2.0, 3.0]}
         """
         return self._scan.scanner(columns, _all_of([self._where, filter]), batch_size)
@@ -314,9 +314,9 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
         Examples:
             >>> import frazil, numpy as np, zarr
             >>> from frazil import arrow
-            >>> with frazil.Repository.create("ice").transaction("main", message="an array") as store:
+            >>> with frazil.Repository.create("sea").transaction("main", message="an array") as store:
             ...     t = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
-            >>> sum(each.count_rows() for each in arrow.dataset("ice").get_fragments())
+            >>> sum(each.count_rows() for each in arrow.dataset("sea").get_fragments())
             4
         """
         scan = self._scan.matching(_all_of([self._where, filter]))
@@ -335,9 +335,9 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
         Examples:
             >>> import frazil, numpy as np, pyarrow.compute as pc, zarr
             >>> from frazil import arrow
-            >>> with frazil.Repository.create("ice").transaction("main", message="an array") as store:
+            >>> with frazil.Repository.create("land").transaction("main", message="an array") as store:
             ...     t = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
-            >>> arrow.dataset("ice").filter(pc.field("x") < 3).count_rows()
+            >>> arrow.dataset("land").filter(pc.field("x") < 3).count_rows()
             3
         """
         cells = self._scan.cells
