@@ -53,19 +53,9 @@ TITLE = "# Frazil beside the reference"
 LAST_REPORT = HERE / "RESULTS.md"
 MEASUREMENT_SECONDS = 900
 PACKAGES = (
-    *(
-        "frazil",
-        "icechunk",
-        "zarr",
-        "tensorstore",
-        "zarrista",
-        "insitubatch",
-        "zarr-beluga",
-        "numpy",
-        "obstore",
-        "zstandard",
-    ),
-    *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf"),
+    *("frazil", "icechunk", "zarr", "tensorstore", "zarrista", "numpy", "obstore", "zstandard"),
+    *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf", "duckdb", "xarray-sql"),
+    *("insitubatch", "zarr-beluga"),
 )
 #: The package of an implementation, if the two have different names.
 PACKAGE_OF = {
@@ -74,6 +64,8 @@ PACKAGE_OF = {
     "frazil, plain": "frazil",
     "frazil, local": "frazil",
     "frazil, zarr": "frazil",
+    "xarray-sql": "xarray_sql",
+    "DuckDB on Parquet": "duckdb",
     **PACKAGES_OF_PIPELINE,
     **PACKAGES_OF_COMMITS,
 }

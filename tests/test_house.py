@@ -95,21 +95,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline.provenance": ROOMS | {"jobs", "pipeline.publishing"},
     "pipeline.replication": ROOMS | {"jobs", "maintenance", "survey"},
     "pipeline.__init__": {"jobs", *(f"pipeline.{each}" for each in PIPELINE)},  # the public names
+    "arrow": ROOMS | {"jobs"},
     "spark.runtime": {"jobs"},
-    "spark.tables": ROOMS | {"jobs", "maintenance", "spark.runtime"},
+    "spark.tables": ROOMS | {"arrow", "jobs", "maintenance", "spark.runtime"},
     "spark.streams": ROOMS | {"jobs", "spark.runtime", "spark.tables"},
     "spark.functions": ROOMS
     | {"jobs", "spark.runtime", "pipeline.publishing", "pipeline.replication", "spark.tables"},
     "spark": ROOMS
     | {
-        *("jobs", "spark.__init__", "spark.runtime", "spark.tables"),
+        *("arrow", "jobs", "spark.__init__", "spark.runtime", "spark.tables"),
         *("spark.streams", "spark.functions"),
     },
-    "spark.__init__": {"pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"},
+    "spark.__init__": {
+        *("arrow", "pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"),
+    },
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
     "cli": ROOMS
     | {
-        *("maintenance", "importing", "readers", "jobs", "__init__"),
+        *("arrow", "maintenance", "importing", "readers", "jobs", "__init__"),
         *("pipeline.__init__", "pipeline.ingest", "pipeline.transform"),
     },
     # names of the reference's modules: they re-export
@@ -150,6 +153,7 @@ ONLY_IN: dict[str, set[str]] = {
     "yaml": {"repository.settings", "pipeline.validation"},
     "zarr": {
         "arrays",
+        "arrow",
         "zarr_pipeline",
         "zarr_store",
         "xarray",
@@ -166,7 +170,9 @@ ONLY_IN: dict[str, set[str]] = {
     "dask": {"dask", "xarray", "testing"},
     "pyspark": {*WITH_PYSPARK, "testing"},
     "cloudpickle": {"jobs"},
-    "pyarrow": OF_SPARK | {"jobs", "pipeline.ingest"},
+    "pyarrow": OF_SPARK | {"arrow", "jobs", "pipeline.ingest"},
+    "duckdb": {"cli"},
+    **{each: set() for each in ("datafusion", "polars")},
     "datasketches": {"pipeline.reductions"},
     "xarray_regrid": {"pipeline.transform"},
     **{each: {"readers"} for each in ("h5py", "cfgrib", "eccodes", "gribberish")},

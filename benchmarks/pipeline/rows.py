@@ -23,9 +23,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from shared_inputs import shared_input
 
 import frazil
+from frazil.arrow.grid import Selection
 from frazil.spark import Split, mean, read, scan
 from frazil.spark.data_source import plan_rows
-from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.scan import batches
 from pipeline.engines import WORKERS, engine_of, spark_with
 from pipeline.inputs import grid

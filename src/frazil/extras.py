@@ -22,6 +22,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     **dict.fromkeys(("cftime", "cloudpickle", "datasketches", "h5py", "netCDF4"), "pipeline"),
     **dict.fromkeys(("pandas", "pyarrow", "xarray_regrid"), "pipeline"),
     **dict.fromkeys(("cfgrib", "eccodes", "gribberish"), "grib"),
+    "duckdb": "arrow",
     "rasterio": "geotiff",
     "pyspark": "spark",
     **dict.fromkeys(("grpc", "grpc_status", "google", "google.rpc"), "connect"),

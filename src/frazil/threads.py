@@ -77,7 +77,7 @@ class Purpose(StrEnum):
     MARKER_READS = "frazil-markers", 32
     OBJECT_DELETES = "frazil-delete-one", 16
     RANGE_READS = "frazil-range", 16
-    #: Blocks that are read while Spark gets another block. Each block needs memory.
+    #: Blocks that are read while an engine gets another block. Each block needs memory.
     SCAN_READS = "frazil-scan", 3
     #: The second Spark job uses the slots that the first job leaves free.
     SPARK_JOBS = "frazil-spark", 2

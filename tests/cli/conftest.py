@@ -63,8 +63,8 @@ def repo(own: Path) -> frazil.Repository:
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a command line, and return its output; its errors if the expected status is not 0."""
 
-    def text_of(line: str, status: int = 0) -> str:
-        assert main(shlex.split(line)) == status, capsys.readouterr()
+    def text_of(line: str | list[str], status: int = 0) -> str:
+        assert main(shlex.split(line) if isinstance(line, str) else line) == status, capsys.readouterr()
         captured = capsys.readouterr()
         return captured.out if status == 0 else captured.err
 

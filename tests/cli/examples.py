@@ -10,7 +10,7 @@ from frazil.cli.command import VERBS
 #: Commands whose examples run on the repository `ice`, with status 0. The others are parsed.
 RUNS = {
     *("log", "history", "show", "diff", "blame", "ls", "tree", "info", "cat", "refs"),
-    *("status", "ops", "stats", "du", "inspect"),
+    *("status", "ops", "stats", "du", "inspect", "sql"),
     *("init", "branch", "tag", "merge", "cherry-pick", "revert", "reset", "mv", "rm", "attrs", "config"),
     *("expire", "collect", "compact", "rewrite-manifests", "upgrade", "completion", "cache"),
     *("set", "restore-to", "doctor"),

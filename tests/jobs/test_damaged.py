@@ -14,6 +14,7 @@ from zarr.codecs import BytesCodec
 from zarr.core.buffer import cpu
 
 import frazil
+from frazil.arrow.grid import Selection, grid_of
 from frazil.errors import FormatError, TaskFailedError
 from frazil.spark import (
     Inline,
@@ -29,7 +30,6 @@ from frazil.spark import (
     validate,
     write_table,
 )
-from frazil.spark.tables.grid import Selection, grid_of
 from frazil.spark.tables.scan import plan_scan, table
 
 ENGINE: Final = Inline()

@@ -13,6 +13,7 @@ from types import ModuleType
 #: The modules that docs/api.md lists. Their `__all__` is the public interface.
 PUBLIC_MODULES = (
     "frazil",
+    "frazil.arrow",
     "frazil.compat",
     "frazil.config",
     "frazil.conflicts",

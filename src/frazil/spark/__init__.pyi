@@ -1,5 +1,6 @@
 __all__: list[str]
 
+from frazil.arrow.grid import Selection as Selection
 from frazil.pipeline import *
 from frazil.spark.data_source import map_chunks as map_chunks
 from frazil.spark.data_source import read as read
@@ -12,6 +13,5 @@ from frazil.spark.runtime.session import get_spark as get_spark
 from frazil.spark.runtime.session import ready as ready
 from frazil.spark.runtime.session import settings as settings
 from frazil.spark.streams.sink import foreach_batch as foreach_batch
-from frazil.spark.tables.grid import Selection as Selection
 from frazil.spark.tables.scan import Split as Split
 from frazil.spark.tables.write_table import write_table as write_table

@@ -28,6 +28,7 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
+from frazil.arrow.grid import Selection, grid_of
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.jobs.job import Source, Target, Version
 from frazil.repository.handle.repository import Repository
@@ -46,7 +47,6 @@ from frazil.spark.tables.data_source_reader import (
     RowChangesTable,
     schema_of_rows,
 )
-from frazil.spark.tables.grid import Selection, grid_of
 from frazil.spark.tables.options import (
     READ,
     SECRET,

@@ -20,10 +20,10 @@ from tests.spark.tables.test_reading import memory, planned
 from tests.support.examples import examples
 
 import frazil
+from frazil.arrow.grid import Selection
 from frazil.errors import IcechunkError
 from frazil.spark import Target, write_table
 from frazil.spark.streams.sink import write_batch
-from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.scan import table
 from frazil.spark.tables.target_arrays import WriteOptions
 from frazil.spark.tables.write_table import TableWriter

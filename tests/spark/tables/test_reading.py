@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import frazil
+from frazil.arrow.grid import Selection, Values, grid_of
 from frazil.errors import InvalidInputError
 from frazil.spark.data_source import plan_rows
 from frazil.spark.tables import scan as batches
 from frazil.spark.tables.conditions import parse
-from frazil.spark.tables.grid import Selection, Values, grid_of
 from frazil.spark.tables.scan import Split, plan_scan, table
 
 NAN = float("nan")

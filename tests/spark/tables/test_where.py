@@ -12,9 +12,9 @@ import zarr
 from tests.spark.tables.test_reading import memory, planned
 
 import frazil
+from frazil.arrow.grid import Selection
 from frazil.errors import InvalidInputError
 from frazil.spark.tables.conditions import Conditions
-from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.scan import table
 
 NAN, INF = float("nan"), float("inf")

@@ -15,10 +15,10 @@ import zarr
 from tests.spark.tables.test_reading import planned, rows
 
 import frazil
+from frazil.arrow.grid import Selection
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.jobs.job_history import JOB
 from frazil.spark import Target, write_table
-from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.scan import table
 from frazil.spark.tables.schemas import to_spark
 from frazil.spark.tables.write_table import TableWriter

@@ -32,9 +32,9 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from frazil.arrow.grid import Grid, Values, to_arrow
 from frazil.cf import coding_of
 from frazil.errors import InvalidInputError
-from frazil.spark.tables.grid import Grid, Values, to_arrow
 from frazil.spark.tables.options import timestamp
 from frazil.spark.tables.schemas import argument_error
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import datasource as spark
 
+from frazil.arrow.grid import CALENDARS, Column, Decoder, Grid, Selection, column_error, grid_of
 from frazil.cf import coding_of
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
@@ -20,7 +21,6 @@ from frazil.repository.session.session import Session
 from frazil.spark.runtime.errors import causes_only
 from frazil.spark.tables import repository_tables
 from frazil.spark.tables.conditions import predicates
-from frazil.spark.tables.grid import CALENDARS, Column, Decoder, Grid, Selection, grid_of
 from frazil.spark.tables.options import Options, choice, count, flag, listed, session_at, snapshot_named
 from frazil.spark.tables.repository_tables import TIME
 from frazil.spark.tables.row_changes import (
@@ -37,7 +37,7 @@ from frazil.spark.tables.row_changes import (
     plan_changes,
 )
 from frazil.spark.tables.scan import MISSING, ScanTask, Split, batches, cast, plan_scan
-from frazil.spark.tables.schemas import argument_error, can_become, column_error, is_number
+from frazil.spark.tables.schemas import argument_error, can_become, is_number
 from frazil.spark.tables.write_layout import require_distinct_names
 
 

@@ -26,24 +26,23 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from frazil.arrow.cells import broadcast, read_column
+from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
 from frazil.spark.tables.conditions import Conditions, Mask, Predicate, predicates
-from frazil.spark.tables.grid import Column, Grid, Selection, Values, grid_of, to_arrow
 from frazil.spark.tables.scan import (
     LARGEST_GRID,
     MOST_BLOCKS,
     SharedVersion,
     Split,
     blocks_of_chunks,
-    broadcast,
     cast,
     is_local,
     is_small,
     prefetched,
-    read_column,
     require_bounded,
     rows_in_box,
     split_blocks,

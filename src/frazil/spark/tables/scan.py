@@ -25,6 +25,8 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arrow.cells import broadcast, read_column, spread
+from frazil.arrow.grid import Column, Grid, Values, as_texts, column_error, to_arrow
 from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.format.manifest import ChunkTable
 from frazil.format.nodes import Node, NodeTable
@@ -33,8 +35,7 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.session.session import Session, reading
 from frazil.repository.session.workspace import Workspace
 from frazil.spark.tables.conditions import Mask, Predicate
-from frazil.spark.tables.grid import Column, Grid, Values, as_texts, to_arrow
-from frazil.spark.tables.schemas import argument_error, column_error
+from frazil.spark.tables.schemas import argument_error
 from frazil.threads import SIZES, Purpose, in_order, thread_pool
 from frazil.zarr_store.arrays import array_at
 
@@ -105,19 +106,6 @@ def is_small(grid: Grid, column: Column) -> bool:
         return True
     is_key = column.is_key or len(column.axes) < len(grid.shape)
     return is_key and prod(column.shape) <= LARGEST_COLUMN
-
-
-def read_column(session: Session, column: Column) -> Values:
-    """Return all values of a column along its own dimensions; those of instances repeated."""
-    if column.path is None:
-        return Values(np.arange(column.shape[0], dtype=np.int64))
-    values = column.decoder.decode(np.asarray(array_at(session, column.path)[...]))
-    if column.instances is None:
-        return values
-    numbers = np.asarray(array_at(session, column.instances.path)[...]).astype(np.int64)
-    if column.instances.by_size:
-        numbers = np.repeat(np.arange(len(numbers)), numbers)
-    return values.take((numbers,))
 
 
 def counts_of(grid: Grid) -> tuple[int, ...]:
@@ -388,7 +376,7 @@ class _BlockReader:
         rows = None if cells is None else np.flatnonzero(cells)
         if rows is not None and not len(rows):
             return [], 0
-        out = [_spread(read(each), each.axes, shape) for each in grid.columns]
+        out = [spread(read(each), each.axes, shape) for each in grid.columns]
         if rows is None:
             return out, int(np.prod(shape, dtype=np.int64))
         return [each.take((rows,)) for each in out], len(rows)
@@ -437,20 +425,6 @@ def _missing(table: ChunkTable, chunks: Sequence[int], region: _Region) -> Mask 
         numbers = np.arange(s.start, s.stop) // step - first[axis]
         absent = absent.take(numbers, axis=axis)
     return absent
-
-
-def _spread(values: Values, axes: tuple[int, ...], shape: tuple[int, ...]) -> Values:
-    """Return the values of some dimensions for all cells of a shape, as one dimension."""
-    data = broadcast(values.data, axes, shape).reshape(-1)
-    return Values(data, None if values.null is None else broadcast(values.null, axes, shape).reshape(-1))
-
-
-def broadcast(data: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return values of some dimensions, in any order, for all cells of a shape."""
-    wide = [1] * len(shape)
-    for at, axis in enumerate(axes):
-        wide[axis] = data.shape[at]
-    return np.broadcast_to(data.transpose(np.argsort(axes)).reshape(wide), shape)
 
 
 def cast(array: pa.Array, field: pa.Field) -> pa.Array:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import types as spark
 
+from frazil.arrow.grid import column_error
 from frazil.errors import ErrorKind, InvalidInputError
 
 _SPARK: Final[dict[pa.DataType, spark.DataType]] = {
@@ -31,11 +32,6 @@ _ARROW: Final = {other: arrow for arrow, other in _SPARK.items()}
 def argument_error(text: str) -> InvalidInputError:
     """Return the error (``invalid-argument``) for a wrong option or argument."""
     return InvalidInputError(text, ErrorKind.INVALID_ARGUMENT)
-
-
-def column_error(text: str) -> InvalidInputError:
-    """Return the error (``invalid-array-metadata``) for columns and arrays that do not fit each other."""
-    return InvalidInputError(text, ErrorKind.INVALID_ARRAY_METADATA)
 
 
 def to_spark_type(arrow: pa.DataType) -> spark.DataType:

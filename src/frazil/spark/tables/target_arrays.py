@@ -25,11 +25,11 @@ import zarr
 from numpy.typing import NDArray
 
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
+from frazil.arrow.grid import column_error, decoder, dims_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
-from frazil.spark.tables.grid import decoder, dims_of
-from frazil.spark.tables.schemas import argument_error, column_error
+from frazil.spark.tables.schemas import argument_error
 from frazil.spark.tables.write_layout import (
     NAN_AS_TEXT,
     UNITS,

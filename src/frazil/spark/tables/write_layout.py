@@ -29,6 +29,7 @@ import zarr
 from numpy.typing import NDArray
 
 from frazil.arrays.box_writing import missing_element, whole_chunks
+from frazil.arrow.grid import Decoder, column_error, decoder, dims_of, to_arrow
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
@@ -36,8 +37,6 @@ from frazil.jobs.engine import Task
 from frazil.jobs.task_results import Outcome
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.session.session import Session
-from frazil.spark.tables.grid import Decoder, decoder, dims_of, to_arrow
-from frazil.spark.tables.schemas import column_error
 from frazil.zarr_store.arrays import array_at
 
 #: Times of new arrays.

@@ -27,6 +27,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from frazil.arrow.grid import column_error
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError
 from frazil.jobs.engine import Engine, Task, description
 from frazil.jobs.job import Job, JobResult, Target, Tasks
@@ -38,7 +39,7 @@ from frazil.repository.session.session import ForkSession, Session
 from frazil.spark.runtime.errors import SPARK_ERRORS, causes_only, from_spark, marked
 from frazil.spark.runtime.on_spark import RESULTS, labelled
 from frazil.spark.tables.options import Options, choice, flag, listed, require_branch
-from frazil.spark.tables.schemas import argument_error, column_error, to_arrow_schema, to_spark
+from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark
 from frazil.spark.tables.target_arrays import (
     MODES,
     OVERWRITE,

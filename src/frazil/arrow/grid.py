@@ -25,7 +25,6 @@ from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
-from frazil.spark.tables.schemas import column_error
 from frazil.zarr_store.arrays import array_at
 
 #: How times in unusual calendars are read: as text, as the stored numbers, or not at all.
@@ -33,7 +32,8 @@ CALENDARS: Final = ("string", "raw", "error")
 _USUAL: Final = frozenset({"standard", "gregorian", "proleptic_gregorian"})
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
-#: Spark has no unsigned numbers: the next larger type holds them. uint64 is checked.
+#: Spark has no unsigned numbers, and all engines see the same types: the next larger type holds them.
+#: uint64 is checked.
 _WIDER: Final[dict[str, pa.DataType]] = {
     "uint8": pa.int16(),
     "uint16": pa.int32(),
@@ -47,6 +47,11 @@ _TYPES_OF_KINDS: Final[dict[str, pa.DataType]] = {
     "M": TIMESTAMP,
     "m": pa.duration("us"),
 }
+
+
+def column_error(text: str) -> InvalidInputError:
+    """Return the error (``invalid-array-metadata``) for columns and arrays that do not fit each other."""
+    return InvalidInputError(text, ErrorKind.INVALID_ARRAY_METADATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,7 @@ def to_arrow(values: Values, column: pa.DataType) -> pa.Array:
         return pa.array(data.tolist(), pa.binary(), mask=null)
     if data.dtype == np.uint64 and data.size and int(data.max()) > np.iinfo(np.int64).max:
         raise column_error(
-            f"Numbers must be below 2**63, the largest integer of Spark, got {int(data.max())}"
+            f"Numbers must be below 2**63, the largest integer of a column, got {int(data.max())}"
         )
     if not data.dtype.isnative:
         data = data.astype(data.dtype.newbyteorder("="))

@@ -1,0 +1,423 @@
+"""A group as a dataset of pyarrow: the scans of DuckDB, Polars and DataFusion read rows of a grid.
+
+The engines accept subclasses of ``pyarrow.dataset.Dataset``. They call ``scanner`` with the columns and the
+filter of a query, or ``get_fragments`` for parts that are read in parallel. A scan reads the blocks of the
+grid with cells that the filter may choose, and only the needed columns. Then pyarrow applies the filter to
+each of them, so the rows are exact. No loop runs over rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
+from os import PathLike
+from typing import Any, Final, override
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.dataset as ds  # type: ignore[import-untyped]
+from pyarrow.fs import LocalFileSystem  # type: ignore[import-untyped]
+
+from frazil.arrays.array import Array
+from frazil.arrow.cells import broadcast, read_column, spread
+from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
+from frazil.arrow.pruning import Intervals, columns_of, matching_intervals, regions_of
+from frazil.repository.handle.addresses import open_address
+from frazil.repository.session.session import Session
+from frazil.threads import SIZES, Purpose, in_order, thread_pool
+
+#: The rows of a batch.
+_BATCH_ROWS: Final = 1 << 17
+#: About how many rows one read takes, at least a chunk of each array.
+_BLOCK_ROWS: Final = 1 << 19
+#: The name of a file that no dataset has. The error for a method that would read it shows this text.
+_NO_FILE: Final = "no files: call to_table() of the dataset of Frazil first"
+
+type _Region = tuple[slice, ...]
+#: Names of columns, expressions by name, or all columns.
+type _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
+
+
+@dataclass(slots=True, eq=False)
+class _Cells:
+    """The columns of a grid, read by region. Coordinates of one dimension stay in memory."""
+
+    session: Session
+    grid: Grid
+    _coordinates: dict[str, Values] = field(default_factory=dict)
+    _arrays: dict[str, Array] = field(default_factory=dict)
+    #: Column -> a region and its rows: neighbouring regions often have the same values of a coordinate.
+    _repeated: dict[str, tuple[Any, pa.Array]] = field(default_factory=dict)
+
+    def type(self, column: Column) -> pa.DataType:
+        """Return the type of a column. Times are in UTC, without a time zone, as in xarray."""
+        return pa.timestamp("us") if pa.types.is_timestamp(column.type) else column.type
+
+    def coordinate(self, column: Column) -> Values:
+        """Return all values of a column of one dimension."""
+        if column.name not in self._coordinates:
+            self._coordinates[column.name] = read_column(self.session, column)
+        return self._coordinates[column.name]
+
+    def rows(self, column: Column, region: _Region) -> pa.Array:
+        """Return the values of a column for all cells of a region."""
+        own = tuple(region[axis] for axis in column.axes)
+        shape = tuple(each.stop - each.start for each in region)
+        if len(own) == len(shape) > 1:
+            return to_arrow(spread(self._values(column, own), column.axes, shape), self.type(column))
+        repeated = self._repeated.get(column.name)
+        if repeated is not None and repeated[0] == (own, shape):
+            return repeated[1]
+        values = self._values(column, own)
+        if values.data.dtype.kind in "OUTSV":  # each value becomes a text of Arrow once
+            flat = np.arange(values.data.size).reshape(values.data.shape)
+            texts = to_arrow(spread(values, tuple(range(len(own))), values.data.shape), self.type(column))
+            rows = texts.take(pa.array(broadcast(flat, column.axes, shape).reshape(-1)))
+        else:
+            rows = to_arrow(spread(values, column.axes, shape), self.type(column))
+        self._repeated[column.name] = (own, shape), rows
+        return rows
+
+    def _values(self, column: Column, own: _Region) -> Values:
+        if len(column.axes) == 1 and (column.is_key or column.path is None):
+            return self.coordinate(column).take(own)
+        assert column.path is not None
+        if column.path not in self._arrays:
+            self._arrays[column.path] = Array(self.session, column.path)
+        return column.decoder.decode(np.asarray(self._arrays[column.path][own]))
+
+
+def _all_of(filters: Sequence[pc.Expression | None]) -> pc.Expression | None:
+    """Return the expression that all filters hold; None without filters."""
+    both: pc.Expression | None = None
+    for each in filters:
+        if each is not None:
+            both = each if both is None else both & each
+    return both
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """The rows of a grid: those of regions, a product of intervals along each dimension."""
+
+    cells: _Cells
+    schema: pa.Schema
+    axes: tuple[Intervals, ...] | None = None
+
+    def matching(self, expression: pc.Expression | None) -> _Scan:
+        """Return the scan of the blocks with cells that a filter may choose."""
+        grid = self.cells.grid
+        if self.axes is not None:
+            return self
+        names = set() if expression is None else columns_of(expression, self.schema)
+        axes = []
+        for axis, (size, block) in enumerate(zip(grid.shape, grid.block, strict=True)):
+            coordinates = {
+                each.name: to_arrow(self.cells.coordinate(each), self.cells.type(each))
+                for each in grid.columns
+                if each.name in names and each.is_key and each.axes == (axis,)
+            }
+            intervals = matching_intervals(expression, self.schema, coordinates, size, block)
+            chunks = (
+                dict(zip(each.axes, each.chunks, strict=False)).get(axis, 1)
+                for each in grid.columns
+                if not each.is_key
+            )
+            axes.append(regions_of(intervals, block, max(chunks, default=1)))
+        return replace(self, axes=tuple(axes))
+
+    def parts(self, count: int) -> list[_Scan]:
+        """Return about ``count`` scans of parts along the first dimension with enough blocks."""
+        assert self.axes is not None
+        if not self.axes:
+            return [self]
+        lengths = [len(starts) for starts, _ in self.axes]
+        axis = next((at for at, length in enumerate(lengths) if length >= count), int(np.argmax(lengths)))
+        starts, stops = self.axes[axis]
+        rows = np.array_split(np.arange(len(starts)), max(1, min(count, len(starts))))
+        return [
+            replace(self, axes=(*self.axes[:axis], (starts[each], stops[each]), *self.axes[axis + 1 :]))
+            for each in rows
+        ]
+
+    def scanner(self, columns: _Columns, expression: pc.Expression | None, batch_rows: int) -> GridScanner:
+        """Return a scanner of columns of the rows that hold a filter."""
+        columns = self.schema.names if columns is None else columns
+        # pyarrow checks the names and types of both.
+        empty = ds.dataset(self.schema.empty_table())
+        projected = empty.scanner(columns=columns, filter=expression).projected_schema
+        names = set() if expression is None else columns_of(expression, self.schema)
+        if isinstance(columns, Mapping):
+            names = names.union(*(columns_of(each, self.schema) for each in columns.values()))
+        else:
+            names, columns = names.union(columns), list(columns)
+        needed = [each for each in self.cells.grid.columns if each.name in names]
+        schema = pa.schema([self.schema.field(each.name) for each in needed])
+
+        def read(region: _Region) -> pa.Table:
+            if needed:
+                rows = pa.table([self.cells.rows(each, region) for each in needed], schema=schema)
+            else:
+                rows = pa.table([pa.nulls(prod(each.stop - each.start for each in region))], [""]).select([])
+            if expression is None and isinstance(columns, list):
+                return rows.select(columns)
+            return ds.dataset(rows).to_table(columns=columns, filter=expression)
+
+        def batches() -> Generator[pa.RecordBatch]:
+            scan = self.matching(expression)
+            assert scan.axes is not None
+            slices = (list(map(slice, starts.tolist(), stops.tolist())) for starts, stops in scan.axes)
+            with thread_pool(Purpose.SCAN_READS) as pool:
+                for rows in in_order(
+                    lambda region: pool.submit(read, region), product(*slices), SIZES[Purpose.SCAN_READS]
+                ):
+                    yield from rows.to_batches(max_chunksize=batch_rows)
+
+        return GridScanner(self.schema, projected, batches)
+
+
+class GridScanner(ds.Scanner):  # type: ignore[misc]  # pyarrow ships no types
+    """A scanner whose rows are read in the thread of the reader.
+
+    The scanner of pyarrow reads an iterator ahead, in a thread of its own. If an engine leaves a scan after a
+    few rows, that thread still runs Python when the interpreter ends, which aborts the process.
+    """
+
+    def __init__(
+        self, dataset: pa.Schema, projected: pa.Schema, batches: Callable[[], Generator[pa.RecordBatch]]
+    ) -> None:
+        self._schemas, self._batches = (dataset, projected), batches
+
+    @property
+    def dataset_schema(self) -> pa.Schema:
+        """All columns of the dataset."""
+        return self._schemas[0]
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The columns of the result."""
+        return self._schemas[1]
+
+    @override
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the batches."""
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
+
+    @override
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches."""
+        return self._batches()
+
+    @override
+    def scan_batches(self) -> Iterator[Any]:
+        """Raise ``NotImplementedError``: the batches belong to no fragment of pyarrow."""
+        raise NotImplementedError("scan_batches must be to_batches for the rows of a grid")
+
+    @override
+    def to_table(self) -> pa.Table:
+        """Return all rows."""
+        return pa.Table.from_batches(self._batches(), self.projected_schema)
+
+    @override
+    def head(self, num_rows: int) -> pa.Table:
+        """Return the first rows."""
+        batches, count = [], 0
+        with closing(self._batches()) as rest:
+            while count < num_rows and (batch := next(rest, None)) is not None:
+                batches.append(batch.slice(0, num_rows - count))
+                count += batches[-1].num_rows
+        return pa.Table.from_batches(batches, self.projected_schema)
+
+    @override
+    def take(self, indices: Any) -> pa.Table:
+        """Return rows by their numbers."""
+        return self.to_table().take(indices)
+
+    @override
+    def count_rows(self) -> int:
+        """Return the number of rows."""
+        return sum(each.num_rows for each in self._batches())
+
+
+class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships no types
+    """The rows of a group, a row for each cell: see ``dataset``. It is a ``pyarrow.dataset.Dataset``.
+
+    Each scan reads the version of the session. ``scanner``, ``to_table``, ``to_batches``, ``head``,
+    ``count_rows``, ``take`` and ``filter`` are those of pyarrow. ``join`` and ``sort_by`` are those of the
+    table that ``to_table`` returns.
+
+    Args:
+        session: The session that reads the version.
+        grid: The columns and the shape.
+        where: A filter for all scans. Default: all rows.
+    """
+
+    def __init__(self, session: Session, grid: Grid, where: pc.Expression | None = None) -> None:
+        cells = _Cells(session, grid)
+        schema = pa.schema([pa.field(each.name, cells.type(each)) for each in grid.columns])
+        ipc, system = ds.IpcFileFormat(), LocalFileSystem()
+        super().__init__([ipc.make_fragment(_NO_FILE, system)], schema, ipc, system)
+        self._scan = _Scan(cells, schema)
+        self._where = where
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        cells = self._scan.cells
+        return (GridDataset, (cells.session, cells.grid, self._where))
+
+    @override
+    def scanner(
+        self,
+        columns: _Columns = None,
+        filter: pc.Expression | None = None,
+        batch_size: int = _BATCH_ROWS,
+        **options: Any,
+    ) -> GridScanner:
+        """Return a scanner of the rows. A filter on coordinates leaves out chunks before they are read.
+
+        Args:
+            columns: Names of columns, or expressions by name. Default: all columns.
+            filter: An expression that the rows must hold. Default: all rows.
+            batch_size: The most rows of a batch. Default: 131,072.
+            options: Other options of ``pyarrow.dataset.Dataset.scanner``, which have no effect.
+
+        Returns:
+            A scanner, which can be used once.
+
+        Raises:
+            pyarrow.ArrowInvalid: An expression has a column that does not exist.
+
+        Examples:
+            >>> import frazil, numpy as np, pyarrow.compute as pc, zarr
+            >>> from frazil import arrow
+            >>> with frazil.Repository.create("air").transaction("main", message="an array") as store:
+            ...     t = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
+            >>> arrow.dataset("air").scanner(["t"], pc.field("x") >= 2).to_table().to_pydict()
+            {'t': [2.0, 3.0]}
+        """
+        return self._scan.scanner(columns, _all_of([self._where, filter]), batch_size)
+
+    @override
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[ds.Fragment]:
+        """Return parts of the rows, which an engine reads in parallel.
+
+        Args:
+            filter: An expression. Parts without cells that it may choose are left out. Default: all rows.
+
+        Returns:
+            An iterator of fragments.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> from frazil import arrow
+            >>> with frazil.Repository.create("sea").transaction("main", message="an array") as store:
+            ...     t = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
+            >>> sum(each.count_rows() for each in arrow.dataset("sea").get_fragments())
+            4
+        """
+        scan = self._scan.matching(_all_of([self._where, filter]))
+        return (_GridFragment(each, self._where) for each in scan.parts(2 * (os.cpu_count() or 1)))
+
+    @override
+    def filter(self, expression: pc.Expression) -> GridDataset:
+        """Return the dataset of the rows that hold an expression.
+
+        Args:
+            expression: An expression.
+
+        Returns:
+            A dataset. Its scans leave out chunks before they read them, whatever an engine hands over.
+
+        Examples:
+            >>> import frazil, numpy as np, pyarrow.compute as pc, zarr
+            >>> from frazil import arrow
+            >>> with frazil.Repository.create("land").transaction("main", message="an array") as store:
+            ...     t = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
+            >>> arrow.dataset("land").filter(pc.field("x") < 3).count_rows()
+            3
+        """
+        cells = self._scan.cells
+        return GridDataset(cells.session, cells.grid, _all_of([self._where, expression]))
+
+
+class _GridFragment(ds.Fragment):  # type: ignore[misc]  # pyarrow ships no types
+    """A part of the rows of a dataset."""
+
+    def __init__(self, scan: _Scan, where: pc.Expression | None) -> None:
+        self._scan, self._where = scan, where
+
+    @property
+    def physical_schema(self) -> pa.Schema:
+        """The columns."""
+        return self._scan.schema
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        """What is true for all rows: nothing is known."""
+        return pc.scalar(True)
+
+    @override
+    def scanner(
+        self,
+        schema: pa.Schema = None,
+        columns: _Columns = None,
+        filter: pc.Expression | None = None,
+        batch_size: int = _BATCH_ROWS,
+        **options: Any,
+    ) -> GridScanner:
+        """Return a scanner of the rows of this part."""
+        return self._scan.scanner(columns, _all_of([self._where, filter]), batch_size)
+
+
+def dataset(
+    source: str | PathLike[str] | Session,
+    group: str = "/",
+    *,
+    variables: Sequence[str] = (),
+    cf: bool = True,
+    calendars: str = "string",
+) -> GridDataset:
+    """Return the arrays of a group as one table, a row for each cell, which engines of SQL scan.
+
+    Coordinates are columns too. Values are decoded by the CF conventions: packed numbers, missing values,
+    times (in UTC, without a time zone). The first call reads metadata only.
+
+    Args:
+        source: An address ``LOCATION[@VERSION][:PATH]``, the folder of a repository as a path object, or a
+            session.
+        group: The path of a group, or of an array, below the path of the address. Default: that path.
+        variables: Names of the arrays, which have the same dimensions. Default: those with the dimensions of
+            the array with the most dimensions.
+        cf: Whether values are decoded. Default: True.
+        calendars: How times of unusual calendars are read: ``"string"``, ``"raw"`` (the stored numbers) or
+            ``"error"``. Default: ``"string"``.
+
+    Returns:
+        A ``pyarrow.dataset.Dataset``.
+
+    Raises:
+        NodeNotFoundError: There is no such group or array.
+        InvalidInputError: ``invalid-array-metadata`` for arrays that do not fit into one table.
+        RepositoryNotFoundError: There is no repository at the location.
+        MissingExtraError: pyarrow is not installed.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> from frazil import arrow
+        >>> with frazil.Repository.create("ice").transaction("main", message="an array") as store:
+        ...     t = zarr.create_array(store, name="air/t", data=np.arange(4.0), dimension_names=["x"])
+        >>> arrow.dataset("ice@main:air").to_table().to_pydict()
+        {'x': [0, 1, 2, 3], 't': [0.0, 1.0, 2.0, 3.0]}
+    """
+    session, path = (source, "/") if isinstance(source, Session) else open_address(source)
+    path = "/" + f"{path}/{group}".strip("/").replace("//", "/")
+    node = session.workspace.require_node(path)
+    if node.array is not None:
+        path, _, name = path.rpartition("/")
+        variables = (name,)
+    selection = Selection(path, tuple(variables), cf, calendars, _BLOCK_ROWS)
+    return GridDataset(session, grid_of(session, selection))

@@ -1,0 +1,108 @@
+"""The command `frazil sql`: an answer of DuckDB from the rows of groups."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from frazil.cli.arguments import RequiredTarget
+from frazil.cli.command import argument, verb
+from frazil.cli.documents import below, node_at
+from frazil.cli.opening import Opened
+from frazil.cli.output import Output, table
+from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+
+if TYPE_CHECKING:
+    from frazil.arrow import GridDataset
+
+#: The table of the group at the path of the target.
+_OF_TARGET = "t"
+
+
+@verb("sql")
+def sql(
+    output: Output, target: RequiredTarget, query: Annotated[str, argument(metavar="QUERY")], csv: bool
+) -> None:
+    """Print the answer of DuckDB to a query in SQL.
+
+    Each group is a table with a row for each cell of its arrays. Coordinates are columns too. The name of a
+    table is the path of the group below the path of the target, such as air or "era5/surface". The group of
+    the target, or of its array, is the table t. Chunks that no row of the answer needs are not read. Files
+    are tables too: 'stations.csv', 'stations.parquet'.
+
+    Args:
+        csv: Print the result as CSV.
+
+    Examples:
+        frazil sql ice:era5 "select x, avg(t) from t group by x order by x"
+        frazil sql ice@v1 "select * from era5 where time < 2 limit 3"
+        frazil sql ice "select count(*) as cells from era5" --json
+    """
+    import duckdb
+
+    version = Opened(target)
+    node_at(version.workspace, version.path)
+    connection = duckdb.connect()
+    refused: dict[str, InvalidInputError | NodeNotFoundError] = {}
+    tables = _tables(version)
+    for name, path in tables.items():
+        if name.lower() in query.lower():
+            try:
+                connection.register(name, _dataset(version, path))
+            except (InvalidInputError, NodeNotFoundError) as error:  # the query may not need the table
+                refused[name] = error
+    try:
+        connection.execute(query)
+        names = [each[0] for each in connection.description or ()]
+        rows = connection.fetchall() if names else []
+    except duckdb.Error as error:
+        unreadable = [each for name, each in refused.items() if f"with name {name} " in str(error)]
+        if unreadable:
+            raise unreadable[0] from None
+        advice = f". The tables are {', '.join(tables)}" if isinstance(error, duckdb.CatalogException) else ""
+        raise InvalidInputError(
+            f"DuckDB: {str(error).splitlines()[0].rstrip('!')}{advice}", ErrorKind.INVALID_ARGUMENT
+        ) from error
+    if csv and not output.as_json:
+        _print_csv(names, rows)
+        return
+    documents = ({name: _plain(cell) for name, cell in zip(names, row, strict=True)} for row in rows)
+    right = frozenset(at for at, cell in enumerate(rows[0] if rows else ()) if isinstance(cell, int | float))
+    lines = table([tuple(names), *(tuple(map(_text, row)) for row in rows)], right=right)
+    output.emit(documents, map(output.cut, lines), pages=True)
+
+
+def _tables(version: Opened) -> dict[str, str]:
+    """Return the paths of the groups at and below the path of a version, by the names of their tables."""
+    nodes = version.workspace.snapshot.nodes
+    groups = nodes.select_nodes(~np.asarray(nodes.is_array)).paths_list()
+    prefix = version.path.rstrip("/") + "/"
+    inner = {path.removeprefix(prefix): path for path in groups if below(path, version.path)}
+    tables = {name: path for name, path in inner.items() if path != version.path}
+    return {**tables, _OF_TARGET: tables.get(_OF_TARGET, version.path)}
+
+
+def _dataset(version: Opened, path: str) -> GridDataset:
+    from frazil.arrow import dataset
+
+    return dataset(version.session(), path)
+
+
+def _print_csv(names: list[str], rows: list[tuple[Any, ...]]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+
+
+def _plain(cell: Any) -> Any:
+    """Return a value for JSON. Times without a zone are in UTC."""
+    is_naive = isinstance(cell, datetime) and cell.tzinfo is None
+    return cell.replace(tzinfo=UTC) if is_naive else cell
+
+
+def _text(cell: Any) -> str:
+    return "null" if cell is None else str(cell)

@@ -1,0 +1,58 @@
+"""`frazil sql`: tables of groups, and the forms of an answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import frazil
+
+pytestmark = pytest.mark.usefixtures("beside")
+
+SUMS = "select time, sum(t) as total from {} where time <> 2 group by time order by time desc"
+
+
+@pytest.mark.parametrize(("target", "table"), [("ice", "era5"), ("ice:era5", "t"), ("ice@v2:era5/t", "T")])
+def test_groups_are_tables(run: Any, target: str, table: str) -> None:
+    query = SUMS.format(table)
+    assert run(f'sql {target} "{query}"').splitlines() == [
+        "time  total",
+        "   3   30.0",
+        "   1   12.0",
+        "   0   27.0",
+    ]
+    assert json.loads(run(f'sql {target} "{query}" --json'))[0] == {"time": 3, "total": 30.0}
+    assert run(f'sql {target} "{query}" --csv').splitlines()[:2] == ["time,total", "3,30.0"]
+
+
+def test_versions_times_texts_and_missing_values(run: Any, own: Path) -> None:
+    with frazil.Repository.open(own / "ice").transaction("main", message="inner") as store:
+        group = zarr.open_group(store).create_group("deep/inner")
+        attributes = {"units": "hours since 2026-11-01"}
+        group.create_array("time", data=np.array([0, 6]), dimension_names=["time"], attributes=attributes)
+        group.create_array("p", data=np.array([1.5, np.nan]), dimension_names=["time"])
+    (own / "names.csv").write_text("p,name\n1.5,low\n")
+    joined = """select time, name from "deep/inner" left join 'names.csv' using (p) order by time"""
+    assert run(["sql", "ice", joined]).splitlines()[1:] == [
+        "2026-11-01 00:00:00  low",
+        "2026-11-01 06:00:00  null",
+    ]
+    assert json.loads(run(["sql", "ice", joined, "--json"]))[1] == {
+        "time": "2026-11-01T06:00:00Z",
+        "name": None,
+    }
+    assert "deep/inner" in run(["sql", "ice@v1", joined], status=1)
+
+
+def test_wrong_queries(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "The tables are era5, t" in run('sql ice "select * from era"', status=1)
+    assert "arrays" in run('sql ice "select * from t"', status=1)  # the root has none
+    assert "syntax error" in run('sql ice "selec 1"', status=1)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    assert 'pip install "frazil[arrow]"' in run('sql ice "select 1"', status=1)
