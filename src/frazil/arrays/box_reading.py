@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -70,8 +71,17 @@ def process_all(
             rows += chain.from_iterable(map(process, chosen))
         else:
             pool = shared_pool(Purpose.CHUNK_DECODING) if is_local else reader.pool
-            rows += chain.from_iterable(pool.map(process, chosen))
+            bounded = process if is_local else partial(_within, reader, process)
+            rows += chain.from_iterable(pool.map(bounded, chosen))
     return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
+
+
+def _within(
+    reader: ChunkReader, process: Callable[[ColumnRequest], list[I64]], request: ColumnRequest
+) -> list[I64]:
+    """Process a remote request when the reader has memory for its bytes."""
+    with reader.memory.spend(request.size):
+        return process(request)
 
 
 #: The largest offset and length. The sum of two of them is a number of 64 bits with a sign.
