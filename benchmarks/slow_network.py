@@ -107,7 +107,8 @@ def counting_network(port: int, milliseconds: int) -> Iterator[tuple[int, Callab
     """Run the proxy in another process. Yield its port, and a function that returns the GETs so far."""
     command = [sys.executable, __file__, str(port), str(milliseconds / 1000)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None and process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
     questions, answers = process.stdin, process.stdout
 
     def gets() -> int:

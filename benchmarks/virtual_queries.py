@@ -1,29 +1,34 @@
 """Queries on NetCDF-4 files in an object store, through virtual references: requests and seconds.
 
 The queries are those of Earthmover's comparison of Icechunk and Iceberg: a point through time, a box, and a
-stream of training samples. The files are hourly fields, one file for each day. Their chunks are a quarter of
-a field, with the filters shuffle and zlib, as files of reanalyses have them.
+stream of training samples. The stream comes in two forms: samples at random places that xarray reads one by
+one, and an epoch of windows of whole fields, which Frazil reads with its loader. The files are hourly fields,
+one file for each day. Their chunks are a quarter of a field, with the filters shuffle and zlib, as files of
+reanalyses have them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import h5py
 import netCDF4
 import numpy as np
-import obstore
 import xarray as xr
 import zarr
 from measure import Measured, scratch
 from slow_network import counting_network, loopback_storage
 from zarr.codecs.numcodecs import Shuffle, Zlib
+
+from frazil.loader import Windows
 
 # The tests use the same server.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -35,10 +40,8 @@ NAMES = ("t2m", "u10", "v10")
 STEPS, FIELD, CHUNK = 24, (182, 288), (1, 91, 144)
 
 
-def queries(
-    implementation: str, files: int, samples: int, latency_ms: int, cache_mib: int | None = None
-) -> Measured:
-    """Measure the queries. ``cache_mib`` sets the cache of chunks."""
+def queries(implementation: str, files: int, samples: int, latency_ms: int) -> Measured:
+    """Measure the queries, each with a repository that was just opened."""
     from tests.support.servers import ministack
 
     out = Measured()
@@ -50,9 +53,11 @@ def queries(
         with counting_network(server.port, latency_ms) as (port, gets):
             sums = {}
             for name, query in _QUERIES.items():
-                repo = _repository(implementation, bucket, port, cache_mib=cache_mib)
-                store = repo.readonly_session("main").store
-                dataset = xr.open_zarr(store, chunks=None, consolidated=False)
+                repo = _repository(implementation, bucket, port)
+                session = repo.readonly_session("main")
+                dataset = xr.open_zarr(session.store, chunks=None, consolidated=False)
+                if name == EPOCH and implementation == "frazil":
+                    query = partial(_epoch_of_loader, session)
                 before = gets()
                 with out.seconds(name):
                     sums[name] = query(dataset, samples)
@@ -76,17 +81,33 @@ def _stream(dataset: xr.Dataset, samples: int) -> float:
     random = np.random.default_rng(0)
     total = 0.0
     for _ in range(samples):
-        time, lat, lon = (int(random.integers(n - k)) for n, k in zip(_shape(dataset), (8, 64, 64)))
+        time, lat, lon = (
+            int(random.integers(n - k)) for n, k in zip(_shape(dataset), (8, 64, 64), strict=True)
+        )
         window = {"time": slice(time, time + 8), "lat": slice(lat, lat + 64), "lon": slice(lon, lon + 64)}
         sample = dataset.isel(window).load()
         total += sum(float(sample[name].values.sum(dtype="f8")) for name in NAMES)
     return total
 
 
+def _epoch(dataset: xr.Dataset, samples: int) -> float:
+    """Read each window of eight steps once, in a random order."""
+    windows = np.random.default_rng(0).permutation(dataset.sizes["time"] // 8) * 8
+    fields = (dataset.isel(time=slice(start, start + 8)).load() for start in windows.tolist())
+    return sum(float(field[name].values.sum(dtype="f8")) for field in fields for name in NAMES)
+
+
+def _epoch_of_loader(session: Any, dataset: xr.Dataset, samples: int) -> float:
+    windows = Windows(session, NAMES, window=8, stride=8, batch_size=1)
+    return sum(float(batch[name].sum(dtype="f8")) for batch in windows for name in NAMES)
+
+
+EPOCH = "an epoch of windows"
 _QUERIES: dict[str, Callable[[xr.Dataset, int], float]] = {
     "a point through time": _point,
     "a box": _box,
-    "a stream of samples": _stream,
+    "samples one by one": _stream,
+    EPOCH: _epoch,
 }
 
 
@@ -151,20 +172,12 @@ def _write_references(repo: Any, folder: Path, bucket: str) -> None:
                 np.array([chunk.byte_offset for chunk in chunks], np.uint64),
                 np.array([chunk.size for chunk in chunks], np.uint64),
                 arr_offset=(number * STEPS, 0, 0),
-                checksum=f'"{_etag(repo, path)}"',
+                checksum=f'"{hashlib.md5(path.read_bytes()).hexdigest()}"',
             )
     session.commit("references")
 
 
-def _etag(repo: Any, path: Path) -> str:
-    import hashlib
-
-    return hashlib.md5(path.read_bytes()).hexdigest()
-
-
-def _repository(
-    implementation: str, bucket: str, port: int, *, create: bool = False, cache_mib: int | None = None
-) -> Any:
+def _repository(implementation: str, bucket: str, port: int, *, create: bool = False) -> Any:
     package = importlib.import_module(implementation)
     config = package.RepositoryConfig.default()
     prefix = f"s3://{bucket}/files/"
@@ -176,11 +189,7 @@ def _repository(
         force_path_style=True,
     )
     config.set_virtual_chunk_container(package.VirtualChunkContainer(prefix, store))
-    if cache_mib is not None:
-        config.caching = package.CachingConfig(num_bytes_chunks=cache_mib << 20)
     keys = package.s3_credentials(access_key_id="testkey", secret_access_key="testsecret")
     access = package.containers_credentials({prefix: keys})
     make = package.Repository.create if create else package.Repository.open
-    return make(
-        loopback_storage(package, bucket, port), config=config, authorize_virtual_chunk_access=access
-    )
+    return make(loopback_storage(package, bucket, port), config=config, authorize_virtual_chunk_access=access)

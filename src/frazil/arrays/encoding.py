@@ -176,7 +176,8 @@ def decoder_of(codecs: Sequence[Any], size: int) -> Decoder | None:
     The codecs are at most one compressor, and the filters of HDF5: ``shuffle`` and ``fletcher32``. Elements
     have ``size`` bytes.
     """
-    decoder, is_summed = plain, bool(codecs) and type(codecs[-1]) is Fletcher32
+    decoder: Decoder = plain
+    is_summed = bool(codecs) and type(codecs[-1]) is Fletcher32
     for codec in reversed(codecs[:-1] if is_summed else codecs):
         match codec:
             case Shuffle():

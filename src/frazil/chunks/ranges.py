@@ -131,8 +131,8 @@ def plan_objects(
     for r, plan in zip(rows, plans, strict=True):
         part[r], offset[r] = plan.part + parts_before, plan.offset
         parts_before += len(plan)
-    columns = ([plan.key, plan.start, plan.stop] for plan in plans)
-    return ReadPlan(*map(np.concatenate, zip(*columns, strict=True)), part, offset)
+    places = ([each.key for each in plans], [each.start for each in plans], [each.stop for each in plans])
+    return ReadPlan(*map(np.concatenate, places), part, offset)  # type: ignore[call-arg]  # three columns
 
 
 def _running_maximum(values: NDArray[np.int64], restart: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -419,7 +419,8 @@ class RangeCache:
             if not ranges:
                 return
             starts, stops = (
-                np.fromiter(column, np.int64, len(ranges)) for column in zip(*map(_bounds, ranges), strict=True)
+                np.fromiter(column, np.int64, len(ranges))
+                for column in zip(*map(_bounds, ranges), strict=True)
             )
             at = np.searchsorted(starts, first, "right") - 1
             at[(at >= 0) & (stops[at] < last)] = -1

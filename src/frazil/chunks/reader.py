@@ -40,7 +40,7 @@ from frazil.lazy_names import ModuleOnDemand
 from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable, Sequence
+    from collections.abc import Buffer, Sequence
 
     from frazil.chunks.ranges import RangeCache
     from frazil.chunks.virtual import VirtualSources
@@ -371,7 +371,7 @@ _thread: Final = _ThreadMemory()
 class ColumnRequest:
     """A range of an object, or bytes in memory, with the rows of the wanted ranges in it, by position.
 
-    ``offset`` has the first byte of each wanted range in the bytes of the request. ``cache`` gets these bytes.
+    ``offset`` has the first byte of each wanted range in the bytes of the request. ``cache`` gets the bytes.
     """
 
     where: ByteRange | U8
