@@ -27,7 +27,7 @@ from frazil.format.columns import I64, ranges, windows
 from frazil.format.manifest import ChunkKind, ChunkRef, ChunkTable
 from frazil.repository.session.workspace import size_of
 from frazil.threads import Purpose, shared_pool
-from frazil.zarr_store.store import open_array
+from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:
     from frazil.arrays.encoding import Encoding, ShardLayout
@@ -471,7 +471,7 @@ def read_box(session: Session, path: str, encoding: Encoding, slices: tuple[Axis
             return values
     out = np.empty(shape, encoding.dtype)
     pieces, failures = read_box_into(session, path, encoding, slices, out)
-    array = open_array(session.store, path) if len(failures) else None
+    array = array_at(session, path) if len(failures) else None
     for row in failures.tolist():  # with the codecs of zarr, which raise the errors of damaged chunks
         counts = pieces.regions[int(pieces.region[row])].counts
         target = pieces.target[row].tolist()

@@ -418,12 +418,9 @@ class RangeCache:
             ranges = list(self._ranges.get(where, ()))
             if not ranges:
                 return
-            starts, stops = (
-                np.fromiter(column, np.int64, len(ranges))
-                for column in zip(*map(_bounds, ranges), strict=True)
-            )
-            at = np.searchsorted(starts, first, "right") - 1
-            at[(at >= 0) & (stops[at] < last)] = -1
+            bounds = np.array([(each.start, each.stop) for each in ranges])
+            at = np.searchsorted(bounds[:, 0], first, "right") - 1
+            at[(at >= 0) & (bounds[at, 1] < last)] = -1
             numbers = np.unique(at[at >= 0]).tolist()
             for number in numbers:
                 self._values.move_to_end(ranges[number])
@@ -464,7 +461,3 @@ def _new_cache(limit: int, only_checked: bool) -> RangeCache:
 
 def _start(range_: ByteRange) -> int:
     return range_.start
-
-
-def _bounds(range_: ByteRange) -> tuple[int, int]:
-    return range_.start, range_.stop
