@@ -84,7 +84,9 @@ def test_filters_of_hdf5_are_decoded_as_by_zarr(session: frazil.Session, pipelin
         codecs = codecs_of(pipeline, np.dtype(dtype).itemsize)
         values = np.random.default_rng(number).integers(0, 100, (23, 8)).astype(dtype)
         options = {"chunks": (5, 3), "compressors": codecs, "filters": None}
-        array = zarr.create_array(session.store, name=f"t{number}", data=values, **options)
+        zarr.create_array(session.store, name=f"t{number}", data=values, **options)
+        array = zarr.open_array(session.store, path=f"t{number}")
+        values = values.astype(array.dtype)  # zarr chooses the byte order in memory
         ours = frazil.Array(session, f"t{number}")
         same(ours[:], array[:])
         same(ours[3:19:4, 2], values[3:19:4, 2])
