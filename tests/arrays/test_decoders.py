@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from contextlib import nullcontext
 from itertools import product
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 import zstandard
+from numcodecs.fletcher32 import Fletcher32 as Fletcher32Sum
 from tests.arrays.test_array import same
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from zarr.codecs.numcodecs import Fletcher32, Shuffle, Zlib
@@ -115,6 +118,16 @@ def test_no_damaged_byte_is_decoded_unnoticed(session: frazil.Session, pipeline:
         assert decoded.shape == (1, 40)
         # gzip has a time and flags in its header
         assert not is_checked or decoded.tobytes() == values.tobytes()
+
+
+def test_a_wrong_checksum_below_zlib() -> None:
+    decode, values = decoder_of([Fletcher32(), Zlib()], 4), bytes(range(40))
+    assert decode is not None
+    for checked, is_right in ((Fletcher32Sum().encode(values), True), (values + b"\0sum", False)):
+        stream = np.frombuffer(zlib.compress(bytes(checked)), np.uint8)
+        place = np.zeros(1, np.int64), np.array([len(stream)])
+        with nullcontext() if is_right else pytest.raises(RuntimeError, match="checksum"):
+            assert decode(stream, *place, 40).tobytes() == values
 
 
 def test_codecs_without_a_decoder() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
+from tests.support.patience import patience
 
 from frazil.chunks.ranges import ByteBudget, ByteRange, RangeCache, StoredObject
 from frazil.storage.memory import MemoryStorage
@@ -70,19 +71,22 @@ def test_a_pickled_cache_is_empty() -> None:
     assert (again.limit, again.only_checked, again.get(range_of("a", 0, 20))) == (40, True, None)
 
 
-def test_the_bytes_in_memory_are_bounded() -> None:
-    budget, lock, sizes = ByteBudget(100), threading.Lock(), [10, 60, 45, 300, 5, 50] * 20
-    now, most = 0, 0
+@pytest.mark.parametrize("size", [41, 300])
+def test_a_request_waits_for_room_in_memory(size: int) -> None:
+    """Also one that is larger than the bound. A small one does not wait."""
+    budget, events = ByteBudget(100), list[str]()
 
-    def work(size: int) -> None:
-        nonlocal now, most
+    def work() -> None:
         with budget.spend(size):
-            with lock:
-                now += min(size, 100)
-                most = max(most, now)
-            with lock:
-                now -= min(size, 100)
+            events.append("large")
 
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, sizes))
-    assert (now, most <= 100) == (0, True)
+    thread = threading.Thread(target=work)
+    with budget.spend(60):
+        thread.start()
+        thread.join(0.2)  # with a wrong budget, the thread ends in this time
+        with budget.spend(40):
+            events.append("small")
+    thread.join(patience(30))
+    assert events == ["small", "large"]
+    with budget.spend(100):
+        pass
