@@ -25,6 +25,9 @@ ROUNDS = dict.fromkeys(
     "round has 20 ms",
 )
 
+#: The queries of ``virtual_queries``.
+QUERIES: Final = ("a point through time", "a box", "samples one by one", "an epoch of windows")
+
 CHUNKS: Final = (
     Workload(
         "4,096 chunks of 16 KiB",
@@ -117,6 +120,18 @@ CHUNKS: Final = (
             ("none", "the checksums of blocks, in the first of these epochs"),
             ("zstd", ""),
         )
+    ),
+    Workload(
+        "Virtual references into 16 NetCDF-4 files, on S3 with a latency of 20 ms",
+        "virtual_queries.queries",
+        {"files": 16, "samples": 40, "latency_ms": 20},
+        {"files": 1, "samples": 1, "latency_ms": 1},
+        targets=at_most(
+            REFERENCE,
+            {f"{query}, GETs": 0.1 for query in QUERIES} | {f"{query}, s": 0.33 for query in QUERIES},
+            {"samples one by one, s": "xarray reads the three variables of a sample one after the other"},
+        ),
+        rounds=3,
     ),
     Workload(
         "4,096 chunks of 16 KiB, the store called directly",

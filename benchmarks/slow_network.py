@@ -2,7 +2,7 @@
 
 All answers wait at the same time, as on a network with this round-trip time.
 
-    python slow_network.py PORT SECONDS     prints its own port, and runs until it is killed
+    python slow_network.py PORT SECONDS     prints its own port, and the number of GETs for each line of input
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -98,11 +98,25 @@ class SlowNetwork:
 @contextmanager
 def slow_network(port: int, milliseconds: int) -> Iterator[int]:
     """Run the proxy in another process, beside a reader that uses its own. Yield the port of the proxy."""
+    with counting_network(port, milliseconds) as (proxy, _):
+        yield proxy
+
+
+@contextmanager
+def counting_network(port: int, milliseconds: int) -> Iterator[tuple[int, Callable[[], int]]]:
+    """Run the proxy in another process. Yield its port, and a function that returns the GETs so far."""
     command = [sys.executable, __file__, str(port), str(milliseconds / 1000)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    questions, answers = process.stdin, process.stdout
+
+    def gets() -> int:
+        print(file=questions, flush=True)
+        return int(answers.readline())
+
     try:
-        assert process.stdout is not None
-        yield int(process.stdout.readline())
+        yield int(answers.readline()), gets
     finally:
         process.kill()
         process.wait()
@@ -134,4 +148,7 @@ async def _chunked(reader: asyncio.StreamReader) -> bytes:
 if __name__ == "__main__":
     with SlowNetwork(int(sys.argv[1]), float(sys.argv[2])) as network:
         print(network.port, flush=True)
+        for _ in sys.stdin:
+            count = sum(n for (method, _), n in network.requests.copy().items() if method == "GET")
+            print(count, flush=True)
         threading.Event().wait()

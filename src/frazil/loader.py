@@ -26,7 +26,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import batched
+from itertools import batched, product
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +43,7 @@ from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.handle.addresses import open_address
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
-from frazil.threads import Purpose, in_order, thread_pool
+from frazil.threads import Purpose, in_order, map_bounded, thread_pool
 
 if TYPE_CHECKING:
     jax: Any
@@ -350,13 +350,19 @@ class Windows:
         self._epoch, self._batches = self._epoch + 1, 0
 
     def _read(self, plan: _Round, own: set[int]) -> dict[int, _Arrays]:
-        """Return the values of the blocks of a round."""
-        values = {}
-        for block in plan.blocks:
+        """Return the values of the blocks of a round, which are read at the same time."""
+
+        def read(pair: tuple[int, str]) -> NDArray[Any]:
+            block, name = pair
             start, stop = block * self._block, min((block + 1) * self._block, self._length)
             if block + 1 not in own:
                 stop = min(stop + self.window - 1, self._length)
-            values[block] = {name: each.read(start, stop) for name, each in self._variables.items()}
+            return self._variables[name].read(start, stop)
+
+        pairs = list(product(plan.blocks, self._variables))
+        values: dict[int, _Arrays] = {block: {} for block in plan.blocks}
+        for (block, name), array in zip(pairs, map_bounded(Purpose.WINDOW_READS, read, pairs), strict=True):
+            values[block][name] = array
         return values
 
     def _parts(

@@ -83,6 +83,8 @@ class Purpose(StrEnum):
     SPARK_JOBS = "frazil-spark", 2
     STAGED_READS = "frazil-staged", 16
     VERIFICATION_READS = "frazil-verify", 16
+    #: Each call reads one variable of a block, and waits for the pools of chunks.
+    WINDOW_READS = "frazil-window", 8
 
 
 #: The size of the pool of each purpose.

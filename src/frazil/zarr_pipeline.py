@@ -243,8 +243,9 @@ class ZarrRead:
         box, session = self.box, self.array.store.session
         if box is None:
             return self._read_whole_chunks()
+        is_local = session.workspace.context.is_local
         if (
-            len(self.batch) <= _FEW
+            len(self.batch) <= (_FEW if is_local else 1)  # remote chunks are read together
             and self.encoding.shards is None
             and all(map(self._read_chunk, self.batch))
         ):

@@ -17,8 +17,8 @@ def in_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(store: frazil.IcechunkStore, path: str) -> None:
         pytest.fail(f"zarr reads {path}")
 
-    monkeypatch.setattr("frazil.arrays.array.open_array", refused)
-    monkeypatch.setattr("frazil.arrays.box_reading.open_array", refused)
+    monkeypatch.setattr("frazil.arrays.array.array_at", refused)
+    monkeypatch.setattr("frazil.arrays.box_reading.array_at", refused)
 
 
 @pytest.fixture(autouse=True)

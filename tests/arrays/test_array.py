@@ -282,7 +282,7 @@ def test_points_in_steps(session: frazil.Session, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("codec", ["plain", "zstd", "blosc", "gzip"])
 @pytest.mark.parametrize("index", [np.s_[:], np.s_[70], np.s_[[3, 70]]])
-def test_damage_is_named_as_zarr_names_it(tmp_path: Path, codec: str, index: Any) -> None:
+def test_damage_names_the_chunk(tmp_path: Path, codec: str, index: Any) -> None:
     repo = local(tmp_path)
     session = repo.writable_session("main")
     zarr.create_array(
@@ -298,9 +298,13 @@ def test_damage_is_named_as_zarr_names_it(tmp_path: Path, codec: str, index: Any
     session = repo.readonly_session("main")
     with pytest.raises(Exception, match=r".") as expected:
         zarr.open_array(session.store, path="t", mode="r")[7 * 10]
-    with pytest.raises(type(expected.value)) as actual:
+    is_short = isinstance(expected.value, frazil.IcechunkError)  # the error of the storage, not of a codec
+    with pytest.raises(type(expected.value) if is_short else frazil.FormatError) as actual:
         frazil.Array(session, "/t")[index]
-    assert str(actual.value)[:60] == str(expected.value)[:60]
+    if is_short:
+        assert str(actual.value)[:60] == str(expected.value)[:60]
+    else:
+        assert "the chunk [7] of the array `/t`" in str(actual.value)
     same(frazil.Array(session, "/t")[:70], zarr.open_array(session.store, path="t", mode="r")[:70])
 
 

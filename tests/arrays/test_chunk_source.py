@@ -124,5 +124,6 @@ def test_impossible_references(compressor: object, offset: int, length: int) -> 
     for index in np.s_[:], np.s_[25], np.s_[[0, 25]]:
         with pytest.raises(Exception, match=r".") as expected:
             zarr.open_array(session.store, path="t", mode="r")[25]
-        with pytest.raises(type(expected.value)):
+        is_ours = isinstance(expected.value, frazil.IcechunkError)
+        with pytest.raises(type(expected.value) if is_ours else frazil.FormatError):
             array[index]

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from frazil.chunks.ranges import MergeLimits, ReadPlan, plan_reads
+from frazil.chunks.ranges import MergeLimits, ReadPlan, StoredObject, plan_objects, plan_reads
 
 ranges = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300), st.integers(1, 80)), max_size=40)
 
@@ -79,3 +79,46 @@ def test_offsets_near_the_largest_do_not_overflow() -> None:
     )
     assert reads.start.tolist() == [0, top - 20, top - 5]
     assert reads.part.tolist() == [1, 0, 2, 1]
+
+
+KIB = 1 << 10
+FAR = MergeLimits(max_gap=1024 * KIB, max_waste=3072 * KIB)
+
+
+@settings(max_examples=examples(200))
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.integers(1, 80), st.integers(0, 2)), min_size=1, max_size=60),
+    st.integers(0, 3),
+)
+def test_long_gaps_are_a_share_of_what_is_wanted(places: list[tuple[int, int, int]], mask: int) -> None:
+    """Two objects, each with its own limits, in one plan: as if each was planned alone."""
+    key, start = np.array([k % 2 for _, _, k in places]), np.array([a for a, _, _ in places]) * 40 * KIB
+    stop = start + np.array([n for _, n, _ in places]) * KIB
+    objects = [StoredObject(str(number), None) for number in range(2)]  # type: ignore[arg-type]
+    limits = [FAR if mask >> number & 1 else MergeLimits() for number in range(2)]
+    reads = plan_objects(objects, key, start, stop, lambda each: limits[int(each.name)])
+    assert (reads.key[reads.part] == key).all()
+    assert (reads.start[reads.part] + reads.offset == start).all()
+    assert (stop <= reads.stop[reads.part]).all()
+    for part in range(len(reads)):
+        rows = np.flatnonzero(reads.part == part)
+        own = limits[int(reads.key[part])]
+        spans = list(zip(start[rows].tolist(), stop[rows].tolist(), strict=True))
+        gaps = not_asked_for(int(reads.start[part]), int(reads.stop[part]), spans)
+        assert max(gaps) <= own.max_gap
+        assert sum(gaps) <= own.max_waste
+        long = sum(gap for gap in gaps if gap > 64 * KIB)
+        assert long <= own.max_share * sum(last - first for first, last in spans)
+    alone = [
+        len(plan_reads(key[key == number], start[key == number], stop[key == number], limits[number]))
+        for number in range(2)
+    ]
+    assert len(reads) == sum(alone)
+
+
+def test_strided_chunks_of_a_file_are_one_request() -> None:
+    """The chunks of one place in 24 steps, where each step has four chunks."""
+    starts = np.arange(24) * 4 * 30 * KIB
+    reads = plan_reads(np.zeros(24, int), starts, starts + 30 * KIB, FAR)
+    assert len(reads) == 1
+    assert len(plan_reads(np.zeros(24, int), starts * 2, starts * 2 + 30 * KIB, FAR)) == 24

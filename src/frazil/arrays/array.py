@@ -16,7 +16,7 @@ from frazil.arrays.selection import BoxSelection, PointSelection, outer_selectio
 from frazil.display import Lines
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
-from frazil.zarr_store.store import open_array
+from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:
     import zarr
@@ -219,7 +219,7 @@ class Array:
         return workspace.require_array(self._path) if entry is None else entry.node
 
     def _zarr(self) -> zarr.Array[Any]:
-        return open_array(self._session.store, self._path)
+        return array_at(self._session, self._path)
 
 
 class OuterIndex:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +28,7 @@ from frazil.format.columns import I64, ranges, windows
 from frazil.format.manifest import ChunkKind, ChunkRef, ChunkTable
 from frazil.repository.session.workspace import size_of
 from frazil.threads import Purpose, shared_pool
-from frazil.zarr_store.store import open_array
+from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:
     from frazil.arrays.encoding import Encoding, ShardLayout
@@ -91,8 +92,17 @@ def process_all(
             rows += chain.from_iterable(map(process, chosen))
         else:
             pool = shared_pool(Purpose.CHUNK_DECODING) if is_local else reader.pool
-            rows += chain.from_iterable(pool.map(process, chosen))
+            bounded = process if is_local else partial(_within, reader, process)
+            rows += chain.from_iterable(pool.map(bounded, chosen))
     return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
+
+
+def _within(
+    reader: ChunkReader, process: Callable[[ColumnRequest], list[I64]], request: ColumnRequest
+) -> list[I64]:
+    """Process a remote request when the reader has memory for its bytes."""
+    with reader.memory.spend(request.size):
+        return process(request)
 
 
 #: The largest offset and length. The sum of two of them is a number of 64 bits with a sign.
@@ -482,7 +492,7 @@ def read_box(session: Session, path: str, encoding: Encoding, slices: tuple[Axis
             return values
     out = np.empty(shape, encoding.dtype)
     pieces, failures = read_box_into(session, path, encoding, slices, out)
-    array = open_array(session.store, path) if len(failures) else None
+    array = array_at(session, path) if len(failures) else None
     for row in failures.tolist():  # with the codecs of zarr, which raise the errors of damaged chunks
         counts = pieces.regions[int(pieces.region[row])].counts
         target = pieces.target[row].tolist()

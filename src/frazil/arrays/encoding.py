@@ -14,6 +14,7 @@ import numpy as np
 import zstandard
 from numcodecs import blosc  # type: ignore[import-untyped]  # zarr requires it
 from numcodecs.blosc import Blosc  # type: ignore[import-untyped]  # zarr requires it
+from numcodecs.fletcher32 import Fletcher32 as Fletcher32Sum  # type: ignore[import-untyped]
 from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 from numcodecs.zstd import decompress as decompress_zstd
 from numpy.lib.stride_tricks import as_strided
@@ -27,6 +28,7 @@ from zarr.codecs import (
     TransposeCodec,
     ZstdCodec,
 )
+from zarr.codecs.numcodecs import Fletcher32, Shuffle, Zlib
 from zarr.core.metadata.v3 import ArrayV3Metadata, RectilinearChunkGridMetadata
 
 from frazil.errors import FormatError
@@ -118,25 +120,82 @@ def blosc_chunks(data: U8, offset: I64, length: I64, size: int) -> U8:
     return out
 
 
-def gzip(data: U8, offset: I64, length: I64, size: int) -> U8:
-    """Return chunks with one gzip member each."""
+def _deflated(wbits: int, data: U8, offset: I64, length: I64, size: int) -> U8:
+    """Return chunks with one stream of zlib each. ``wbits`` says which header the streams have."""
     out = np.empty((len(offset), size), np.uint8)
     for row, (start, count) in enumerate(zip(offset.tolist(), length.tolist(), strict=True)):
-        member = zlib.decompressobj(wbits=31)
-        chunk = member.decompress(data[start : start + count], size + 1)
-        if len(chunk) != size or not member.eof or member.unused_data:
-            raise FormatError(f"a chunk must be one gzip member of {size} bytes")
+        stream = zlib.decompressobj(wbits=wbits)
+        chunk = stream.decompress(data[start : start + count], size + 1)
+        if len(chunk) != size or not stream.eof or stream.unused_data:
+            raise FormatError(f"a chunk must be one stream of zlib with {size} bytes")
         out[row] = np.frombuffer(chunk, np.uint8)
     return out
 
 
-#: The decoders by the classes of the codecs after `bytes`.
-DECODERS: Final[Mapping[tuple[type, ...], Decoder]] = {
-    (): plain,
-    (ZstdCodec,): zstd,
-    (BloscCodec,): blosc_chunks,
-    (GzipCodec,): gzip,
+def _unshuffled(shuffled: Decoder, width: int, data: U8, offset: I64, length: I64, size: int) -> U8:
+    """Return chunks whose elements of ``width`` bytes are stored byte by byte: all first bytes, and so on."""
+    chunks = shuffled(data, offset, length, size).reshape(len(offset), width, size // width)
+    out = np.empty((len(offset), size // width, width), np.uint8)
+    for byte in range(width):  # several times as fast as a transposed copy
+        out[:, :, byte] = chunks[:, byte]
+    return out.reshape(len(offset), size)
+
+
+#: The bytes of a Fletcher-32 checksum, after the bytes that it is the sum of.
+_SUM_BYTES: Final = 4
+_checked_bytes: Final = Fletcher32Sum().decode
+
+
+def _summed_before(compressed: Decoder, data: U8, offset: I64, length: I64, size: int) -> U8:
+    """Return chunks that were compressed with their checksum. Raises an error for a wrong checksum."""
+    chunks = compressed(data, offset, length, size + _SUM_BYTES)
+    for chunk in chunks:
+        _checked_bytes(chunk)
+    return chunks[:, :size]
+
+
+def _summed_after(decoder: Decoder, data: U8, offset: I64, length: I64, size: int) -> U8:
+    """Return chunks with a checksum of their stored bytes. Raises an error for a wrong checksum."""
+    for start, count in zip(offset.tolist(), length.tolist(), strict=True):
+        _checked_bytes(data[start : start + count])
+    return decoder(data, offset, length - _SUM_BYTES, size)
+
+
+#: The decoders of compressed chunks by the class of the codec.
+_DECOMPRESSORS: Final[Mapping[type, Decoder]] = {
+    ZstdCodec: zstd,
+    BloscCodec: blosc_chunks,
+    GzipCodec: partial(_deflated, 31),
+    Zlib: partial(_deflated, 15),
 }
+
+
+def decoder_of(codecs: Sequence[Any], size: int) -> Decoder | None:
+    """Return the decoder for the codecs after ``bytes``, or None if there is none.
+
+    The codecs are at most one compressor, and the filters of HDF5: ``shuffle`` and ``fletcher32``. Elements
+    have ``size`` bytes.
+    """
+    decoder: Decoder = plain
+    is_summed = bool(codecs) and type(codecs[-1]) is Fletcher32
+    for codec in reversed(codecs[:-1] if is_summed else codecs):
+        match codec:
+            case Shuffle():
+                width = codec.codec_config.get("elementsize", _SHUFFLE_WIDTH)
+                if not isinstance(width, int) or width < 1 or size % width:
+                    return None
+                decoder = partial(_unshuffled, decoder, width)
+            case Fletcher32() if decoder is not plain:
+                decoder = partial(_summed_before, decoder)
+            case _ if decoder is plain and type(codec) in _DECOMPRESSORS:
+                decoder = _DECOMPRESSORS[type(codec)]
+            case _:
+                return None
+    return partial(_summed_after, decoder) if is_summed else decoder
+
+
+#: The width of elements for a codec ``shuffle`` that does not say it.
+_SHUFFLE_WIDTH: Final = 4
 
 
 #: Returns the encoded bytes of m chunks, one after the other, and their lengths. The argument has the bytes
@@ -276,7 +335,7 @@ def _encoding(document: bytes) -> Encoding | None:
     order: tuple[int, ...] = tuple(range(len(metadata.shape)))
     if codecs and isinstance(codecs[0], TransposeCodec):
         order, codecs = tuple(codecs[0].order), codecs[1:]
-    decoder = DECODERS.get(tuple([type(codec) for codec in codecs[1:]]))
+    decoder = decoder_of(codecs[1:], dtype.itemsize)
     if not codecs or type(codecs[0]) is not BytesCodec or decoder is None:
         return None
     endian = codecs[0].endian

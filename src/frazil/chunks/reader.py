@@ -1,8 +1,7 @@
 """Reads of the bytes of chunks by their references: one by one, or as columns.
 
 Neighbouring ranges of the same object become one request, if they come in one call (``read_many``,
-``requests_of``) or in one turn of an event loop (``LoopReads``). Chunks of remote objects that are read whole
-are added to the cache, if the user has set its size.
+``requests_of``) or in one turn of an event loop (``LoopReads``). The cache gets the bytes of remote requests.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from frazil.chunks.ranges import (
+    FOREIGN_LIMITS,
+    ByteBudget,
     ByteRange,
     Job,
     MergeLimits,
@@ -27,7 +28,7 @@ from frazil.chunks.ranges import (
     cut_all,
     fetch,
     fetch_async,
-    plan_reads,
+    plan_objects,
     raised,
     too_short,
 )
@@ -41,7 +42,7 @@ from frazil.threads import SIZES, Purpose, ThreadPool
 if TYPE_CHECKING:
     from collections.abc import Buffer, Sequence
 
-    from frazil.chunks.ranges import ByteCache
+    from frazil.chunks.ranges import RangeCache
     from frazil.chunks.virtual import VirtualSources
     from frazil.chunks.writer import ChunkWriter
     from frazil.format.columns import I64, U8
@@ -57,6 +58,8 @@ Request = tuple[ChunkRef, int, int | None]
 type _Waiting = list[tuple[ByteRange, asyncio.Future[Buffer]]]
 
 _LIMITS: Final = MergeLimits()
+#: The most bytes of remote requests that one reader has in memory, besides the cache.
+_IN_FLIGHT: Final = 128 << 20
 #: Cached, because many reads are from the same pack.
 _name_of = lru_cache(4096)(chunk_key)
 
@@ -91,7 +94,7 @@ class ChunkReader:
 
     ``start`` and ``stop`` are positions in the bytes of the chunk, clamped to its end, which is None as
     ``stop``. ``writer`` has the session's own chunks that are not durable yet. ``limits`` limits the merge of
-    requests, and ``max_requests`` their number at the same time. ``cache`` has chunks of remote objects.
+    requests, and ``max_requests`` their number at the same time. ``cache`` has ranges of remote objects.
     """
 
     def __init__(
@@ -100,16 +103,17 @@ class ChunkReader:
         virtual: VirtualSources,
         writer: ChunkWriter | None = None,
         *,
-        limits: MergeLimits = _LIMITS,
+        limits: MergeLimits | None = None,
         max_requests: int = SIZES[Purpose.CHUNK_READS],
-        cache: ByteCache | None = None,
+        cache: RangeCache | None = None,
     ) -> None:
         self._storage = storage
         self._virtual = virtual
         self._writer = writer
-        self.limits = limits
+        self._limits = limits
         self._max_requests = max_requests
         self.cache = cache
+        self.memory = ByteBudget(_IN_FLIGHT)
         self._lock = threading.Lock()
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopReads] = (
             weakref.WeakKeyDictionary()
@@ -118,7 +122,7 @@ class ChunkReader:
         self.pool = ThreadPool(Purpose.CHUNK_READS, max_requests)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        limits = (self.limits, self._max_requests, self.cache)
+        limits = (self._limits, self._max_requests, self.cache)
         return (self._storage, self._virtual, self._writer, *limits)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -132,8 +136,14 @@ class ChunkReader:
         place = self._locate(ref, start, stop)
         if not isinstance(place, ByteRange):
             return place
-        cached = self._cached_bytes(place)
-        return self._add_to_cache(place, place.read()) if cached is None else cached
+        cache = self.cache_of(place.where)
+        if cache is None:
+            return place.read()
+        data = cache.get(place)
+        if data is None:
+            data = memoryview(place.read())
+            cache.add(place, data)
+        return data
 
     async def read_async(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
         """Return the result of ``read``. Reads of one turn of the event loop are fetched together."""
@@ -142,21 +152,26 @@ class ChunkReader:
             return place
         if place.where.is_local:
             return place.read()
-        cached = self._cached_bytes(place)
-        return self._add_to_cache(place, await self._of_this_loop().read(place)) if cached is None else cached
+        cache = self.cache_of(place.where)
+        data = None if cache is None else cache.get(place)
+        return await self._of_this_loop().read(place) if data is None else data
 
-    def _cached_bytes(self, place: ByteRange) -> Buffer | None:
-        return None if self.cache is None or place.where.is_local else self.cache.get_chunk(place)
+    def cache_of(self, where: Readable) -> RangeCache | None:
+        """Return the cache for the bytes of an object, or None if they are not cached."""
+        if self.cache is None or where.is_local or type(where) not in _CACHED:
+            return None
+        is_checked = isinstance(where, ForeignObject) and (where.etag, where.modified) != (None, None)
+        return self.cache if is_checked or not self.cache.only_checked else None
 
-    def _add_to_cache(self, place: ByteRange, data: Buffer) -> Buffer:
-        if self.cache is not None and not place.where.is_local:
-            self.cache.add_chunk(place, data)
-        return data
+    def limits_of(self, where: Readable) -> MergeLimits:
+        """Return the limits for merged ranges of an object."""
+        is_foreign = isinstance(where, ForeignObject) and not where.is_local
+        return self._limits or (FOREIGN_LIMITS if is_foreign else _LIMITS)
 
     def read_many(self, requests: Sequence[Request]) -> list[Buffer]:
         """Return the bytes of each (reference, start, stop). Raises the first error in this order."""
         located = [self._locate(*request) for request in requests]
-        job = Job([place for place in located if isinstance(place, ByteRange)], self.limits)
+        job = Job([place for place in located if isinstance(place, ByteRange)], self.limits_of)
         # A local read is a copy from the page cache. Threads would cost more than they save.
         is_fast = len(job.requests) < 2 or all(request.where.is_local for request in job.requests)
         outcomes = job.outcomes(list((map if is_fast else self.pool.map)(fetch, job.requests)))
@@ -212,7 +227,7 @@ class ChunkReader:
                 # A used semaphore has a reference to its loop, so weak keys alone do not drop closed loops.
                 for closed in [other for other in self._loops if other.is_closed()]:
                     del self._loops[closed]
-                reads = self._loops[loop] = LoopReads(self.limits, self._max_requests)
+                reads = self._loops[loop] = LoopReads(self, self._max_requests)
             return reads
 
 
@@ -226,8 +241,9 @@ class LoopReads:
     that wait for it may be cancelled one by one. If all of them are cancelled, the request is cancelled too.
     """
 
-    def __init__(self, limits: MergeLimits, max_requests: int) -> None:
-        self._limits = limits
+    def __init__(self, reader: ChunkReader, max_requests: int) -> None:
+        self._limits_of = reader.limits_of
+        self._cache_of = reader.cache_of
         self._free = asyncio.Semaphore(max_requests)
         self._waiting: _Waiting = []
         self._running: set[asyncio.Task[None]] = set()  # the loop itself only has weak references to tasks
@@ -243,7 +259,11 @@ class LoopReads:
 
     async def _fetch(self, request: ByteRange) -> Outcome:
         async with self._free:
-            return await fetch_async(request)
+            outcome = await fetch_async(request)
+        cache = self._cache_of(request.where)
+        if cache is not None and not isinstance(outcome, Exception):
+            cache.add(request, outcome)
+        return outcome
 
     def _dispatch(self) -> None:
         waiting = [(range_, answer) for range_, answer in self._waiting if not answer.done()]
@@ -251,7 +271,7 @@ class LoopReads:
         if not waiting:
             return
         try:
-            job = Job([range_ for range_, _ in waiting], self._limits)
+            job = Job([range_ for range_, _ in waiting], self._limits_of)
             served = [[waiting[row] for row in rows] for rows in job.parts()]
         except Exception as error:
             _fail(waiting, error)
@@ -317,32 +337,21 @@ _CACHED: Final = (StoredObject, ForeignObject)
 class ObjectRanges:
     """The wanted ranges of chunks in objects, n rows.
 
-    ``key`` has the number of the object, ``row`` the row among the references, ``offset`` and ``size`` the
-    place of the chunk in the object, and ``start`` and ``length`` the wanted bytes in the chunk.
+    ``key`` has the number of the object, and ``row`` the row among the references. ``first`` and ``last`` are
+    the first byte in the object, and the end.
     """
 
     objects: list[Readable]
     key: I64
     row: I64
-    offset: I64
-    size: I64
-    start: I64
-    length: I64
+    first: I64
+    last: I64
 
     def select(self, rows: I64) -> ObjectRanges:
         """Return some of the ranges."""
-        columns = (self.key, self.row, self.offset, self.size, self.start, self.length)
-        return ObjectRanges(self.objects, *(each[rows] for each in columns))
-
-    def whole(self) -> list[ByteRange | None]:
-        """Return the range of each chunk as a key of the cache, or None for a chunk that is never cached."""
-        is_cached = [not each.is_local and type(each) in _CACHED for each in self.objects]
-        places = [each if cached else None for each, cached in zip(self.objects, is_cached, strict=True)]
-        columns = zip(self.key.tolist(), self.offset.tolist(), self.size.tolist(), strict=True)
-        return [
-            None if (place := places[key]) is None else ByteRange(place, at, at + size)
-            for key, at, size in columns
-        ]
+        return ObjectRanges(
+            self.objects, *(each[rows] for each in (self.key, self.row, self.first, self.last))
+        )
 
 
 #: The largest request whose memory is used again, in bytes. A merged request has at most half of it.
@@ -362,37 +371,36 @@ _thread: Final = _ThreadMemory()
 class ColumnRequest:
     """A range of an object, or bytes in memory, with the rows of the wanted ranges in it, by position.
 
-    ``offset`` has the first byte of each wanted range in the bytes of the request. Chunks that the request
-    reads whole are added to a cache, if there is one: ``cached`` has it, and the wanted ranges by row.
+    ``offset`` has the first byte of each wanted range in the bytes of the request. ``cache`` gets the bytes.
     """
 
     where: ByteRange | U8
     rows: I64
     offset: I64
-    cached: tuple[ByteCache, ObjectRanges] | None = None
+    cache: RangeCache | None = None
 
     @property
     def is_local(self) -> bool:
         """Whether the bytes are in memory or in local files."""
         return not isinstance(self.where, ByteRange) or self.where.where.is_local
 
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return self.where.stop - self.where.start if isinstance(self.where, ByteRange) else len(self.where)
+
     def read(self) -> U8:
         """Return the bytes, which may be fewer than asked for. Raises the errors of the storage."""
         if not isinstance(self.where, ByteRange):
             return self.where
-        size = self.where.stop - self.where.start
+        size = self.size
         if self.where.where.is_local and size <= _LARGEST_REUSED:
             if len(_thread.memory) < size:
                 _thread.memory = np.empty(size, np.uint8)
             return _thread.memory[: self.where.where.get_into(self.where.start, _thread.memory[:size].data)]
         data = np.frombuffer(self.where.where.get(self.where.start, self.where.stop), np.uint8)
-        if self.cached is not None:
-            cache, ranges = self.cached
-            is_whole = (ranges.length == ranges.size) & (self.offset + ranges.size <= len(data))
-            columns = (ranges.whole(), self.offset.tolist(), ranges.size.tolist(), is_whole.tolist())
-            for key, at, size, is_complete in zip(*columns, strict=True):
-                if key is not None and is_complete:
-                    cache.add_chunk(key, data[at : at + size].data)
+        if self.cache is not None:
+            self.cache.add(self.where, data.data)
         return data
 
     def read_into(self, begin: int, out: memoryview) -> None:
@@ -417,38 +425,45 @@ def requests_of(reader: ChunkReader, refs: ChunkTable, start: I64, length: I64) 
     rows = np.flatnonzero((refs.kind == ChunkKind.NATIVE) | (refs.kind == ChunkKind.VIRTUAL))
     if not len(rows):
         return requests
-    ranges = ObjectRanges(
-        *_objects(reader, refs, rows),
-        rows,
-        *(each[rows].astype(np.int64) for each in (refs.offset, refs.length, start, length)),
-    )
-    cache = None if all(each.is_local for each in ranges.objects) else reader.cache
-    if cache is not None:
-        hits = [None if key is None else cache.get_chunk(key) for key in ranges.whole()]
-        cached = np.array([row for row, each in enumerate(hits) if each is not None], np.int64)
-        if len(cached):
-            chunks = [each for each in hits if each is not None]
-            data = np.frombuffer(b"".join(chunks), np.uint8)
-            begins = np.cumsum([0, *map(len, chunks)])[:-1] + ranges.start[cached]
-            requests.append(ColumnRequest(data, rows[cached], begins))
-            ranges = ranges.select(np.delete(np.arange(len(rows)), cached))
-    return requests + _planned(ranges, reader.limits, cache)
+    first = refs.offset[rows].astype(np.int64) + start[rows]
+    ranges = ObjectRanges(*_objects(reader, refs, rows), rows, first, first + length[rows])
+    if reader.cache is not None:
+        cached, ranges = _cached(reader, ranges)
+        requests += cached
+    return requests + _planned(reader, ranges)
 
 
-def _planned(ranges: ObjectRanges, limits: MergeLimits, cache: ByteCache | None) -> list[ColumnRequest]:
+def _cached(reader: ChunkReader, ranges: ObjectRanges) -> tuple[list[ColumnRequest], ObjectRanges]:
+    """Return the requests for the ranges in the cache, and the other ranges."""
+    requests: list[ColumnRequest] = []
+    is_missing = np.ones(len(ranges.key), np.bool_)
+    order = np.argsort(ranges.key, kind="stable")
+    bounds = np.searchsorted(ranges.key[order], np.arange(len(ranges.objects) + 1)).tolist()
+    for where, begin, end in zip(ranges.objects, bounds, bounds[1:], strict=False):
+        cache, rows = reader.cache_of(where), order[begin:end]
+        if cache is None:
+            continue
+        for range_, data, some in cache.find(where, ranges.first[rows], ranges.last[rows]):
+            offset = ranges.first[rows[some]] - range_.start
+            requests.append(ColumnRequest(np.frombuffer(data, np.uint8), ranges.row[rows[some]], offset))
+            is_missing[rows[some]] = False
+    return requests, ranges.select(np.flatnonzero(is_missing)) if requests else ranges
+
+
+def _planned(reader: ChunkReader, ranges: ObjectRanges) -> list[ColumnRequest]:
     """Return the requests for ranges of objects, with merged neighbours."""
-    first = ranges.offset + ranges.start
-    last = first + ranges.length
-    plan = plan_reads(ranges.key, first, last, limits)
+    plan = plan_objects(ranges.objects, ranges.key, ranges.first, ranges.last, reader.limits_of)
     order = np.lexsort((plan.offset, plan.part))
     ends = np.cumsum(np.bincount(plan.part, minlength=len(plan))).tolist()
     requests: list[ColumnRequest] = []
     columns = (plan.key.tolist(), plan.start.tolist(), plan.stop.tolist(), pairwise([0, *ends]))
     for key, low, high, rows in zip(*columns, strict=True):
-        part = order[slice(*rows)]
-        where = ByteRange(ranges.objects[key], low, high)
-        cached = None if cache is None else (cache, ranges.select(part))
-        requests.append(ColumnRequest(where, ranges.row[part], plan.offset[part], cached))
+        part, where = order[slice(*rows)], ranges.objects[key]
+        requests.append(
+            ColumnRequest(
+                ByteRange(where, low, high), ranges.row[part], plan.offset[part], reader.cache_of(where)
+            )
+        )
     return requests
 
 

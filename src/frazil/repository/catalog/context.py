@@ -17,7 +17,7 @@ from functools import partial
 from typing import ClassVar, Final, Protocol
 
 from frazil.chunks.packs import ContentSettings, ContentStore, PackSettings
-from frazil.chunks.ranges import ByteCache
+from frazil.chunks.ranges import RangeCache
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter
@@ -182,7 +182,7 @@ class Context:
     virtual: VirtualSources
     catalog: Catalog
     attribution: Attribution = field(default_factory=Attribution)
-    chunk_cache: ByteCache | None = None
+    chunk_cache: RangeCache | None = None
 
     #: The spec version of the repository and of its new files.
     spec_version: int = field(init=False)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from frazil.about import PACKAGE_FOLDER
-from frazil.chunks.ranges import ByteCache
+from frazil.chunks.ranges import RangeCache
 from frazil.chunks.virtual import Container, VirtualSources
 from frazil.errors import (
     ErrorKind,
@@ -241,8 +241,15 @@ def build_context(
     catalog: Catalog = CatalogV2(storage, assets, update_settings, principal=attribution.principal)
     if stored.spec_version == 1:
         catalog = CatalogV1(storage, assets, update_settings, stored.config_version)
-    chunk_cache = ByteCache(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
+    size = settings.cached_chunk_bytes
+    chunk_cache = RangeCache(size) if size else None
+    if size is None:
+        chunk_cache = RangeCache(_VIRTUAL_CACHE, only_checked=True)
     return Context(storage, config, settings, assets, virtual, catalog, attribution, chunk_cache)
+
+
+#: The size of the cache for remote virtual chunks if the configuration does not set one, in bytes.
+_VIRTUAL_CACHE: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)

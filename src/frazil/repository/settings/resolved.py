@@ -94,7 +94,8 @@ class ResolvedConfig:
 
     cached_snapshot_nodes: int
     cached_chunk_refs: int
-    cached_chunk_bytes: int
+    #: None: a small cache for remote virtual chunks alone.
+    cached_chunk_bytes: int | None
 
     preload_max_total_refs: int
     preload_if: ManifestPreloadCondition
@@ -140,7 +141,7 @@ class ResolvedConfig:
             compression_level=min(full.compression.level, _MAX_LEVEL),
             cached_snapshot_nodes=full.caching.num_snapshot_nodes,
             cached_chunk_refs=full.caching.num_chunk_refs,
-            cached_chunk_bytes=full.caching.num_bytes_chunks,
+            cached_chunk_bytes=None if config.caching is None else config.caching.num_bytes_chunks,
             preload_max_total_refs=manifest.preload.max_total_refs,
             preload_if=manifest.preload.preload_if or DEFAULT_PRELOAD,
             preload_max_arrays_to_scan=manifest.preload.max_arrays_to_scan,
