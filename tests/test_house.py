@@ -93,7 +93,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline.validation": ROOMS | {"jobs", "pipeline.reductions"},
     "pipeline.publishing": ROOMS | {"jobs", "pipeline.validation"},
     "pipeline.provenance": ROOMS | {"jobs", "pipeline.publishing"},
-    "pipeline.replication": ROOMS | {"jobs", "maintenance", "survey"},
+    "pipeline.replication": ROOMS | {"jobs", "maintenance", "survey", "readers"},
     "pipeline.__init__": {"jobs", *(f"pipeline.{each}" for each in PIPELINE)},  # the public names
     "spark.runtime": {"jobs"},
     "spark.tables": ROOMS | {"jobs", "maintenance", "spark.runtime"},
@@ -166,7 +166,8 @@ ONLY_IN: dict[str, set[str]] = {
     "dask": {"dask", "xarray", "testing"},
     "pyspark": {*WITH_PYSPARK, "testing"},
     "cloudpickle": {"jobs"},
-    "pyarrow": OF_SPARK | {"jobs", "pipeline.ingest"},
+    "pyarrow": OF_SPARK | {"jobs", "pipeline.ingest", "pipeline.replication"},
+    "virtualizarr": {"pipeline.replication"},
     "datasketches": {"pipeline.reductions"},
     "xarray_regrid": {"pipeline.transform"},
     **{each: {"readers"} for each in ("h5py", "cfgrib", "eccodes", "gribberish")},

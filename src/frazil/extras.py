@@ -24,6 +24,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     **dict.fromkeys(("cfgrib", "eccodes", "gribberish"), "grib"),
     "rasterio": "geotiff",
     "pyspark": "spark",
+    "virtualizarr": "virtualizarr",
     **dict.fromkeys(("grpc", "grpc_status", "google", "google.rpc"), "connect"),
     "opentelemetry": "telemetry",
 }
@@ -33,6 +34,7 @@ _CONTAINED: Final = {
     "pipeline": ("xarray",),
     "grib": ("pipeline",),
     "geotiff": ("pipeline",),
+    "virtualizarr": ("pipeline",),
     "spark": ("pipeline",),
     "connect": ("spark",),
 }
