@@ -122,6 +122,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ops": NAMES | {"maintenance"},
     "virtual": NAMES | {"chunks"},
     "xarray": NAMES | {"dask", "distributed"},
+    "fsspec_filesystem": {"__init__", "repository"},
     "xarray_engine": {"__init__"},
     "zarr_pipeline": {"arrays"},
 }
@@ -154,6 +155,7 @@ ONLY_IN: dict[str, set[str]] = {
         "zarr_store",
         "xarray",
         "xarray_engine",
+        "fsspec_filesystem",
         "dask",
         "jobs",
         "readers",
@@ -164,6 +166,7 @@ ONLY_IN: dict[str, set[str]] = {
     },
     "xarray": {"xarray", "xarray_engine", "jobs", "readers", *OPERATIONS, "spark.tables", "testing"},
     "dask": {"dask", "xarray", "testing"},
+    "fsspec": {"fsspec_filesystem"},
     "pyspark": {*WITH_PYSPARK, "testing"},
     "cloudpickle": {"jobs"},
     "pyarrow": OF_SPARK | {"jobs", "pipeline.ingest", "pipeline.replication"},
