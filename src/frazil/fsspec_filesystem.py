@@ -18,8 +18,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, override
 
-from fsspec.asyn import AsyncFileSystem
-from fsspec.spec import AbstractBufferedFile
+from fsspec.asyn import AsyncFileSystem  # type: ignore[import-untyped]  # it ships no types
+from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]
 from zarr.abc.store import RangeByteRequest
 
 import frazil

@@ -49,8 +49,11 @@ class EarthdataLogin:
             ) from error
         try:
             keys: Any = json.loads(body) if status == 200 else None
-            values = [keys[name] for name in ("accessKeyId", "secretAccessKey", "sessionToken")]
             end = datetime.fromisoformat(keys["expiration"])
+            end = end if end.tzinfo else end.replace(tzinfo=UTC)
+            return S3StaticCredentials(
+                keys["accessKeyId"], keys["secretAccessKey"], keys["sessionToken"], end
+            )
         except (KeyError, TypeError, ValueError):
             raise StorageError(
                 f"{shown_url(self.endpoint)} must answer with temporary keys, got status {status}. Check the "
@@ -58,7 +61,6 @@ class EarthdataLogin:
                 "accepted its terms",
                 ErrorKind.CREDENTIALS_REFUSED,
             ) from None
-        return S3StaticCredentials(*values, end if end.tzinfo else end.replace(tzinfo=UTC))
 
     def _answer(self) -> tuple[int, bytes]:
         """Return the status and the body of the endpoint's answer after the login."""

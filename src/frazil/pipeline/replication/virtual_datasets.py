@@ -83,7 +83,7 @@ def _manifest_array(session: Session, path: str) -> manifests.ManifestArray:
     positions = references.positions(grid)
     urls = np.array([*references.urls, "__inlined__"], np.dtypes.StringDType())  # source -1: inline
 
-    def cells(values: NDArray[Any]) -> NDArray[Any]:
+    def cells(values: NDArray[Any]) -> Any:
         array = np.zeros(grid, values.dtype)
         array.reshape(-1)[positions] = values
         return array
