@@ -299,7 +299,7 @@ CHANGES: Final = [
         "compare-nodes", moved_group, lambda given: compare_versions(given[0], moved_nodes(*given), len, len)
     ),
     Case("compare-chunks", lambda n: halves(n), lambda given: differing(*given)),
-    Case("shift", lambda n: (grid_node(n), native(n), (1, -1)), lambda given: shifted(*given)),
+    Case("shift", lambda n: (grid_node(n), native(n), (1, -1)), lambda given: shifted(*given)[0]),
     Case(
         "compose-two-logs",
         partial(composed, log_of_chunks),

@@ -33,3 +33,4 @@ from frazil.storage.credentials import s3_credentials as s3_credentials
 from frazil.storage.credentials import s3_from_env_credentials as s3_from_env_credentials
 from frazil.storage.credentials import s3_refreshable_credentials as s3_refreshable_credentials
 from frazil.storage.credentials import s3_static_credentials as s3_static_credentials
+from frazil.storage.earthdata import earthdata_credentials as earthdata_credentials

@@ -552,6 +552,10 @@ class InternalError(IcechunkError):
     """A defect in Frazil. Please report it."""
 
 
+class ChangedFileWarning(UserWarning):
+    """A file of virtual chunks has changed since its references were written, and its container allows it."""
+
+
 class MisalignedGroupWarning(UserWarning):
     """A job writes a group whose dimensions differ from the dimensions of a group above it.
 

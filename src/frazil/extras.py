@@ -25,6 +25,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "duckdb": "arrow",
     "rasterio": "geotiff",
     "pyspark": "spark",
+    "virtualizarr": "virtualizarr",
     **dict.fromkeys(("grpc", "grpc_status", "google", "google.rpc"), "connect"),
     "opentelemetry": "telemetry",
 }
@@ -34,6 +35,7 @@ _CONTAINED: Final = {
     "pipeline": ("xarray",),
     "grib": ("pipeline",),
     "geotiff": ("pipeline",),
+    "virtualizarr": ("pipeline",),
     "spark": ("pipeline",),
     "connect": ("spark",),
 }

@@ -43,6 +43,27 @@ def write(session, region, value, path="a"):
     array[region] = value
 
 
+def test_two_forks_may_not_write_one_shard(repo):
+    """A shard is one object: inner chunks of the other fork would be lost."""
+    with repo.transaction("main", message="shards") as store:
+        zarr.create_array(store, name="a", shape=(8,), chunks=(2,), shards=(4,), dtype="i4", fill_value=-1)
+    session = repo.writable_session("main")
+    write(session, slice(0, 8), 5)
+    session.commit("a parent of both")
+    session = repo.writable_session("main")
+    one, two, other = (travelled(session.fork()) for _ in range(3))
+    write(one, slice(0, 2), 1)
+    write(two, slice(2, 4), 2)  # another inner chunk of the same shard
+    write(other, slice(4, 8), 3)
+    with pytest.raises(SessionStateError, match="more than one fork") as error:
+        session.merge(one, two)
+    assert error.value.kind == ErrorKind.MERGE_FAILED
+    assert not session.has_uncommitted_changes
+    session.merge(one, other)
+    session.commit("different shards")
+    assert read(repo).tolist() == [1, 1, 5, 5, 3, 3, 3, 3]
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 def test_two_forks_may_not_write_one_chunk(repo, at_once):
     session = with_array(repo).writable_session("main")

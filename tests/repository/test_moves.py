@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import frazil
 from frazil import ErrorKind
 from frazil.changes.change_set import MoveTree
+from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.repo_info import SnapshotEntry
 from frazil.repository.catalog.repo_changes import new_snapshot
@@ -174,3 +178,60 @@ def test_many_moves_ask_for_little() -> None:
     assert moves[(7).to_bytes(8)].target == "/7"
     assert np.array([tree.find_node(f"/b/a/{n:05}") for n in range(1, 20_001)]).min() == -1
     assert tree.find_node("/b/a/20000") > 0
+
+
+@st.composite
+def uneven_grids(draw: st.DrawFn) -> tuple[list[list[int]], list[int], list[int]]:
+    """Chunk lengths of each dimension, a shape whose last chunks may be partly outside of it, an offset."""
+    lengths = draw(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=2))
+    shape = [sum(axis) - draw(st.integers(0, axis[-1] - 1)) for axis in lengths]
+    return lengths, shape, [draw(st.integers(-len(axis), len(axis))) for axis in lengths]
+
+
+def blocks(values: Any, session: frazil.Session) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """Yield the coordinates and the visible elements of the chunks of ``/a``."""
+    edges = chunk_lengths(session.workspace.require_node("/a").user_data)
+    ends = [
+        [0, *itertools.accumulate(itertools.repeat(axis, size) if isinstance(axis, int) else axis)]
+        for axis, size in zip(edges, values.shape, strict=True)
+    ]
+    for at in itertools.product(*(range(len(axis) - 1) for axis in ends)):
+        part = values[tuple(slice(axis[i], axis[i + 1]) for axis, i in zip(ends, at, strict=True))]
+        if part.size:
+            yield at, part
+
+
+@given(uneven_grids())
+@example(([[1, 3]], [3], [1]))
+@example(([[3, 1, 2]], [6], [-1]))
+def test_chunks_of_unequal_lengths_keep_their_elements(
+    case: tuple[list[list[int]], list[int], list[int]],
+) -> None:
+    """All other elements have the fill value after a shift, and the shape stays the same."""
+    lengths, shape, offset = case
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        whole = tuple(map(sum, lengths))
+        array = zarr.create_array(
+            session.store, name="a", shape=whole, chunks=lengths, dtype="i4", fill_value=-1
+        )
+        array.resize(tuple(shape))
+        array[...] = values = np.arange(np.prod(shape)).reshape(shape)
+        before, document = dict(blocks(values, session)), session.workspace.require_node("/a").user_data
+        session.shift_array("/a", offset)
+        session.commit("shifted")
+        result = zarr.open_array(session.store, path="a", mode="r")
+        expected = np.full(shape, -1)
+        for place, part in blocks(expected, session):
+            source = before.get(tuple(at - step for at, step in zip(place, offset, strict=True)))
+            if source is not None:
+                inside = tuple(slice(min(two)) for two in zip(part.shape, source.shape, strict=True))
+                part[inside] = source[inside]
+        assert result[...].tolist() == expected.tolist()
+        is_new = session.workspace.require_node("/a").user_data != document
+        if tuple(shape) == whole or (
+            is_new and len(shape) == 1
+        ):  # no chunk is cut off by the end of the array
+            moved = [tuple(at + step for at, step in zip(place, offset, strict=True)) for place in before]
+            sizes = [part.size for part, at in zip(before.values(), moved, strict=True) if at in before]
+            assert (result[...] >= 0).sum() == sum(sizes)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
+import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +18,7 @@ import zarr
 import frazil
 from frazil import IcechunkStore, VirtualChunkSpec
 from frazil.credentials import LocalFileSystemAccess
+from frazil.errors import ChangedFileWarning
 
 DATA = np.arange(4 * 6 * 4, dtype="<i4").reshape(4, 6, 4)
 NBYTES = 4 * 2 * 4  # of a chunk of (1, 2, 4)
@@ -140,6 +143,38 @@ def test_checksums(store: IcechunkStore, files: str) -> None:
     with pytest.raises(frazil.StorageError) as raised:
         read(store)
     assert raised.value.kind == "virtual-chunk-modified"
+
+
+def test_a_container_that_allows_changes_warns_once_for_each_file(storage: Any, files: str) -> None:
+    def opened(on_changed: str | None) -> frazil.Repository:
+        config = frazil.RepositoryConfig.default()
+        place = frazil.local_filesystem_store(files.removeprefix("file://"))
+        config.set_virtual_chunk_container(frazil.VirtualChunkContainer(files, place, on_changed=on_changed))
+        return frazil.Repository.open_or_create(storage, config, {files: LocalFileSystemAccess})
+
+    repo = opened("warn")
+    session = repo.writable_session("main")
+    zarr.create_array(
+        session.store, name="a", shape=(4, 6, 4), chunks=(1, 2, 4), dtype="<i4", compressors=None
+    )
+    session.store.set_virtual_refs_arr("a", (4, 3, 1), *columns(files), checksum="recorded")
+    session.commit("files that change")
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        store = pickle.loads(pickle.dumps(repo.readonly_session("main"))).store
+        np.testing.assert_array_equal(read(store), DATA)  # by the event loop
+        np.testing.assert_array_equal(frazil.Array(store.session, "a")[:], DATA)  # by columns
+    assert [each.category for each in caught] == [ChangedFileWarning] * 4
+    assert sorted(str(each.message).partition("files/")[2][:5] for each in caught) == [
+        f"{number}.bin" for number in range(4)
+    ]
+    lost = [each for each in repo.upkeep.verify("exists").findings if each.check == "virtual-modified"]
+    assert len(lost) == 4
+    repo.save_config()
+    for refuses in (opened(None), frazil.Repository.open(storage, None, {files: LocalFileSystemAccess})):
+        with pytest.raises(frazil.StorageError, match="has changed"):
+            read(refuses.readonly_session("main").store)
+    with pytest.raises(frazil.InvalidInputError, match="on_changed must be"):
+        opened("ignore")
 
 
 ONE: dict[str, Any] = {"offset": 0, "length": 4}

@@ -1,15 +1,15 @@
 """What a metadata document of zarr says about the grid, and moves of chunks in the grid.
 
 The chunk grid is ``regular`` or ``rectilinear``. A chunk of a rectilinear grid only fits where chunks have
-the same lengths.
+the same lengths, unless the lengths move, too.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain, compress, repeat, starmap
+from itertools import accumulate, chain, compress, groupby, repeat, starmap
 from operator import index as as_int
 from operator import ne
 from typing import Any, Final
@@ -154,8 +154,12 @@ Rule = Callable[[list[int]], Iterable[int] | None]
 _FAR: Final = 1 << 33  # outside of every grid, and small enough to add to a coordinate without overflow
 
 
-def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> ChunkTable:
-    """Return the edits that move all chunks of an array by ``offset``. Chunks outside are deleted."""
+def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> tuple[ChunkTable, bytes | None]:
+    """Return the edits that move all chunks of an array by ``offset``, and its new document or None.
+
+    Chunks outside are deleted. If a chunk of a rectilinear grid does not fit where it goes, the lengths of
+    chunks move with the chunks along this dimension, and those that leave the grid enter it at its other end.
+    """
     array = node.array
     assert array is not None
     try:
@@ -171,8 +175,27 @@ def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> ChunkTable:
     near = np.array([min(max(step, -_FAR), _FAR) for step in steps], np.int64)
     targets = table.index.astype(np.int64) + near
     stays = ((targets >= 0) & (targets < np.array(array.num_chunks, np.int64))).all(axis=1)
-    moved = _moved(node, table.select_chunks(stays), targets[stays])
-    return ChunkTable.merge_tables([ChunkTable.from_absent(table.index), moved])
+    own = table.select_chunks(stays)
+    axes = [axis for axis, rows in _misfits(node, own, targets[stays]) if len(rows)]
+    moved = replace(own, index=targets[stays].astype(np.uint32)).sorted()
+    edits = ChunkTable.merge_tables([ChunkTable.from_absent(table.index), moved])
+    return edits, _with_moved_lengths(node, {axis: steps[axis] for axis in axes}) if axes else None
+
+
+def _with_moved_lengths(node: Node, steps: Mapping[int, int]) -> bytes:
+    """Return the document of an array whose chunk lengths along some axes move by a number of chunks."""
+    array, document = node.array, json.loads(node.user_data)
+    assert array is not None
+    lengths = chunk_lengths(node.user_data)
+    shapes = document["chunk_grid"]["configuration"]["chunk_shapes"]
+    for axis, step in steps.items():
+        every = lengths[axis]
+        assert not isinstance(every, int)
+        used = every[: array.num_chunks[axis]]
+        if step > 0:  # the place of the last chunk has its elements in the shape, so that nothing is cut off
+            used[-1] -= sum(used) - array.shape[axis]
+        shapes[axis] = [[each, len(list(run))] for each, run in groupby(used[-step:] + used[:-step])]
+    return json.dumps(document).encode()
 
 
 def reindexed(node: Node, table: ChunkTable, forward: Rule, backward: Rule | None) -> ChunkTable:
@@ -225,16 +248,21 @@ def _applied(
 
 def _moved(node: Node, table: ChunkTable, targets: NDArray[Any]) -> ChunkTable:
     """Return the references at new coordinates, which are inside of the grid."""
-    for axis, lengths in enumerate(chunk_lengths(node.user_data)):
-        if isinstance(lengths, int):
-            continue
-        each = np.array(lengths, np.uint64)
-        misfit = np.flatnonzero(each[table.index[:, axis]] != each[targets[:, axis]])
+    for axis, misfit in _misfits(node, table, targets):
         if len(misfit):
             row = misfit[0]
             raise InvalidInputError(
                 f"chunk {tuple(table.index[row].tolist())} of `{node.path}` does not fit at "
-                f"{tuple(targets[row].tolist())}: chunks of its rectilinear grid have other lengths there",
+                f"{tuple(targets[row].tolist())}: its rectilinear grid has other chunk lengths there along "
+                f"dimension {axis}. A chunk fits where chunks have the same lengths",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
     return replace(table, index=targets.astype(np.uint32)).sorted()
+
+
+def _misfits(node: Node, table: ChunkTable, targets: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield for each axis of unequal chunks the rows whose chunks have other lengths at their targets."""
+    for axis, lengths in enumerate(chunk_lengths(node.user_data)):
+        if not isinstance(lengths, int):
+            each = np.array(lengths, np.uint64)
+            yield axis, np.flatnonzero(each[table.index[:, axis]] != each[targets[:, axis]])

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import threading
+import warnings
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import repeat
@@ -19,9 +20,10 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
+from frazil.about import PACKAGE_FOLDER
 from frazil.chunks.ranges import copy_into
 from frazil.display import some_of
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ChangedFileWarning, ErrorKind, InvalidInputError, StorageError
 from frazil.storage.access import require_hint
 from frazil.storage.chunk_places import open_on_demand
 from frazil.storage.option_names import shown_url
@@ -48,6 +50,7 @@ class Container:
     url_prefix: str
     store: AnyObjectStoreConfig
     is_given: bool = False
+    warns_of_changes: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -114,6 +117,47 @@ class ForeignObject:
         return None if self.modified is None else datetime.fromtimestamp(self.modified, UTC)
 
 
+@dataclass(slots=True)
+class WarningReader:
+    """A reader that warns once for each changed object, and returns its data."""
+
+    reader: ForeignReader
+    changed: set[str] = field(default_factory=set)
+
+    def get(
+        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: datetime | None
+    ) -> Buffer:
+        """Return the bytes from ``start`` up to ``stop``."""
+        if url not in self.changed:
+            try:
+                return self.reader.get(url, start, stop, etag=etag, not_modified_since=not_modified_since)
+            except StorageError as error:
+                self._warn(url, error)
+        return self.reader.get(url, start, stop, etag=None, not_modified_since=None)
+
+    async def get_async(
+        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: datetime | None
+    ) -> Buffer:
+        """Return the result of ``get``."""
+        if url not in self.changed:
+            try:
+                return await self.reader.get_async(
+                    url, start, stop, etag=etag, not_modified_since=not_modified_since
+                )
+            except StorageError as error:
+                self._warn(url, error)
+        return await self.reader.get_async(url, start, stop, etag=None, not_modified_since=None)
+
+    def _warn(self, url: str, error: StorageError) -> None:
+        if error.kind != ErrorKind.VIRTUAL_CHUNK_MODIFIED:
+            raise error
+        # The set changes first: other threads that read this object do not warn, too.
+        is_new = url not in self.changed
+        self.changed.add(url)
+        if is_new:
+            warnings.warn(error.message, ChangedFileWarning, skip_file_prefixes=(PACKAGE_FOLDER,))
+
+
 class VirtualSources:
     """The containers of a repository, with the credentials of those that the user has authorised."""
 
@@ -152,6 +196,11 @@ class VirtualSources:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         containers, credentials, open_foreign = state
         VirtualSources.__init__(self, containers, credentials, open_foreign=open_foreign)
+
+    def strict(self) -> VirtualSources:
+        """Return the same containers, with an error for each changed object."""
+        containers = [replace(each, warns_of_changes=False) for each in self.containers]
+        return VirtualSources(containers, self.credentials, open_foreign=self._open_foreign)
 
     def resolve(self, location: str) -> str:
         """Return the URL of a location. A relative location is joined to the prefix of its container."""
@@ -228,6 +277,8 @@ class VirtualSources:
             reader = self._readers.get(prefix)
             if reader is None:
                 reader = self._open_foreign(container.store, self._credentials[key], prefix)
+                if container.warns_of_changes:
+                    reader = WarningReader(reader)
                 self._readers[prefix] = reader
             return reader
 

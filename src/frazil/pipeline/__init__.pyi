@@ -58,9 +58,12 @@ from frazil.pipeline.replication import Copied as Copied
 from frazil.pipeline.replication import RepositoryPart as RepositoryPart
 from frazil.pipeline.replication import clone_repository as clone_repository
 from frazil.pipeline.replication import copy_repository as copy_repository
+from frazil.pipeline.replication import export_kerchunk as export_kerchunk
 from frazil.pipeline.replication import export_netcdf as export_netcdf
 from frazil.pipeline.replication import export_zarr as export_zarr
 from frazil.pipeline.replication import export_zip as export_zip
+from frazil.pipeline.replication import import_kerchunk as import_kerchunk
+from frazil.pipeline.replication import virtual_dataset as virtual_dataset
 from frazil.pipeline.transform import cell as cell
 from frazil.pipeline.transform import coarsen as coarsen
 from frazil.pipeline.transform import crop as crop

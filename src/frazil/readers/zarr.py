@@ -16,6 +16,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
+from itertools import compress
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final, override
 from urllib.parse import quote
@@ -151,6 +152,21 @@ def _codec(config: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any] | str
             return f"{name}: no codec in version 3 of Zarr"
         name = f"numcodecs.{name}"
     return {"name": name, "configuration": options}
+
+
+def chunk_names(array: Any, names: Iterable[str]) -> tuple[list[str], NDArray[np.uint32]]:
+    """Return the names that are keys of chunks in the grid of an array, and their coordinates (n, ndim)."""
+    example = array.metadata.encode_chunk_key((7,) * array.ndim)
+    pattern = re.escape(example)
+    if array.ndim:
+        pattern = pattern.replace("7", "(?:0|[1-9][0-9]*)")
+    keys = re.findall(f"^{pattern}$", "\n".join(names), re.MULTILINE)
+    numbers = re.findall(r"\d+", "\n".join(keys)) if array.ndim else []
+    index = np.fromiter(map(int, numbers), np.int64).reshape(len(keys), array.ndim)
+    chunks = array.shards or array.chunks
+    grid = [-(-size // chunk) for size, chunk in zip(array.shape, chunks, strict=True)]
+    inside = np.all(index < np.array(grid, np.int64), axis=1)  # an array may have shrunk
+    return list(compress(keys, inside.tolist())), index[inside].astype(np.uint32)
 
 
 class StorageStore(Store):
@@ -300,19 +316,9 @@ class ZarrReader(Reader):
                 return NotVirtual(f"its chunks cannot be listed: {error.message}")
         chunks = variable.chunks or ()
         inside = f"{array.path}/" if array.path else ""
-        example = array.metadata.encode_chunk_key((7,) * array.ndim)
-        names = [example] if inside + example in objects else []
-        numbers: list[str] = []
-        if array.ndim:
-            mine = filter(methodcaller("startswith", inside), objects)
-            below = map(itemgetter(slice(len(inside), None)), mine)
-            pattern = re.escape(example).replace("7", "(?:0|[1-9][0-9]*)")
-            names = re.findall(f"^{pattern}$", "\n".join(below), re.MULTILINE)
-            numbers = re.findall(r"\d+", "\n".join(names))
-        index = np.fromiter(map(int, numbers), np.int64).reshape(len(names), len(chunks))
-        grid = [-(-size // chunk) for size, chunk in zip(variable.shape, chunks, strict=True)]
-        rows = np.flatnonzero(np.all(index < np.array(grid, np.int64), axis=1))  # an array may have shrunk
-        keys = list(map(inside.__add__, map(names.__getitem__, rows.tolist())))
+        mine = filter(methodcaller("startswith", inside), objects)
+        names, index = chunk_names(array, map(itemgetter(slice(len(inside), None)), mine))
+        keys = list(map(inside.__add__, names))
         sizes = map(attrgetter("size"), map(objects.__getitem__, keys))
         base = self.file.location.rstrip("/") + "/"
         return ChunkReferences(
@@ -321,10 +327,10 @@ class ZarrReader(Reader):
             dtype=variable.dtype,
             fill_value=fill_value(array, variable.dtype),
             locations=tuple(map(base.__add__, map(quote, keys) if base.startswith("file:") else keys)),
-            index=index[rows].astype(np.uint32),
-            offset=np.zeros(len(rows), np.uint64),
-            length=np.fromiter(sizes, np.uint64, len(rows)),
-            location=np.arange(len(rows), dtype=np.uint32),
+            index=index,
+            offset=np.zeros(len(keys), np.uint64),
+            length=np.fromiter(sizes, np.uint64, len(keys)),
+            location=np.arange(len(keys), dtype=np.uint32),
         )
 
     # the schema

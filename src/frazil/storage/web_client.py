@@ -428,6 +428,8 @@ def _send_once(
         response.close()
         response.release_conn()
     headers_by_name = {name.lower(): value for name, value in response.headers.items()}
+    if cookies := response.headers.getlist("set-cookie"):  # the only header with several lines
+        headers_by_name["set-cookie"] = "\n".join(cookies)
     return Answer(response.status, headers_by_name, body if max_bytes is None else body[:max_bytes])
 
 

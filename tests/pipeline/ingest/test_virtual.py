@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import xarray as xr
@@ -59,6 +60,33 @@ def test_references_are_what_copies_are(tmp_path: Path) -> None:
     os.utime(paths[2], (time.time() + 5,) * 2)  # references remember whole seconds
     with pytest.raises(frazil.IcechunkError, match="day_0002"):
         stored_dataset(result.version)
+
+
+@pytest.mark.parametrize("where", ["file", "zarr"])
+def test_references_have_the_state_of_a_file_when_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The file changes after the last task, and before the references are stored."""
+    paths = daily_files(tmp_path / "days", 1, chunks=(2, 3, 2))
+    changed = Path(paths[0])
+    if where == "zarr":
+        paths = [str(tmp_path / "days" / "0.zarr")]
+        xr.open_dataset(changed).to_zarr(paths[0], zarr_format=3, consolidated=False)
+        changed = Path(paths[0]) / "tas/c/0/0/0"
+
+    def commit_after_a_change(*arguments: Any, **more: Any) -> str:
+        os.utime(changed, (time.time() + 5,) * 2)
+        return commit(*arguments, **more)
+
+    commit = frazil.Session.commit
+    monkeypatch.setattr(frazil.Session, "commit", commit_after_a_change)
+    containers = [container(tmp_path / "days")]
+    result = ingest(
+        paths, repository(tmp_path / "repo"), virtual=True, engine=Inline(), containers=containers
+    )
+    with pytest.raises(frazil.IcechunkError) as error:
+        stored_dataset(result.version)
+    assert error.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
 
 
 def test_variables_without_references_are_named(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def check_manifests(
                     findings.append(Finding(f"manifest-{what}", key, detail=detail))
             findings += _outside(key, tables, use.boxes)
             if level.with_foreign:
-                findings += _foreign(tables, context.virtual)
+                findings += _foreign(tables, context.virtual.strict())
             if level.with_chunks:
                 size = foreign = 0
                 for table in tables.values():

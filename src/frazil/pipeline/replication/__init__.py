@@ -5,6 +5,9 @@ clone_repository    a new repository with the history of another one, whose orig
 export_zarr         arrays of a version as a plain Zarr store
 export_zip          arrays of a version as a plain Zarr store in one zip file
 export_netcdf       arrays of a version as a NetCDF file
+export_kerchunk     references of a version for kerchunk
+import_kerchunk     references of kerchunk in a session
+virtual_dataset     references of a group as a dataset of VirtualiZarr
 """
 
 from frazil.lazy_names import import_on_demand

@@ -171,7 +171,7 @@ def export_zarr(
     """
     version = Version.of(source)
     session = version.session()
-    documents = _documents(session, arrays)
+    documents = documents_of(session, arrays)
     _require_same_documents(target, documents)
     total = Copied(0, 0, 0)
     shared = dumps((session, target, compare))
@@ -226,7 +226,7 @@ def export_zip(
     """
     file = new_file(path, overwrite=overwrite)
     session = Version.of(source).session()
-    documents = _documents(session, arrays)
+    documents = documents_of(session, arrays)
     with named_when_complete(file) as part, zipfile.ZipFile(part, "x") as archive:
         for array, first, end in _items(session, documents):
             table = session.chunk_table(array).select_chunks(slice(first, end))
@@ -255,7 +255,7 @@ def _document_key(path: str) -> str:
 type Documents = dict[str, tuple[bytes, bool]]
 
 
-def _documents(session: Session, arrays: Sequence[str]) -> Documents:
+def documents_of(session: Session, arrays: Sequence[str]) -> Documents:
     """Return the metadata of the nodes, deepest nodes first. Chunks must have the default keys."""
     nodes = nodes_of_arrays(session.workspace.node_table(), arrays)
     rows = zip(nodes.paths_list(), nodes.user_data.blobs(), nodes.is_array.tolist(), strict=True)

@@ -171,7 +171,8 @@ def container_of(container: VirtualChunkContainer) -> Container:
     # A path that a repository has saved could point anywhere, and the caller has authorised only the prefix.
     if isinstance(store, ObjectStoreConfig.LocalFileSystem) and container.from_repository:
         store = ObjectStoreConfig.LocalFileSystem("")
-    return Container(container.name, container.url_prefix, store, not container.from_repository)
+    is_given, warns = not container.from_repository, container.on_changed == "warn"
+    return Container(container.name, container.url_prefix, store, is_given, warns)
 
 
 def explicit_access(authorized: Authorized | None) -> dict[str, AnyCredential]:

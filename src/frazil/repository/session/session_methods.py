@@ -337,8 +337,9 @@ class Rearranging(Permissions):
         """Move all chunks of an array by a number of chunks along each dimension.
 
         The method changes references only, and copies no bytes. A chunk that leaves the grid is deleted:
-        resize the array first to keep it. Chunks that get no new content have the fill value afterwards. In a
-        rectilinear grid, a chunk can only move to a place where chunks have the same lengths.
+        resize the array first to keep it. Chunks that get no new content have the fill value afterwards. If a
+        chunk of a rectilinear grid does not fit where it goes, the chunk lengths of this dimension move with
+        the chunks, and the lengths that leave the grid at one end enter it at the other one.
 
         Args:
             array_path: The path of the array. It starts with ``/``.
@@ -348,8 +349,7 @@ class Rearranging(Permissions):
         Raises:
             NodeNotFoundError: There is no node at ``array_path``.
             InvalidInputError: The path is not valid (``invalid-path``), the node is a group
-                (``not-an-array``), the offset has another rank than the array (``invalid-chunk-index``), or a
-                chunk does not fit where it goes (``invalid-array-metadata``).
+                (``not-an-array``), or the offset has another rank than the array (``invalid-chunk-index``).
             ReadOnlyError: The session is read-only (``read-only-session``).
             SessionStateError: The session can only move nodes (``rearrange-session-only``), or has expired
                 (``session-expired``).
@@ -368,7 +368,10 @@ class Rearranging(Permissions):
         with workspace.commit_lock:
             node = workspace.require_array(path)
             workspace.note_tree(path)
-            workspace.set_refs(path, shifted(node, workspace.ref_table(path), chunk_offset))
+            edits, document = shifted(node, workspace.ref_table(path), chunk_offset)
+            workspace.set_refs(path, edits)
+            if document is not None:
+                workspace.set_node(path, document)
 
     def reindex_array(
         self,

@@ -17,7 +17,7 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from urllib.parse import urlsplit
 
-from frazil.arguments import wrong_type
+from frazil.arguments import require_choice, wrong_type
 from frazil.display import span
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.options import Check, Settings, merged, option, unsigned
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from frazil.display import Shown
 
 
+def _on_changed(name: str, value: Any) -> None:
+    if value is not None:
+        require_choice(name, value, ("raise", "warn"))
+
+
 @dataclass(slots=True, repr=False)
 class VirtualChunkContainer(Settings):
     """A prefix of virtual references, with the access to it.
@@ -42,6 +47,9 @@ class VirtualChunkContainer(Settings):
         url_prefix: The beginning of all locations in this container. It must end with ``/``.
         store: The kind of storage, with its options.
         name: The name for relative locations, ``vcc://<name>/<path>``. Default: no name.
+        on_changed: What a read of a file does whose etag or time differs from the reference: "raise" an
+            error, or "warn" once for each file and return the data. It is not saved, because each reader
+            decides. Default: "raise".
 
     Examples:
         >>> from frazil.storage.object_store_config import s3_store
@@ -54,6 +62,7 @@ class VirtualChunkContainer(Settings):
     url_prefix: str
     store: AnyObjectStoreConfig
     name: str | None = None
+    on_changed: str | None = option("raise", _on_changed)
     #: Whether it was read from a repository, so that it is only a hint: see ``frazil.storage.access``.
     from_repository: bool = field(default=False, init=False, repr=False, compare=False)
 
@@ -86,7 +95,7 @@ class VirtualChunkContainer(Settings):
         Returns:
             The copy.
         """
-        return VirtualChunkContainer(self.url_prefix, deepcopy(self.store), self.name)
+        return VirtualChunkContainer(self.url_prefix, deepcopy(self.store), self.name, self.on_changed)
 
     def _displayed(self, name: str) -> Any:
         value = getattr(self, name)

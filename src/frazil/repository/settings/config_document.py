@@ -286,7 +286,7 @@ STORE: Final = variants(
         "http": (_STORES.Http, Form(_write_http, _read_http)),
     }
 )
-CONTAINER: Final = options_form(VirtualChunkContainer, store=STORE)
+CONTAINER: Final = options_form(VirtualChunkContainer, "name store url_prefix", store=STORE)
 
 
 def _read_containers(value: Any) -> dict[str, VirtualChunkContainer]:
