@@ -17,7 +17,7 @@ import hashlib
 import json
 import pickle
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, override
 
@@ -63,7 +63,8 @@ from frazil.spark.tables.options import (
     session_at,
 )
 from frazil.spark.tables.repository_tables import ROW_CHANGES
-from frazil.spark.tables.scan import Scan, ScanTask, Split, batches, blocks_of, plan_scan
+from frazil.spark.tables.scan import Scan, ScanTask, Split, blocks_of, plan_scan
+from frazil.spark.tables.scan_frame import frame_of_rows, frame_of_tasks
 from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark
 from frazil.spark.tables.write_table import TableWriter
 
@@ -208,10 +209,13 @@ def register(spark: SparkSession | None = None) -> None:
     register_functions(spark, named)
 
 
-def register_repository(spark: SparkSession, repo: Repository) -> str:
-    """Register a data source that knows this repository and needs no ``path``; return its name."""
+def register_repository(spark: SparkSession, repo: Repository, text: str = "") -> str:
+    """Register a data source that knows this repository and needs no ``path``; return its name.
+
+    Spark shows the name in the plan of a query, so it ends with the ``text``.
+    """
     handle = pickle.dumps(repo)
-    name = f"frazil_{hashlib.sha256(handle).hexdigest()[:12]}"
+    name = f"frazil_{hashlib.sha256(handle).hexdigest()[:12]}{text}"
 
     class Bound(FrazilDataSource):
         """A data source for one repository. It is pickled by value, so no option holds the handle."""
@@ -271,7 +275,8 @@ def read(
     """
     spark = get_spark() if spark is None else spark
     at = Version.of(source, **version)
-    name = register_repository(spark, at.repo)
+    text = f" rows of {at.snapshot_id}" + (f" where {where}" if where else "")
+    name = register_repository(spark, at.repo, text)
     reader = spark.read.format(name).options(
         **{"snapshot-id": at.snapshot_id, **(options or {}), **({} if where is None else {"where": where})}
     )
@@ -303,9 +308,10 @@ def scan(
     missing: str = "fill",
     batch_rows: int = 1 << 17,
 ) -> DataFrame:
-    """Return the rows of arrays as a DataFrame, by ``mapInArrow``.
+    """Return the rows of arrays as a DataFrame that reads only the columns that a query names.
 
-    The DataFrame has the same rows as that of `read`, for half the work.
+    The DataFrame has the same rows as that of `read`. Spark does not read chunks of columns that a query does
+    not name, so ``count()`` reads none. The plan of a query (``explain()``) shows the snapshot and ``where``.
 
     Args:
         spark: The session. The default, None, is the session of `get_spark`.
@@ -323,7 +329,7 @@ def scan(
         snapshot_id: The id of the snapshot to read.
         missing: The value of cells whose chunk is missing: ``"fill"`` (the fill value of the array, the
             default), ``"null"``, or ``"skip"`` (no row if no variable has a chunk).
-        batch_rows: The number of rows of one Arrow batch. The default is 131072.
+        batch_rows: The most rows that Spark gets as one list of each column. The default is 131072.
 
     Returns:
         The DataFrame.
@@ -346,7 +352,8 @@ def scan(
     plan, tasks = plan_rows(
         session, columns, where, selection, missing=missing, split=split, batch_rows=batch_rows
     )
-    return _on_tasks(spark, plan, tasks, batches, to_spark(plan.schema))
+    text = f"rows of {session.snapshot_id}" + (f" where {where}" if where else "")
+    return frame_of_rows(spark, plan, tasks, text)
 
 
 def map_chunks(
@@ -408,7 +415,7 @@ def map_chunks(
         if results:
             yield pa.RecordBatch.from_pydict({name: [each[name] for each in results] for name in names})
 
-    return _on_tasks(spark, plan, tasks, results_of, schema)
+    return frame_of_tasks(spark, plan, tasks, results_of, schema)
 
 
 def plan_rows(
@@ -421,29 +428,6 @@ def plan_rows(
     """Return the tasks of a scan, with the settings of `plan_scan`."""
     grid = grid_of(session, selection)
     return plan_scan(session, grid, predicates(grid, where), schema=grid.schema(columns), **settings)
-
-
-def _on_tasks(
-    spark: SparkSession,
-    plan: Scan,
-    tasks: Sequence[ScanTask],
-    work: Callable[[Scan, ScanTask], Iterator[pa.RecordBatch]],
-    schema: StructType | str,
-) -> DataFrame:
-    """Return the batches of a function of tasks, each of which is in a separate Spark partition."""
-    shared = pickle.dumps(plan)
-
-    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        scan_: Scan = pickle.loads(shared)
-        for batch in messages:
-            for task in batch.column(1).to_pylist():
-                yield from work(scan_, pickle.loads(task))
-
-    numbered = [(number, pickle.dumps(each)) for number, each in enumerate(tasks)]
-    frame = spark.createDataFrame(numbered, "number int, task binary")
-    if numbered:
-        frame = frame.repartitionById(len(numbered), "number")
-    return frame.mapInArrow(rows, schema)
 
 
 def read_stream(
