@@ -28,7 +28,7 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RepositoryNotFoundError
 from frazil.jobs.job import Source, Target, Version
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
@@ -61,6 +61,7 @@ from frazil.spark.tables.options import (
     options_of,
     repository_at,
     session_at,
+    storage_at,
 )
 from frazil.spark.tables.repository_tables import ROW_CHANGES
 from frazil.spark.tables.scan import Scan, ScanTask, Split, blocks_of, plan_scan
@@ -137,12 +138,13 @@ class FrazilDataSource(spark.DataSource):
         options = self._options(WRITE, schema)
         if "path" not in options and self.handle is None:
             raise argument_error(
-                "Option `path` must be set to write, got none. Spark loses the path of a table if all "
-                "columns of an INSERT have the names and types of the table: rename one of them (SELECT x "
-                "AS a, ...), as columns go by position. CREATE TABLE ... AS SELECT never has the path: write "
-                "with DataFrame.write.format('frazil').option('path', ...)"
+                "Option `path` must be set to write, got none. Spark gives the options of a table to the "
+                "statement only if a column of the query has another name or type than that of the table. "
+                "Type INSERT INTO t WITH (path = '...') SELECT ..., or use "
+                "DataFrame.writeTo('t').option('path', ...).append(). CREATE TABLE ... AS SELECT never has "
+                "the path: write with DataFrame.write.format('frazil').option('path', ...)"
             )
-        return TableWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
+        return TableWriter(self._repository_to_write(options), options, to_arrow_schema(schema), overwrite)
 
     @override
     def streamReader(self, schema: StructType) -> FeedReader:
@@ -161,7 +163,7 @@ class FrazilDataSource(spark.DataSource):
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:
         options = self._options(SINK, schema)
-        return RowsWriter(self._repository(options), options, schema.names, overwrite)
+        return RowsWriter(self._repository_to_write(options), options, schema.names, overwrite)
 
     def _options(self, use: Use, schema: StructType) -> dict[str, str]:
         return self.profiles.resolve(options_of(self.options, use, schema))
@@ -171,6 +173,16 @@ class FrazilDataSource(spark.DataSource):
             repo: Repository = pickle.loads(self.handle)
             return repo
         return repository_at(options)
+
+    def _repository_to_write(self, options: Options) -> Repository:
+        """Return the repository. The first write creates it, if the rows can create arrays."""
+        try:
+            return self._repository(options)
+        except RepositoryNotFoundError as error:
+            if "dims" not in options:
+                advice = "With the option `dims`, the first write creates the repository"
+                raise RepositoryNotFoundError(f"{error}. {advice}") from error
+            return Repository.open_or_create(storage_at(options))
 
     def _session_at(self, options: Options) -> Session:
         if self.handle is not None:

@@ -1,11 +1,11 @@
 """The DataFrames of a scan: batches of tasks, and rows whose columns are read one by one.
 
 A batch of ``mapInArrow`` has all columns, whether a query names them or not. So in `frame_of_rows` each
-column is an Arrow function of Spark. It returns the values of a *piece*, some rows of one block, as a list.
+column is an Arrow function of Spark. It returns the values of a *segment*, some rows of one block, as a list.
 Spark drops the functions of columns that a query does not name, and its generated code makes rows of lists.
 
 The last step is nondeterministic on purpose. Otherwise Spark would merge it with a function of the user, and
-copy the lists of a piece for each of its rows.
+copy the lists of a segment for each of its rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import ArrayType, IntegerType, StructType
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.types import ArrayType, DataType, IntegerType, StructType
 
 from frazil.spark.tables.grid import to_arrow
 from frazil.spark.tables.scan import BlockReader, Cells, Scan, ScanTask, batches, cast, prefetched
@@ -57,25 +58,25 @@ def frame_of_rows(spark: SparkSession, plan: Scan, tasks: Sequence[ScanTask], te
     if len(plan.schema) > MOST_COLUMNS:
         return frame_of_tasks(spark, plan, tasks, batches, to_spark(plan.schema))
     shared = pickle.dumps(plan)
-    pieces = _tasks(spark, plan, tasks).select("task", sql.explode(_numbers("pieces")).alias("piece"))
+    segments = _tasks(spark, plan, tasks).select("task", sql.explode(_numbers("segments")).alias("segment"))
     columns = [(f"column_{number}", each) for number, each in enumerate(plan.schema)]
     lists = [
-        sql.arrow_udf(_lists(shared, number, field.name), ArrayType(to_spark_type(field.type)))(
-            "task", "piece"
-        ).alias(name)
+        _lists(shared, number, field.name, ArrayType(to_spark_type(field.type))).alias(name)
         for number, (name, field) in enumerate(columns)
     ]
-    counts = sql.arrow_udf(_lists(shared, None, text), IntegerType())("task", "piece").alias("rows")
-    rows = pieces.select(counts, *lists).select("*", sql.explode(_numbers("rows")).alias("row"))
+    counts = _lists(shared, None, text, IntegerType()).alias("rows")
+    rows = segments.select(counts, *lists).select("*", sql.explode(_numbers("rows")).alias("row"))
     row = sql.col("row") + sql.spark_partition_id() * 0
     return rows.select(*(sql.get(name, row).alias(field.name) for name, field in columns))
 
 
 def _tasks(spark: SparkSession, plan: Scan, tasks: Sequence[ScanTask]) -> DataFrame:
     """Return a row for each task, in a separate partition."""
-    pieces = _pieces_of_block(plan)
-    numbered = [(number, pickle.dumps(each), len(each.blocks) * pieces) for number, each in enumerate(tasks)]
-    frame = spark.createDataFrame(numbered, "number int, task binary, pieces int")
+    segments = _segments_of_block(plan)
+    numbered = [
+        (number, pickle.dumps(each), len(each.blocks) * segments) for number, each in enumerate(tasks)
+    ]
+    frame = spark.createDataFrame(numbered, "number int, task binary, segments int")
     return frame.repartitionById(len(numbered), "number") if numbered else frame
 
 
@@ -85,37 +86,37 @@ def _numbers(length: str) -> Column:
     return sql.when(sql.col(length) > 0, numbers).otherwise(sql.array().cast("array<int>"))
 
 
-def _pieces_of_block(plan: Scan) -> int:
+def _segments_of_block(plan: Scan) -> int:
     return max(1, -(-prod(plan.grid.block) // plan.batch_rows))
 
 
-def _lists(shared: bytes, number: int | None, name: str) -> Callable[[pa.Array, pa.Array], pa.Array]:
-    """Return the function of a column, or without a ``number`` that of the numbers of rows."""
+def _lists(shared: bytes, number: int | None, name: str, result: DataType) -> Column:
+    """Return the lists of a column for segments of tasks, or without a ``number`` their lengths."""
 
-    def function(tasks: pa.Array, pieces: pa.Array) -> pa.Array:
-        every = zip(tasks.to_pylist(), pieces.to_pylist(), strict=True)
+    def function(tasks: pa.Array, segments: pa.Array) -> pa.Array:
+        every = zip(tasks.to_pylist(), segments.to_pylist(), strict=True)
         parts = [
-            _reader(shared, task).lists(np.array([piece for _, piece in group]), number)
+            _reader(shared, task).lists(np.array([segment for _, segment in group]), number)
             for task, group in groupby(every, itemgetter(0))
         ]
         return pa.concat_arrays(parts)
 
     function.__name__ = name
-    return function
+    return arrow_udf(function, result, ArrowUDFType.SCALAR)("task", "segment")
 
 
-class _PieceReader:
-    """Reads pieces of one task. It keeps which cells of each block meet the conditions, for all columns."""
+class _SegmentReader:
+    """Reads segments of one task. It keeps which cells of each block meet the conditions, for all columns."""
 
     def __init__(self, plan: Scan, task: ScanTask) -> None:
         self._plan, self._task = plan, task
         self._reader = BlockReader(plan, task)
         self._cells: dict[int, Cells] = {}
 
-    def lists(self, pieces: NDArray[np.int64], number: int | None) -> pa.Array:
-        """Return a list of the values of a column for each piece, or their lengths."""
+    def lists(self, segments: NDArray[np.int64], number: int | None) -> pa.Array:
+        """Return a list of the values of a column for each segment, or their lengths."""
         size = self._plan.batch_rows
-        numbers, places = np.divmod(pieces, _pieces_of_block(self._plan))
+        numbers, places = np.divmod(segments, _segments_of_block(self._plan))
         blocks, first, at = np.unique(numbers, return_index=True, return_inverse=True)
         cells = self._cells_of(blocks)
         counts = np.array([each.count for each in cells])
@@ -146,5 +147,5 @@ class _PieceReader:
 
 
 @functools.lru_cache(maxsize=1)
-def _reader(shared: bytes, task: bytes) -> _PieceReader:
-    return _PieceReader(pickle.loads(shared), pickle.loads(task))
+def _reader(shared: bytes, task: bytes) -> _SegmentReader:
+    return _SegmentReader(pickle.loads(shared), pickle.loads(task))
