@@ -23,7 +23,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, DataType, IntegerType, StructType
 
 from frazil.spark.tables.grid import to_arrow
@@ -55,7 +55,8 @@ def frame_of_tasks(
 
 def frame_of_rows(spark: SparkSession, plan: Scan, tasks: Sequence[ScanTask], text: str) -> DataFrame:
     """Return the rows of a scan. The plans of its queries have the ``text``."""
-    if len(plan.schema) > MOST_COLUMNS:
+    generates_code = spark.conf.get("spark.sql.codegen.wholeStage", "true") == "true"
+    if len(plan.schema) > MOST_COLUMNS or not generates_code:
         return frame_of_tasks(spark, plan, tasks, batches, to_spark(plan.schema))
     shared = pickle.dumps(plan)
     segments = _tasks(spark, plan, tasks).select("task", sql.explode(_numbers("segments")).alias("segment"))
@@ -102,7 +103,9 @@ def _lists(shared: bytes, number: int | None, name: str, result: DataType) -> Co
         return pa.concat_arrays(parts)
 
     function.__name__ = name
-    return arrow_udf(function, result, ArrowUDFType.SCALAR)("task", "segment")
+    # Spark warns if the kind is an argument too, which its types demand.
+    values: Column = arrow_udf(function, result)("task", "segment")  # type: ignore[call-overload]
+    return values
 
 
 class _SegmentReader:
