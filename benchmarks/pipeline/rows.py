@@ -72,6 +72,12 @@ def scanned(implementation: str, shape: list[int], chunks: list[int], tasks: int
         _consume(frame)
         with _per_row(out, name, rows):
             _consume(frame)
+    frame = next(iter(frames.values()))
+    queries = {"the sum of a column": frame.groupBy().sum("tas").collect, "the number of rows": frame.count}
+    for name, query in queries.items():
+        query()
+        with out.seconds(name):
+            query()
     return out
 
 

@@ -103,6 +103,7 @@ PIPELINE = (
         targets=(
             *at_most(None, {"rows, s for a GB": 1.25}, {"rows, s for a GB": ROWS}),
             *at_most(PARQUET, {"rows by the data source, s": 1.0}, {"rows by the data source, s": ROWS}),
+            *at_most(PARQUET, {"the sum of a column, s": 2.0}),
         ),
         compare=((SPARK, REFERENCE_ON_SPARK), (SPARK, CONSTANT), (SPARK, PARQUET), (CONSTANT, PARQUET)),
         rounds=_ROUNDS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
@@ -282,6 +283,15 @@ def test_functions_on_spark(climate: SparkSession, repo: frazil.Repository) -> N
     total = "round(sum(t)), count(*) FROM frazil_rows('climate', where => 'x > 1 AND y IN (3, 4)'"
     assert one(f"{total}, columns => 't')") == (2 * sum(range(2, 9)), 14)
     assert one(f"{total}, version => 'v1')") == (0, 14)
+    parts = "range(0, 3, 1, 3) p, LATERAL frazil_rows('climate', partitions => 3, part => p.id"
+    part_of_rows = climate.sql(
+        f"SELECT p.id, x, t, spark_partition_id() AS task FROM {parts}, block_rows => 1)"
+    )
+    assert part_of_rows.groupBy().sum("t").collect() == [(999 * sum(range(9)),)]
+    assert len(part_of_rows.select("x").distinct().collect()) == 9
+    assert len(part_of_rows.select("task").distinct().collect()) == 3
+    with pytest.raises(PySparkException, match="part must be from 0 to 1, got 2"):
+        climate.sql("SELECT * FROM frazil_rows('climate', partitions => 2, part => 2)").collect()
     assert one("count(*) FROM frazil_history('climate', tag => 'v1')") == (2,)
     statement = climate.sql("SELECT * FROM frazil_rewrite_manifests('climate', message => 'fewer')")
     assert [statement.collect()[0].done_before, statement.collect()[0].done_before] == [False, True]
@@ -322,3 +332,35 @@ def test_a_task_that_is_retried_does_its_work_once(
     assert row.done_before
     assert row.snapshot_id == repo.lookup_branch("main")
     assert messages(repo)[:2] == ["fewer", "nine"]
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+def test_statements_for_people_of_delta_and_iceberg(spark: SparkSession, tmp_path: Path) -> None:
+    """docs/merge.md: Spark refuses each statement of the first column, and runs that of the second."""
+    register(spark)
+    page = Path(__file__).parents[2].joinpath("docs", "merge.md").read_text()
+    rows = re.findall(r"^\| `(.+)` \| `+(.+?) ?`+ \|$", page.partition("## Statements")[2], re.MULTILINE)
+    path = str(tmp_path / "stations")
+    first = spark.createDataFrame([(1, 1.5), (2, 2.5)], "day long, tas double")
+    first.write.format("frazil").mode("append").options(path=path, dims="day").save()
+    repo = frazil.Repository.open(path)
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    new_rows = spark.createDataFrame([(3, 3.5)], "day long, tas double")
+    new_rows.createOrReplaceTempView("new_rows")
+    new_rows.write.parquet(str(tmp_path / "new"))
+    spark.sql(f"CREATE TABLE stations USING frazil OPTIONS (path '{path}')")
+    try:
+        for refused, statement in rows:
+            with pytest.raises(PySparkException):
+                spark.sql(refused.replace("/data", str(tmp_path))).collect()
+            spark.sql(statement.replace("/data", str(tmp_path))).collect()
+            if "DELETE" in refused:
+                deleted = spark.table("stations").orderBy("day").collect()
+        assert [tuple(row) for row in deleted] == [(1, 1), (2, None), (3, 1)]
+        assert spark.table("stations").count() == 2
+    finally:
+        spark.sql("DROP TABLE stations")
+        spark.catalog.dropTempView("new_rows")
+    assert len(rows) == 16
+    assert repo.list_tags() == {"v1", "v2"}

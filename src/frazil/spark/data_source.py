@@ -17,7 +17,7 @@ import hashlib
 import json
 import pickle
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, override
 
@@ -29,7 +29,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from frazil.arrow.grid import Selection, grid_of
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RepositoryNotFoundError
 from frazil.jobs.job import Source, Target, Version
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
@@ -61,9 +61,11 @@ from frazil.spark.tables.options import (
     options_of,
     repository_at,
     session_at,
+    storage_at,
 )
 from frazil.spark.tables.repository_tables import ROW_CHANGES
-from frazil.spark.tables.scan import Scan, ScanTask, Split, batches, blocks_of, plan_scan
+from frazil.spark.tables.scan import Scan, ScanTask, Split, blocks_of, plan_scan
+from frazil.spark.tables.scan_frame import frame_of_rows, frame_of_tasks
 from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark
 from frazil.spark.tables.write_table import TableWriter
 
@@ -136,12 +138,13 @@ class FrazilDataSource(spark.DataSource):
         options = self._options(WRITE, schema)
         if "path" not in options and self.handle is None:
             raise argument_error(
-                "Option `path` must be set to write, got none. Spark loses the path of a table if all "
-                "columns of an INSERT have the names and types of the table: rename one of them (SELECT x "
-                "AS a, ...), as columns go by position. CREATE TABLE ... AS SELECT never has the path: write "
-                "with DataFrame.write.format('frazil').option('path', ...)"
+                "Option `path` must be set to write, got none. Spark gives the options of a table to the "
+                "statement only if a column of the query has another name or type than that of the table. "
+                "Type INSERT INTO t WITH (path = '...') SELECT ..., or use "
+                "DataFrame.writeTo('t').option('path', ...).append(). CREATE TABLE ... AS SELECT never has "
+                "the path: write with DataFrame.write.format('frazil').option('path', ...)"
             )
-        return TableWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
+        return TableWriter(self._repository_to_write(options), options, to_arrow_schema(schema), overwrite)
 
     @override
     def streamReader(self, schema: StructType) -> FeedReader:
@@ -160,7 +163,7 @@ class FrazilDataSource(spark.DataSource):
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:
         options = self._options(SINK, schema)
-        return RowsWriter(self._repository(options), options, schema.names, overwrite)
+        return RowsWriter(self._repository_to_write(options), options, schema.names, overwrite)
 
     def _options(self, use: Use, schema: StructType) -> dict[str, str]:
         return self.profiles.resolve(options_of(self.options, use, schema))
@@ -170,6 +173,16 @@ class FrazilDataSource(spark.DataSource):
             repo: Repository = pickle.loads(self.handle)
             return repo
         return repository_at(options)
+
+    def _repository_to_write(self, options: Options) -> Repository:
+        """Return the repository. The first write creates it, if the rows can create arrays."""
+        try:
+            return self._repository(options)
+        except RepositoryNotFoundError as error:
+            if "dims" not in options:
+                advice = "With the option `dims`, the first write creates the repository"
+                raise RepositoryNotFoundError(f"{error}. {advice}") from error
+            return Repository.open_or_create(storage_at(options))
 
     def _session_at(self, options: Options) -> Session:
         if self.handle is not None:
@@ -208,10 +221,13 @@ def register(spark: SparkSession | None = None) -> None:
     register_functions(spark, named)
 
 
-def register_repository(spark: SparkSession, repo: Repository) -> str:
-    """Register a data source that knows this repository and needs no ``path``; return its name."""
+def register_repository(spark: SparkSession, repo: Repository, text: str = "") -> str:
+    """Register a data source that knows this repository and needs no ``path``; return its name.
+
+    Spark shows the name in the plan of a query, so it ends with the ``text``.
+    """
     handle = pickle.dumps(repo)
-    name = f"frazil_{hashlib.sha256(handle).hexdigest()[:12]}"
+    name = f"frazil_{hashlib.sha256(handle).hexdigest()[:12]}{text}"
 
     class Bound(FrazilDataSource):
         """A data source for one repository. It is pickled by value, so no option holds the handle."""
@@ -271,7 +287,8 @@ def read(
     """
     spark = get_spark() if spark is None else spark
     at = Version.of(source, **version)
-    name = register_repository(spark, at.repo)
+    text = f" rows of {at.snapshot_id}" + (f" where {where}" if where else "")
+    name = register_repository(spark, at.repo, text)
     reader = spark.read.format(name).options(
         **{"snapshot-id": at.snapshot_id, **(options or {}), **({} if where is None else {"where": where})}
     )
@@ -303,9 +320,10 @@ def scan(
     missing: str = "fill",
     batch_rows: int = 1 << 17,
 ) -> DataFrame:
-    """Return the rows of arrays as a DataFrame, by ``mapInArrow``.
+    """Return the rows of arrays as a DataFrame that reads only the columns that a query names.
 
-    The DataFrame has the same rows as that of `read`, for half the work.
+    The DataFrame has the same rows as that of `read`. Spark does not read chunks of columns that a query does
+    not name, so ``count()`` reads none. The plan of a query (``explain()``) shows the snapshot and ``where``.
 
     Args:
         spark: The session. The default, None, is the session of `get_spark`.
@@ -323,7 +341,7 @@ def scan(
         snapshot_id: The id of the snapshot to read.
         missing: The value of cells whose chunk is missing: ``"fill"`` (the fill value of the array, the
             default), ``"null"``, or ``"skip"`` (no row if no variable has a chunk).
-        batch_rows: The number of rows of one Arrow batch. The default is 131072.
+        batch_rows: The most rows that Spark gets as one list of each column. The default is 131072.
 
     Returns:
         The DataFrame.
@@ -346,7 +364,8 @@ def scan(
     plan, tasks = plan_rows(
         session, columns, where, selection, missing=missing, split=split, batch_rows=batch_rows
     )
-    return _on_tasks(spark, plan, tasks, batches, to_spark(plan.schema))
+    text = f"rows of {session.snapshot_id}" + (f" where {where}" if where else "")
+    return frame_of_rows(spark, plan, tasks, text)
 
 
 def map_chunks(
@@ -408,7 +427,7 @@ def map_chunks(
         if results:
             yield pa.RecordBatch.from_pydict({name: [each[name] for each in results] for name in names})
 
-    return _on_tasks(spark, plan, tasks, results_of, schema)
+    return frame_of_tasks(spark, plan, tasks, results_of, schema)
 
 
 def plan_rows(
@@ -421,29 +440,6 @@ def plan_rows(
     """Return the tasks of a scan, with the settings of `plan_scan`."""
     grid = grid_of(session, selection)
     return plan_scan(session, grid, predicates(grid, where), schema=grid.schema(columns), **settings)
-
-
-def _on_tasks(
-    spark: SparkSession,
-    plan: Scan,
-    tasks: Sequence[ScanTask],
-    work: Callable[[Scan, ScanTask], Iterator[pa.RecordBatch]],
-    schema: StructType | str,
-) -> DataFrame:
-    """Return the batches of a function of tasks, each of which is in a separate Spark partition."""
-    shared = pickle.dumps(plan)
-
-    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        scan_: Scan = pickle.loads(shared)
-        for batch in messages:
-            for task in batch.column(1).to_pylist():
-                yield from work(scan_, pickle.loads(task))
-
-    numbered = [(number, pickle.dumps(each)) for number, each in enumerate(tasks)]
-    frame = spark.createDataFrame(numbered, "number int, task binary")
-    if numbered:
-        frame = frame.repartitionById(len(numbered), "number")
-    return frame.mapInArrow(rows, schema)
 
 
 def read_stream(

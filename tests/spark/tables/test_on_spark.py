@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import xarray as xr
 import zarr
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
 from tests.spark.tables.test_reading import climate, frame, same, write_dataset
 from tests.support.patience import patience
 
@@ -182,12 +184,81 @@ def test_the_data_source_writes_rows(
         spark.sql("INSERT INTO stations SELECT * FROM more")
         commit = next(iter(stations.ancestry(branch="main")))
         assert commit.message == "Write 24 rows to `/` (x, y, v), mode append"
-        with pytest.raises(Exception, match="rename one of them"):
-            spark.sql("INSERT INTO stations SELECT a AS x, y, v FROM more")
+        own_names = "SELECT a - 4 AS x, y, v FROM more"
+        with pytest.raises(Exception, match=r"INSERT INTO t WITH \(path"):
+            spark.sql(f"INSERT INTO stations {own_names}")
+        spark.sql(f"INSERT INTO stations WITH (path = '{place}') {own_names}")
+        later = spark.sql("SELECT a - 8 AS x, y, v FROM more")
+        later.writeTo("stations").option("path", place).append()
     finally:
         spark.sql("DROP TABLE stations")
-    assert values(stations).shape == (12, 6)
-    assert (values(stations)[8:] == WHOLE[:4]).all()
+    assert values(stations).shape == (20, 6)
+    assert all((values(stations)[start : start + 4] == WHOLE[:4]).all() for start in (8, 12, 16))
+
+
+def test_the_first_write_creates_the_repository(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "new")
+    writer = shuffled(spark).write.format("frazil").mode("append").option("path", path)
+    with pytest.raises(PySparkException, match="With the option `dims`, the first write creates"):
+        writer.save()
+    writer.option("dims", "x,y").save()
+    assert values(frazil.Repository.open(path)).tolist() == WHOLE[::-1].tolist()
+
+
+def test_a_scan_reads_the_columns_of_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    """The chunks of ``far`` are lost. Only queries that name the column notice."""
+    repo = frazil.Repository.create(tmp_path / "repo")
+    files = []
+    for name in ("near", "far"):
+        with repo.transaction("main", message=name) as store:
+            data = np.arange(3000.0).reshape(30, 100)
+            more = {"chunks": (7, 50), "dimension_names": ["x", "y"], "compressors": None}
+            zarr.create_array(store, name=name, data=data, **more)
+        files.append({each for each in (tmp_path / "repo" / "chunks").rglob("*") if each.is_file()})
+    lost = files[1] - files[0]
+    for each in lost:
+        each.rename(tmp_path / each.name)
+    frame_ = scan(
+        spark, repo, where="x < 20 AND near != 150", selection=Selection(block_rows=1), batch_rows=64
+    )
+    assert repo.lookup_branch("main") in frame_._jdf.queryExecution().toString()
+    assert "near != 150" in frame_._jdf.queryExecution().toString()
+    assert frame_.count() == 1999
+    sums = frame_.where("x > 0").groupBy().sum("near", "x").collect()
+    assert sums == [(sum(range(100, 2000)) - 150, 100 * sum(range(20)) - 1)]
+    with pytest.raises(PySparkException):
+        frame_.groupBy().sum("far").collect()
+
+    # A function of the user over the columns gets values, not the lists of segments.
+    @sql.arrow_udf("double")
+    def plus(near: pa.Array) -> pa.Array:
+        return pc.add(near, 1.0)
+
+    assert max(row[0] for row in frame_.select(plus("near")).collect()) == 2000
+    for each in lost:
+        (tmp_path / each.name).rename(each)
+
+
+def test_times_do_not_depend_on_the_zone_of_the_session(spark: SparkSession, tmp_path: Path) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    seconds = list(range(0, 4 * 86400, 86400))
+    path = str(tmp_path / "repo")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+        days = spark.createDataFrame([(each, each * 1.0) for each in seconds], "at long, v double")
+        days = days.selectExpr("timestamp_seconds(at) AS time", "v")
+        days.write.format("frazil").mode("append").options(path=path, dims="time").save()
+        repo = frazil.Repository.open(path)
+        instants = xr.open_zarr(repo.readonly_session("main").store, consolidated=False)["time"]
+        assert instants.values.astype("M8[s]").astype(int).tolist() == seconds
+        where = "time >= '1970-01-02'"
+        for zone in ("America/New_York", "Asia/Tokyo"):
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            for frame_ in (read(spark, repo, where=where), scan(spark, repo, where=where)):
+                rows = frame_.selectExpr("unix_seconds(time)", "v").collect()
+                assert sorted(map(tuple, rows)) == [(each, each * 1.0) for each in seconds[1:]]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
 
 
 @pytest.mark.deep

@@ -198,13 +198,13 @@ def test_a_block_of_many_chunks_is_read_where_conditions_hold(
 ) -> None:
     session = write_dataset(repo, climate(), {"time": 2, "lat": 1, "lon": 1})
     asked: list[tuple[str | None, Any]] = []
-    inner = batches._BlockReader._read
+    inner = batches.BlockReader._read
 
     def read(self: Any, column: Any, region: Any) -> Values:
         asked.append((column.path, tuple(region[axis] for axis in column.axes)))
         return inner(self, column, region)
 
-    monkeypatch.setattr(batches._BlockReader, "_read", read)
+    monkeypatch.setattr(batches.BlockReader, "_read", read)
     result = rows(session, Selection(variables=("tas",)), where="lat = 50 AND lon IN (2, 4) AND area > -2")
     assert len(result) == 12
     assert ("/tas", (slice(0, 6), slice(2, 3), slice(2, 5))) in asked
@@ -248,7 +248,7 @@ def test_far_chunks_are_read_ahead(
             together.wait()
         return [], 0
 
-    monkeypatch.setattr(batches._BlockReader, "block", block)
+    monkeypatch.setattr(batches.BlockReader, "block", block)
     for part in parts:
         list(batches.batches(result, part))
     assert len(threads) > 1

@@ -73,7 +73,7 @@ def test_a_table_of_the_catalog_knows_its_place(place: str) -> None:
     assert options_of({"branch": "dev"}, READ, schema)["branch"] == "dev"
     with pytest.raises(InvalidInputError, match=r"`stream-max-commit`. Did you mean `stream-max-commits`\?"):
         options_of({"path": place, "stream-max-commit": "1"}, READ)
-    with pytest.raises(InvalidInputError, match="rename one of them"):
+    with pytest.raises(InvalidInputError, match=r"INSERT INTO t WITH \(path"):
         FrazilDataSource({}).writer(StructType([StructField("x", DoubleType())]), False)
     with pytest.raises(InvalidInputError, match="got the option tag"):
         FrazilDataSource({"path": place, "provider": "frazil", "tag": "v1"}).writer(schema, False)

@@ -424,25 +424,33 @@ def rows_function(profiles: Profiles) -> Any:
 
     @causes_only
     class Rows:
-        """The rows of one version."""
+        """The rows of one version, or of one of its tasks: the argument ``part`` may be a column."""
 
         def __init__(self, analysis: Analysis) -> None:
             self._analysis = analysis
 
         @staticmethod
         def analyze(*args: AnalyzeArgument, **kwargs: AnalyzeArgument) -> Analysis:
-            values = constants("frazil_rows", bound("frazil_rows", ("path", "options"), args, kwargs))
+            arguments = bound("frazil_rows", ("path", "options"), args, kwargs)
+            has_part = arguments.pop("part", None) is not None
+            values = constants("frazil_rows", arguments)
             options = profiles.resolve(options_of_call(values, Use("frazil_rows", ROWS.options)))
+            if has_part and "partitions" not in options:
+                raise argument_error("frazil_rows must have the argument partitions beside part, got none")
             session = open_session_at(options)
             version = {"snapshot-id": session.snapshot_id}
             pinned = {name: each for name, each in options.items() if name not in VERSION_OPTIONS} | version
             return Analysis(to_spark(schema_of_rows(session, options)), pin=pinned)
 
-        def eval(self, *args: Any, **kwargs: Any) -> Iterator[tuple[Any, ...]]:
+        def eval(self, *args: Any, part: int | None = None, **kwargs: Any) -> Iterator[tuple[Any, ...]]:
             options = self._analysis.pin
+            number = int(options.get("partitions", 0))
+            if part is not None and not 0 <= part < number:
+                raise argument_error(f"The argument part must be from 0 to {number - 1}, got {part}")
             session = open_session_at(options)
             reader = GridReader(session, options, to_arrow_schema(self._analysis.schema))
-            for partition in reader.partitions():
+            partitions = reader.partitions()
+            for partition in partitions if part is None else partitions[part : part + 1]:
                 for batch in reader.read(partition):
                     yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 

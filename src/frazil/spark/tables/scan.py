@@ -308,7 +308,7 @@ type _Region = tuple[slice, ...]
 
 def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task."""
-    reader = _BlockReader(scan, task, scan.shared.session(task.tables))
+    reader = BlockReader(scan, task)
     schema = scan.schema
     for values, rows in prefetched(reader.block, task.blocks, reader.is_local):
         for start in range(0, rows, scan.batch_rows):
@@ -323,10 +323,26 @@ def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
                 yield pa.RecordBatch.from_struct_array(pa.array([{}] * (stop - start), pa.struct([])))
 
 
-class _BlockReader:
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The cells of a block that meet the conditions.
+
+    ``region`` is the smallest box around them. ``along`` has the places in it along each dimension, and
+    ``rows`` the cells among those; None are all. ``values`` are the columns of conditions, read already.
+    """
+
+    count: int
+    region: _Region = ()
+    along: tuple[NDArray[np.int64], ...] = ()
+    rows: NDArray[np.int64] | None = None
+    values: Mapping[str, Values] = field(default_factory=dict)
+
+
+class BlockReader:
     """Reads blocks. Coordinates of one dimension come with the task, other arrays are read from the store."""
 
-    def __init__(self, scan: Scan, task: ScanTask, session: Session) -> None:
+    def __init__(self, scan: Scan, task: ScanTask) -> None:
+        session = scan.shared.session(task.tables)
         self.scan = scan
         self.task = task
         self.is_local = is_local(session, task.tables)
@@ -339,6 +355,13 @@ class _BlockReader:
 
     def block(self, number: NDArray[np.int64]) -> tuple[list[Values], int]:
         """Return the values of all returned columns, of shape (rows,), and the number of rows."""
+        cells = self.cells(number)
+        if not cells.count:
+            return [], 0
+        return [self.column(each, cells) for each in self.scan.grid.columns], cells.count
+
+    def cells(self, number: NDArray[np.int64]) -> Cells:
+        """Return the cells of a block that meet the conditions. Only columns of conditions are read."""
         grid = self.scan.grid
         starts = number * np.array(grid.block, np.int64)
         stops = np.minimum(starts + grid.block, grid.shape)
@@ -350,36 +373,41 @@ class _BlockReader:
                 along[column.axes[0]] &= each.holds(self._read(column, region))
         rows_along = list(map(np.flatnonzero, along))
         if not all(map(len, rows_along)):
-            return [], 0
+            return Cells(0)
         # Chunks before the first and after the last matching cell are not read.
         inner = tuple(
             slice(s.start + int(rows[0]), s.start + int(rows[-1]) + 1)
             for s, rows in zip(region, rows_along, strict=True)
         )
-        rows_along = [rows - rows[0] for rows in rows_along]
-        picked = any(len(rows) <= rows[-1] for rows in rows_along)
-        shape = tuple(map(len, rows_along))
-        values: dict[str, Values] = {}
-
-        def read(column: Column) -> Values:
-            if column.name not in values:
-                whole = self._read(column, inner)
-                chosen = np.ix_(*(rows_along[axis] for axis in column.axes)) if picked else ()
-                values[column.name] = whole.take(chosen) if picked else whole
-            return values[column.name]
-
-        cells: Mask | None = None
+        places = tuple(rows - rows[0] for rows in rows_along)
+        shape = tuple(map(len, places))
+        count = int(np.prod(shape, dtype=np.int64))
+        box = Cells(count, inner, places)
+        columns = {column.name: column for column, _ in self._where if len(column.axes) != 1}
+        if not columns:
+            return box
+        values = {name: self._within(column, box) for name, column in columns.items()}
+        holds = np.ones(shape, np.bool_)
         for column, each in self._where:
-            if len(column.axes) != 1:
-                holds = broadcast(each.holds(read(column)), column.axes, shape)
-                cells = holds if cells is None else cells & holds
-        rows = None if cells is None else np.flatnonzero(cells)
-        if rows is not None and not len(rows):
-            return [], 0
-        out = [spread(read(each), each.axes, shape) for each in grid.columns]
-        if rows is None:
-            return out, int(np.prod(shape, dtype=np.int64))
-        return [each.take((rows,)) for each in out], len(rows)
+            if column.name in values:
+                holds &= broadcast(each.holds(values[column.name]), column.axes, shape)
+        rows = np.flatnonzero(holds)
+        return Cells(len(rows), inner, places, rows, values)
+
+    def column(self, column: Column, cells: Cells) -> Values:
+        """Return the values of a column in some cells, of shape (rows,)."""
+        values = cells.values.get(column.name)
+        if values is None:
+            values = self._within(column, cells)
+        every = spread(values, column.axes, tuple(map(len, cells.along)))
+        return every if cells.rows is None else every.take((cells.rows,))
+
+    def _within(self, column: Column, cells: Cells) -> Values:
+        """Return values of a column in its own dimensions, at the places of the cells along them."""
+        whole = self._read(column, cells.region)
+        if all(len(places) > places[-1] for places in cells.along):
+            return whole
+        return whole.take(np.ix_(*(cells.along[axis] for axis in column.axes)))
 
     def _read(self, column: Column, region: _Region) -> Values:
         """Return values of a column in its own dimensions."""
@@ -452,7 +480,7 @@ def prefetched[B, T](
 
 def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:
     """Yield the values of each block of a task by column: masked arrays of shape (rows,)."""
-    reader = _BlockReader(scan, task, scan.shared.session(task.tables))
+    reader = BlockReader(scan, task)
     for values, rows in prefetched(reader.block, task.blocks, reader.is_local):
         if rows:
             yield {
