@@ -74,6 +74,12 @@ def begun(folder: Path, name: str, number: int, *marks: str) -> subprocess.Popen
     )
 
 
+def status(process: subprocess.Popen[str]) -> int:
+    """Wait for the end of a process, and close its pipe."""
+    process.communicate(timeout=patience(120))
+    return process.returncode
+
+
 def test_tasks_that_die_meet_and_are_lost(storage: frazil.Storage, tmp_path: Path) -> None:
     repo = frazil.Repository.create(storage, CONFIG)
     job = open_shared(repo, TASKS, job_id="job", prepare=arrays)
@@ -81,8 +87,7 @@ def test_tasks_that_die_meet_and_are_lost(storage: frazil.Storage, tmp_path: Pat
     # The task 1 runs twice at the same time, the task 2 is killed, and nobody starts the task 4.
     tasks = [(0,), (1, "meets 1"), (1, "meets 1"), (2, "dies"), (3,)]
     processes = [begun(tmp_path, "task", *each) for each in tasks]
-    statuses = [each.wait(patience(120)) for each in processes]
-    assert statuses == [0, 0, 0, -signal.SIGKILL, 0]
+    assert list(map(status, processes)) == [0, 0, 0, -signal.SIGKILL, 0]
     repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))  # the lease of the job protects its chunks
     killed, never = job.missing()
     assert (killed.number, killed.attempts, killed.host) == (2, 1, socket.gethostname())
@@ -100,7 +105,7 @@ def test_tasks_that_die_meet_and_are_lost(storage: frazil.Storage, tmp_path: Pat
     assert repo.lookup_branch("main") == next(iter(repo.ancestry(branch="main"))).id
     # The batch system queues all tasks again. Those that are done do nothing.
     owners = [begun(tmp_path, "task", number, "unless done") for number in range(TASKS)]
-    assert [each.wait(patience(120)) for each in owners] == [0] * TASKS
+    assert list(map(status, owners)) == [0] * TASKS
     assert job.missing() == []
     # Two commits run at the same time, and one of them again later.
     commits = [begun(tmp_path, "commit", 0, "meets commit") for _ in range(2)]

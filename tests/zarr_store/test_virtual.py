@@ -163,8 +163,8 @@ def test_a_container_that_allows_changes_warns_once_for_each_file(storage: Any, 
         store = pickle.loads(pickle.dumps(repo.readonly_session("main"))).store
         np.testing.assert_array_equal(read(store), DATA)  # by the event loop
         np.testing.assert_array_equal(frazil.Array(store.session, "a")[:], DATA)  # by columns
-    assert [each.category for each in caught] == [ChangedFileWarning] * 4
-    assert sorted(str(each.message).partition("files/")[2][:5] for each in caught) == [
+    changed = [str(each.message) for each in caught if each.category is ChangedFileWarning]
+    assert sorted(each.partition("files/")[2][:5] for each in changed) == [
         f"{number}.bin" for number in range(4)
     ]
     lost = [each for each in repo.upkeep.verify("exists").findings if each.check == "virtual-modified"]
