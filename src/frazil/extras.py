@@ -16,7 +16,8 @@ from typing import Final
 
 from frazil.errors import MissingExtraError
 
-#: The smallest extra of ``pyproject.toml`` that installs a package, by its name in an import.
+#: The smallest extra of ``pyproject.toml`` that installs a package, by its name in an import. Users install a
+#: package without an extra themselves.
 EXTRA_OF: Final[Mapping[str, str]] = {
     **dict.fromkeys(("xarray", "dask"), "xarray"),
     **dict.fromkeys(("cftime", "cloudpickle", "datasketches", "h5py", "netCDF4"), "pipeline"),
@@ -28,6 +29,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "virtualizarr": "virtualizarr",
     **dict.fromkeys(("grpc", "grpc_status", "google", "google.rpc"), "connect"),
     "opentelemetry": "telemetry",
+    **dict.fromkeys(("jax", "torch"), ""),
 }
 
 #: Extra -> the extras that it contains.
@@ -97,6 +99,6 @@ def missing_codec(codec: str) -> MissingExtraError | None:
 
 def missing(feature: str, package: str, extra: str | None = None) -> MissingExtraError:
     """Return the error for a feature whose package is not installed."""
-    extra = extra or EXTRA_OF[package]
-    text = f'{feature} needs {package}: pip install "frazil[{extra}]"'
-    return MissingExtraError(text, name=package, extra=extra)
+    extra = extra or EXTRA_OF[package] or None
+    install = f'"frazil[{extra}]"' if extra else package
+    return MissingExtraError(f"{feature} needs {package}: pip install {install}", name=package, extra=extra)

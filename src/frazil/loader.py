@@ -38,6 +38,7 @@ from frazil.arrays.array import Array
 from frazil.arrays.encoding import encoding_of
 from frazil.cf import Coding, coding_of
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.extras import needs
 from frazil.format.columns import I64
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.handle.addresses import open_address
@@ -416,12 +417,17 @@ class Windows:
         Returns:
             An iterator of mappings of variables to tensors of shape (batch, window, ...).
 
+        Raises:
+            MissingExtraError: PyTorch is not installed.
+
         Examples:
             >>> for batch in windows.torch("cuda"):  # doctest: +SKIP
             ...     loss = model(batch["t2m"])
         """
+        with needs("Windows.torch"):
+            from_numpy = torch.from_numpy
         for batch in self:
-            tensors = {name: torch.from_numpy(values) for name, values in batch.items()}
+            tensors = {name: from_numpy(values) for name, values in batch.items()}
             yield tensors if device is None else {name: each.to(device) for name, each in tensors.items()}
 
     def jax(self, device: Any = None) -> Iterator[dict[str, Any]]:
@@ -433,12 +439,17 @@ class Windows:
         Returns:
             An iterator of mappings of variables to arrays of shape (batch, window, ...).
 
+        Raises:
+            MissingExtraError: JAX is not installed.
+
         Examples:
             >>> for batch in windows.jax():  # doctest: +SKIP
             ...     loss = model(batch["t2m"])
         """
+        with needs("Windows.jax"):
+            put = jax.device_put
         for batch in self:
-            yield {name: jax.device_put(values, device) for name, values in batch.items()}
+            yield {name: put(values, device) for name, values in batch.items()}
 
 
 def _size(batch: _Arrays) -> int:

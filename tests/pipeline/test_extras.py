@@ -44,7 +44,7 @@ def packages_of(extra: str) -> set[str]:
 
 
 def test_extras_install_the_packages_of_the_table_and_no_others() -> None:
-    named = [(DISTRIBUTIONS.get(each, each).lower(), extra) for each, extra in EXTRA_OF.items()]
+    named = [(DISTRIBUTIONS.get(each, each).lower(), extra) for each, extra in EXTRA_OF.items() if extra]
     assert [package for package, extra in named if package not in packages_of(extra)] == []
     users = ("xarray", "pipeline", "grib", "geotiff", "spark")
     assert set().union(*map(packages_of, users)) <= dict(named).keys()
@@ -102,6 +102,25 @@ def test_an_import_ends_with_one_line(tmp_path: Path) -> None:
     assert messages == [
         f'MissingExtraError: {feature} needs {package}: pip install "frazil[{extra}]"'
         for package, _, feature, extra in IMPORTS
+    ]
+
+
+LOADER = """
+import frazil, numpy, zarr
+from frazil.loader import Windows
+repo = frazil.Repository.create(frazil.in_memory_storage())
+with repo.transaction("main", message="an array") as store:
+    zarr.create_array(store, name="t", data=numpy.arange(4))
+next(iter(Windows(repo.readonly_session("main"), ["t"], window=2).PACKAGE()))
+"""
+
+
+@pytest.mark.deep
+def test_packages_without_an_extra_are_named(tmp_path: Path) -> None:
+    packages = ("jax", "torch")
+    messages = errors([([each], LOADER.replace("PACKAGE", each)) for each in packages], tmp_path)
+    assert messages == [
+        f"MissingExtraError: Windows.{each} needs {each}: pip install {each}" for each in packages
     ]
 
 
