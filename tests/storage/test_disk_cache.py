@@ -21,7 +21,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import frazil
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
-from frazil.pipeline import copy_repository
 from frazil.storage import cached_storage, storage_from_url
 from frazil.storage.checks import TRAFFIC
 from frazil.storage.disk_cache import CachedStorage, cache_usage, clear_cache
@@ -358,6 +357,8 @@ def test_a_second_handle_asks_only_for_the_newest_version(
 
 def test_a_verification_reads_the_storage(repository: tuple[str, dict[str, Any]]) -> None:
     """The cache hides damage from readers, and neither from a verification nor from a copy."""
+    pytest.importorskip("cloudpickle")  # of the extra `pipeline`
+    pipeline = pytest.importorskip("frazil.pipeline")
     url, options = repository
     storage = storage_from_url(url, options)
     _read(storage)
@@ -369,7 +370,7 @@ def test_a_verification_reads_the_storage(repository: tuple[str, dict[str, Any]]
     repo = frazil.Repository.open(storage)
     assert not repo.upkeep.verify("checksum").ok
     with pytest.raises(IcechunkError, match="undamaged"):
-        copy_repository(repo, MemoryStorage(), engine="inline")
+        pipeline.copy_repository(repo, MemoryStorage(), engine="inline")
 
 
 def test_bad_folders(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

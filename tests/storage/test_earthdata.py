@@ -22,7 +22,6 @@ from tests.support.patience import patience
 import frazil
 from frazil.credentials import earthdata_credentials
 from frazil.errors import ErrorKind, IcechunkError
-from frazil.pipeline import Local, materialize
 
 TOKEN, USER = "hush-token", ("ann", "hush: word")
 
@@ -166,6 +165,8 @@ class Guarded(ObjectServer):
 @pytest.mark.deep
 def test_a_job_outlives_its_keys(endpoint: Endpoint, tmp_path: Path) -> None:
     """The keys live for a second, and a key that expires soon is not used again."""
+    pytest.importorskip("cloudpickle")  # of the extra `pipeline`
+    pipeline = pytest.importorskip("frazil.pipeline")
     endpoint.lifetime = timedelta(seconds=1)
     values = np.random.default_rng(0).integers(0, 99, (8, 1000), "i4")
     with Guarded(Conditions.QUOTED_ETAG) as server:
@@ -191,7 +192,7 @@ def test_a_job_outlives_its_keys(endpoint: Endpoint, tmp_path: Path) -> None:
             assert (frazil.read(repo.readonly_session("main"), "a") == values).all()
             assert time.monotonic() < end
         before = keys_of(server)
-        result = materialize(repo, ["/a"], engine=Local(2, processes=True))
+        result = pipeline.materialize(repo, ["/a"], engine=pipeline.Local(2, processes=True))
         assert (frazil.read(result.version.session(), "a") == values).all()
         assert keys_of(server) - before  # worker processes have asked, too
 
