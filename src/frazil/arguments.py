@@ -93,7 +93,7 @@ def wrong_type(name: str, value: object, *expected: str) -> TypeError:
 
 def require_choice(name: str, value: object, choices: Collection[object]) -> None:
     """Raise ``InvalidInputError`` (``unknown-choice``) for an argument that is not among the choices."""
-    if value not in choices:
+    if not any(isinstance(value, type(each)) and value == each for each in choices):
         raise InvalidInputError(
             f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}", ErrorKind.UNKNOWN_CHOICE
         )

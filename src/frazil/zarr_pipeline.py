@@ -244,8 +244,10 @@ class ZarrRead:
         if box is None:
             return self._read_whole_chunks()
         is_local = session.workspace.context.is_local
+        size = prod(self.batch[0][1].shape) * self.encoding.dtype.itemsize
         if (
             len(self.batch) <= (_FEW if is_local else 1)  # remote chunks are read together
+            and size <= _QUICK  # larger ones are decoded into `out`
             and self.encoding.shards is None
             and all(map(self._read_chunk, self.batch))
         ):

@@ -161,7 +161,8 @@ DIFFERENT = [
 ]
 #: Settings that only Frazil has.
 OURS = [
-    r"(?m)^ *(?:packing|chunks|fast_forward_timeout|session_lifetime)=None,\n",
+    r"(?m)^ *(?:packing|chunks|fast_forward_timeout|session_lifetime|on_changed)=None,\n",
+    r"(?m)^ *on_changed: raise \(default\)\n",
     r"(?m)^( *)(?:packing|chunks):\n(?:\1 +.*\n)+",
     r"(?m)^ *(?:fast_forward_timeout|session_lifetime): .*\n",
 ]

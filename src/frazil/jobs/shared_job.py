@@ -108,7 +108,7 @@ def decode_start(data: bytes | None) -> TaskStart | None:
         start = TaskStart(**json.loads(data or b""))
         check_fields(start)
         to_datetime(start.started)
-    except (ValueError, TypeError, OverflowError, RecursionError):
+    except (FormatError, ValueError, TypeError, OverflowError, RecursionError):
         return None
     return start
 
