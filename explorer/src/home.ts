@@ -1,0 +1,113 @@
+/** Where the page is at home: a server of `frazil ui`, or files beside the data. */
+
+import { ExplorerError, type ArrayNode, type Decoded, type Region, type Repository, type Snapshot, type Source } from "./format/types";
+
+/** All that the views need of a repository. */
+export interface Reader {
+  readonly repository: Repository;
+  readonly label: string;
+  /** Version and path to show first. */
+  readonly version?: string;
+  readonly path?: string;
+  read(snapshot: Snapshot, path: string, start: number[], stop: number[], step?: number[], signal?: AbortSignal): Promise<Region>;
+  decode(node: ArrayNode, region: Region): Decoded;
+}
+
+/** `explorer.json` of a static export. */
+interface Settings {
+  readonly repo: string;
+  readonly label?: string;
+  readonly version?: string;
+  readonly path?: string;
+}
+
+const TOKEN = "frazil-token";
+const TRIES = 3;
+const WHOLE_FILES = 64e6; // bytes of files that a server without ranges sent whole
+
+/** The token of the server: from the address at first load, later from the session of this tab. */
+function token(): string | null {
+  const [, found, rest] = /^#token=([^&/?]+)(.*)$/s.exec(location.hash) ?? [];
+  if (found) {
+    sessionStorage.setItem(TOKEN, found);
+    history.replaceState(null, "", `#${(rest ?? "").replace(/^&/, "")}`);
+  }
+  return sessionStorage.getItem(TOKEN);
+}
+
+export class WebSource implements Source {
+  private readonly whole = new Map<string, Uint8Array>();
+  private wholeSize = 0;
+
+  constructor(
+    private readonly base: string,
+    readonly label: string,
+    private readonly secret: string | null = null,
+  ) {}
+
+  async get(key: string, start?: number, end?: number): Promise<Uint8Array | undefined> {
+    const part = start !== undefined && end !== undefined;
+    if (part && end <= start) return new Uint8Array();
+    if (part && this.whole.has(key)) return this.whole.get(key)!.subarray(start, end);
+    const headers: Record<string, string> = {};
+    if (this.secret) headers["Authorization"] = `Bearer ${this.secret}`;
+    if (part) headers["Range"] = `bytes=${start}-${end - 1}`;
+    const url = this.base + key.split("/").map(encodeURIComponent).join("/");
+    const response = await patientFetch(url, headers);
+    if (response.status === 404) return undefined;
+    if (response.status === 401 || response.status === 403) throw new ExplorerError("forbidden", `${this.label} refused ${key} (status ${response.status}).`);
+    if (!response.ok) throw new ExplorerError("network", `${this.label} answered status ${response.status} for ${key}.`);
+    const body = await response.arrayBuffer().then(
+      (buffer) => new Uint8Array(buffer),
+      (cause) => {
+        throw new ExplorerError("network", `The answer for ${key} broke off: ${cause}`);
+      },
+    );
+    if (!part || response.status === 206) return body;
+    // This server knows no ranges. The whole file is kept, so that it comes once
+    if (this.wholeSize + body.length > WHOLE_FILES) {
+      this.whole.clear();
+      this.wholeSize = 0;
+    }
+    this.whole.set(key, body);
+    this.wholeSize += body.length;
+    return body.subarray(start, end);
+  }
+}
+
+async function patientFetch(url: string, headers: Record<string, string>): Promise<Response> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      const response = await fetch(url, { headers });
+      if (attempt === TRIES || !(response.status === 429 || response.status >= 500)) return response;
+    } catch (cause) {
+      if (attempt === TRIES) throw new ExplorerError("network", `No answer from ${new URL(url, location.href).host}: ${cause instanceof Error ? cause.message : cause}.`);
+    }
+    await new Promise((resume) => setTimeout(resume, 200 * 2 ** attempt));
+  }
+}
+
+async function answer<T>(url: string, headers: Record<string, string> = {}): Promise<T | undefined> {
+  const response = await patientFetch(url, headers);
+  if (response.status === 401 || response.status === 403) {
+    throw new ExplorerError("forbidden", "This page was opened without the token of the server. Open the address that `frazil ui` printed.");
+  }
+  if (!response.ok) return undefined;
+  try {
+    return (await response.json()) as T;
+  } catch {
+    return undefined; // a web server that answers every address with a page
+  }
+}
+
+export async function findHome(): Promise<{ source: Source; settings: Partial<Settings> }> {
+  const secret = token();
+  const settings = secret ? undefined : await answer<Settings>("explorer.json");
+  if (settings?.repo !== undefined) {
+    const base = new URL(settings.repo.replace(/\/?$/, "/"), location.href).href;
+    return { source: new WebSource(base, settings.label ?? base), settings };
+  }
+  const info = await answer<{ label: string; version?: string; path?: string }>("api/info", secret ? { Authorization: `Bearer ${secret}` } : {});
+  if (!info) throw new ExplorerError("not-found", "There is no repository here: neither `explorer.json` beside this page nor a server of `frazil ui`.");
+  return { source: new WebSource(new URL("repo/", location.href).href, info.label, secret), settings: info };
+}

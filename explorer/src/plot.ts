@@ -1,0 +1,45 @@
+/** Line plots. Loaded when the first line is shown. */
+
+import UPlot from "uplot";
+
+export interface LineSettings {
+  readonly width: number;
+  readonly height: number;
+  readonly x: ArrayLike<number>;
+  readonly y: ArrayLike<number>;
+  readonly isTime: boolean;
+  readonly xTitle: string;
+  readonly yTitle: string;
+  readonly colours: { readonly line: string; readonly text: string; readonly grid: string };
+  /** Text of a place on the axis, if numbers do not say enough. */
+  label?(index: number): string;
+  onPlace(index: number | null): void;
+}
+
+export function line(target: HTMLElement, settings: LineSettings): () => void {
+  const { colours } = settings;
+  const axis = { stroke: colours.text, grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid } };
+  // Gaps are null for uPlot; times are seconds
+  const y = Array.from(settings.y, (value) => (Number.isNaN(value) ? null : value));
+  const x = Float64Array.from(settings.x, (value) => (settings.isTime ? value / 1000 : value));
+  const single = x.length < 200;
+  const { label } = settings;
+  const plot = new UPlot(
+    {
+      width: settings.width,
+      height: settings.height,
+      legend: { show: false },
+      tzDate: (seconds) => UPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      scales: { x: { time: settings.isTime } },
+      axes: [
+        { ...axis, label: settings.xTitle, ...(label ? { values: (_: unknown, places: number[]) => places.map((at) => (Number.isInteger(at) ? label(at) : "")) } : {}) },
+        { ...axis, label: settings.yTitle, size: 70 },
+      ],
+      series: [{}, { stroke: colours.line, width: 1.5, points: { show: single, size: 5 } }],
+      hooks: { setCursor: [(self) => settings.onPlace(self.cursor.idx ?? null)] },
+    },
+    [x, y],
+    target,
+  );
+  return () => plot.destroy();
+}
