@@ -10,7 +10,7 @@ import { History } from "./history";
 import type { Reader } from "./home";
 import { changedPaths, gridShape, isArray, rows, tree, type Branch, type Change } from "./nodes";
 import { Overview, shapeText } from "./overview";
-import { List, Tabs, Wait } from "./parts";
+import { forgetColours, List, Tabs, Wait } from "./parts";
 import { resolve, type Route } from "./route";
 import { address, followAddress, go, notice, reader, route, setQuery, useLoad } from "./state";
 import { count, last, parent, plural, when } from "./text";
@@ -52,6 +52,7 @@ function Header({ of }: { of: Reader | undefined }): VNode {
   useEffect(() => {
     document.documentElement.dataset["theme"] = theme;
     localStorage.setItem("frazil-theme", theme);
+    forgetColours();
   }, [theme]);
   const { page, version } = route.value;
   const main = of && (of.version ?? ([...of.repository.branches.keys()].find((name) => name === "main") ?? [...of.repository.branches.keys()][0]));

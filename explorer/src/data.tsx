@@ -186,7 +186,8 @@ function Picture({ plane: { values, box: part, slice, label }, shape, node, coor
   const height = slice.y < 0 ? 1 : lengths[slice.y]!;
   const axes = useMemo(() => [axisOf(node, coordinates, part, slice.x), axisOf(node, coordinates, part, slice.y)] as const, [node, coordinates, part]);
   const [x, y] = axes;
-  const automatic = useMemo(() => (values instanceof Float64Array ? robust(values) : ([0, 1] as Limits)), [values]);
+  // Most values of a difference are zero and say nothing about its size
+  const automatic = useMemo(() => (values instanceof Float64Array ? robust(difference ? values.filter((value) => value !== 0) : values) : ([0, 1] as Limits)), [values, difference]);
   const held = useRef(automatic);
   if (!hold) held.current = automatic;
   const name = difference ? `difference of ${title(node)}` : title(node);

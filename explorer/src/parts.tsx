@@ -2,6 +2,7 @@
 
 import type { ComponentChildren, JSX, VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { signal } from "@preact/signals";
 import type { Load } from "./state";
 
 const ADVICE: Record<string, string> = {
@@ -96,6 +97,7 @@ export function useSize<T extends HTMLElement>(): [{ current: T | null }, { widt
 /** A canvas as sharp as the screen. `draw` gets CSS pixels and runs at most once per frame. */
 export function Canvas({ width, height, draw, ...rest }: { width: number; height: number; draw: (context: CanvasRenderingContext2D, width: number, height: number) => void } & Omit<JSX.IntrinsicElements["canvas"], "width" | "height" | "ref" | "style">): VNode {
   const element = useRef<HTMLCanvasElement>(null);
+  void theme.value;
   useLayoutEffect(() => {
     const canvas = element.current;
     const context = canvas?.getContext("2d");
@@ -112,8 +114,27 @@ export function Canvas({ width, height, draw, ...rest }: { width: number; height
   return <canvas ref={element} style={{ width: `${width}px`, height: `${height}px` }} {...rest} />;
 }
 
-/** Colours of the style sheet, for canvases. */
-export const css = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || "#888";
+const colours = new Map<string, string>();
+
+/** Colours of the style sheet, for canvases. Kept, because the browser computes the styles of the page anew for each question. */
+export function css(name: string): string {
+  let found = colours.get(name);
+  if (found === undefined) {
+    found = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || "#888888";
+    colours.set(name, found);
+  }
+  return found;
+}
+
+/** Counts changes of the colours: whoever draws on a canvas reads it. */
+export const theme = signal(0);
+
+export function forgetColours(): void {
+  colours.clear();
+  theme.value++;
+}
+
+for (const query of ["(prefers-color-scheme: dark)", "(prefers-contrast: more)"]) matchMedia(query).addEventListener("change", forgetColours);
 
 interface ListProps {
   readonly label: string;
@@ -166,9 +187,11 @@ export function List({ label, role, count, rowHeight, active, row, attributes, o
       if (active >= 0) onOpen(active);
     } else onKey?.(event);
   };
+  // Rows that stay on the screen are not compared again
+  const kept = useRef<{ row?: unknown; active?: number; rows: Map<number, VNode> }>({ rows: new Map() });
+  if (kept.current.row !== row || kept.current.active !== active) kept.current = { row, active, rows: new Map() };
   const rows: VNode[] = [];
-  for (let index = first; index < first + shown; index++) {
-    rows.push(
+  const make = (index: number): VNode => (
       <div
         key={index}
         id={`${id}-${index}`}
@@ -184,9 +207,15 @@ export function List({ label, role, count, rowHeight, active, row, attributes, o
         }}
       >
         {row(index)}
-      </div>,
-    );
+      </div>
+  );
+  const now = new Map<number, VNode>();
+  for (let index = first; index < first + shown; index++) {
+    const found = kept.current.rows.get(index) ?? make(index);
+    now.set(index, found);
+    rows.push(found);
   }
+  kept.current.rows = now;
   const visible = active >= first && active < first + shown;
   return (
     <div ref={element} class={`list ${name ?? ""}`} role={role} aria-label={label} tabIndex={0} onScroll={follow} onKeyDown={key} {...(visible ? { "aria-activedescendant": `${id}-${active}` } : {})}>
