@@ -6,6 +6,8 @@ export interface Source {
   get(key: string, start?: number, end?: number): Promise<Uint8Array | undefined>;
   /** Size in bytes of the file, if the source knows it without reading it. */
   readonly label: string;
+  /** Part of a file outside of the repository, if the source can read what the browser cannot. */
+  external?(url: string, start: number, end: number): Promise<Uint8Array | undefined>;
 }
 
 /** What went wrong, for a person: cause and advice. `kind` is stable. */
@@ -22,6 +24,11 @@ export interface History {
   readonly times: Float64Array; // milliseconds since 1970
   readonly messages: string[];
   metadata(row: number): Record<string, unknown>; // decoded on demand
+  /** One id or message, where the lists of all of them are not needed. */
+  id?(row: number): string;
+  message?(row: number): string;
+  /** Whether older snapshots exist that were not read: spec version 1 needs a request for each. */
+  readonly isCut?: boolean;
 }
 
 export interface OpsEntry { readonly kind: string; readonly time: number; readonly details: Record<string, unknown> }
@@ -33,6 +40,10 @@ export interface Repository {
   readonly history: History;
   readonly ops: OpsEntry[]; // newest first; [] in spec version 1
   readonly status: string; // online, read-only, offline
+  readonly statusReason?: string;
+  readonly metadata?: Record<string, unknown>; // of the repository; {} in spec version 1
+  readonly configuration?: Record<string, unknown>; // as saved; {} if there is none, and in spec version 1
+  readonly deletedTags?: string[];
   row(id: string): number; // -1 if unknown
   snapshot(id: string): Promise<Snapshot>; // cached
   /** What a commit changed, from its transaction log; undefined if the log is missing (initial snapshot, expired). */
@@ -52,6 +63,8 @@ export interface ArrayNode extends Node {
   readonly chunkShape: number[]; // of the stored chunks (shards if there are shards)
   readonly dimensions: (string | null)[];
   readonly dtype: string;
+  /** Lengths of all chunks along each dimension, where they differ (rectilinear grids). */
+  readonly edges?: number[][];
 }
 
 export interface Snapshot {
@@ -74,6 +87,8 @@ export interface ChunkTable {
   readonly size: Float64Array; // bytes
   /** The chunk file (native) or URL (virtual) of a row; undefined for inline. */
   location(row: number): string | undefined;
+  /** All that is known about a row, with the bytes of an inline chunk. */
+  reference?(row: number): ChunkRef;
   /** Whether other rows share the file of this row: a pack. */
   isPacked(row: number): boolean;
 }
@@ -88,13 +103,18 @@ export interface Changes {
 }
 
 /** Opens a repository of any kind that the format has: spec versions 1 and 2. */
-export declare function openRepository(source: Source): Promise<Repository>;
+export type OpenRepository = (source: Source) => Promise<Repository>;
 
 /** A region of an array, decoded: `raw` as stored, row-major. Missing chunks have the fill value. */
-export interface Region { readonly shape: number[]; readonly raw: ArrayLike<number> | string[] | BigInt64Array | BigUint64Array }
+export interface Region {
+  readonly shape: number[];
+  readonly raw: ArrayLike<number> | string[] | BigInt64Array | BigUint64Array;
+  /** Complex numbers: two values for each element. */
+  readonly isComplex?: boolean;
+}
 /** Reads start (inclusive) to stop (exclusive) with a step along each dimension. Runs decoding in a worker where there is one. */
-export declare function readRegion(repository: Repository, source: Source, snapshot: Snapshot, path: string,
-  start: number[], stop: number[], step?: number[], signal?: AbortSignal): Promise<Region>;
+export type ReadRegion = (repository: Repository, source: Source, snapshot: Snapshot, path: string,
+  start: number[], stop: number[], step?: number[], signal?: AbortSignal) => Promise<Region>;
 /** CF: fill values to NaN, scale_factor, add_offset, times to milliseconds (with calendar) or labels. */
 export interface Decoded { readonly shape: number[]; readonly values: Float64Array | string[]; readonly isTime: boolean; readonly calendar?: string; readonly units?: string; label(index: number): string }
-export declare function decodeCF(node: ArrayNode, region: Region): Decoded;
+export type DecodeCF = (node: ArrayNode, region: Region) => Decoded;
