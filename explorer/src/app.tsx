@@ -12,6 +12,7 @@ import { changedPaths, gridShape, isArray, rows, tree, type Branch, type Change 
 import { Overview, shapeText } from "./overview";
 import { forgetColours, List, Tabs, Wait } from "./parts";
 import { resolve, type Route } from "./route";
+import { idOf } from "./search";
 import { address, followAddress, go, notice, reader, route, setQuery, useLoad } from "./state";
 import { count, last, parent, plural, when } from "./text";
 
@@ -114,7 +115,7 @@ function VersionView({ reader: of }: { reader: Reader }): VNode {
             <time class="quiet">{when(repository.history.times[row]!).slice(0, 16)}</time>
             <a href={address({ page: "history", query: { at: id } })}>In the history</a>
             {repository.history.parent[row]! >= 0 && (
-              <a href={address({ page: "diff", base: repository.history.ids[repository.history.parent[row]!]!, version, path: route.value.path })}>Differences from its parent</a>
+              <a href={address({ page: "diff", base: idOf(repository.history, repository.history.parent[row]!), version, path: route.value.path })}>Differences from its parent</a>
             )}
           </>
         )}

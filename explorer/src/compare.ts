@@ -1,6 +1,7 @@
 /** What differs between the trees of two versions. */
 
 import type { Node, Repository, Snapshot } from "./format/types";
+import { idOf } from "./search";
 
 export type NodeChange = "added" | "removed" | "changed" | "data" | "unknown";
 
@@ -30,7 +31,7 @@ export async function changedData(repository: Repository, base: string, version:
   const line: string[] = [];
   const oldest = repository.row(base);
   let row = repository.row(version);
-  for (; row >= 0 && row !== oldest && line.length <= MOST_COMMITS; row = repository.history.parent[row]!) line.push(repository.history.ids[row]!);
+  for (; row >= 0 && row !== oldest && line.length <= MOST_COMMITS; row = repository.history.parent[row]!) line.push(idOf(repository.history, row));
   if (row !== oldest || oldest < 0 || line.length > MOST_COMMITS) return undefined;
   const all = await Promise.all(line.map((id) => repository.changes(id)));
   const found = new Set<string>();

@@ -11,6 +11,7 @@ import type { Reader } from "./home";
 import { isArray } from "./nodes";
 import { Facts, List, Tabs, Wait } from "./parts";
 import { resolve } from "./route";
+import { messageOf } from "./search";
 import { go, route, setQuery, useLoad } from "./state";
 import { count, firstLine, json, plural } from "./text";
 
@@ -62,7 +63,7 @@ export function Version({ reader, label, name, onSelect }: { reader: Reader; lab
         <span>{label}</span>
         <input key={name} name="version" defaultValue={name} list="versions" size={14} onChange={(event) => event.currentTarget.value.trim() && onSelect(event.currentTarget.value.trim())} />
       </label>
-      <span class="quiet message">{row >= 0 ? firstLine(repository.history.messages[row]!) : "not in the history"}</span>
+      <span class="quiet message">{row >= 0 ? firstLine(messageOf(repository.history, row)) : "not in the history"}</span>
     </form>
   );
 }

@@ -6,7 +6,7 @@ import type { Repository } from "./format/types";
 import type { Reader } from "./home";
 import { layLanes, linesBetween, type Lanes } from "./lanes";
 import { Canvas, css, Facts, List, Wait } from "./parts";
-import { author, search } from "./search";
+import { author, idOf, messageOf, search } from "./search";
 import { address, go, notice, route, setQuery, useLoad } from "./state";
 import { ChangeList, Value } from "./overview";
 import { count, firstLine, plural, when } from "./text";
@@ -58,7 +58,7 @@ export function History({ reader }: { reader: Reader }): VNode {
   const width = places ? 20 : shownLanes * STEP + 8;
   useEffect(() => void (places && (notice.value = `${plural(total, "commit")} found`)), [places]);
 
-  const select = (index: number): void => setQuery({ at: history.ids[lanes.order[placeOf(index)]!]! });
+  const select = (index: number): void => setQuery({ at: idOf(history, lanes.order[placeOf(index)]!) });
   const [date, setDate] = useState("");
   const toDate = (event: Event): void => {
     event.preventDefault();
@@ -106,10 +106,10 @@ export function History({ reader }: { reader: Reader }): VNode {
               <>
                 <span class="space" style={{ width: `${width}px` }} />
                 {names.get(commit)?.map((name) => <Name key={name} of={name} />)}
-                <span class="message">{firstLine(history.messages[commit]!) || "(no message)"}</span>
+                <span class="message">{firstLine(messageOf(history, commit)) || "(no message)"}</span>
                 {by && <span class="author">{by}</span>}
                 <time>{when(history.times[commit]!).slice(0, 16)}</time>
-                <code class="id">{history.ids[commit]!.slice(0, 6)}</code>
+                <code class="id">{idOf(history, commit).slice(0, 6)}</code>
               </>
             );
           }}
@@ -164,7 +164,7 @@ function Graph({ lanes, places, first, shown, width, active }: { lanes: Lanes; p
 function Commit({ reader, row, names, detached }: { reader: Reader; row: number; names: string[]; detached: boolean }): VNode {
   const { repository } = reader;
   const { history } = repository;
-  const id = history.ids[row]!;
+  const id = idOf(history, row);
   const above = history.parent[row]!;
   const metadata = history.metadata(row);
   const [base, setBase] = useState("");
@@ -174,13 +174,13 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
   }, [id]);
   return (
     <>
-      <h2 class="text">{history.messages[row] || "(no message)"}</h2>
+      <h2 class="text">{messageOf(history, row) || "(no message)"}</h2>
       <p class="actions">
         <a class="button main" href={address({ page: "node", version: id, path: "/" })}>
           Open this version
         </a>
         {above >= 0 && (
-          <a class="button" href={address({ page: "diff", base: history.ids[above]!, version: id, path: "/" })}>
+          <a class="button" href={address({ page: "diff", base: idOf(history, above), version: id, path: "/" })}>
             Differences from its parent
           </a>
         )}
@@ -200,7 +200,7 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
           ["Id", <code>{id}</code>],
           ["Time", `${when(history.times[row]!)} UTC`],
           names.length > 0 && ["Names", names.map((name) => <Name key={name} of={name} />)],
-          above >= 0 && ["Parent", <a href={address({ page: "history", query: { at: history.ids[above]! } })}>{history.ids[above]!.slice(0, 6)} {firstLine(history.messages[above]!)}</a>],
+          above >= 0 && ["Parent", <a href={address({ page: "history", query: { at: idOf(history, above) } })}>{idOf(history, above).slice(0, 6)} {firstLine(messageOf(history, above))}</a>],
           detached && ["Reach", "No branch or tag leads to this commit."],
           ...Object.entries(metadata).map(([key, value]) => [key, <Value of={value} />] as const),
         ]}

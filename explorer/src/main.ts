@@ -2,7 +2,7 @@
 
 import { start } from "./app";
 import { decodeCF, openRepository, readRegion } from "./format/index";
-import { findHome } from "./home";
+import { findHome, ServerSource } from "./home";
 
 start(document.getElementById("app")!, async () => {
   const { source, settings } = await findHome();
@@ -11,6 +11,7 @@ start(document.getElementById("app")!, async () => {
     ...settings,
     repository,
     label: source.label,
+    ...(source instanceof ServerSource ? { ask: source.ask.bind(source) } : {}),
     read: (snapshot, path, start, stop, step, signal) => readRegion(repository, source, snapshot, path, start, stop, step, signal),
     decode: decodeCF,
   };

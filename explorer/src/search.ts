@@ -2,6 +2,10 @@
 
 import type { History } from "./format/types";
 
+/** Without the lists of all ids and messages, where the reader can do without them. */
+export const idOf = (history: History, row: number): string => history.id?.(row) ?? history.ids[row]!;
+export const messageOf = (history: History, row: number): string => history.message?.(row) ?? history.messages[row]!;
+
 const AUTHOR_KEYS = ["author", "author_name", "committer", "user", "email", "author_email"];
 
 export function author(metadata: Record<string, unknown>): string {
