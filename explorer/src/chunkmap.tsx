@@ -350,7 +350,7 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
       </Wait>
       <h3>Values</h3>
       <Wait of={values} what="the values">
-        {(decoded) => (decoded ? <Values values={decoded.values} shape={extent} label={(at) => decoded.label(at)} /> : <p class="quiet">This chunk has too many values to show: {count(product(extent))}.</p>)}
+        {(decoded) => (decoded ? <Values values={decoded.values} shape={extent} label={decoded.values instanceof Float64Array && !decoded.isTime ? (at) => number(decoded.values[at] as number) : (at) => decoded.label(at)} /> : <p class="quiet">This chunk has too many values to show: {count(product(extent))}.</p>)}
       </Wait>
     </>
   );

@@ -1,9 +1,9 @@
 /** Differences between two versions. */
 
 import type { VNode } from "preact";
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { Chunks } from "./chunkmap";
-import { compareTables } from "./chunks";
+import { compareTables, type TableDifference } from "./chunks";
 import { changedData, compareLines, compareNodes, type NodeChange } from "./compare";
 import { Data } from "./data";
 import type { ArrayNode, Snapshot } from "./format/types";
@@ -100,11 +100,13 @@ function Differences({ reader, pair, found }: { reader: Reader; pair: Pair; foun
   );
 }
 
-function NodeDiff({ reader, pair: { before, after }, path }: { reader: Reader; pair: Pair; path: string }): VNode {
+function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: string }): VNode {
+  const { before, after } = pair;
   const [old, now] = [before.node(path), after.node(path)];
   const lines = useMemo(() => compareLines(old ? json(old.document) : "", now ? json(now.document) : ""), [old, now]);
   const both = isArray(old) && isArray(now);
   const equalRank = both && old.shape.length === now.shape.length;
+  const changes = useLoad(async () => (equalRank ? { found: await chunkChanges(pair, old, now) } : {}), [before, after, path]);
   const view = route.value.query["view"] ?? (equalRank && lines.every((line) => line.sign === " ") ? "data" : "text");
   return (
     <div class="column fill">
@@ -112,15 +114,19 @@ function NodeDiff({ reader, pair: { before, after }, path }: { reader: Reader; p
       {both && (
         <Tabs
           label="Views of the difference"
-          tabs={[["text", "Description"], ["chunks", "Chunks"], ...(equalRank ? [["data", "Values"] as const] : [])]}
+          tabs={[["text", "Description"], ...(equalRank ? [["chunks", "Chunks"] as const, ["data", "Values"] as const] : [])]}
           active={view}
           onSelect={(name) => setQuery({ view: name })}
         />
       )}
-      {both && view === "chunks" ? (
-        <ChunkDiff reader={reader} before={before} after={after} old={old} now={now} />
-      ) : equalRank && view === "data" ? (
-        <Data reader={reader} snapshot={after} node={now} base={{ snapshot: before, node: old }} />
+      {equalRank && view !== "text" ? (
+        <Wait of={changes} what="the references of both versions">
+          {({ found }) => {
+            if (!found) return null;
+            const View = view === "chunks" ? ChunkDiff : ValueDiff;
+            return <View reader={reader} pair={pair} old={old} now={now} changes={found} />;
+          }}
+        </Wait>
       ) : (
         <pre class="lines">
           {lines.map((line, at) => (
@@ -137,37 +143,69 @@ function NodeDiff({ reader, pair: { before, after }, path }: { reader: Reader; p
 
 const MOST_INLINE = 500; // inline chunks whose bytes are compared
 
-function ChunkDiff({ reader, before, after, old, now }: { reader: Reader; before: Snapshot; after: Snapshot; old: ArrayNode; now: ArrayNode }): VNode {
+type ChunkChanges = Omit<TableDifference, "unsure"> & { readonly unsure: number };
+
+async function chunkChanges({ before, after }: Pair, old: ArrayNode, now: ArrayNode): Promise<ChunkChanges> {
   const rank = now.shape.length;
-  const found = useLoad(async () => {
-    if (old.shape.length !== rank) return undefined;
-    const [one, other] = await Promise.all([before.chunks(old.path), after.chunks(now.path)]);
-    const difference = compareTables(one, other, rank);
-    const inline = await Promise.all(
-      difference.unsure.slice(0, MOST_INLINE).map(async (row) => {
-        const coords = [...other.coords.subarray(row * rank, (row + 1) * rank)];
-        const [left, right] = await Promise.all([before.chunk(old.path, coords), after.chunk(now.path, coords)]);
-        return String(left?.data) === String(right?.data) ? [] : coords;
-      }),
-    );
-    const extra = inline.flat();
-    const coords = new Uint32Array(difference.coords.length + extra.length);
-    coords.set(difference.coords);
-    coords.set(extra, difference.coords.length);
-    return { ...difference, changed: difference.changed + inline.filter((item) => item.length).length, coords, unsure: Math.max(0, difference.unsure.length - MOST_INLINE) };
-  }, [before, after, old.path]);
+  const [one, other] = await Promise.all([before.chunks(old.path), after.chunks(now.path)]);
+  const difference = compareTables(one, other, rank);
+  const inline = await Promise.all(
+    difference.unsure.slice(0, MOST_INLINE).map(async (row) => {
+      const coords = [...other.coords.subarray(row * rank, (row + 1) * rank)];
+      const [left, right] = await Promise.all([before.chunk(old.path, coords), after.chunk(now.path, coords)]);
+      return String(left?.data) === String(right?.data) ? undefined : coords;
+    }),
+  );
+  const extra = inline.filter((coords) => coords !== undefined);
+  return {
+    ...difference,
+    changed: difference.changed + extra.length,
+    coords: Uint32Array.from([...difference.coords, ...extra.flat()]),
+    unsure: Math.max(0, difference.unsure.length - MOST_INLINE),
+  };
+}
+
+interface ArrayDiffProps {
+  readonly reader: Reader;
+  readonly pair: Pair;
+  readonly old: ArrayNode;
+  readonly now: ArrayNode;
+}
+
+function ChunkDiff({ reader, pair, now, changes }: ArrayDiffProps & { changes: ChunkChanges }): VNode {
   return (
-    <Wait of={found} what="the references of both versions">
-      {(value) =>
-        value ? (
-          <>
-            <Facts rows={[["Chunks", `${count(value.added)} new, ${count(value.changed)} changed, ${count(value.removed)} gone${value.unsure ? `, ${count(value.unsure)} inline not compared` : ""}`]]} />
-            <Chunks reader={reader} snapshot={after} node={now} changed={value.coords} />
-          </>
-        ) : (
-          <p class="quiet">The number of dimensions changed: there is no common grid of chunks.</p>
-        )
-      }
-    </Wait>
+    <>
+      <Facts rows={[["Chunks", `${count(changes.added)} new, ${count(changes.changed)} changed, ${count(changes.removed)} gone${changes.unsure ? `, ${count(changes.unsure)} inline not compared` : ""}`]]} />
+      <Chunks reader={reader} snapshot={pair.after} node={now} changed={changes.coords} />
+    </>
+  );
+}
+
+/** The values; first those of a chunk that changed. */
+function ValueDiff({ reader, pair, old, now, changes }: ArrayDiffProps & { changes: ChunkChanges }): VNode {
+  const rank = now.shape.length;
+  const total = rank ? changes.coords.length / rank : 0;
+  const [at, setAt] = useState(0);
+  const show = (next: number): void => {
+    setAt(next);
+    const i = now.chunkShape.map((size, dimension) => Math.min(changes.coords[next * rank + dimension]! * size, now.shape[dimension]! - 1)).join(",");
+    setQuery({ i });
+  };
+  useEffect(() => {
+    if (total && route.value.query["i"] === undefined) show(0);
+  }, []);
+  return (
+    <>
+      {total > 1 && (
+        <div class="bar">
+          <button onClick={() => show((at + total - 1) % total)}>Former change</button>
+          <button onClick={() => show((at + 1) % total)}>Next change</button>
+          <span class="quiet">
+            chunk {[...changes.coords.subarray(at * rank, (at + 1) * rank)].join(", ")}; {count(at + 1)} of {count(total)} that changed
+          </span>
+        </div>
+      )}
+      <Data reader={reader} snapshot={pair.after} node={now} base={{ snapshot: pair.before, node: old }} />
+    </>
   );
 }

@@ -16,6 +16,14 @@ export interface LineSettings {
   onPlace(index: number | null): void;
 }
 
+const DAY = 86_400;
+
+/** Dates in the order of their parts, as long as the steps of the axis need. */
+function dates(seconds: readonly number[], step: number): string[] {
+  const [from, to] = step >= 365 * DAY ? [0, 4] : step >= 28 * DAY ? [0, 7] : step >= DAY ? [0, 10] : step >= 60 ? [11, 16] : [11, 23];
+  return seconds.map((at) => new Date(at * 1000).toISOString()).map((text) => (from && text.slice(11, 19) === "00:00:00" ? text.slice(0, 10) : text.slice(from, to)));
+}
+
 export function line(target: HTMLElement, settings: LineSettings): () => void {
   const { colours } = settings;
   const axis = { stroke: colours.text, grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid } };
@@ -24,6 +32,9 @@ export function line(target: HTMLElement, settings: LineSettings): () => void {
   const x = Float64Array.from(settings.x, (value) => (settings.isTime ? value / 1000 : value));
   const single = x.length < 200;
   const { label } = settings;
+  const values = settings.isTime
+    ? (_: unknown, places: number[], __: number, ___: number, step: number) => dates(places, step)
+    : label && ((_: unknown, places: number[]) => places.map((at) => (Number.isInteger(at) ? label(at) : "")));
   const plot = new UPlot(
     {
       width: settings.width,
@@ -32,7 +43,7 @@ export function line(target: HTMLElement, settings: LineSettings): () => void {
       tzDate: (seconds) => UPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       scales: { x: { time: settings.isTime } },
       axes: [
-        { ...axis, label: settings.xTitle, ...(label ? { values: (_: unknown, places: number[]) => places.map((at) => (Number.isInteger(at) ? label(at) : "")) } : {}) },
+        { ...axis, label: settings.xTitle, space: settings.isTime || label ? 90 : 60, ...(values ? { values } : {}) },
         { ...axis, label: settings.yTitle, size: 70 },
       ],
       series: [{}, { stroke: colours.line, width: 1.5, points: { show: single, size: 5 } }],
