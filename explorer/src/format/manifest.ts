@@ -1,6 +1,6 @@
 /** References of chunks, as columns. */
 import { Flat, text, wide } from "./flatbuffer";
-import type { Body } from "./files";
+import { reading, type Body } from "./files";
 import { ChunkKind, ExplorerError, type ChunkRef, type ChunkTable } from "./types";
 import { decompress, readDictionary, type Dictionary } from "./zstd";
 
@@ -24,7 +24,7 @@ export class Manifest {
   private readonly arrays = new Map<string, number>();
   private dictionary: Dictionary | undefined;
 
-  constructor(body: Body) {
+  constructor(readonly key: string, body: Body) {
     const flat = (this.flat = body.flat);
     for (const table of flat.tables(flat.root(), 1)) this.arrays.set(flat.id(table, 0, 8), table);
   }
@@ -198,15 +198,18 @@ export class ChunkColumns implements ChunkTable {
   }
 
   location(row: number): string | undefined {
-    return this.kind[row] === ChunkKind.Inline ? undefined : this.manifest(row).location(this.table[row]);
+    if (this.kind[row] === ChunkKind.Inline) return undefined;
+    const manifest = this.manifest(row);
+    return reading(manifest.key, () => manifest.location(this.table[row]));
   }
 
   reference(row: number): ChunkRef {
-    return this.manifest(row).reference(this.table[row]);
+    const manifest = this.manifest(row);
+    return reading(manifest.key, () => manifest.reference(this.table[row]));
   }
 
   isPacked(row: number): boolean {
-    this.packed ??= this.findPacked();
+    this.packed ??= reading("manifests", () => this.findPacked());
     return this.packed[row] === 1;
   }
 

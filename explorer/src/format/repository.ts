@@ -92,11 +92,11 @@ abstract class Rows implements History {
   abstract metadata(row: number): Properties;
 
   get ids(): string[] {
-    return (this.allIds ??= Array.from(this.parent, (_, row) => this.id(row)));
+    return (this.allIds ??= reading("repo", () => Array.from(this.parent, (_, row) => this.id(row))));
   }
 
   get messages(): string[] {
-    return (this.allMessages ??= Array.from(this.parent, (_, row) => this.message(row)));
+    return (this.allMessages ??= reading("repo", () => Array.from(this.parent, (_, row) => this.message(row))));
   }
 }
 

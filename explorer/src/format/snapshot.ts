@@ -13,16 +13,14 @@ const NODE_TYPES = ["", "array", "group"] as const;
 /** A node, whose document is parsed when it is needed. */
 class NodeView {
   readonly kind: "group" | "array";
+  readonly id: string;
   private parsed: Record<string, unknown> | undefined;
 
   constructor(protected readonly flat: Flat, readonly table: number, readonly path: string) {
     const kind = NODE_TYPES[flat.u8(table, 3)];
     if (!kind) throw new RangeError(`node ${path} of an unknown type`);
     this.kind = kind;
-  }
-
-  get id(): string {
-    return this.flat.id(this.table, 0, 8);
+    this.id = flat.id(table, 0, 8);
   }
 
   get document(): Record<string, unknown> {
@@ -127,7 +125,7 @@ export class SnapshotView implements Snapshot {
       const data = await this.source.get(key);
       if (!data) throw new ExplorerError("not-found", `${key} is missing: no reader can find these chunks`);
       const body = await openBody(key, data, FileType.Manifest);
-      return reading(key, () => new Manifest(body));
+      return reading(key, () => new Manifest(key, body));
     };
     return this.manifests.get(id, load, (manifest) => manifest.size);
   }
