@@ -11,6 +11,7 @@ import type { Reader } from "./home";
 import { changedPaths, gridShape, isArray, rows, tree, type Branch, type Change } from "./nodes";
 import { Overview, shapeText } from "./overview";
 import { forgetColours, List, Tabs, Wait } from "./parts";
+import { RepositoryView } from "./repository";
 import { resolve, type Route } from "./route";
 import { idOf } from "./search";
 import { address, followAddress, go, notice, reader, route, setQuery, useLoad } from "./state";
@@ -67,7 +68,7 @@ function Header({ of }: { of: Reader | undefined }): VNode {
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
         Skip to the content
       </a>
-      <strong class="brand">Frazil</strong>
+      <h1>Frazil</h1>
       {of && (
         <>
           <span class="label" title={of.label}>
@@ -76,6 +77,7 @@ function Header({ of }: { of: Reader | undefined }): VNode {
           <nav aria-label="Views">
             {tab("history", "History", address({ page: "history", query: page === "history" ? route.value.query : {} }))}
             {main && tab("node", "Data", page === "node" ? location.hash : address({ page: "node", version: version || main, path: "/" }))}
+            {tab("repository", "Repository", address({ page: "repository" }))}
             {page === "diff" && tab("diff", "Differences", location.hash)}
           </nav>
           <span class="quiet">
@@ -97,7 +99,8 @@ function Header({ of }: { of: Reader | undefined }): VNode {
 
 function PageView({ reader: of }: { reader: Reader }): VNode {
   const { page } = route.value;
-  return page === "history" ? <History reader={of} /> : page === "diff" ? <Diff reader={of} /> : <VersionView reader={of} />;
+  const View = { history: History, node: VersionView, diff: Diff, repository: RepositoryView }[page];
+  return <View reader={of} />;
 }
 
 function VersionView({ reader: of }: { reader: Reader }): VNode {

@@ -10,8 +10,10 @@ import { dimensionName, gridShape, product } from "./nodes";
 import { Canvas, Choice, css, Facts, useSize, Wait } from "./parts";
 import { parseSlice, sliceQuery } from "./slices";
 import { Fixed } from "./sliders";
-import { route, setQuery, useLoad } from "./state";
-import { bytes, count, number, plural } from "./text";
+import { lastWriter } from "./compare";
+import { messageOf } from "./search";
+import { address, route, setQuery, useLoad } from "./state";
+import { bytes, count, firstLine, number, plural } from "./text";
 
 interface ChunksProps {
   readonly reader: Reader;
@@ -112,7 +114,7 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
           onChoose={(cell) => setQuery({ cell: cells.coords(cell).join(",") })}
         />
         {chosen && (
-          <section class="pane detail" aria-label="Chunk">
+          <section class="pane detail" aria-label="Chunk" tabIndex={0}>
             <Chunk key={chosen.join()} reader={reader} snapshot={snapshot} node={node} coords={chosen} packed={isPacked(table, cells, chosen)} />
           </section>
         )}
@@ -348,11 +350,31 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
           />
         )}
       </Wait>
+      {reference.value?.found && <Writer reader={reader} snapshot={snapshot} node={node} coords={coords} />}
       <h3>Values</h3>
       <Wait of={values} what="the values">
         {(decoded) => (decoded ? <Values values={decoded.values} shape={extent} label={decoded.values instanceof Float64Array && !decoded.isTime ? (at) => number(decoded.values[at] as number) : (at) => decoded.label(at)} /> : <p class="quiet">This chunk has too many values to show: {count(product(extent))}.</p>)}
       </Wait>
     </>
+  );
+}
+
+function Writer({ reader: { repository }, snapshot, node, coords }: { reader: Reader; snapshot: Snapshot; node: ArrayNode; coords: number[] }): VNode {
+  const [wanted, setWanted] = useState(false);
+  const writer = useLoad(async (_, progress) => (wanted ? { id: await lastWriter(repository, snapshot.id, node.id, coords, progress) } : {}), [wanted]);
+  if (!wanted) return <button onClick={() => setWanted(true)}>Which commit wrote it?</button>;
+  return (
+    <Wait of={writer} what="the records of commits">
+      {({ id }) =>
+        id ? (
+          <p>
+            Written by <a href={address({ page: "history", query: { at: id } })}>{id.slice(0, 6)}</a> {firstLine(messageOf(repository.history, repository.row(id)))}
+          </p>
+        ) : (
+          <p class="quiet">The commits on record did not write it.</p>
+        )
+      }
+    </Wait>
   );
 }
 
@@ -367,7 +389,7 @@ export function Values({ values, shape, label }: { values: Float64Array | string
     <>
       {values instanceof Float64Array && values.length > 1 && <Statistics values={values} label={label} />}
       {values.length > 0 && (
-        <div class="scroll">
+        <div class="scroll" tabIndex={0} role="group" aria-label="First values">
           <table class="values">
             <tbody>
               {Array.from({ length: rows }, (_, row) => (

@@ -42,6 +42,30 @@ export async function changedData(repository: Repository, base: string, version:
   return found;
 }
 
+const FARTHEST = 1000; // commits
+
+/** The newest commit up to `version` that wrote a chunk or made its array; undefined if that is not on record. */
+export async function lastWriter(repository: Repository, version: string, node: string, coords: readonly number[], progress?: (done: number, total: number) => void): Promise<string | undefined> {
+  let row = repository.row(version);
+  for (let step = 0; row >= 0 && step < FARTHEST; row = repository.history.parent[row]!, step++) {
+    const id = idOf(repository.history, row);
+    const changes = await repository.changes(id);
+    if (!changes) return undefined;
+    const written = changes.updatedChunks.find((item) => item.nodeId === node)?.coords;
+    if (written && includes(written, coords)) return id;
+    if (changes.newArrays.includes(node)) return id;
+    progress?.(step, FARTHEST);
+  }
+  return undefined;
+}
+
+function includes(all: Uint32Array, coords: readonly number[]): boolean {
+  const rank = coords.length;
+  if (rank === 0) return true;
+  for (let at = 0; at < all.length; at += rank) if (coords.every((place, dimension) => all[at + dimension] === place)) return true;
+  return false;
+}
+
 export interface LineDifference {
   readonly sign: " " | "+" | "-";
   readonly text: string;

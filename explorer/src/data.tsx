@@ -311,7 +311,7 @@ function Table({ text, width, height, x, y }: { text: (index: number) => string;
   const columns = Math.min(width, TABLE.columns);
   const rows = Math.min(height, TABLE.rows);
   return (
-    <div class="scroll">
+    <div class="scroll" tabIndex={0} role="group" aria-label="Values">
       <table class="values">
         {x && (
           <thead>

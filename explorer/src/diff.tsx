@@ -128,7 +128,7 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
           }}
         </Wait>
       ) : (
-        <pre class="lines">
+        <pre class="lines" tabIndex={0} role="group" aria-label="Lines that differ">
           {lines.map((line, at) => (
             <span key={at} class={{ "+": "added", "-": "removed", " ": "" }[line.sign]}>
               {line.sign} {line.text}

@@ -88,6 +88,7 @@ export function History({ reader }: { reader: Reader }): VNode {
           </form>
           <span class="quiet">{places ? `${count(total)} of ${plural(lanes.length, "commit")}` : plural(lanes.length, "commit")}</span>
         </div>
+        {history.isCut && <p class="quiet foot">Older commits exist that were not read.</p>}
         <List
           label="Commits, newest first"
           role="listbox"
@@ -115,7 +116,7 @@ export function History({ reader }: { reader: Reader }): VNode {
           }}
         />
       </section>
-      <section class="pane detail" aria-label="Commit">
+      <section class="pane detail" aria-label="Commit" tabIndex={0}>
         {row >= 0 ? <Commit key={row} reader={reader} row={row} names={names.get(row) ?? []} detached={!lanes.named[place]} /> : <p class="quiet">Select a commit.</p>}
       </section>
     </div>

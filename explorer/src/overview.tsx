@@ -51,7 +51,7 @@ export function ChangeList({ changes, snapshot, version }: { changes: Changes; s
 export function Overview({ node, branch, snapshot, version }: { node: Node; branch: Branch | undefined; snapshot: Snapshot; version: string }): VNode {
   const pairs = Object.entries(attributes(node));
   return (
-    <div class="scroll">
+    <div class="scroll" tabIndex={0} role="group" aria-label="Description">
       {isArray(node) ? <ArrayFacts node={node} snapshot={snapshot} /> : <Members branch={branch} version={version} />}
       <h3>Attributes</h3>
       {pairs.length ? <Facts rows={pairs.map(([key, value]) => [key, <Value of={value} />] as const)} /> : <p class="quiet">No attributes.</p>}

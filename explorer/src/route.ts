@@ -1,6 +1,6 @@
 /** Addresses of views. The part after `#` of the page's address says all that a view shows. */
 
-export type Page = "history" | "node" | "diff";
+export type Page = "history" | "node" | "diff" | "repository";
 
 export interface Route {
   readonly page: Page;
@@ -31,12 +31,13 @@ export function parseRoute(hash: string): Route {
   const path = (start: number): string => "/" + parts.slice(start).join("/");
   if (parts[0] === "v" && parts[1]) return { page: "node", version: parts[1], base: "", path: path(2), query };
   if (parts[0] === "diff" && parts[1] && parts[2]) return { page: "diff", base: parts[1], version: parts[2], path: path(3), query };
-  return { ...HOME, query };
+  return { ...HOME, page: parts[0] === "repository" ? "repository" : "history", query };
 }
 
 export function writeRoute(route: Route): string {
   const prefix = {
     history: () => "#/history",
+    repository: () => "#/repository",
     node: () => `#/v/${encodeURIComponent(route.version)}/${encodePath(route.path)}`,
     diff: () => `#/diff/${encodeURIComponent(route.base)}/${encodeURIComponent(route.version)}/${encodePath(route.path)}`,
   }[route.page]();

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cellsOf, changedRows, chunkBox, compareTables, fileShade, kinds, paintCells, sizeShade, summary } from "../../src/chunks";
 import { diverging, paint, robust, spread, symmetric, table, ticks } from "../../src/colour";
-import { changedData, compareLines, compareNodes } from "../../src/compare";
+import { changedData, compareLines, compareNodes, lastWriter } from "../../src/compare";
 import type { ArrayNode } from "../../src/format/types";
 import { changedPaths, codecs, coordinate, gridShape, itemSize, rows, tree } from "../../src/nodes";
 import { parseRoute, resolve, writeRoute, HOME } from "../../src/route";
@@ -170,6 +170,14 @@ test("differences of trees", async () => {
   assert.equal(changedPaths(odd, (await repository.changes(id(51)))!).get("/time"), "changed");
 });
 
+test("the commit that wrote a chunk", async () => {
+  const { repository } = memoryReader({ commits: 6 });
+  const id = (row: number): string => repository.history.ids[row]!;
+  assert.equal(await lastWriter(repository, id(5), "id of /t2m", [6, 0, 1]), id(5));
+  assert.equal(await lastWriter(repository, id(5), "id of /t2m", [9, 0, 1]), undefined); // the log of the first commit is missing
+  assert.equal(await lastWriter(repository, id(4), "id of /stations/s00019", [0]), id(3));
+});
+
 test("lines of texts", () => {
   const signs = (before: string, after: string): string => compareLines(before, after).map((line) => line.sign + line.text).join("|");
   assert.equal(signs("a\nb\nc", "a\nx\nc"), " a|-b|+x| c");
@@ -202,7 +210,7 @@ test("search in the history", () => {
   const { history: all } = history(3000);
   const order = Int32Array.from({ length: 3000 }, (_, at) => 2999 - at);
   const found = (text: string, names = new Map<number, string[]>()): number => search(all, order, text, names).length;
-  const counts: [string, number][] = [["hour 1234", 1], ["HOUR 1234 <b>", 1], ["author:ada", 1000], ['author:"Ada" hour 25', all.messages.filter((text, row) => row % 3 && row % 2 && text.includes("25")).length], ["after:2024-01-02 before:2024-01-03", 144], ["nothing", 0], ["before:never", 3000]];
+  const counts: [string, number][] = [["hour 1234", 1], ["HOUR 1234 <b>", 1], ["author:ada", 1000], ['author:"Ada" hour 25', all.messages.filter((text, row) => row % 3 && row % 2 && (text + all.ids[row]).includes("25")).length], ["after:2024-01-02 before:2024-01-03", 144], ["nothing", 0], ["before:never", 3000]];
   for (const [text, number] of counts) assert.equal(found(text), number, text);
   assert.equal(found("release", new Map([[7, ["tag.release"]]])), 1);
 });
