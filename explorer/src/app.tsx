@@ -14,7 +14,7 @@ import { forgetColours, List, Tabs, Wait } from "./parts";
 import { RepositoryView } from "./repository";
 import { resolve, type Route } from "./route";
 import { idOf } from "./search";
-import { address, followAddress, go, notice, reader, route, setQuery, useLoad } from "./state";
+import { address, followAddress, go, notice, reader, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, last, parent, plural, when } from "./text";
 
 export function start(target: Element, open: () => Promise<Reader>): void {
@@ -107,7 +107,7 @@ function VersionView({ reader: of }: { reader: Reader }): VNode {
   const { repository } = of;
   const { version } = route.value;
   const id = resolve(repository, version);
-  const snapshot = useLoad(() => repository.snapshot(id), [repository, id]);
+  const snapshot = useLoad(() => snapshotOf(repository, version), [repository, id]);
   const row = repository.row(id);
   return (
     <div class="column fill">

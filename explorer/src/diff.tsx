@@ -12,7 +12,7 @@ import { isArray } from "./nodes";
 import { Facts, List, Tabs, Wait } from "./parts";
 import { resolve } from "./route";
 import { messageOf } from "./search";
-import { go, route, setQuery, useLoad } from "./state";
+import { go, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, firstLine, json, plural } from "./text";
 
 const WORDS: Record<NodeChange, string> = { added: "new", removed: "gone", changed: "changed", data: "data", unknown: "data?" };
@@ -27,7 +27,7 @@ export function Diff({ reader }: { reader: Reader }): VNode {
   const { base, version } = route.value;
   const [old, now] = [resolve(repository, base), resolve(repository, version)];
   const pair = useLoad(async () => {
-    const [before, after, data] = await Promise.all([repository.snapshot(old), repository.snapshot(now), changedData(repository, old, now)]);
+    const [before, after, data] = await Promise.all([snapshotOf(repository, base), snapshotOf(repository, version), changedData(repository, old, now)]);
     return { before, after, found: compareNodes(before, after, data) };
   }, [repository, old, now]);
   return (

@@ -41,7 +41,7 @@ export function writeRoute(route: Route): string {
     node: () => `#/v/${encodeURIComponent(route.version)}/${encodePath(route.path)}`,
     diff: () => `#/diff/${encodeURIComponent(route.base)}/${encodeURIComponent(route.version)}/${encodePath(route.path)}`,
   }[route.page]();
-  const query = new URLSearchParams(Object.entries(route.query).filter(([, value]) => value !== "")).toString();
+  const query = new URLSearchParams(Object.entries(route.query).filter(([, value]) => value !== "")).toString().replaceAll("%2C", ",");
   return query ? `${prefix}?${query}` : prefix;
 }
 

@@ -17,6 +17,19 @@ export function author(metadata: Record<string, unknown>): string {
   return "";
 }
 
+/** Text and authors of a history in small letters, kept from the first search on. */
+const texts = new WeakMap<History, { readonly words: string[]; readonly authors: string[] }>();
+
+function textsOf(history: History): { readonly words: string[]; readonly authors: string[] } {
+  let found = texts.get(history);
+  if (!found) {
+    const { ids, messages } = history;
+    found = { words: messages.map((message, row) => `${message}\n${ids[row]}`.toLowerCase()), authors: [] };
+    texts.set(history, found);
+  }
+  return found;
+}
+
 const FILTER = /(author|after|before):("[^"]*"|\S+)/gi;
 
 /**
@@ -34,17 +47,16 @@ export function search(history: History, order: Int32Array, text: string, names:
     return " ";
   });
   const words = rest.toLowerCase().split(/\s+/).filter(Boolean);
+  const { words: all, authors } = textsOf(history);
   const found: number[] = [];
   for (let place = 0; place < order.length; place++) {
     const row = order[place]!;
     if (history.times[row]! < after || history.times[row]! >= before) continue;
     if (words.length || who) {
-      const message = history.messages[row]!.toLowerCase();
-      const id = history.ids[row]!.toLowerCase();
       const named = names.get(row)?.join(" ").toLowerCase() ?? "";
-      const left = words.filter((word) => !message.includes(word) && !id.includes(word) && !named.includes(word));
+      const left = words.filter((word) => !all[row]!.includes(word) && !named.includes(word));
       if (left.length || who) {
-        const by = author(history.metadata(row)).toLowerCase();
+        const by = (authors[row] ??= author(history.metadata(row)).toLowerCase());
         if (!by.includes(who) || left.some((word) => !by.includes(word))) continue;
       }
     }

@@ -2,9 +2,9 @@
 
 import { signal } from "@preact/signals";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { ExplorerError } from "./format/types";
+import { ExplorerError, type Repository, type Snapshot } from "./format/types";
 import type { Reader } from "./home";
-import { HOME, parseRoute, writeRoute, type Route } from "./route";
+import { HOME, parseRoute, resolve, writeRoute, type Route } from "./route";
 
 export const route = signal<Route>(HOME);
 export const reader = signal<Reader | undefined>(undefined);
@@ -41,6 +41,15 @@ const asError = (cause: unknown): ExplorerError =>
   cause instanceof ExplorerError || (cause instanceof Error && "kind" in cause)
     ? (cause as ExplorerError)
     : new ExplorerError("format", cause instanceof Error ? cause.message : String(cause));
+
+const ID = /^[0-9A-HJKMNP-TV-Z]{20}$/;
+
+/** The snapshot of a branch, a tag or an id. */
+export async function snapshotOf(repository: Repository, version: string): Promise<Snapshot> {
+  const id = resolve(repository, version);
+  if (repository.row(id) < 0 && !ID.test(id)) throw new ExplorerError("not-found", `There is no branch, tag or commit ${version}.`);
+  return repository.snapshot(id);
+}
 
 /** Loads a value whenever `keys` change. `keep` keeps the former value on the screen meanwhile. */
 export function useLoad<T>(load: (signal: AbortSignal, progress: (done: number, total: number) => void) => Promise<T>, keys: unknown[], keep = false): Load<T> {
