@@ -32,7 +32,7 @@ async function readAll(source: Source): Promise<void> {
   const { history } = repository;
   for (let row = 0; row < history.ids.length; row++) history.metadata(row);
   void repository.ops;
-  for (const id of new Set([...repository.branches.values(), ...history.ids])) {
+  for (const id of repository.branches.values()) {
     const snapshot = await repository.snapshot(id);
     const changes = await repository.changes(id);
     void changes?.moves;
@@ -74,7 +74,7 @@ for (const name of ["story", "rectilinear", "expired"]) {
     let seed = 11;
     const next = (n: number): number => (seed = (Math.imul(seed, 1103515245) + 12345) >>> 0) % n;
     const kinds = new Map<string, number>();
-    const turns = 1500;
+    const turns = 800;
     for (let turn = 0; turn < turns; turn++) {
       const key = keys[turn % keys.length];
       const source = {
