@@ -67,6 +67,7 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
     return { image, sizes };
   }, [cells, colour, changed, theme]);
   const chosen = parseCell(query["cell"], grid);
+  if (product(grid) === 0) return <p class="quiet">This array has no values, so it has no chunks.</p>;
   const options = [
     ["kind", "kind"],
     ["size", "stored size"],

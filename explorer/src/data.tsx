@@ -8,7 +8,8 @@ import type { ArrayNode, Decoded, Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { Image, type Axis } from "./image";
 import { coordinate, dimensionName, itemSize, product, title } from "./nodes";
-import { Choice, css, Failure, useSize } from "./parts";
+import { Choice, css, Failure, useSize, Wait } from "./parts";
+import type { GlobeProps } from "./globe";
 import { box, boxShape, chunksOf, parseSlice, plane, sliceQuery, type Box, type Slice } from "./slices";
 import { Fixed } from "./sliders";
 import { route, setQuery, useLoad } from "./state";
@@ -81,6 +82,9 @@ export function Data({ reader, snapshot, node, base }: DataProps): VNode {
       <div class="bar">
         {shape.length > 1 && <Axes node={node} grid={shape} line />}
         {slice.y >= 0 && <ColourSettings />}
+        {slice.y >= 0 && EAST_NAME.test(dimensionName(node, slice.x)) && NORTH_NAME.test(dimensionName(node, slice.y)) && (
+          <Choice label="Map" value={query["proj"] ?? ""} options={PROJECTIONS} onSelect={(proj) => setQuery({ proj })} />
+        )}
         <Choice
           label="Show"
           value={query["show"] ?? "picture"}
@@ -216,10 +220,14 @@ function Picture({ plane: { values, box: part, slice, label }, shape, node, coor
       ) : slice.y < 0 ? (
         <Line x={x} values={values} title={name} onPlace={(index) => setPlace(index === null ? undefined : [index, 0])} />
       ) : (
+        query["proj"] && isMap(node, slice, x, y) ? (
+          <LazyGlobe values={values} x={x} y={y} limits={limits} map={map} title={name} projection={query["proj"]} onPlace={(column, row) => setPlace([column, row])} />
+        ) : (
         <Image values={values} x={x} y={y} limits={limits} map={map} title={name} aspect={aspect(node, slice, x, y)} onPlace={(column, row) => setPlace([column, row])} onZoom={zoom} />
+        )
       )}
       <output class="readout" aria-live="polite">
-        {readout || "Point at a place for its value; drag to zoom."}
+        {readout || `Point at a place for its value; drag to ${query["proj"] ? "turn the map" : "zoom"}.`}
       </output>
       <Numbers values={values} label={label} difference={difference} />
     </>
@@ -271,6 +279,26 @@ function aspect(node: ArrayNode, slice: Slice, x: Axis, y: Axis): number | undef
   const [across, down] = [step(x), step(y)];
   const ratio = across && down ? across / down : undefined;
   return ratio && ratio > 0.05 && ratio < 20 ? ratio : undefined;
+}
+
+const PROJECTIONS = [
+  ["", "grid"],
+  ["natural", "natural Earth"],
+  ["equal", "equal areas"],
+  ["plate", "degrees"],
+  ["globe", "globe"],
+] as const;
+
+const EAST_NAME = /^(lon|longitude)$/i;
+const NORTH_NAME = /^(lat|latitude)$/i;
+
+/** Whether the axes are longitude and latitude. */
+const isMap = (node: ArrayNode, slice: Slice, x: Axis, y: Axis): boolean =>
+  x.values !== undefined && y.values !== undefined && EAST_NAME.test(dimensionName(node, slice.x)) && NORTH_NAME.test(dimensionName(node, slice.y));
+
+function LazyGlobe(props: GlobeProps): VNode {
+  const module = useLoad(() => import("./globe"), []);
+  return <Wait of={module} what="the map">{({ Globe }) => <Globe {...props} />}</Wait>;
 }
 
 function Line({ x, values, title: name, onPlace }: { x: Axis; values: Float64Array; title: string; onPlace: (index: number | null) => void }): VNode {

@@ -31,7 +31,7 @@ interface ImageProps {
   onZoom(columns: readonly [number, number], rows: readonly [number, number]): void;
 }
 
-const MARGIN = { left: 78, top: 8, bottom: 46, right: 92 };
+export const MARGIN = { left: 78, top: 8, bottom: 46, right: 92 };
 
 export function Image({ values, x, y, limits, map, title, aspect, onPlace, onZoom }: ImageProps): VNode {
   const [element, size] = useSize<HTMLDivElement>();
@@ -119,7 +119,7 @@ export function Image({ values, x, y, limits, map, title, aspect, onPlace, onZoo
     context.textAlign = "center";
     context.fillText(y.title, 0, 0, room.height);
     context.restore();
-    bar(context, left + room.width + 16, top, room.height);
+    drawBar(context, colours, limits, title, left + room.width + 16, top, room.height);
     if (cursor) {
       context.strokeStyle = css("text");
       const [width, height] = [room.width / x.length, room.height / y.length];
@@ -132,27 +132,6 @@ export function Image({ values, x, y, limits, map, title, aspect, onPlace, onZoo
       context.strokeRect(left + drag.x * room.width, top + drag.y * room.height, (drag.toX - drag.x) * room.width, (drag.toY - drag.y) * room.height);
       context.setLineDash([]);
     }
-  };
-  const bar = (context: CanvasRenderingContext2D, left: number, top: number, height: number): void => {
-    for (let at = 0; at < 128; at++) {
-      const colour = colours[255 - at * 2]!;
-      context.fillStyle = `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`;
-      context.fillRect(left, top + (at / 128) * height, 14, height / 128 + 1);
-    }
-    context.strokeStyle = css("quiet");
-    context.strokeRect(left - 0.5, top - 0.5, 15, height + 1);
-    context.fillStyle = css("text");
-    context.textAlign = "left";
-    for (const value of ticks(limits, Math.min(8, height / 36))) {
-      const where = top + height * (1 - (value - limits[0]) / (limits[1] - limits[0]));
-      context.fillText(number(value), left + 20, Math.min(Math.max(where, top + 6), top + height - 6), MARGIN.right - 38);
-    }
-    context.save();
-    context.translate(left + MARGIN.right - 24, top + height / 2);
-    context.rotate(-Math.PI / 2);
-    context.textAlign = "center";
-    context.fillText(title, 0, 0, height);
-    context.restore();
   };
   return (
     <div
@@ -191,6 +170,31 @@ export function Image({ values, x, y, limits, map, title, aspect, onPlace, onZoo
       <Canvas width={size.width} height={size.height} draw={draw} aria-hidden="true" />
     </div>
   );
+}
+
+/** The colour bar: 14 pixels, then numbers and title. */
+export function drawBar(context: CanvasRenderingContext2D, colours: Uint32Array, limits: Limits, title: string, left: number, top: number, height: number): void {
+  for (let at = 0; at < 128; at++) {
+    const colour = colours[255 - at * 2]!;
+    context.fillStyle = `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`;
+    context.fillRect(left, top + (at / 128) * height, 14, height / 128 + 1);
+  }
+  context.strokeStyle = css("quiet");
+  context.strokeRect(left - 0.5, top - 0.5, 15, height + 1);
+  context.fillStyle = css("text");
+  context.font = "12px system-ui, sans-serif";
+  context.textAlign = "left";
+  context.textBaseline = "middle";
+  for (const value of ticks(limits, Math.min(8, height / 36))) {
+    const where = top + height * (1 - (value - limits[0]) / (limits[1] - limits[0]));
+    context.fillText(number(value), left + 20, Math.min(Math.max(where, top + 6), top + height - 6), MARGIN.right - 38);
+  }
+  context.save();
+  context.translate(left + MARGIN.right - 24, top + height / 2);
+  context.rotate(-Math.PI / 2);
+  context.textAlign = "center";
+  context.fillText(title, 0, 0, height);
+  context.restore();
 }
 
 /** Places on an axis: round values if the axis has even numbers, else even steps of the index. */

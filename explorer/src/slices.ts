@@ -103,6 +103,30 @@ export function nearest(values: ArrayLike<number>, wanted: number): number {
   return best;
 }
 
+/**
+ * From a value to the index of the cell around it; -1 outside. Values rise or fall. With a period,
+ * for longitudes, a value may be any number of turns away.
+ */
+export function cellFinder(values: Float64Array, period = 0): (value: number) => number {
+  const length = values.length;
+  const sign = length > 1 && values[length - 1]! < values[0]! ? -1 : 1;
+  const rising = values.map((value) => value * sign);
+  const room = (at: number): number => (length < 2 ? 0.5 : (rising[Math.min(at + 1, length - 1)]! - rising[Math.max(at - 1, 0)]!) / (at > 0 && at < length - 1 ? 2 : 1));
+  const [low, high] = [rising[0]! - room(0) / 2, rising[length - 1]! + room(length - 1) / 2];
+  return (given) => {
+    let value = given * sign;
+    if (period) value = low + ((((value - low) % period) + period) % period);
+    if (!(value >= low && value <= high)) return -1;
+    let [left, right] = [0, length - 1];
+    while (left < right) {
+      const middle = (left + right) >> 1;
+      if (value < (rising[middle]! + rising[middle + 1]!) / 2) right = middle;
+      else left = middle + 1;
+    }
+    return left;
+  };
+}
+
 /** What a person typed as a place on a dimension: `#12` an index, a date, a number, or a label. Undefined if none of these. */
 export function typedIndex(text: string, length: number, values?: ArrayLike<number> | string[], isTime = false): number | undefined {
   const wanted = text.trim();

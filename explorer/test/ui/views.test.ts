@@ -7,7 +7,7 @@ import type { ArrayNode } from "../../src/format/types";
 import { changedPaths, codecs, coordinate, gridShape, itemSize, rows, tree } from "../../src/nodes";
 import { parseRoute, resolve, writeRoute, HOME } from "../../src/route";
 import { search } from "../../src/search";
-import { box, boxShape, chunksOf, nearest, parseSlice, plane, sliceQuery, typedIndex } from "../../src/slices";
+import { box, boxShape, cellFinder, chunksOf, nearest, parseSlice, plane, sliceQuery, typedIndex } from "../../src/slices";
 import { bytes, firstLine, number, parent, when } from "../../src/text";
 import { array, chunkTable, history, memoryReader, nodes } from "./memory";
 
@@ -82,6 +82,22 @@ test("typed places", () => {
   assert.equal(typedIndex("2", 3), 2);
   assert.equal(typedIndex("7", 3), undefined);
   assert.equal(nearest([5, NaN, 1], 2), 2);
+});
+
+test("cells of a map", () => {
+  const table: [number[], number, number, number][] = [
+    [[0, 90, 180, 270], 360, -10, 0],
+    [[0, 90, 180, 270], 360, -80, 3],
+    [[0, 90, 180, 270], 360, 719, 0],
+    [[-10, 0, 10], 360, 20, -1],
+    [[-10, 0, 10], 0, 14.9, 2],
+    [[90, 0, -90], 0, 50, 0],
+    [[90, 0, -90], 0, -46, 2],
+    [[1, 2, 4, 8], 0, 5.9, 2],
+    [[5], 0, 5.2, 0],
+    [[5], 0, NaN, -1],
+  ];
+  for (const [values, period, value, cell] of table) assert.equal(cellFinder(Float64Array.from(values), period)(value), cell, `${values}: ${value}`);
 });
 
 test("limits of colours", () => {
