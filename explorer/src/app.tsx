@@ -10,9 +10,9 @@ import { History } from "./history";
 import type { Reader } from "./home";
 import { changedPaths, gridShape, isArray, rows, tree, type Branch, type Change } from "./nodes";
 import { Overview, shapeText } from "./overview";
-import { forgetColours, List, Tabs, Wait } from "./parts";
+import { Boundary, forgetColours, List, Tabs, Wait } from "./parts";
 import { RepositoryView } from "./repository";
-import { resolve, type Route } from "./route";
+import { resolve, writeRoute, type Route } from "./route";
 import { idOf } from "./search";
 import { address, followAddress, go, notice, reader, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, last, parent, plural, when } from "./text";
@@ -21,6 +21,9 @@ export function start(target: Element, open: () => Promise<Reader>): void {
   followAddress();
   render(<App open={open} />, target);
 }
+
+/** `?embed` before the fragment hides the header, for a frame on another page. */
+const EMBEDDED = new URLSearchParams(location.search).has("embed");
 
 function App({ open }: { open: () => Promise<Reader> }): VNode {
   const opened = useLoad(async () => {
@@ -34,7 +37,7 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
   }, []);
   return (
     <div class="app">
-      <Header of={opened.value} />
+      {!EMBEDDED && <Header of={opened.value} />}
       <main class="column fill" id="main" tabIndex={-1}>
         <Wait of={opened} what="the repository">
           {(value) => <PageView reader={value} />}
@@ -100,7 +103,11 @@ function Header({ of }: { of: Reader | undefined }): VNode {
 function PageView({ reader: of }: { reader: Reader }): VNode {
   const { page } = route.value;
   const View = { history: History, node: VersionView, diff: Diff, repository: RepositoryView }[page];
-  return <View reader={of} />;
+  return (
+    <Boundary place={writeRoute(route.value)}>
+      <View reader={of} />
+    </Boundary>
+  );
 }
 
 function VersionView({ reader: of }: { reader: Reader }): VNode {

@@ -171,7 +171,10 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
   const [base, setBase] = useState("");
   const changes = useLoad(async () => {
     const found = await repository.changes(id);
-    return found && { found, snapshot: await repository.snapshot(id) };
+    if (!found) return {};
+    const deletes = found.deletedArrays.length + found.deletedGroups.length > 0 && above >= 0;
+    const [snapshot, former] = await Promise.all([repository.snapshot(id), deletes ? repository.snapshot(idOf(history, above)) : undefined]);
+    return { found, snapshot, former };
   }, [id]);
   return (
     <>
@@ -208,7 +211,7 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
       />
       <h3>Changes of this commit</h3>
       <Wait of={changes} what="the changes">
-        {(value) => (value ? <ChangeList changes={value.found} snapshot={value.snapshot} version={id} /> : <p class="quiet">There is no record of changes for this commit.</p>)}
+        {({ found, snapshot, former }) => (found ? <ChangeList changes={found} snapshot={snapshot} former={former} version={id} /> : <p class="quiet">There is no record of changes for this commit.</p>)}
       </Wait>
     </>
   );

@@ -23,10 +23,12 @@ export const shapeText = (node: ArrayNode): string =>
 
 const MOST = 200; // lines of a list of changes
 
-export function ChangeList({ changes, snapshot, version }: { changes: Changes; snapshot: Snapshot; version: string }): VNode {
+export function ChangeList({ changes, snapshot, former, version }: { changes: Changes; snapshot: Snapshot; former: Snapshot | undefined; version: string }): VNode {
   const paths = changedPaths(snapshot, changes);
   const chunks = new Map(changes.updatedChunks.map((item) => [item.nodeId, item.count]));
-  const deleted = changes.deletedArrays.length + changes.deletedGroups.length;
+  const gone = new Set([...changes.deletedArrays, ...changes.deletedGroups]);
+  const deleted = gone.size;
+  const names = former?.nodes.filter((node) => gone.has(node.id)).slice(0, MOST) ?? [];
   const lines = [...paths].map(([path, change]) => ({ path, change, chunks: chunks.get(snapshot.node(path)?.id ?? "") }));
   if (!lines.length && !deleted && !changes.moves.length) return <p class="quiet">Nothing but the commit itself.</p>;
   return (
@@ -43,7 +45,12 @@ export function ChangeList({ changes, snapshot, version }: { changes: Changes; s
         </li>
       ))}
       {lines.length > MOST && <li>and {count(lines.length - MOST)} more</li>}
-      {deleted > 0 && <li class="removed">deleted {plural(deleted, "node")}</li>}
+      {names.map((node) => (
+        <li key={node.path} class="removed">
+          deleted <a href={address({ page: "node", version: former!.id, path: node.path })}>{node.path}</a>
+        </li>
+      ))}
+      {deleted > names.length && <li class="removed">deleted {plural(deleted - names.length, "other node")}</li>}
     </ul>
   );
 }

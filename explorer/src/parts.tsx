@@ -1,6 +1,6 @@
 /** Small parts that all views use. */
 
-import type { ComponentChildren, JSX, VNode } from "preact";
+import { Component, type ComponentChildren, type JSX, type VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { signal } from "@preact/signals";
 import type { Load } from "./state";
@@ -8,7 +8,7 @@ import type { Load } from "./state";
 const ADVICE: Record<string, string> = {
   "not-found": "The address may be old, or the version may have expired.",
   network: "Check the connection and try again.",
-  forbidden: "The server needs a token or a permission that this page does not have.",
+  forbidden: "", // the message says what is missing
   format: "The file may be damaged. `frazil verify` says more.",
   codec: "The other views of this array still work.",
   unsupported: "",
@@ -19,10 +19,32 @@ export function Failure({ of: { error, retry } }: { of: Load<unknown> }): VNode 
   return (
     <div class="failure" role="alert">
       <strong>{error.message}</strong>
-      <p>{ADVICE[error.kind]?.split("`").map((part, at) => (at % 2 ? <code>{part}</code> : part))}</p>
-      <button onClick={retry}>Try again</button>
+      {ADVICE[error.kind] && <p>{ADVICE[error.kind]!.split("`").map((part, at) => (at % 2 ? <code>{part}</code> : part))}</p>}
+      <p>
+        <button onClick={retry}>Try again</button>
+      </p>
     </div>
   );
+}
+
+/** Keeps a failure of one view away from the rest of the page. Another address is another attempt. */
+export class Boundary extends Component<{ place: string; children: ComponentChildren }, { error?: unknown; place?: string }> {
+  override componentDidCatch(error: unknown): void {
+    console.error(error);
+    this.setState({ error, place: this.props.place });
+  }
+
+  override render(): ComponentChildren {
+    const { error, place } = this.state;
+    if (error === undefined || place !== this.props.place) return this.props.children;
+    return (
+      <div class="failure" role="alert">
+        <strong>This view failed: {error instanceof Error ? error.message : String(error)}</strong>
+        <p>The other views still work.</p>
+        <button onClick={() => this.setState({ place: "" })}>Try again</button>
+      </div>
+    );
+  }
 }
 
 /** What `children` makes of a value; before that the progress or the failure. */
@@ -153,7 +175,7 @@ interface ListProps {
   readonly class?: string;
 }
 
-const SPARE = 8; // rows above and below the visible ones
+const SPARE = 6; // rows above and below the visible ones
 let lists = 0;
 
 /** A list that makes elements only for the rows on the screen. */
