@@ -1,5 +1,5 @@
 /** Repositories of the spec versions 1 and 2: refs, history, operations. */
-import { type Flat, text } from "./flatbuffer";
+import { idTexts, type Flat, text } from "./flatbuffer";
 import { Cache, FileType, openBody, readBody, reading, readJson, type Body } from "./files";
 import { manifestCache, snapshotHead, SnapshotView, type SnapshotHead } from "./snapshot";
 import { readChanges } from "./changes";
@@ -78,25 +78,46 @@ function oldestFirst(parent: Int32Array, times: Float64Array): Uint32Array {
       last = key[at] = Math.max(times[at], last < 0 ? 0 : last + 1 / 1024);
     }
   }
-  return Uint32Array.from(key.keys()).sort((a, b) => key[a] - key[b] || a - b);
+  return ascending(key);
+}
+
+/** Positions in the order of numbers that are not negative: a radix sort of their bits, which order them too. */
+function ascending(key: Float64Array): Uint32Array {
+  const digits = new Uint16Array(key.buffer);
+  let order = new Uint32Array(key.length);
+  for (let i = 0; i < order.length; i++) order[i] = i;
+  let next = new Uint32Array(key.length);
+  const ends = new Uint32Array(1 << 16);
+  for (let digit = 0; digit < 4; digit++) {
+    ends.fill(0);
+    for (let i = digit; i < digits.length; i += 4) ends[digits[i]]++;
+    for (let value = 1; value < ends.length; value++) ends[value] += ends[value - 1];
+    for (let i = order.length - 1; i >= 0; i--) next[--ends[digits[4 * order[i] + digit]]] = order[i];
+    [order, next] = [next, order];
+  }
+  return order;
 }
 
 abstract class Rows implements History {
   abstract readonly parent: Int32Array;
   abstract readonly times: Float64Array;
   readonly isCut: boolean = false;
-  private allIds: string[] | undefined;
-  private allMessages: string[] | undefined;
+  private idList: string[] | undefined;
+  private messageList: string[] | undefined;
   abstract id(row: number): string;
   abstract message(row: number): string;
   abstract metadata(row: number): Properties;
 
   get ids(): string[] {
-    return (this.allIds ??= reading("repo", () => Array.from(this.parent, (_, row) => this.id(row))));
+    return (this.idList ??= reading("repo", () => this.allIds()));
+  }
+
+  protected allIds(): string[] {
+    return Array.from(this.parent, (_, row) => this.id(row));
   }
 
   get messages(): string[] {
-    return (this.allMessages ??= reading("repo", () => Array.from(this.parent, (_, row) => this.message(row))));
+    return (this.messageList ??= reading("repo", () => Array.from(this.parent, (_, row) => this.message(row))));
   }
 }
 
@@ -124,10 +145,22 @@ class FileRows extends Rows {
     }
     const order = oldestFirst(parent, times);
     const rowOf = (this.rowOf = new Uint32Array(count));
-    order.forEach((position, row) => (rowOf[position] = row));
-    this.table = order.map((position) => tables[position]);
-    this.times = Float64Array.from(order, (position) => times[position]);
-    this.parent = Int32Array.from(order, (position) => (parent[position] < 0 ? -1 : rowOf[parent[position]]));
+    this.table = new Uint32Array(count);
+    this.times = new Float64Array(count);
+    this.parent = new Int32Array(count);
+    for (let row = 0; row < count; row++) {
+      const position = order[row];
+      rowOf[position] = row;
+      this.table[row] = tables[position];
+      this.times[row] = times[position];
+      // the row of the parent is known, because it comes before
+      this.parent[row] = parent[position] < 0 ? -1 : rowOf[parent[position]];
+    }
+  }
+
+  protected override allIds(): string[] {
+    const { flat, table } = this;
+    return idTexts(flat.bytes, Array.from(table, (at) => flat.field(at, 0)), 12);
   }
 
   id(row: number): string {

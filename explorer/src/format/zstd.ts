@@ -13,12 +13,10 @@ class Corrupt extends Error {
   }
 }
 
-/** States of an entropy decoder: symbol, number of bits to read, and what to add to them. */
+/** States of an entropy decoder: what to add to the next bits << 16 | number of bits << 8 | symbol. */
 interface States {
   readonly log: number;
-  readonly symbol: Uint8Array;
-  readonly bits: Uint8Array;
-  readonly base: Uint16Array;
+  readonly entry: Uint32Array;
 }
 
 /** Codes by their first `log` bits: symbol << 4 | length. */
@@ -33,35 +31,34 @@ function high(value: number): number {
 
 function states(counts: number[], log: number): States {
   const size = 1 << log;
-  const symbol = new Uint8Array(size);
-  const bits = new Uint8Array(size);
-  const base = new Uint16Array(size);
+  const entry = new Uint32Array(size);
   const next = new Uint16Array(counts.length);
   let top = size;
   counts.forEach((count, s) => {
-    if (count === -1) symbol[--top] = s;
+    if (count === -1) entry[--top] = s;
     next[s] = count === -1 ? 1 : count;
   });
   const step = (size >> 1) + (size >> 3) + 3;
   let at = 0;
   counts.forEach((count, s) => {
     for (let i = 0; i < count; i++) {
-      symbol[at] = s;
+      entry[at] = s;
       do at = (at + step) & (size - 1);
       while (at >= top);
     }
   });
   if (at !== 0) throw new Corrupt("table of states");
   for (let i = 0; i < size; i++) {
-    const value = next[symbol[i]]++;
-    bits[i] = log - high(value);
-    base[i] = (value << bits[i]) - size;
+    const symbol = entry[i];
+    const value = next[symbol]++;
+    const bits = log - high(value);
+    entry[i] = (((value << bits) - size) << 16) | (bits << 8) | symbol;
   }
-  return { log, symbol, bits, base };
+  return { log, entry };
 }
 
 function single(symbol: number): States {
-  return { log: 0, symbol: Uint8Array.of(symbol), bits: new Uint8Array(1), base: new Uint16Array(1) };
+  return { log: 0, entry: Uint32Array.of(symbol) };
 }
 
 /** Reads the distribution of a table of states; returns it with the position after it. */
@@ -145,15 +142,15 @@ function huffman(src: Uint8Array, start: number, end: number): [Codes, number] {
     const read = (count: number): number => bitsAt(buffer, Math.max((bit -= count), 0), count);
     const pair = [read(table.log), read(table.log)];
     for (let turn = 0; ; turn ^= 1) {
-      const state = pair[turn];
-      weights.push(table.symbol[state]);
+      const state = table.entry[pair[turn]];
+      weights.push(state & 255);
       if (weights.length > 255) throw new Corrupt("literals");
-      const count = table.bits[state];
+      const count = (state >> 8) & 255;
       if (bit - count < 64) {
-        weights.push(table.symbol[pair[turn ^ 1]]);
+        weights.push(table.entry[pair[turn ^ 1]] & 255);
         break;
       }
-      pair[turn] = table.base[state] + read(count);
+      pair[turn] = (state >> 16) + read(count);
     }
     start = stop;
   }
@@ -428,30 +425,30 @@ class Frame {
       const buffer = scratch.bytes;
       // local variables, because properties and captured variables cost half of the speed
       const [ll, of, ml] = tables as States[];
-      const { symbol: llSymbol, bits: llBits, base: llBase } = ll;
-      const { symbol: ofSymbol, bits: ofBits, base: ofBase } = of;
-      const { symbol: mlSymbol, bits: mlBits, base: mlBase } = ml;
-      let l = bitsAt(buffer, (bit -= ll.log), ll.log);
-      let o = bitsAt(buffer, (bit -= of.log), of.log);
-      let m = bitsAt(buffer, (bit -= ml.log), ml.log);
+      const llEntry = ll.entry;
+      const ofEntry = of.entry;
+      const mlEntry = ml.entry;
+      let l = llEntry[bitsAt(buffer, (bit -= ll.log), ll.log)];
+      let o = ofEntry[bitsAt(buffer, (bit -= of.log), of.log)];
+      let m = mlEntry[bitsAt(buffer, (bit -= ml.log), ml.log)];
       let first = offsets[0];
       let second = offsets[1];
       let third = offsets[2];
       for (let i = 0; i < count; i++) {
         if (bit < 64) throw new Corrupt("sequences");
-        const code = ofSymbol[o];
+        const code = o & 255;
         let value: number;
         if (code <= 24) value = (1 << code) + bitsAt(buffer, (bit -= code), code);
         else {
           value = 2 ** code + bitsAt(buffer, (bit -= code - 24), code - 24) * 2 ** 24;
           value += bitsAt(buffer, (bit -= 24), 24);
         }
-        const mcode = mlSymbol[m];
-        const mcount = MATCH_BITS[mcode];
-        let match = MATCH_BASE[mcode] + bitsAt(buffer, (bit -= mcount), mcount);
-        const lcode = llSymbol[l];
-        const lcount = LITERAL_BITS[lcode];
-        let literal = LITERAL_BASE[lcode] + bitsAt(buffer, (bit -= lcount), lcount);
+        let match = MATCH_BASE[m & 255];
+        const more = MATCH_BITS[m & 255];
+        if (more > 0) match += bitsAt(buffer, (bit -= more), more);
+        let literal = LITERAL_BASE[l & 255];
+        const extra = LITERAL_BITS[l & 255];
+        if (extra > 0) literal += bitsAt(buffer, (bit -= extra), extra);
         if (value > 3) {
           value -= 3;
           third = second;
@@ -468,9 +465,12 @@ class Frame {
           }
         }
         if (i + 1 < count) {
-          l = llBase[l] + bitsAt(buffer, (bit -= llBits[l]), llBits[l]);
-          m = mlBase[m] + bitsAt(buffer, (bit -= mlBits[m]), mlBits[m]);
-          o = ofBase[o] + bitsAt(buffer, (bit -= ofBits[o]), ofBits[o]);
+          const a = (l >> 8) & 255;
+          const b = (m >> 8) & 255;
+          const c = (o >> 8) & 255;
+          l = llEntry[(l >> 16) + bitsAt(buffer, (bit -= a), a)];
+          m = mlEntry[(m >> 16) + bitsAt(buffer, (bit -= b), b)];
+          o = ofEntry[(o >> 16) + bitsAt(buffer, (bit -= c), c)];
         }
         if (end + literal + match > cap || used + literal > literalCount || value <= 0) throw new Corrupt("sequences");
         if (literal > 32) {
