@@ -37,7 +37,8 @@ files.set("style.css", Buffer.concat([await readFile(join(here, "src/style.css")
 files.set("index.html", await readFile(join(here, "src/index.html")));
 
 await mkdir(target, { recursive: true });
-for (const name of await readdir(target)) await rm(join(target, name), { recursive: true });
+// What an older build left
+for (const name of await readdir(target)) if (/\.(js|css|html)$/.test(name)) await rm(join(target, name));
 for (const [name, bytes] of files) await writeFile(join(target, name), bytes);
 
 const zipped = (name) => gzipSync(files.get(name), { level: 9 }).length;
