@@ -16,7 +16,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
 from frazil.storage.local import LocalStorage
-from frazil.ui.files import INDEX, assets, index
+from frazil.ui.files import INDEX, assets, index, start
 
 SETTINGS: Final = "explorer.json"
 
@@ -29,11 +29,10 @@ def export(
     ``repo_url`` is the address of the repository for the page. Without it, the repository must be a folder
     beside the page, around it or in it.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "repo": _relative(folder, storage) if repo_url is None else _address(repo_url),
         "label": storage.label() if repo_url is None else repo_url,
-        "version": target.version,
-        "path": target.path,
+        **start(target),
         "specVersion": spec_version,
     }
     if isinstance(storage, LocalStorage):

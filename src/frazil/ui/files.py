@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.ids import ID_TEXT_LENGTH, id_to_text
 from frazil.repository.catalog.files_v1 import read_all_refs
+from frazil.repository.target import Target
 from frazil.storage.base import Storage
 
 _ID: Final = rf"[0-9A-HJKMNP-TV-Z]{{{ID_TEXT_LENGTH}}}"
@@ -142,6 +143,12 @@ def index(storage: Storage) -> dict[str, Any]:
         "branches": {name: id_to_text(id_) for name, id_ in refs.branches.items()},
         "tags": {name: id_to_text(id_) for name, id_ in refs.tags.items()},
     }
+
+
+def start(target: Target) -> dict[str, str]:
+    """Return what the page shows first, if the target names it."""
+    parts = {"version": target.version, "path": target.path}
+    return {name: value for name, value in parts.items() if value is not None}
 
 
 def assets() -> dict[str, Traversable]:

@@ -36,7 +36,7 @@ from frazil.format.chunk_table import VirtualRef
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
 from frazil.ui.commands import COMMANDS, Processes
-from frazil.ui.files import BINARY, TYPES, Content, Held, RepositoryFiles, assets
+from frazil.ui.files import BINARY, TYPES, Content, Held, RepositoryFiles, assets, start
 
 _log: Final = logging.getLogger(__name__)
 
@@ -88,8 +88,7 @@ class Site:
         """The description of the site for the page."""
         return {
             "label": self.storage.label(),
-            "version": self.target.version,
-            "path": self.target.path,
+            **start(self.target),
             "writable": False,
             "specVersion": self.spec_version,
             "frazil": __version__,
