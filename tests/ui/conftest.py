@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,10 +23,16 @@ from frazil.repository.target import Target
 from frazil.ui.server import ExplorerServer, Site
 
 
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return repository(tmp_path_factory.mktemp("explorer") / "ice", 2)
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(template: Path, tmp_path: Path) -> Path:
     """A repository with two branches and a tag, beside a file that nobody may read."""
-    return repository(tmp_path / "ice", 2)
+    shutil.copytree(template.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "ice"
 
 
 def repository(folder: Path, spec_version: int) -> Path:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.patience import patience
-from tests.ui.conftest import Client, repository
+from tests.ui.conftest import Client, repository, served
 from tests.ui.test_export import hosted
 
 from frazil.cli.main import main
+from frazil.repository.target import Target
+from frazil.ui.server import Site
 
 pytestmark = pytest.mark.browser
 
@@ -52,15 +55,21 @@ def page(browser: Any) -> Iterator[Any]:
 
 def sees_the_refs(page: Any) -> None:
     for name in ("main", "winter", "v1"):
-        page.get_by_text(name, exact=True).first.wait_for()
+        page.locator("body", has_text=name).wait_for()
 
 
-def test_over_the_server(page: Any, client: Client) -> None:
+def test_over_the_server(page: Any, site: Site) -> None:
+    with served(replace(site, target=Target(site.target.location))) as client:
+        page.goto(client.server.url)
+        sees_the_refs(page)
+        assert site.token not in page.url
+        page.reload()
+        sees_the_refs(page)
+
+
+def test_over_the_server_at_an_array(page: Any, client: Client) -> None:
     page.goto(client.server.url)
-    sees_the_refs(page)
-    assert client.server.site.token not in page.url
-    page.reload()
-    sees_the_refs(page)
+    page.locator("body", has_text="int32").wait_for()
 
 
 def test_without_the_token(page: Any, client: Client) -> None:

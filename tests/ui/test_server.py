@@ -421,6 +421,7 @@ def test_virtual_chunks_of_authorised_containers_only(tmp_path: Path, folder: Pa
 # ---- slow answers ------------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_answers_of_commands(client: Client) -> None:
     assert client.get("/api/statistics").document["branches"] == 2
     assert client.get("/api/verify?level=exists").document
@@ -431,6 +432,7 @@ def test_answers_of_commands(client: Client) -> None:
     assert commit["message"] == "Create the array"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "query",
     [
@@ -534,6 +536,7 @@ def test_a_client_that_goes_away_is_no_error(
 # ---- the command -------------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_serves_until_it_is_interrupted(folder: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "frazil", "ui", f"{folder}@v1", "--json"]

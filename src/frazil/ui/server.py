@@ -193,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         except Refusal as refusal:
             self._refuse(refusal)
         except IcechunkError as error:
-            self._refuse(_refusal(error))
+            self._refuse(self._refusal(error))
         except (ConnectionError, TimeoutError):
             self.close_connection = True
         except Exception:
@@ -354,6 +354,11 @@ class _Handler(BaseHTTPRequestHandler):
             _log.warning("an answer was not completed: %s", error)
             self.close_connection = True
 
+    def _refusal(self, error: IcechunkError) -> Refusal:
+        is_invalid = isinstance(error, InvalidInputError)
+        status = _STATUS.get(error.kind, HTTPStatus.BAD_REQUEST if is_invalid else HTTPStatus.BAD_GATEWAY)
+        return Refusal(status, str(error.kind), error.for_shell(self.server.site.target.location))
+
     def _refuse(self, refusal: Refusal) -> None:
         text = json.dumps({"error": {"kind": refusal.kind, "message": str(refusal)}}).encode()
         headers = {"Content-Type": TYPES["json"], "Cache-Control": "no-store", **refusal.headers}
@@ -379,12 +384,6 @@ _ROUTES: Final[dict[str, Callable[[_Handler, str, Mapping[str, str]], Answer]]] 
     "/virtual": _Handler._of_virtual,
     "/api/": _Handler._of_api,
 }
-
-
-def _refusal(error: IcechunkError) -> Refusal:
-    is_invalid = isinstance(error, InvalidInputError)
-    status = _STATUS.get(error.kind, HTTPStatus.BAD_REQUEST if is_invalid else HTTPStatus.BAD_GATEWAY)
-    return Refusal(status, str(error.kind), str(error))
 
 
 def _not_found() -> Refusal:
