@@ -1,26 +1,18 @@
-"""A repository in a folder, and a server for it."""
+"""A repository, and a server for it."""
 
 from __future__ import annotations
 
-import http.client
-import json
 import shutil
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-import zarr
-from tests.support.patience import patience
+from tests.ui.serving import Client, repository, served
 
 import frazil
 from frazil.chunks.virtual import VirtualSources
 from frazil.repository.target import Target
-from frazil.ui.server import ExplorerServer, Site
+from frazil.ui.server import Site
 
 
 @pytest.fixture(scope="session")
@@ -35,76 +27,6 @@ def folder(template: Path, tmp_path: Path) -> Path:
     return tmp_path / "ice"
 
 
-def repository(folder: Path, spec_version: int) -> Path:
-    repo = frazil.Repository.create(str(folder), spec_version=spec_version)
-    with repo.transaction("main", message="Create the array") as store:
-        array = zarr.create_array(store, name="t", shape=(4, 1000), chunks=(2, 1000), dtype="i4")
-        array[:] = np.arange(4000).reshape(4, 1000)
-    repo.create_branch("winter", "main")
-    repo.create_tag("v1", "main")
-    (folder.parent / "secret").write_text("secret")
-    (folder / "secret").write_text("secret")
-    return folder
-
-
-@dataclass(frozen=True)
-class Reply:
-    status: int
-    headers: http.client.HTTPMessage
-    body: bytes
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.body)
-
-
-@dataclass(frozen=True)
-class Client:
-    """Sends requests exactly as they are written, with the token unless it is replaced."""
-
-    server: ExplorerServer
-
-    @property
-    def port(self) -> int:
-        return int(self.server.server_address[1])
-
-    @property
-    def token(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.server.site.token}"}
-
-    def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=patience(30))
-
-    def send(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Reply:
-        connection = self.connect()
-        try:
-            wanted = {"Host": f"127.0.0.1:{self.port}", **(self.token if headers is None else headers)}
-            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-            for name, value in wanted.items():
-                connection.putheader(name, value)
-            connection.endheaders()
-            answer = connection.getresponse()
-            return Reply(answer.status, answer.headers, answer.read())
-        finally:
-            connection.close()
-
-    def get(self, path: str, **headers: str) -> Reply:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.send("GET", path, {**self.token, **named})
-
-
-@contextmanager
-def served(site: Site, host: str = "127.0.0.1") -> Iterator[Client]:
-    with ExplorerServer(site, host) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield Client(server)
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.fixture
 def site(folder: Path) -> Site:
     storage = frazil.local_filesystem_storage(str(folder))
@@ -115,8 +37,3 @@ def site(folder: Path) -> Site:
 def client(site: Site) -> Iterator[Client]:
     with served(site) as each:
         yield each
-
-
-@pytest.fixture
-def serve() -> Callable[..., Any]:
-    return served

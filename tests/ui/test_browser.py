@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.patience import patience
-from tests.ui.conftest import Client, repository, served
-from tests.ui.test_export import hosted
+from tests.ui.serving import Client, hosted, repository, served
 
 from frazil.cli.main import main
 from frazil.repository.target import Target

@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import urljoin
 
 import pytest
-from tests.ui.conftest import repository
+from tests.ui.serving import hosted, repository
 
 import frazil
 from frazil.cli.main import main
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@contextmanager
-def hosted(folder: Path) -> Iterator[str]:
-    """What `python -m http.server` does."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def fetch(url: str) -> bytes:

@@ -12,18 +12,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.patience import patience
-from tests.ui.conftest import Client, repository, served
+from tests.ui.serving import Client, repository, served
 
 import frazil
 from frazil.cli.main import main
 from frazil.errors import ErrorKind, StorageError
 from frazil.repository.handle.opening import HandleOptions, open_context
 from frazil.repository.target import Target
+from frazil.storage.local import LocalStorage
 from frazil.ui.server import POLICY, Site
 
 
@@ -280,6 +282,37 @@ def test_a_range(client: Client, folder: Path, key: str, text: str, first: int, 
     head = client.send("HEAD", f"/repo/{key}", {**client.token, "Range": text})
     assert (head.status, head.body) == (206, b"")
     assert head.headers["Content-Length"] == str(last + 1 - first)
+
+
+class _Remote(LocalStorage):
+    """A storage over a network, which counts its requests."""
+
+    is_local = False
+    requests = 0
+
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Any:
+        self.requests += 1
+        return super().get(key, start, stop)
+
+    def head(self, key: str) -> Any:
+        self.requests += 1
+        return super().head(key)
+
+
+def test_a_range_of_a_remote_file_is_one_request(site: Site, folder: Path) -> None:
+    key, data = chunk_of(folder)
+    storage = _Remote(folder)
+    with served(replace(site, storage=storage)) as client:
+        for first, last in ((0, 9), (100, len(data) + 5), (len(data) - 1, len(data))):
+            reply = client.get(f"/repo/{key}", Range=f"bytes={first}-{last}")
+            end = min(last, len(data) - 1)
+            assert (reply.status, reply.body) == (206, data[first : last + 1])
+            assert reply.headers["Content-Range"] == f"bytes {first}-{end}/*"
+        assert storage.requests == 3
+        assert client.get(f"/repo/{key}", Range=f"bytes={len(data)}-{len(data) + 1}").status == 416
+        assert client.get(f"/repo/chunks/{ID}", Range="bytes=0-9").status == 404
+        assert client.get(f"/repo/{key}").body == data
+        assert client.get(f"/repo/{key}", Range="bytes=-2").body == data[-2:]
 
 
 @pytest.mark.parametrize("text", ["bytes={}-", "bytes={}-{}", "bytes=99999999-", "bytes=-0"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Buffer, Iterator
+from collections.abc import Buffer, Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -93,8 +93,13 @@ class Stored:
 
     storage: Storage
     key: str
-    size: int
+    size_of: Callable[[str], int]
     is_immutable: bool = True
+
+    @property
+    def size(self) -> int:
+        """The number of bytes, which may take a request."""
+        return self.size_of(self.key)
 
     @property
     def etag(self) -> str:
@@ -106,6 +111,20 @@ class Stored:
         for first in range(start, stop, _PART):
             yield self.storage.get(self.key, first, min(first + _PART, stop))
 
+    def part(self, start: int, stop: int) -> Buffer | None:
+        """Return a range with one request, without the size of the object. None if the size is needed.
+
+        A request for the size would double the time of each chunk on an object store.
+        """
+        if self.storage.is_local or not 0 < stop - start <= _PART:
+            return None
+        try:
+            return self.storage.get(self.key, start, stop)
+        except StorageError as error:
+            if error.kind is ErrorKind.OBJECT_STORE:  # also a range that begins at the end or after it
+                return None
+            raise
+
 
 class RepositoryFiles:
     """The files of one repository, by their keys."""
@@ -116,17 +135,16 @@ class RepositoryFiles:
         self._size = lru_cache(1 << 16)(self._size_of)
 
     def content(self, key: str) -> Content | None:
-        """Return a file. None if no file of the format has this key, or if it does not exist."""
-        try:
-            if self._is_v1 and key == INDEX:
-                return Held(json.dumps(index(self._storage)).encode())
-            if _IMMUTABLE.fullmatch(key) and not (self._is_v1 and key.startswith("snapshots/")):
-                return Stored(self._storage, key, self._size(key))
-            if _MUTABLE.fullmatch(key) or _IMMUTABLE.fullmatch(key):
-                return Held(self._storage.get_versioned(key)[0])
-        except StorageError as error:
-            if error.kind is not ErrorKind.OBJECT_NOT_FOUND:
-                raise
+        """Return a file. None if no file of the format has this key.
+
+        Raises ``StorageError`` (``object-not-found``) now or later if it does not exist.
+        """
+        if self._is_v1 and key == INDEX:
+            return Held(json.dumps(index(self._storage)).encode())
+        if _IMMUTABLE.fullmatch(key) and not (self._is_v1 and key.startswith("snapshots/")):
+            return Stored(self._storage, key, self._size)
+        if _MUTABLE.fullmatch(key) or _IMMUTABLE.fullmatch(key):
+            return Held(self._storage.get_versioned(key)[0])
         return None
 
     def _size_of(self, key: str) -> int:

@@ -36,7 +36,7 @@ from frazil.format.chunk_table import VirtualRef
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
 from frazil.ui.commands import COMMANDS, Processes
-from frazil.ui.files import BINARY, TYPES, Content, Held, RepositoryFiles, assets, start
+from frazil.ui.files import BINARY, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
 
 _log: Final = logging.getLogger(__name__)
 
@@ -309,9 +309,18 @@ class _Handler(BaseHTTPRequestHandler):
         known = [each.strip().removeprefix("W/") for each in self.headers.get("If-None-Match", "").split(",")]
         if etag in known or "*" in known:
             return Answer(HTTPStatus.NOT_MODIFIED, headers, 0)
-        size, wanted = content.size, self.headers.get("Range")
+        wanted = self.headers.get("Range")
         if wanted is None or self.headers.get("If-Range", etag) != etag:
-            return Answer(HTTPStatus.OK, headers, size, content.parts(0, size))
+            return Answer(HTTPStatus.OK, headers, content.size, content.parts(0, content.size))
+        exact = _EXACT.fullmatch(wanted)
+        if isinstance(content, Stored) and exact is not None and self.command == "GET":
+            start = int(exact[1])
+            data = content.part(start, int(exact[2]) + 1)
+            if data is not None:
+                length = memoryview(data).nbytes
+                headers["Content-Range"] = f"bytes {start}-{start + length - 1}/*"
+                return Answer(HTTPStatus.PARTIAL_CONTENT, headers, length, [data])
+        size = content.size
         match _range(wanted, size):
             case None:
                 return Answer(HTTPStatus.OK, headers, size, content.parts(0, size))
@@ -396,6 +405,7 @@ def _number(query: Mapping[str, str], name: str) -> int:
     return int(query[name])
 
 
+_EXACT: Final = re.compile(r"bytes=([0-9]{1,15})-([0-9]{1,15})")
 _RANGE: Final = re.compile(r"\s*bytes\s*=\s*([0-9]{0,15})-([0-9]{0,15})\s*", re.IGNORECASE)
 
 
