@@ -32,8 +32,14 @@ class NodeView {
   }
 }
 
+interface ManifestRef {
+  readonly id: string;
+  readonly extents: Extents;
+}
+
 class ArrayView extends NodeView implements ArrayNode {
   declare readonly kind: "array";
+  private refs: ManifestRef[] | undefined;
 
   get shape(): number[] {
     return chunkGrid(this).shape;
@@ -57,14 +63,13 @@ class ArrayView extends NodeView implements ArrayNode {
   }
 
   /** The manifests with the part of the chunk grid that each covers. */
-  get manifests(): { id: string; extents: Extents }[] {
+  get manifests(): ManifestRef[] {
     const { flat } = this;
-    const data = flat.table(this.table, 4);
-    return flat.tables(data, 2).map((table) => {
+    return (this.refs ??= flat.tables(flat.table(this.table, 4), 2).map((table) => {
       const [start, length] = flat.vector(table, 1, 8);
       const extents = Uint32Array.from({ length: 2 * length }, (_, i) => flat.view.getUint32(start + 4 * i, true));
       return { id: flat.id(table, 0, 12), extents };
-    });
+    }));
   }
 }
 

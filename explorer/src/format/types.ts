@@ -2,9 +2,9 @@
 
 /** Where the files of a repository are: a server of `frazil ui`, a folder on a web server, memory in tests. */
 export interface Source {
-  /** The bytes of a file, or of a part of it. Undefined if there is no such file. Throws SourceError otherwise. */
+  /** The bytes of a file, or of a part of it; `end` is exclusive. Undefined if there is no such file. Throws SourceError otherwise. */
   get(key: string, start?: number, end?: number): Promise<Uint8Array | undefined>;
-  /** Size in bytes of the file, if the source knows it without reading it. */
+  /** Name of the place, for people. */
   readonly label: string;
   /** Part of a file outside of the repository, if the source can read what the browser cannot. */
   external?(url: string, start: number, end: number): Promise<Uint8Array | undefined>;

@@ -27,8 +27,9 @@ import frazil
 GOLDEN = Path(__file__).resolve().parents[3] / "tests" / "golden"
 SEED = 20261127
 ARRAYS = 150
-TYPES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64 complex64 complex128".split()
-CALENDARS = "standard proleptic_gregorian julian noleap all_leap 360_day".split()
+INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+TYPES = ["bool", *INTEGERS, "float16", "float32", "float64", "complex64", "complex128"]
+CALENDARS = ["standard", "proleptic_gregorian", "julian", "noleap", "all_leap", "360_day"]
 
 
 def digest(values: Any) -> dict[str, str]:
@@ -92,9 +93,11 @@ def write_random(folder: Path, spec_version: int, seed: int) -> None:
     for number in range(ARRAYS):
         kind = rng.choice([*TYPES, "string"])
         rank = rng.choice([1, 1, 2, 2, 3, 4])
-        shape = tuple(rng.choice([0, 1, 3, 7, 12, 33]) if rng.random() < 0.2 else rng.randrange(1, 26) for _ in range(rank))
+        lengths = [0, 1, 3, 7, 12, 33, *range(1, 26), *range(1, 26)]
+        shape = tuple(rng.choice(lengths) for _ in range(rank))
         chunks = tuple(rng.randrange(1, max(2, length + 2)) for length in shape)
-        filters, bytes_codec, compressors = serializer(rng, rank, 1 if kind == "string" else np.dtype(kind).itemsize)
+        size = 1 if kind == "string" else np.dtype(kind).itemsize
+        filters, bytes_codec, compressors = serializer(rng, rank, size)
         options: dict[str, Any] = {"chunks": chunks}
         if rng.random() < 0.3 and kind != "string":
             options["shards"] = tuple(length * rng.randrange(1, 4) for length in chunks)
@@ -140,16 +143,23 @@ def write_random(folder: Path, spec_version: int, seed: int) -> None:
             starts, stops = [a for a, _ in cuts], [b for _, b in cuts]
             entry["regions"].append({"start": starts, "stop": stops, "step": step, **digest(stored[region])})
         expected[f"/{path}"] = entry
-    nested = zarr.codecs.ShardingCodec(chunk_shape=(4, 4), codecs=[zarr.codecs.BytesCodec(), zarr.codecs.ZstdCodec()])
+    codecs = [zarr.codecs.BytesCodec(), zarr.codecs.ZstdCodec()]
+    nested = zarr.codecs.ShardingCodec(chunk_shape=(4, 4), codecs=codecs)
     outer = zarr.codecs.ShardingCodec(chunk_shape=(8, 8), codecs=[nested], index_location="start")
-    shards = zarr.create_array(
-        session.store, name="nested", shape=(200, 200), chunks=(200, 200), dtype="f8", serializer=outer, compressors=None
-    )
+    options = {
+        "shape": (200, 200),
+        "chunks": (200, 200),
+        "dtype": "f8",
+        "serializer": outer,
+        "compressors": None,
+    }
+    shards = zarr.create_array(session.store, name="nested", **options)
     shards[:150] = np.random.default_rng(1).normal(size=(150, 200))
     part = np.asarray(shards[10:20, 30:190:5])
     region = {"start": [10, 30], "stop": [20, 190], "step": [1, 5], **digest(part)}
     expected["/nested"] = {"dtype": "float64", **digest(shards[...]), "regions": [region]}
-    session.commit("random arrays", metadata={"n": [1, 2.5, None, {"deep": True}], "text": "ü", "big": 1 << 40})
+    metadata = {"n": [1, 2.5, None, {"deep": True}], "text": "ü", "big": 1 << 40}
+    session.commit("random arrays", metadata=metadata)
     refs = {"branches": {"main": repo.lookup_branch("main")}, "tags": {}}
     if spec_version == 1:
         (folder / "repo" / "index.json").write_text(json.dumps(refs))
@@ -165,15 +175,14 @@ def write_cf(folder: Path) -> None:
         for date in dates:
             for unit in ("days", "hours", "seconds"):
                 units = f"{unit} since {date}"
-                values = [0, 1, 59, 60, 365, 366, 1461, -1, -400, -100_000, *(rng.randrange(-(10**5), 10**5) for _ in range(20))]
+                values = [0, 1, 59, 60, 365, 366, 1461, -1, -400, -100_000]
+                values += [rng.randrange(-(10**5), 10**5) for _ in range(20)]
                 if unit == "seconds":
                     values = [value * 7919 for value in values]
                 if date.startswith("0001"):
                     values = [abs(value) for value in values]
-                texts = [
-                    cftime.num2date(value, units, calendar).strftime("%Y-%m-%d %H:%M:%S").strip().rjust(19, "0")
-                    for value in values
-                ]
+                moments = [cftime.num2date(value, units, calendar) for value in values]
+                texts = [moment.strftime("%Y-%m-%d %H:%M:%S").strip().rjust(19, "0") for moment in moments]
                 times.append({"calendar": calendar, "units": units, "values": values, "texts": texts})
     packed = []
     for dtype, attributes in [
@@ -186,8 +195,10 @@ def write_cf(folder: Path) -> None:
         stored = np.array([0, 1, 2, 5, 100, -1 % 256 if dtype == "uint8" else -1], dtype=dtype)
         stored = np.append(stored, np.asarray([attributes.get("_FillValue", 3)]).astype(dtype))
         data = xr.conventions.decode_cf(xr.Dataset({"v": ("x", stored, dict(attributes))}))
-        values = [None if np.isnan(value) else float(value) for value in data["v"].values.astype("f8")]
-        packed.append({"dtype": dtype, "attributes": attributes, "stored": stored.tolist(), "values": values})
+        decoded = [None if np.isnan(value) else float(value) for value in data["v"].values.astype("f8")]
+        packed.append(
+            {"dtype": dtype, "attributes": attributes, "stored": stored.tolist(), "values": decoded}
+        )
     (folder / "cf.json").write_text(json.dumps({"times": times, "packed": packed}))
 
 
@@ -195,12 +206,18 @@ def write_frames(folder: Path) -> None:
     """Frames of zstd of all levels, with and without dictionary."""
     rng = random.Random(SEED)
     folder.mkdir()
-    locations = [f"s3://bucket/year={rng.randrange(2000, 2030)}/station-{rng.randrange(99999):05}.nc".encode() for _ in range(4000)]
-    trained = zstandard.train_dictionary(8192, locations)
+    numbers = [rng.randrange(3_000_000) for _ in range(4000)]
+    locations = [
+        f"s3://bucket/year={2000 + n // 100_000}/station-{n % 100_000:05}.nc".encode() for n in numbers
+    ]
+    trained = zstandard.train_dictionary(8192, list[Any](locations))
     (folder / "dictionary").write_bytes(trained.as_bytes())
-    contents = [b"", b"a", bytes(300_000), rng.randbytes(200_000), b"|".join(locations), locations[0], locations[1][:9]]
+    contents = [b"", b"a", bytes(300_000), rng.randbytes(200_000), b"|".join(locations)]
+    contents += [locations[0], locations[1][:9]]
     contents += [np.cumsum(np.random.default_rng(2).normal(size=200_000)).astype("f4").round(1).tobytes()]
-    contents += [bytes(min(255, int(rng.expovariate(1 / (1 + i)))) for _ in range(rng.randrange(3000))) for i in range(40)]
+    for spread in range(1, 41):
+        values = [int(rng.expovariate(1 / spread)) for _ in range(rng.randrange(3000))]
+        contents.append(bytes(min(255, value) for value in values))
     names = []
     for number, content in enumerate(contents):
         (folder / f"{number}.raw").write_bytes(content)
