@@ -44,7 +44,7 @@ export function Data({ reader, snapshot, node, base }: DataProps): VNode {
   const [allowed, setAllowed] = useState("");
   const key = JSON.stringify([part, slice.x, slice.y]);
   const ask = cost > ASK && allowed !== `${node.path} ${slice.x} ${slice.y}`;
-  const coordinates = useCoordinates(reader, snapshot, node);
+  const { coordinates, waiting } = useCoordinates(reader, snapshot, node);
   const [playing, setPlaying] = useState(-1);
 
   const loaded = useLoad<Plane | undefined>(
@@ -102,6 +102,7 @@ export function Data({ reader, snapshot, node, base }: DataProps): VNode {
         slice={slice}
         what="index"
         coordinates={coordinates}
+        waiting={waiting}
         playing={playing}
         onPlay={setPlaying}
         onIndex={(index) => setQuery(sliceQuery(shape, { ...slice, index }))}
@@ -135,7 +136,7 @@ export function Data({ reader, snapshot, node, base }: DataProps): VNode {
 const timeLabel = (value: number): string => (Number.isNaN(value) ? "no value" : new Date(value).toISOString().slice(0, 19).replace("T", " "));
 
 /** Coordinates of all dimensions that have them. A coordinate that cannot be read leaves the index. */
-function useCoordinates(reader: Reader, snapshot: Snapshot, node: ArrayNode): Map<number, Decoded> {
+function useCoordinates(reader: Reader, snapshot: Snapshot, node: ArrayNode): { coordinates: ReadonlyMap<number, Decoded>; waiting: boolean } {
   const loaded = useLoad(async (signal) => {
     const found = new Map<number, Decoded>();
     await Promise.all(
@@ -151,10 +152,10 @@ function useCoordinates(reader: Reader, snapshot: Snapshot, node: ArrayNode): Ma
     );
     return found;
   }, [snapshot, node.path]);
-  return loaded.value ?? EMPTY;
+  return { coordinates: loaded.value ?? EMPTY, waiting: loaded.busy };
 }
 
-const EMPTY = new Map<number, Decoded>();
+const EMPTY: ReadonlyMap<number, Decoded> = new Map();
 
 function ColourSettings(): VNode {
   const { query } = route.value;

@@ -13,12 +13,14 @@ interface FixedProps {
   readonly slice: Slice;
   readonly what: string;
   readonly coordinates?: ReadonlyMap<number, Decoded>;
+  /** The coordinates are not there yet: nobody can type one. */
+  readonly waiting?: boolean;
   readonly playing?: number;
   onIndex(index: number[]): void;
   onPlay?(dimension: number): void;
 }
 
-export function Fixed({ node, shape, slice, what, coordinates, playing, onIndex, onPlay }: FixedProps): VNode | null {
+export function Fixed({ node, shape, slice, what, coordinates, waiting = false, playing, onIndex, onPlay }: FixedProps): VNode | null {
   const others = shape.map((_, dimension) => dimension).filter((dimension) => dimension !== slice.x && dimension !== slice.y && shape[dimension]! > 1);
   if (!others.length) return null;
   const set = (dimension: number, at: number): void => onIndex(slice.index.map((old, other) => (other === dimension ? at : old)));
@@ -45,7 +47,7 @@ export function Fixed({ node, shape, slice, what, coordinates, playing, onIndex,
               aria-valuetext={decoded ? decoded.label(at) : String(at)}
               onInput={(event) => set(dimension, Number(event.currentTarget.value))}
             />
-            <Typed key={decoded ? decoded.label(at) : at} label={name} shown={decoded ? decoded.label(at) : String(at)} length={shape[dimension]!} decoded={decoded} onIndex={(index) => set(dimension, index)} />
+            <Typed key={at} label={name} disabled={waiting} shown={decoded ? decoded.label(at) : String(at)} length={shape[dimension]!} decoded={decoded} onIndex={(index) => set(dimension, index)} />
             <span class="quiet">
               {what} {count(at)} of {count(shape[dimension]!)}
             </span>
@@ -56,16 +58,16 @@ export function Fixed({ node, shape, slice, what, coordinates, playing, onIndex,
   );
 }
 
-function Typed({ label, shown, length, decoded, onIndex }: { label: string; shown: string; length: number; decoded: Decoded | undefined; onIndex: (index: number) => void }): VNode {
-  const [text, setText] = useState(shown);
+function Typed({ label, shown, length, decoded, disabled, onIndex }: { label: string; shown: string; disabled: boolean; length: number; decoded: Decoded | undefined; onIndex: (index: number) => void }): VNode {
+  const [text, setText] = useState<string | undefined>(undefined);
   const [wrong, setWrong] = useState(false);
   const hint = decoded ? `${decoded.isTime ? "A date" : "A value"}, or # and an index` : "An index";
   const enter = (): void => {
-    if (text === shown) return;
+    if (text === undefined || text === shown) return setWrong(false);
     const at = typedIndex(text, length, decoded?.values, decoded?.isTime);
     setWrong(at === undefined);
     if (at !== undefined) {
-      setText(shown);
+      setText(undefined);
       onIndex(at);
     }
   };
@@ -76,7 +78,7 @@ function Typed({ label, shown, length, decoded, onIndex }: { label: string; show
         enter();
       }}
     >
-      <input value={text} size={14} title={hint} aria-label={`${label}: ${hint}`} aria-invalid={wrong} onInput={(event) => setText(event.currentTarget.value)} onBlur={enter} />
+      <input value={text ?? shown} size={14} disabled={disabled} title={hint} aria-label={`${label}: ${hint}`} aria-invalid={wrong} onInput={(event) => setText(event.currentTarget.value)} onBlur={enter} />
     </form>
   );
 }
