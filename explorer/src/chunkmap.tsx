@@ -99,7 +99,7 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
         {colour === "file" && <span>Chunks in one file have one colour.</span>}
         <span class="quiet">
           {plural(table.length, "chunk")}, {bytes(size)}
-          {cells.factor > 1 && `; a cell is ${cells.factor} × ${cells.factor} chunks`}
+          {Math.max(...cells.factor) > 1 && `; a cell is ${cells.factor.map(count).join(" × ")} chunks`}
         </span>
       </div>
       <div class="split fill">

@@ -18,10 +18,11 @@ const kindsOf = new WeakMap<ChunkTable, Uint8Array>();
 export function kinds(table: ChunkTable): Uint8Array {
   let found = kindsOf.get(table);
   if (!found) {
-    found = Uint8Array.from({ length: table.length }, (_, row) => {
+    found = new Uint8Array(table.length);
+    for (let row = 0; row < table.length; row++) {
       const kind = table.kind[row] as ChunkKind;
-      return kind === ChunkKind.Inline ? 1 : kind === ChunkKind.Virtual ? 4 : table.isPacked(row) ? 2 : 3;
-    });
+      found[row] = kind === ChunkKind.Inline ? 1 : kind === ChunkKind.Virtual ? 4 : table.isPacked(row) ? 2 : 3;
+    }
     kindsOf.set(table, found);
   }
   return found;
@@ -39,12 +40,14 @@ export function summary(table: ChunkTable | undefined, places: number): { kinds:
 }
 
 const MOST_CELLS = 4_000_000;
+const LONGEST = 16_000; // pixels of a canvas in every browser
 
-/** A plane of the grid of chunks. A cell stands for `factor` x `factor` chunks if the plane is very large. */
+/** A plane of the grid of chunks. A cell stands for several chunks if the plane is very large. */
 export interface Cells {
   readonly width: number;
   readonly height: number;
-  readonly factor: number;
+  /** Chunks of a cell, across and down. */
+  readonly factor: readonly [number, number];
   /** Cell -> row of the table + 1; 0 is missing. */
   readonly rows: Int32Array;
   /** Number of cells with a place in the grid: the last line of a wrapped plane can be shorter. */
@@ -58,32 +61,33 @@ export function cellsOf(table: ChunkTable, grid: readonly number[], x: number, y
   const rank = grid.length;
   const across = x < 0 ? 1 : grid[x]!;
   const wrapped = y < 0;
-  const side = wrapped ? Math.max(1, across <= 64 ? across : Math.ceil(Math.sqrt(across * 2))) : across;
-  const down = wrapped ? Math.ceil(across / side) : grid[y]!;
-  const factor = wrapped ? 1 : Math.max(1, Math.ceil(Math.sqrt((side * down) / MOST_CELLS)));
-  const width = Math.ceil(side / factor);
-  const height = Math.ceil(down / factor);
+  const down = wrapped ? 1 : grid[y]!;
+  const both = Math.max(1, wrapped ? Math.ceil(across / MOST_CELLS) : Math.ceil(Math.sqrt((across * down) / MOST_CELLS)));
+  const [right, below] = wrapped ? [both, 1] : [Math.max(both, Math.ceil(across / LONGEST)), Math.max(both, Math.ceil(down / LONGEST))];
+  const line = Math.ceil(across / right);
+  const width = wrapped && line > 64 ? Math.ceil(Math.sqrt(line * 2)) : Math.max(1, line);
+  const height = wrapped ? Math.ceil(line / width) : Math.ceil(down / below);
   const rows = new Int32Array(width * height);
+  const cell = (across: number, down: number): number => Math.floor(down / below) * width + Math.floor(across / right);
   const others = index.map((_, dimension) => dimension).filter((dimension) => dimension !== x && dimension !== y);
   const { coords } = table;
   scan: for (let row = 0, at = 0; row < table.length; row++, at += rank) {
     for (const dimension of others) if (coords[at + dimension] !== index[dimension]) continue scan;
-    const right = x < 0 ? 0 : coords[at + x]!;
-    if (right >= across || (!wrapped && coords[at + y]! >= down)) continue; // outside a smaller new shape
-    rows[wrapped ? right : Math.floor(coords[at + y]! / factor) * width + Math.floor(right / factor)] = row + 1;
+    const [column, place] = [x < 0 ? 0 : coords[at + x]!, wrapped ? 0 : coords[at + y]!];
+    if (column < across && place < down) rows[cell(column, place)] = row + 1; // others lie outside a smaller new shape
   }
   return {
     width,
     height,
-    factor,
+    factor: [right, below],
     rows,
-    length: wrapped ? across : width * height,
-    coords: (cell) =>
+    length: wrapped ? line : width * height,
+    coords: (at) =>
       index.map((fixed, dimension) => {
-        if (dimension === x) return wrapped ? cell : (cell % width) * factor;
-        return dimension === y ? Math.floor(cell / width) * factor : fixed;
+        if (dimension === x) return (wrapped ? at : at % width) * right;
+        return dimension === y ? Math.floor(at / width) * below : fixed;
       }),
-    cell: (place) => (x < 0 ? 0 : wrapped ? place[x]! : Math.floor(place[y]! / factor) * width + Math.floor(place[x]! / factor)),
+    cell: (place) => cell(x < 0 ? 0 : place[x]!, wrapped ? 0 : place[y]!),
   };
 }
 
@@ -147,7 +151,9 @@ export function changedRows(table: ChunkTable, rank: number, changed: Uint32Arra
   const extent = extentOf(rank, table.coords, changed);
   const places = new Set<number>();
   for (let row = 0; row < changed.length / rank; row++) places.add(flat(changed, row, extent));
-  return Uint8Array.from({ length: table.length }, (_, row) => (places.has(flat(table.coords, row, extent)) ? 1 : 0));
+  const found = new Uint8Array(table.length);
+  for (let row = 0; row < table.length; row++) if (places.has(flat(table.coords, row, extent))) found[row] = 1;
+  return found;
 }
 
 /** What differs between the references of two versions. */

@@ -138,6 +138,18 @@ test("cells of planes", () => {
   assert.deepEqual([scalar.width, scalar.height, scalar.rows[0], ...scalar.coords(0)], [1, 1, 1]);
 });
 
+test("planes of any size fit a canvas", () => {
+  const empty = chunkTable(array("/a", [0], [1], ["x"]));
+  for (const grid of [[1e12], [1e9, 2], [2, 1e9], [1e6, 1e6], [40, 30]]) {
+    const two = grid.length === 2;
+    const cells = cellsOf(empty, grid, two ? 1 : 0, two ? 0 : -1, grid.map(() => 0));
+    assert.ok(cells.width <= 16_000 && cells.height <= 16_000 && cells.rows.length <= 4_100_000, `${grid}`);
+    const last = grid.map((length) => length - 1);
+    assert.ok(cells.cell(last) < cells.length, `${grid}`);
+    assert.ok(cells.coords(cells.length - 1).every((at, dimension) => at < grid[dimension]!), `${grid}`);
+  }
+});
+
 test("a table that is larger than the shape", () => {
   const before = chunkTable(array("/a", [100], [10], ["x"]));
   assert.equal(cellsOf(before, [5], 0, -1, [0]).rows.length, 5);
