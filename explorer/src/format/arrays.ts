@@ -8,7 +8,7 @@ import { readBytes } from "./remote";
 import { ChunkKind, ExplorerError, type ArrayNode, type ChunkRef, type Region, type Repository, type Snapshot, type Source } from "./types";
 
 const PARALLEL = 8;
-const MAX_ELEMENTS = 2 ** 28;
+const MAX_BYTES = 2 ** 30;
 const MAX_CHUNKS = 100_000;
 /** Neighbours in one file are read together if the gap is small, up to a size. */
 const GAP = 1 << 16;
@@ -175,10 +175,10 @@ export async function readRegion(
   const { document } = array;
   const grid = chunkGrid(array);
   const axes = axesOf(array, start, stop, step);
-  if (product(axes.map(({ count }) => count)) > MAX_ELEMENTS) throw new ExplorerError("unsupported", "the region has too many elements for a page. Choose a smaller one, or a step");
   const fill = document.fill_value;
   const what = `${path} of snapshot ${snapshot.id}`;
   const type = dtypeOf(document.data_type);
+  if (product(axes.map(({ count }) => count)) * (type.size || 64) > MAX_BYTES) throw new ExplorerError("unsupported", "the region is too large for a page. Choose a smaller one, or a step");
   const target = reading(what, () => new Target(axes, type, fill));
   const spec = (shape: number[]): ChunkSpec => ({ codecs: document.codecs, type: document.data_type, fill, shape });
   reading(what, () => codecList(document.codecs));

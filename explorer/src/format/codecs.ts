@@ -106,7 +106,7 @@ const BYTES: Record<string, BytesDecoder> = {
 
 /** Codecs that change elements, and what the codec after them sees. */
 interface ArrayCodec {
-  encoded(type: DType, shape: number[], configuration: Record<string, unknown>): { type: DType; shape: number[]; isBig?: boolean };
+  encoded(type: DType, shape: number[], configuration: Record<string, unknown>): { type: DType; shape: number[] };
   decode(elements: Elements, type: DType, shape: number[], configuration: Record<string, unknown>): Elements;
 }
 
@@ -147,7 +147,7 @@ const ARRAYS: Record<string, ArrayCodec> = {
     },
   },
   fixedscaleoffset: {
-    encoded: (type, shape, { astype, dtype }) => ({ type: numpyType(astype ?? dtype ?? type.name), shape, isBig: String(astype ?? dtype).startsWith(">") }),
+    encoded: (type, shape, { astype, dtype }) => ({ type: numpyType(astype ?? dtype ?? type.name), shape }),
     decode: (elements, type, _, { scale, offset, astype, dtype }) => {
       const values = numbers(elements, numpyType(astype ?? dtype));
       return pack(values.map((value) => value / Number(scale) + Number(offset)), type);

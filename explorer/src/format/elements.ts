@@ -174,11 +174,11 @@ export function dtypeOf(type: unknown): DType {
 }
 
 /** Numpy's short names, in the configurations of codecs. */
-export function numpyType(code: unknown): DType & { readonly isBig: boolean } {
-  const match = /^([<>|=]?)([bifu])(\d)$/.exec(String(code));
-  const name = match && `${{ b: "bool", i: "int", f: "float", u: "uint" }[match[2] as "i"]}${match[2] === "b" ? "" : Number(match[3]) * 8}`;
+export function numpyType(code: unknown): DType {
+  const match = /^[<>|=]?([bifu])(\d)$/.exec(String(code));
+  const name = match && `${{ b: "bool", i: "int", f: "float", u: "uint" }[match[1] as "i"]}${match[1] === "b" ? "" : Number(match[2]) * 8}`;
   if (!name || !Object.hasOwn(TYPES, name)) throw new ExplorerError("codec", `this page does not know the data type ${JSON.stringify(code)}`);
-  return { ...TYPES[name]({}), isBig: match[1] === ">" };
+  return TYPES[name]({});
 }
 
 export function product(shape: readonly number[]): number {

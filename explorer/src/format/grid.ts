@@ -21,14 +21,16 @@ export function sizes(value: unknown, what: string): number[] {
   return value as number[];
 }
 
+/** More chunks along one dimension are no grid that a page can show. */
+const MAX_EDGES = 10_000_000;
+
 /** Lengths along one dimension: one number for all, or a list of lengths and [length, count]. */
 function edgesOf(spec: unknown, length: number, what: string): number[] {
-  if (typeof spec === "number") return new Array<number>(Math.ceil(length / Math.max(1, spec))).fill(spec);
-  if (!Array.isArray(spec)) throw new ExplorerError("format", `${what}: expected lengths of chunks`);
+  const items: unknown[] = Array.isArray(spec) ? (spec as unknown[]) : [[spec, Math.ceil(length / Math.max(1, Number(spec)))]];
   const out: number[] = [];
-  for (const item of spec as unknown[]) {
-    const [edge, count] = Array.isArray(item) ? sizes(item, what) : [item as number, 1];
-    if (!(edge > 0) || !(count >= 0) || out.length + count > 1e8) throw new ExplorerError("format", `${what}: wrong length of a chunk`);
+  for (const item of items) {
+    const [edge, count] = sizes(Array.isArray(item) ? item : [item, 1], what);
+    if (!(edge > 0) || count === undefined || out.length + count > MAX_EDGES) throw new ExplorerError("format", `${what}: wrong length or number of chunks`);
     for (let i = 0; i < count; i++) out.push(edge);
   }
   return out;

@@ -24,19 +24,26 @@ interface Waiting {
   reject(error: Error): void;
 }
 
+interface Member {
+  readonly worker: Worker;
+  readonly waiting: Map<number, Waiting>;
+  hasAnswered: boolean;
+}
+
 class Workers implements Pool {
-  private readonly members: { worker: Worker; waiting: Map<number, Waiting> }[] = [];
+  private readonly members: Member[] = [];
   private next = 0;
 
-  constructor(private readonly start: (() => Worker) | undefined, private readonly count: number) {}
+  constructor(private start: (() => Worker) | undefined, private readonly count: number) {}
 
   /** The worker with the least to do; undefined if the page has none. */
-  private member(): { worker: Worker; waiting: Map<number, Waiting> } | undefined {
+  private member(): Member | undefined {
     const idle = this.members.find(({ waiting }) => waiting.size === 0);
     if (idle) return idle;
     if (this.start && this.members.length < this.count) {
-      const member = { worker: this.start(), waiting: new Map<number, Waiting>() };
+      const member: Member = { worker: this.start(), waiting: new Map(), hasAnswered: false };
       member.worker.onmessage = ({ data }: MessageEvent<Reply>) => {
+        member.hasAnswered = true;
         const waiting = member.waiting.get(data.id);
         member.waiting.delete(data.id);
         if ("error" in data) waiting?.reject(new ExplorerError(data.error.kind, data.error.message));
@@ -44,6 +51,8 @@ class Workers implements Pool {
       };
       member.worker.onerror = (event) => {
         event.preventDefault();
+        // a script that never ran, because of its address or a policy, will not run the next time either
+        if (!member.hasAnswered) this.start = undefined;
         this.members.splice(this.members.indexOf(member), 1);
         for (const { reject } of member.waiting.values()) reject(new WorkerFailure(event.message));
       };

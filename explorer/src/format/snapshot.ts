@@ -8,6 +8,8 @@ import { properties, type Properties } from "./values";
 
 const MANIFEST_BYTES = 128 * 2 ** 20;
 const PARALLEL = 8;
+/** Milliseconds of work after which the page may draw. */
+const TURN = 30;
 const NODE_TYPES = ["", "array", "group"] as const;
 
 /** A node, whose document is parsed when it is needed. */
@@ -147,12 +149,17 @@ export class SnapshotView implements Snapshot {
       pending.set(i, manifest);
     };
     for (let i = 0; i < PARALLEL; i++) start(i);
+    let turn = performance.now();
     for (let i = 0; i < refs.length; i++) {
       const manifest = await pending.get(i)!;
       pending.delete(i);
       start(i + PARALLEL);
       reading(`manifests/${refs[i].id}`, () => columns.add(manifest, node.id, refs[i].extents));
       onProgress?.(i + 1, refs.length);
+      if (performance.now() - turn > TURN) {
+        await new Promise((resolve) => setTimeout(resolve));
+        turn = performance.now();
+      }
     }
     return columns.finish();
   }

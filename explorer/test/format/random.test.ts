@@ -55,6 +55,31 @@ test("random arrays, decoded in workers", async () => {
   }
 });
 
+test("a page that may not start workers decodes in place", async () => {
+  let started = 0;
+  class Refused {
+    onerror: ((event: { message: string; preventDefault(): void }) => void) | null = null;
+
+    constructor() {
+      started++;
+    }
+
+    postMessage(): void {
+      setTimeout(() => this.onerror?.({ message: "refused", preventDefault: () => undefined }));
+    }
+  }
+  useWorkers(() => new Refused() as unknown as Worker);
+  try {
+    const source = new FolderSource(join(DATA, "random", "v2", "repo"));
+    const repository = await openRepository(source);
+    const snapshot = await repository.snapshot(repository.branches.get("main")!);
+    for (let i = 0; i < 3; i++) assert.equal((await readRegion(repository, source, snapshot, "/nested", [0, 0], [2, 2])).raw.length, 4);
+    assert.equal(started, 1);
+  } finally {
+    useWorkers(undefined);
+  }
+});
+
 test("a small part of a large shard is read with few and small requests", async () => {
   const source = new FolderSource(join(DATA, "random", "v2", "repo"));
   const repository = await openRepository(source);
