@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zarr
 from tests.support.patience import patience
 from tests.ui.serving import Client, hosted, repository, served
 
+import frazil
 from frazil.cli.main import main
 from frazil.repository.target import Target
 from frazil.ui.server import Site
@@ -19,6 +21,8 @@ from frazil.ui.server import Site
 pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).parents[2]
+#: The beginnings of addresses that the page may request.
+HERE = ("http://127.0.0.1:", "blob:http://127.0.0.1:", "data:")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking")
 
 
@@ -38,15 +42,14 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
-    """An empty page. Messages of the policy and errors of the page end the test."""
+    """An empty page. Errors, refusals of the policy and requests to other machines are failures."""
     page = browser.new_page()
     page.set_default_timeout(1000 * patience(20))
     problems: list[str] = []
+    policy = "Security Policy"
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on(
-        "console",
-        lambda message: problems.append(message.text) if "Security Policy" in message.text else None,
-    )
+    page.on("console", lambda message: policy in message.text and problems.append(message.text))
+    page.on("request", lambda request: request.url.startswith(HERE) or problems.append(request.url))
     yield page
     page.close()
     assert problems == []
@@ -86,3 +89,18 @@ def test_beside_the_data(
     with hosted(tmp_path) as root:
         page.goto(f"{root}ice/explorer/index.html")
         sees_the_refs(page)
+
+
+def test_texts_of_a_repository_are_no_html(page: Any, site: Site, folder: Path) -> None:
+    html = "<img src=x onerror=document.title='hacked'>"
+    repo = frazil.Repository.open(str(folder))
+    with repo.transaction("main", message=html, metadata={"author": html}) as store:
+        zarr.open_array(store, path="t").attrs["units"] = html
+    with served(replace(site, target=Target(site.target.location))) as client:
+        page.goto(client.server.url)
+        page.locator("body", has_text=html).wait_for()
+    with served(replace(site, target=Target(site.target.location, "main", "/t"))) as client:
+        page.goto(client.server.url)
+        page.locator("body", has_text=html).wait_for()
+        assert page.locator("img").count() == 0
+        assert "hacked" not in page.title()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import tempfile
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -69,14 +70,15 @@ def ui(
             err=True,
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with ExplorerServer(site, host, port) as server, tempfile.TemporaryDirectory() as folder:
+    with (
+        suppress(KeyboardInterrupt),
+        ExplorerServer(site, host, port) as server,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         output.emit_line({"url": server.url}, f"{server.url}\nCtrl-C stops the server")
         if output.is_terminal and not no_browser:
             webbrowser.open(_redirect(Path(folder), server.url))
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            output.emit_line({"stopped": True}, "stopped")
+        server.serve_forever()
 
 
 def _redirect(folder: Path, url: str) -> str:
