@@ -186,7 +186,7 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
           rowHeight={28}
           active={active}
           onActive={(index) => select(shown[index]!)}
-          onOpen={() => undefined}
+          onOpen={(index) => toggle(shown[index]!)}
           onKey={key}
           attributes={(index) => {
             const branch = shown[index]!;
@@ -211,7 +211,7 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
                 <span class={`node ${branch.node.kind}`}>{branch.depth ? last(branch.node.path) : "/"}</span>
                 {mark && (
                   <span class="mark" title={mark[1]}>
-                    {mark[0]}
+                    <span aria-hidden="true">{mark[0]}</span>
                     <span class="hidden">{mark[1]}</span>
                   </span>
                 )}

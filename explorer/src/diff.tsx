@@ -84,7 +84,6 @@ function Differences({ reader, pair, found }: { reader: Reader; pair: Pair; foun
           rowHeight={28}
           active={active}
           onActive={(index) => go({ path: found[index]!.path }, true)}
-          onOpen={() => undefined}
           row={(index) => (
             <>
               <span class={`mark ${found[index]!.change}`}>{WORDS[found[index]!.change]}</span>

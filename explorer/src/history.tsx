@@ -97,8 +97,7 @@ export function History({ reader }: { reader: Reader }): VNode {
           rowHeight={ROW}
           active={active}
           onActive={select}
-          onOpen={() => undefined}
-          onKey={(event) => event.key === "o" && at && go({ page: "node", version: at, path: "/", query: {} })}
+          onOpen={(index) => go({ page: "node", version: idOf(history, lanes.order[placeOf(index)]!), path: "/", query: {} })}
           gutter={(first, shown) => <Graph lanes={lanes} places={places} first={first} shown={shown} width={width} active={active} />}
           row={(index) => {
             const commit = lanes.order[placeOf(index)]!;

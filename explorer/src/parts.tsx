@@ -168,7 +168,8 @@ interface ListProps {
   /** Attributes of a row, for example `aria-level`. */
   attributes?(index: number): Record<string, unknown>;
   onActive(index: number): void;
-  onOpen(index: number): void;
+  /** Enter or space on the active row. */
+  onOpen?(index: number): void;
   onKey?(event: KeyboardEvent): void;
   /** What lies behind the rows from `first` on: moves with them. */
   gutter?(first: number, shown: number): VNode;
@@ -206,7 +207,7 @@ export function List({ label, role, count, rowHeight, active, row, attributes, o
       if (count > 0) onActive(Math.min(Math.max(at, 0), count - 1));
     } else if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      if (active >= 0) onOpen(active);
+      if (active >= 0) onOpen?.(active);
     } else onKey?.(event);
   };
   // Rows that stay on the screen are not compared again
@@ -223,10 +224,7 @@ export function List({ label, role, count, rowHeight, active, row, attributes, o
         {...attributes?.(index)}
         class={index === active ? "row active" : "row"}
         style={{ height: `${rowHeight}px` }}
-        onClick={() => {
-          onActive(index);
-          onOpen(index);
-        }}
+        onClick={() => onActive(index)}
       >
         {row(index)}
       </div>

@@ -50,6 +50,7 @@ def test_history_by_keyboard(page: Any, address: str) -> None:  # noqa: F811
     page.get_by_role("listbox").focus()
     page.keyboard.press("ArrowDown")
     page.get_by_role("heading", name="first <b>days</b>").wait_for()
+    page.keyboard.press("Home")
     page.get_by_role("searchbox").fill("author:grace")
     page.get_by_text("1 of 3 commits").wait_for()
 
@@ -100,3 +101,12 @@ def test_difference_begins_at_the_change(page: Any, address: str) -> None:  # no
 def test_version_that_does_not_exist(page: Any, address: str) -> None:  # noqa: F811
     page.goto(f"{address}#/v/nothing/")
     page.get_by_role("alert").get_by_text("no branch, tag or commit nothing").wait_for()
+
+
+def test_enter_opens_the_version(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}?embed")
+    page.get_by_role("listbox").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    page.get_by_role("treeitem", name="data changed by this commit").wait_for()
+    assert page.get_by_role("banner").count() == 0
