@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders golden clean
+.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders explorer explorer-check golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -18,8 +18,8 @@ test:    ## the tests for every change: a few minutes. ARGS="-k name" for pytest
 	@scripts/setup test
 	@scripts/test $(ARGS)
 
-test-all: ## the tests of CI: also clusters, servers, Spark Connect, long property tests, all fixtures
-	@scripts/setup test
+test-all: ## the tests of CI: also clusters, servers, Spark Connect, long property tests, all fixtures, a browser if there is one
+	@scripts/setup test $(if $(shell scripts/install-browser --find 2>/dev/null),browser)
 	@scripts/test --all $(ARGS)
 
 test-weekly: ## all tests with all sets of parameters
@@ -85,6 +85,12 @@ bench-targets:  ## write the targets of benchmarks/RESULTS.md again, from its ta
 
 bench-plots:  ## draw the costs of benchmarks/RESULTS.md against their sizes, for docs/performance.md
 	@scripts/run python benchmarks/plots.py $(ARGS)
+
+explorer: ## build the page of `frazil ui` from explorer/ into src/frazil/ui/static, with node and npm
+	@scripts/build-explorer
+
+explorer-check: ## prove that src/frazil/ui/static is what explorer/ builds
+	@scripts/build-explorer --check
 
 golden:  ## write tests/golden again with the published wheels
 	@scripts/setup test

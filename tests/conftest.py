@@ -34,7 +34,7 @@ for _name, _value in _LOOPBACK.items():
 
 #: One of each: the tests that need it run on one worker (pytest -n, --dist loadgroup). A test with two of
 #: these marks belongs to the first.
-_KINDS = ("cluster", "connect", "spark", "servers")
+_KINDS = ("cluster", "connect", "spark", "servers", "browser")
 #: The longest chain of tests first.
 _CHAINS = ("spark", "cluster", "connect", "servers")
 

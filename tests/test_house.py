@@ -110,10 +110,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("arrow", "pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"),
     },
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
+    "ui": {"repository.catalog", "repository", "chunks", "storage", "format"},
     "cli": ROOMS
     | {
         *("arrow", "maintenance", "importing", "readers", "jobs", "__init__"),
-        *("pipeline.__init__", "pipeline.ingest", "pipeline.transform"),
+        *("pipeline.__init__", "pipeline.ingest", "pipeline.transform", "ui"),
     },
     # names of the reference's modules: they re-export
     **dict.fromkeys(
@@ -134,7 +135,7 @@ OF_SPARK = {"spark", "spark.runtime", "spark.tables", "spark.streams", "spark.fu
 WITH_PYSPARK = OF_SPARK | {"pyspark_frazil"}
 
 NOT_RE_EXPORTED = {
-    *("pyspark_frazil", "cli", "maintenance", "survey", "importing", "readers", "jobs"),
+    *("pyspark_frazil", "cli", "ui", "maintenance", "survey", "importing", "readers", "jobs"),
     *(each for each in MAY_IMPORT if each.split(".")[0] in ("repository", "pipeline", "spark")),
 }
 PUBLIC_MODULES = set(MAY_IMPORT) - ROOMS - COMMON - NOT_RE_EXPORTED

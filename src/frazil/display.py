@@ -162,6 +162,17 @@ def record_html(title: str, rows: Iterable[tuple[str, Shown]]) -> str:
     return _STYLE + _body(title, rows) + "\n"
 
 
+def table_html(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]], note: str = "") -> str:
+    """Return a table as HTML: its title, the names of its columns, its rows, and a note below."""
+
+    def row(tag: str, cells: Iterable[str]) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+    lines = [row("th", columns), *(row("td", cells) for cells in rows)]
+    header = f'<div class="frazil-header">{escape(title)}</div>'
+    return f'{_STYLE}<div class="frazil-repr">{header}<table>{"".join(lines)}</table>{escape(note)}</div>\n'
+
+
 class Record:
     """The base of values that print as a record: dataclasses with ``shown_as``, and ``_rows`` if needed."""
 

@@ -64,6 +64,18 @@ def test_a_long_history_is_not_read() -> None:
     assert taken == [*range(ROWS + 1)]
 
 
+def test_notebooks_show_histories_as_tables() -> None:
+    repo = history(ROWS + 1)
+    ancestry = repo.ancestry(branch="main")
+    html = ancestry._repr_html_() or ""
+    assert html.count("<tr>") == ROWS + 1
+    assert html.count("<td>&lt;b&gt; ") == ROWS
+    assert "<b>" not in html
+    assert html.endswith("...</div>\n")
+    assert "NewCommit" in (repo.ops_log()._repr_html_() or "")
+    assert len(list(ancestry)) == ROWS + 2  # it was not advanced
+
+
 def test_the_picture_names_branches_tags_and_times_in_the_colours_of_the_page() -> None:
     repo = history(1)
     tip = repo.lookup_branch("main")

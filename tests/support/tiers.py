@@ -30,7 +30,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.patience import patience, slowness
 
 #: These start programs that take long, or need more than PyPI has; `deep` is for all other reasons.
-SECOND_TIER = ("deep", "cluster", "connect", "servers")
+SECOND_TIER = ("deep", "cluster", "connect", "servers", "browser")
 
 #: Seconds for one test and its fixtures on a quiet machine, where it has no mark `timeout`.
 ONE_TEST = 300.0

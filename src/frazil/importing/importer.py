@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from frazil.arguments import checked
+from frazil.display import Lines
 from frazil.errors import (
     ErrorKind,
     FormatError,
@@ -150,6 +151,10 @@ class ImportReport:
         lines += [f"virtual chunks below: {prefix}" for prefix in self.virtual_prefixes]
         lines += [f"left out: {each}" for each in self.left_out]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return the summary as HTML, for notebooks."""
+        return Lines("frazil.ImportReport", f"\n{self}")._repr_html_()
 
 
 _SHOWN: Final = 200

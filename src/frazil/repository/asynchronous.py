@@ -71,6 +71,11 @@ class SyncAsyncIterator[T]:
     def __repr__(self) -> str:
         return "<frazil: an iterator>" if self._table is None else str(self._table)
 
+    def _repr_html_(self) -> str | None:
+        """Return the table as HTML, for notebooks. None, for the text, without one."""
+        html = getattr(self._table, "_repr_html_", None)
+        return None if html is None else str(html())
+
     def __iter__(self) -> Iterator[T]:
         # The loop calls `next` of the values themselves, unless an await has a step of them.
         return self if self._step is not None else self._values

@@ -16,7 +16,7 @@ from unicodedata import east_asian_width
 
 import numpy as np
 
-from frazil.display import PACKAGE
+from frazil.display import PACKAGE, table_html
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
@@ -214,10 +214,17 @@ class HistoryTable:
     columns: Row
     rows: Callable[[], Iterable[Row]]
 
-    def __str__(self) -> str:
+    def _shown(self) -> tuple[list[Row], list[str]]:
         rows = list(islice(self.rows(), ROWS + 1))
-        more = ["..."] if len(rows) > ROWS else []
-        shown = [self.columns, *rows[:ROWS]]
+        return rows[:ROWS], ["..."] if len(rows) > ROWS else []
+
+    def _repr_html_(self) -> str:
+        rows, more = self._shown()
+        return table_html(self.heading, self.columns, rows, "".join(more))
+
+    def __str__(self) -> str:
+        rows, more = self._shown()
+        shown = [self.columns, *rows]
         widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,58 @@
+/** Builds the page and copies it into the Python package. `node build.mjs [DIRECTORY]` */
+
+import { build } from "esbuild";
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const target = process.argv[2] ?? join(here, "../src/frazil/ui/static");
+const LIMITS = { "first load": 120_000, everything: 250_000, raw: 1_000_000 };
+
+const entries = { app: "src/main.ts", ...(existsSync(join(here, "src/worker.ts")) ? { worker: "src/worker.ts" } : {}) };
+const { outputFiles, metafile } = await build({
+  absWorkingDir: here,
+  entryPoints: entries,
+  outdir: "out",
+  bundle: true,
+  splitting: true,
+  format: "esm",
+  target: "es2022",
+  minify: true,
+  charset: "utf8",
+  jsx: "automatic",
+  jsxImportSource: "preact",
+  legalComments: "none",
+  // Names by content: esbuild makes them from paths relative to this folder
+  chunkNames: "[name]-[hash]",
+  metafile: true,
+  write: false,
+});
+
+const files = new Map(outputFiles.map((file) => [relative(join(here, "out"), file.path), Buffer.from(file.contents)]));
+const uplot = await readFile(join(here, "node_modules/uplot/dist/uPlot.min.css"));
+files.set("style.css", Buffer.concat([await readFile(join(here, "src/style.css")), uplot]));
+files.set("index.html", await readFile(join(here, "src/index.html")));
+
+await mkdir(target, { recursive: true });
+// What an older build left
+for (const name of await readdir(target)) if (/\.(js|css|html)$/.test(name)) await rm(join(target, name));
+for (const [name, bytes] of files) await writeFile(join(target, name), bytes);
+
+const zipped = (name) => gzipSync(files.get(name), { level: 9 }).length;
+const first = new Set(["index.html", "style.css"]);
+const follow = (name) => {
+  if (first.has(name)) return;
+  first.add(name);
+  for (const item of metafile.outputs[`out/${name}`].imports) if (item.kind === "import-statement") follow(relative("out", item.path));
+};
+follow("app.js");
+const sum = (names, size) => [...names].reduce((total, name) => total + size(name), 0);
+const found = { "first load": sum(first, zipped), everything: sum(files.keys(), zipped), raw: sum(files.keys(), (name) => files.get(name).length) };
+for (const name of files.keys()) console.log(`${String(zipped(name)).padStart(8)} bytes gzip  ${name}`);
+for (const [what, size] of Object.entries(found)) {
+  console.log(`${String(size).padStart(8)} bytes${what === "raw" ? "" : " gzip"}  ${what} (at most ${LIMITS[what]})`);
+  if (size > LIMITS[what]) process.exitCode = 1;
+}

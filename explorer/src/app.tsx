@@ -1,0 +1,288 @@
+/** The page: header, and the view that the address names. */
+
+import { render, type VNode } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { Chunks } from "./chunkmap";
+import { Data } from "./data";
+import { Diff, Version } from "./diff";
+import type { Snapshot } from "./format/types";
+import { History } from "./history";
+import type { Reader } from "./home";
+import { changedPaths, gridShape, isArray, rows, tree, type Branch, type Change } from "./nodes";
+import { Overview, shapeText } from "./overview";
+import { Boundary, forgetColours, List, Tabs, Wait } from "./parts";
+import { RepositoryView } from "./repository";
+import { resolve, writeRoute, type Route } from "./route";
+import { idOf } from "./search";
+import { address, followAddress, go, notice, reader, route, setQuery, snapshotOf, useLoad } from "./state";
+import { count, last, parent, plural, when } from "./text";
+
+export function start(target: Element, open: () => Promise<Reader>): void {
+  followAddress();
+  render(<App open={open} />, target);
+}
+
+/** `?embed` before the fragment hides the header, for a frame on another page. */
+const EMBEDDED = new URLSearchParams(location.search).has("embed");
+
+function App({ open }: { open: () => Promise<Reader> }): VNode {
+  const opened = useLoad(async () => {
+    const found = await open();
+    reader.value = found;
+    document.title = `${found.label} – Frazil explorer`;
+    if (!location.hash.includes("/") && (found.version || found.path)) {
+      go({ page: "node", version: found.version ?? "main", path: `/${(found.path ?? "").replace(/^\//, "")}`, query: {} }, true);
+    }
+    return found;
+  }, []);
+  return (
+    <div class="app">
+      {!EMBEDDED && <Header of={opened.value} />}
+      <main class="column fill" id="main" tabIndex={-1}>
+        <Wait of={opened} what="the repository">
+          {(value) => <PageView reader={value} />}
+        </Wait>
+      </main>
+      <div class="hidden" role="status">
+        {notice.value}
+      </div>
+    </div>
+  );
+}
+
+const THEMES = ["system", "light", "dark", "contrast"];
+
+function Header({ of }: { of: Reader | undefined }): VNode {
+  const [theme, setTheme] = useState(localStorage.getItem("frazil-theme") ?? "system");
+  useEffect(() => {
+    document.documentElement.dataset["theme"] = theme;
+    localStorage.setItem("frazil-theme", theme);
+    forgetColours();
+  }, [theme]);
+  const { page, version } = route.value;
+  const main = of && (of.version ?? ([...of.repository.branches.keys()].find((name) => name === "main") ?? [...of.repository.branches.keys()][0]));
+  const tab = (name: Route["page"], title: string, href: string): VNode => (
+    <a href={href} {...(page === name ? { "aria-current": "page" } : {})}>
+      {title}
+    </a>
+  );
+  return (
+    <header>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
+        Skip to the content
+      </a>
+      <h1>Frazil</h1>
+      {of && (
+        <>
+          <span class="label" title={of.label}>
+            {of.label}
+          </span>
+          <nav aria-label="Views">
+            {tab("history", "History", address({ page: "history", query: page === "history" ? route.value.query : {} }))}
+            {main && tab("node", "Data", page === "node" ? location.hash : address({ page: "node", version: version || main, path: "/" }))}
+            {tab("repository", "Repository", address({ page: "repository" }))}
+            {page === "diff" && tab("diff", "Differences", location.hash)}
+          </nav>
+          <span class="quiet">
+            format {of.repository.specVersion}, {of.repository.status}
+          </span>
+          <datalist id="versions">
+            {[...of.repository.branches.keys(), ...of.repository.tags.keys()].map((name) => (
+              <option key={name} value={name} />
+            ))}
+          </datalist>
+        </>
+      )}
+      <button class="theme" aria-label={`Colours of the page: ${theme}`} title="Colours of the page" onClick={() => setTheme(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]!)}>
+        ◐ {theme}
+      </button>
+    </header>
+  );
+}
+
+function PageView({ reader: of }: { reader: Reader }): VNode {
+  const { page } = route.value;
+  const View = { history: History, node: VersionView, diff: Diff, repository: RepositoryView }[page];
+  return (
+    <Boundary place={writeRoute(route.value)}>
+      <View reader={of} />
+    </Boundary>
+  );
+}
+
+function VersionView({ reader: of }: { reader: Reader }): VNode {
+  const { repository } = of;
+  const { version } = route.value;
+  const id = resolve(repository, version);
+  const snapshot = useLoad(() => snapshotOf(repository, version), [repository, id]);
+  const row = repository.row(id);
+  return (
+    <div class="column fill">
+      <div class="bar">
+        <Version key={version} reader={of} label="Version" name={version} onSelect={(name) => go({ version: name })} />
+        {row >= 0 && (
+          <>
+            <time class="quiet">{when(repository.history.times[row]!).slice(0, 16)}</time>
+            <a href={address({ page: "history", query: { at: id } })}>In the history</a>
+            {repository.history.parent[row]! >= 0 && (
+              <a href={address({ page: "diff", base: idOf(repository.history, repository.history.parent[row]!), version, path: route.value.path })}>Differences from its parent</a>
+            )}
+          </>
+        )}
+      </div>
+      <Wait of={snapshot} what="the version">
+        {(value) => <NodeView key={id} reader={of} snapshot={value} version={version} />}
+      </Wait>
+    </div>
+  );
+}
+
+const ALL_OPEN = 1000; // nodes up to which all groups are open at first
+
+const MARKS: Record<Change, readonly [string, string]> = { added: ["+", "new in this commit"], changed: ["~", "changed by this commit"], data: ["•", "data changed by this commit"] };
+
+function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot: Snapshot; version: string }): VNode {
+  const { path, query } = route.value;
+  const node = snapshot.node(path);
+  const root = useMemo(() => tree(snapshot.nodes), [snapshot]);
+  const [toggled, setToggled] = useState<ReadonlySet<string>>(new Set());
+  const [text, setText] = useState("");
+  const many = snapshot.nodes.length > ALL_OPEN;
+  const isOpen = (branch: Branch): boolean => (many && branch.depth > 0 && !`${path}/`.startsWith(`${branch.node.path}/`)) === toggled.has(branch.node.path);
+  const shown = useMemo(() => rows(root, isOpen, text), [root, toggled, text, many ? path : ""]);
+  const active = shown.findIndex((branch) => branch.node.path === path);
+  const changes = useLoad(async () => {
+    const found = await of.repository.changes(snapshot.id);
+    return found ? changedPaths(snapshot, found) : new Map<string, Change>();
+  }, [snapshot]);
+  const toggle = (branch: Branch): void => {
+    const next = new Set(toggled);
+    if (!next.delete(branch.node.path)) next.add(branch.node.path);
+    setToggled(next);
+  };
+  const key = (event: KeyboardEvent): void => {
+    const branch = shown[active];
+    if (!branch) return;
+    const open = isOpen(branch);
+    if (event.key === "ArrowRight" && branch.children.length && !open) toggle(branch);
+    else if (event.key === "ArrowRight" && branch.children.length) select(shown[active + 1]!);
+    else if (event.key === "ArrowLeft" && branch.children.length && open) toggle(branch);
+    else if (event.key === "ArrowLeft" && branch.depth > 0) go({ path: parent(branch.node.path), query: {} }, true);
+    else return;
+    event.preventDefault();
+  };
+  const select = (branch: Branch): void => {
+    const view = query["view"];
+    if (branch.node.path !== path) go({ path: branch.node.path, query: view && isArray(branch.node) ? { view } : {} });
+  };
+  return (
+    <div class="split fill nodes">
+      <section class="pane side" aria-label="Nodes">
+        <input type="search" class="wide" value={text} placeholder={`Search ${plural(snapshot.nodes.length, "node")}`} aria-label="Search nodes" onInput={(event) => setText(event.currentTarget.value)} />
+        <List
+          label="Nodes of this version"
+          role="tree"
+          count={shown.length}
+          rowHeight={28}
+          active={active}
+          onActive={(index) => select(shown[index]!)}
+          onOpen={(index) => toggle(shown[index]!)}
+          onKey={key}
+          attributes={(index) => {
+            const branch = shown[index]!;
+            return { "aria-level": branch.depth + 1, ...(branch.children.length ? { "aria-expanded": isOpen(branch) } : {}) };
+          }}
+          row={(index) => {
+            const branch = shown[index]!;
+            const mark = MARKS[changes.value?.get(branch.node.path)!];
+            return (
+              <>
+                <span style={{ width: `${branch.depth * 14}px` }} />
+                <span
+                  class="twist"
+                  aria-hidden="true"
+                  onClick={(event) => {
+                    event.stopPropagation();
+                    toggle(branch);
+                  }}
+                >
+                  {branch.children.length ? (isOpen(branch) ? "▾" : "▸") : ""}
+                </span>
+                <span class={`node ${branch.node.kind}`}>{branch.depth ? last(branch.node.path) : "/"}</span>
+                {mark && (
+                  <span class="mark" title={mark[1]}>
+                    <span aria-hidden="true">{mark[0]}</span>
+                    <span class="hidden">{mark[1]}</span>
+                  </span>
+                )}
+                <span class="quiet tree-note">{isArray(branch.node) ? `${branch.node.shape.map(count).join(" × ")} ${branch.node.dtype}` : branch.children.length || ""}</span>
+              </>
+            );
+          }}
+        />
+      </section>
+      <section class="pane fill" aria-label="Node">
+        <h2 class="path">
+          <Crumbs path={path} version={version} />
+          {isArray(node) && <span class="quiet"> {shapeText(node)}</span>}
+        </h2>
+        {node ? <NodeTabs key={path} reader={of} snapshot={snapshot} version={version} branch={shown[active]} /> : <p class="failure">This version has no node {path}.</p>}
+      </section>
+    </div>
+  );
+}
+
+function Crumbs({ path, version }: { path: string; version: string }): VNode {
+  const parts = path.split("/").filter(Boolean);
+  return (
+    <>
+      <a href={address({ page: "node", version, path: "/" })}>/</a>
+      {parts.map((part, at) => (
+        <span key={at}>
+          {at > 0 && " / "}
+          <a href={address({ page: "node", version, path: `/${parts.slice(0, at + 1).join("/")}` })}>{part}</a>
+        </span>
+      ))}
+    </>
+  );
+}
+
+function NodeTabs({ reader: of, snapshot, version, branch }: { reader: Reader; snapshot: Snapshot; version: string; branch: Branch | undefined }): VNode {
+  const { path, query } = route.value;
+  const node = snapshot.node(path)!;
+  if (!isArray(node)) return <Overview node={node} branch={branch} snapshot={snapshot} version={version} />;
+  const view = query["view"] ?? "about";
+  const select = (name: string): void => {
+    const grid = gridShape(node);
+    // The map counts chunks where the picture counts values
+    const change = (at: string, dimension: number): number => {
+      const size = Math.max(1, node.chunkShape[dimension] ?? 1);
+      const scaled = view === "chunks" ? Number(at) * size : Math.floor(Number(at) / size);
+      return Math.min(scaled, (name === "chunks" ? grid : node.shape)[dimension]! - 1);
+    };
+    const i = view !== name && query["i"] && (view === "chunks" || name === "chunks") ? query["i"].split(",").map(change).join(",") : (query["i"] ?? "");
+    const ranges = Object.fromEntries(node.shape.map((_, dimension) => [`r${dimension}`, ""]));
+    setQuery({ view: name, i, ...(name === "chunks" || view === "chunks" ? ranges : {}) }, false);
+  };
+  return (
+    <div class="column fill">
+      <Tabs
+        label="Views of the array"
+        tabs={[
+          ["about", "About"],
+          ["chunks", "Chunks"],
+          ["data", "Data"],
+        ]}
+        active={view}
+        onSelect={select}
+      />
+      {view === "chunks" ? (
+        <Chunks reader={of} snapshot={snapshot} node={node} />
+      ) : view === "data" ? (
+        <Data reader={of} snapshot={snapshot} node={node} />
+      ) : (
+        <Overview node={node} branch={branch} snapshot={snapshot} version={version} />
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,436 @@
+/** View of the chunks of an array. */
+
+import type { VNode } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { cellsOf, changedRows, chunkBox, fileShade, kindColours, kinds, KINDS, paintCells, sizeShade, summary, type Cells } from "./chunks";
+import { pixel, table as colourTable } from "./colour";
+import { ChunkKind, type ArrayNode, type ChunkTable, type Snapshot } from "./format/types";
+import type { Reader } from "./home";
+import { dimensionName, gridShape, product } from "./nodes";
+import { Canvas, Choice, css, Facts, useSize, Wait } from "./parts";
+import { parseSlice, sliceQuery } from "./slices";
+import { Fixed } from "./sliders";
+import { lastWriter } from "./compare";
+import { messageOf } from "./search";
+import { address, route, setQuery, useLoad } from "./state";
+import { bytes, count, firstLine, number, plural } from "./text";
+
+interface ChunksProps {
+  readonly reader: Reader;
+  readonly snapshot: Snapshot;
+  readonly node: ArrayNode;
+  /** Coordinates of changed chunks; usually those of the snapshot's own commit. */
+  readonly changed?: Uint32Array;
+}
+
+export function Chunks({ reader, snapshot, node, changed }: ChunksProps): VNode {
+  const table = useLoad((_, progress) => snapshot.chunks(node.path, progress), [snapshot, node.path]);
+  return (
+    <Wait of={table} what="the references of the chunks">
+      {(value) => <ChunkView key={node.path} reader={reader} snapshot={snapshot} node={node} table={value} changed={changed} />}
+    </Wait>
+  );
+}
+
+const MOST_FILES = 250_000; // references for which the colour of files is worth its time
+
+function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProps & { table: ChunkTable; changed: Uint32Array | undefined }): VNode {
+  const grid = gridShape(node);
+  const { query } = route.value;
+  const slice = parseSlice(grid, query);
+  const { kinds: found, size } = useMemo(() => summary(table, product(grid)), [table]);
+  const changes = useLoad(() => reader.repository.changes(snapshot.id), [snapshot.id]);
+  const changed = useMemo(() => {
+    const coords = given ?? changes.value?.updatedChunks.find((other) => other.nodeId === node.id)?.coords;
+    return coords && changedRows(table, grid.length, coords);
+  }, [given, changes.value, table]);
+  const colour = query["colour"] ?? (given ? "change" : "kind");
+  const cells = useMemo(() => cellsOf(table, grid, slice.x, slice.y, slice.index), [table, slice.x, slice.y, slice.index.join()]);
+  const theme = css("page");
+  const painted = useMemo(() => {
+    const pixels = new Uint32Array(cells.width * cells.height);
+    const [missing, plain] = [pixel(css("missing")), pixel(css("plain"))];
+    const own = kinds(table);
+    const sizes = sizeShade(table);
+    const files = fileShade(table);
+    const ways: Record<string, () => void> = {
+      kind: () => paintCells(cells, (row) => own[row]!, kindColours(), missing, plain, pixels),
+      size: () => paintCells(cells, sizes.shade, colourTable("viridis"), missing, plain, pixels),
+      file: () => paintCells(cells, files, colourTable("viridis"), missing, plain, pixels),
+      change: () => paintCells(cells, (row) => (changed?.[row] ? 0 : -1), Uint32Array.of(pixel("#d55e00")), missing, plain, pixels),
+    };
+    (ways[colour] ?? ways["kind"]!)();
+    const image = document.createElement("canvas");
+    image.width = cells.width;
+    image.height = cells.height;
+    image.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), cells.width, cells.height), 0, 0);
+    return { image, sizes };
+  }, [cells, colour, changed, theme]);
+  const chosen = parseCell(query["cell"], grid);
+  if (product(grid) === 0) return <p class="quiet">This array has no values, so it has no chunks.</p>;
+  const options = [
+    ["kind", "kind"],
+    ["size", "stored size"],
+    ...(table.length <= MOST_FILES ? [["file", "file"] as const] : []),
+    ["change", given ? "changed between the versions" : "changed by this commit"],
+  ] as const;
+  return (
+    <div class="column fill">
+      <div class="bar">
+        {grid.length > 2 && <Axes node={node} grid={grid} />}
+        <Choice label="Colour" value={colour} options={options} onSelect={(value) => setQuery({ colour: value })} />
+        <CellInput key={query["cell"] ?? ""} grid={grid} value={chosen} />
+      </div>
+      <Fixed node={node} shape={grid} slice={slice} what="chunk" onIndex={(index) => setQuery(sliceQuery(grid, { ...slice, index }))} />
+      <div class="legend">
+        {colour === "kind" &&
+          found.map((kind) => (
+            <span key={kind.name}>
+              <i class="swatch" style={{ background: kind.colour || css("missing") }} /> {kind.name} {count(kind.count)}
+              {kind.size > 0 && <span class="quiet"> {bytes(kind.size)}</span>}
+            </span>
+          ))}
+        {colour === "size" && <SizeScale low={painted.sizes.low} high={painted.sizes.high} />}
+        {colour === "change" && (
+          <span>
+            <i class="swatch" style={{ background: "#d55e00" }} /> changed {count(changed ? changed.reduce((sum, one) => sum + one, 0) : 0)}
+          </span>
+        )}
+        {colour === "file" && <span>Chunks in one file have one colour.</span>}
+        <span class="quiet">
+          {plural(table.length, "chunk")}, {bytes(size)}
+          {Math.max(...cells.factor) > 1 && `; a cell is ${cells.factor.map(count).join(" × ")} chunks`}
+        </span>
+      </div>
+      <div class="split fill">
+        <Map
+          cells={cells}
+          image={painted.image}
+          chosen={chosen && cells.cell(chosen)}
+          describe={(cell) => {
+            const coords = cells.coords(cell);
+            const row = cells.rows[cell]! - 1;
+            return `${coords.join(", ")}: ${row < 0 ? "missing" : `${KINDS[kinds(table)[row]!]!.name}, ${bytes(table.size[row]!)}`}`;
+          }}
+          onChoose={(cell) => setQuery({ cell: cells.coords(cell).join(",") })}
+        />
+        {chosen && (
+          <section class="pane detail" aria-label="Chunk" tabIndex={0}>
+            <Chunk key={chosen.join()} reader={reader} snapshot={snapshot} node={node} coords={chosen} packed={isPacked(table, cells, chosen)} />
+          </section>
+        )}
+      </div>
+    </div>
+  );
+}
+
+const isPacked = (table: ChunkTable, cells: Cells, coords: number[]): boolean => {
+  const row = cells.rows[cells.cell(coords)]! - 1;
+  return row >= 0 && kinds(table)[row] === 2;
+};
+
+function parseCell(text: string | undefined, grid: readonly number[]): number[] | undefined {
+  if (text === undefined) return undefined;
+  const coords = text.split(/[,\s]+/).filter(Boolean).map(Number);
+  return coords.length === grid.length && coords.every((at, dimension) => Number.isInteger(at) && at >= 0 && at < grid[dimension]!) ? coords : undefined;
+}
+
+function CellInput({ grid, value }: { grid: readonly number[]; value: number[] | undefined }): VNode {
+  const [text, setText] = useState(value?.join(",") ?? "");
+  return (
+    <form
+      class="field"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (!text.trim() || parseCell(text, grid)) setQuery({ cell: text.trim() });
+      }}
+    >
+      <label>
+        <span>Chunk</span>
+        <input value={text} size={10} placeholder={grid.map(() => "0").join(",")} onInput={(event) => setText(event.currentTarget.value)} />
+      </label>
+    </form>
+  );
+}
+
+export function Axes({ node, grid, line = false }: { node: ArrayNode; grid: readonly number[]; line?: boolean }): VNode {
+  const slice = parseSlice(grid, route.value.query);
+  const options = grid.map((length, dimension) => [String(dimension), `${dimensionName(node, dimension)} (${count(length)})`] as const);
+  const select = (change: { x?: number; y?: number }): void => {
+    const next = { ...slice, ...change };
+    // Choosing the dimension of the other axis exchanges both
+    if (next.x === next.y) Object.assign(next, change.x !== undefined ? { y: slice.x } : { x: slice.y });
+    setQuery(sliceQuery(grid, next), false);
+  };
+  return (
+    <>
+      <Choice label="Across" value={String(slice.x)} options={options} onSelect={(value) => select({ x: Number(value) })} />
+      <Choice label="Down" value={String(slice.y)} options={line ? [["-1", "none (line)"], ...options] : options} onSelect={(value) => select({ y: Number(value) })} />
+    </>
+  );
+}
+
+function SizeScale({ low, high }: { low: number; high: number }): VNode {
+  return (
+    <span class="scale">
+      {bytes(low)}
+      <Canvas
+        width={160}
+        height={12}
+        aria-hidden="true"
+        draw={(context) => {
+          const colours = colourTable("viridis");
+          for (let at = 0; at < 160; at++) {
+            const colour = colours[Math.floor((at / 160) * 256)]!;
+            context.fillStyle = `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`;
+            context.fillRect(at, 0, 1, 12);
+          }
+        }}
+      />
+      {bytes(high)}
+    </span>
+  );
+}
+
+interface MapProps {
+  readonly cells: Cells;
+  readonly image: HTMLCanvasElement;
+  readonly chosen: number | undefined;
+  describe(cell: number): string;
+  onChoose(cell: number): void;
+}
+
+const LINES = 8; // pixels of a cell from which lines between cells are drawn
+
+function Map({ cells, image, chosen, describe, onChoose }: MapProps): VNode {
+  const [element, size] = useSize<HTMLDivElement>();
+  const squeeze = size.width / cells.width / (size.height / cells.height) || 1;
+  // Cells are square unless the plane is long and narrow
+  const ratio = squeeze > 4 ? Math.min(squeeze, 24) : squeeze < 1 / 4 ? Math.max(squeeze, 1 / 24) : 1;
+  const fit = Math.min(size.width / cells.width / ratio, size.height / cells.height, ratio > 1 ? 40 / Math.sqrt(ratio) : 40) || 1; // height of a cell
+  const [view, setView] = useState<{ scale: number; left: number; top: number } | undefined>(undefined);
+  const [hover, setHover] = useState(-1);
+  const drag = useRef<{ x: number; y: number; left: number; top: number; moved: boolean } | undefined>(undefined);
+  useEffect(() => setView(undefined), [cells.width, cells.height]);
+  const { scale, left, top } = view ?? { scale: fit, left: (size.width - cells.width * fit * ratio) / 2, top: (size.height - cells.height * fit) / 2 };
+  const wide = scale * ratio;
+
+  const cellAt = (event: PointerEvent): number => {
+    const box = element.current!.getBoundingClientRect();
+    const column = Math.floor((event.clientX - box.left - left) / wide);
+    const row = Math.floor((event.clientY - box.top - top) / scale);
+    const cell = row * cells.width + column;
+    return column >= 0 && column < cells.width && row >= 0 && row < cells.height && cell < cells.length ? cell : -1;
+  };
+  const zoom = (factor: number, x = size.width / 2, y = size.height / 2): void => {
+    const next = Math.min(Math.max(scale * factor, fit / 2), 80);
+    setView({ scale: next, left: x - ((x - left) * next) / scale, top: y - ((y - top) * next) / scale });
+  };
+  useEffect(() => {
+    // Only a listener that is not passive may keep the page from scrolling
+    const wheel = (event: WheelEvent): void => {
+      event.preventDefault();
+      const box = element.current!.getBoundingClientRect();
+      zoom(Math.exp(-event.deltaY * 0.002), event.clientX - box.left, event.clientY - box.top);
+    };
+    const target = element.current;
+    target?.addEventListener("wheel", wheel, { passive: false });
+    return () => target?.removeEventListener("wheel", wheel);
+  });
+  const key = (event: KeyboardEvent): void => {
+    const move = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: cells.width, ArrowUp: -cells.width }[event.key];
+    if (move !== undefined) {
+      const next = (chosen ?? -move) + move;
+      if (next >= 0 && next < cells.length) {
+        onChoose(next);
+        const [x, y] = [left + ((next % cells.width) + 0.5) * wide, top + (Math.floor(next / cells.width) + 0.5) * scale];
+        if (x < 0 || y < 0 || x > size.width || y > size.height) setView({ scale, left: left + size.width / 2 - x, top: top + size.height / 2 - y });
+      }
+    } else if (event.key === "+" || event.key === "=") zoom(1.5);
+    else if (event.key === "-") zoom(1 / 1.5);
+    else if (event.key === "0") setView(undefined);
+    else return;
+    event.preventDefault();
+  };
+  const draw = (context: CanvasRenderingContext2D, width: number, height: number): void => {
+    context.imageSmoothingEnabled = Math.min(scale, wide) < 1;
+    context.imageSmoothingQuality = "medium";
+    const [x, y] = [Math.max(0, Math.floor(-left / wide)), Math.max(0, Math.floor(-top / scale))];
+    const [right, bottom] = [Math.min(cells.width, Math.ceil((width - left) / wide)), Math.min(cells.height, Math.ceil((height - top) / scale))];
+    if (right <= x || bottom <= y) return;
+    context.drawImage(image, x, y, right - x, bottom - y, left + x * wide, top + y * scale, (right - x) * wide, (bottom - y) * scale);
+    if (Math.min(scale, wide) >= LINES) {
+      context.strokeStyle = css("page");
+      context.lineWidth = 1;
+      context.beginPath();
+      for (let at = x; at <= right; at++) {
+        context.moveTo(Math.round(left + at * wide) + 0.5, top + y * scale);
+        context.lineTo(Math.round(left + at * wide) + 0.5, top + bottom * scale);
+      }
+      for (let at = y; at <= bottom; at++) {
+        context.moveTo(left + x * wide, Math.round(top + at * scale) + 0.5);
+        context.lineTo(left + right * wide, Math.round(top + at * scale) + 0.5);
+      }
+      context.stroke();
+    }
+    for (const [cell, colour] of [[hover, css("quiet")], [chosen ?? -1, css("text")]] as const) {
+      if (cell < 0) continue;
+      const [across, down] = [Math.max(wide, 6), Math.max(scale, 6)];
+      context.strokeStyle = colour;
+      context.lineWidth = 2;
+      context.strokeRect(left + ((cell % cells.width) + 0.5) * wide - across / 2, top + (Math.floor(cell / cells.width) + 0.5) * scale - down / 2, across, down);
+    }
+  };
+  return (
+    <div class="map-frame">
+      <div
+        ref={element}
+        class="map"
+        role="application"
+        aria-label="Map of chunks. Arrow keys choose a chunk, plus and minus zoom, zero shows all."
+        tabIndex={0}
+        onKeyDown={key}
+        onPointerDown={(event) => {
+          drag.current = { x: event.clientX, y: event.clientY, left, top, moved: false };
+          event.currentTarget.setPointerCapture(event.pointerId);
+        }}
+        onPointerMove={(event) => {
+          const from = drag.current;
+          if (from && (from.moved || Math.hypot(event.clientX - from.x, event.clientY - from.y) > 4)) {
+            from.moved = true;
+            setView({ scale, left: from.left + event.clientX - from.x, top: from.top + event.clientY - from.y });
+          } else setHover(cellAt(event));
+        }}
+        onPointerUp={(event) => {
+          const cell = cellAt(event);
+          if (drag.current && !drag.current.moved && cell >= 0) onChoose(cell);
+          drag.current = undefined;
+        }}
+        onPointerLeave={() => setHover(-1)}
+      >
+        <Canvas width={size.width} height={size.height} draw={draw} aria-hidden="true" />
+      </div>
+      <div class="map-foot">
+        <button aria-label="Zoom in" onClick={() => zoom(1.5)}>+</button>
+        <button aria-label="Zoom out" onClick={() => zoom(1 / 1.5)}>−</button>
+        <button onClick={() => setView(undefined)}>All</button>
+        <output aria-live="polite">{hover >= 0 ? describe(hover) : chosen !== undefined ? describe(chosen) : "Click a cell for its chunk; wheel zooms, drag moves."}</output>
+      </div>
+    </div>
+  );
+}
+
+const MOST_VALUES = 4_000_000;
+
+function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; snapshot: Snapshot; node: ArrayNode; coords: number[]; packed: boolean }): VNode {
+  const reference = useLoad(async () => ({ found: await snapshot.chunk(node.path, coords) }), [snapshot, node.path]);
+  const { start, stop } = chunkBox(coords, node.shape, node.chunkShape);
+  const extent = stop.map((high, dimension) => high - start[dimension]!);
+  const values = useLoad(
+    async (signal) => (product(extent) > MOST_VALUES ? undefined : reader.decode(node, await reader.read(snapshot, node.path, start, stop, undefined, signal))),
+    [snapshot, node.path],
+  );
+  return (
+    <>
+      <h3>Chunk {coords.join(", ") || "of the scalar"}</h3>
+      <Wait of={reference} what="the reference">
+        {({ found }) => (
+          <Facts
+            rows={
+              found
+                ? [
+                    ["Kind", found.kind === ChunkKind.Inline ? "inline in the manifest" : found.kind === ChunkKind.Virtual ? "virtual" : packed ? "in a pack" : "own file"],
+                    found.location !== undefined && ["Location", <code class="text">{found.location}</code>],
+                    found.kind !== ChunkKind.Inline && ["Offset", count(found.offset)],
+                    ["Size", `${count(found.size)} bytes`],
+                    found.checksum !== undefined && ["Checksum", <code class="text">{found.checksum}</code>],
+                    ["Region", start.map((low, at) => `${low}:${stop[at]}`).join(", ") || "scalar"],
+                  ]
+                : [["Kind", "missing: all values are the fill value"], ["Region", start.map((low, at) => `${low}:${stop[at]}`).join(", ")]]
+            }
+          />
+        )}
+      </Wait>
+      {reference.value?.found && <Writer reader={reader} snapshot={snapshot} node={node} coords={coords} />}
+      <h3>Values</h3>
+      <Wait of={values} what="the values">
+        {(decoded) => (decoded ? <Values values={decoded.values} shape={extent} label={decoded.values instanceof Float64Array && !decoded.isTime ? (at) => number(decoded.values[at] as number) : (at) => decoded.label(at)} /> : <p class="quiet">This chunk has too many values to show: {count(product(extent))}.</p>)}
+      </Wait>
+    </>
+  );
+}
+
+function Writer({ reader: { repository }, snapshot, node, coords }: { reader: Reader; snapshot: Snapshot; node: ArrayNode; coords: number[] }): VNode {
+  const [wanted, setWanted] = useState(false);
+  const writer = useLoad(async (_, progress) => (wanted ? { id: await lastWriter(repository, snapshot.id, node.id, coords, progress) } : {}), [wanted]);
+  if (!wanted) return <button onClick={() => setWanted(true)}>Which commit wrote it?</button>;
+  return (
+    <Wait of={writer} what="the records of commits">
+      {({ id }) =>
+        id ? (
+          <p>
+            Written by <a href={address({ page: "history", query: { at: id } })}>{id.slice(0, 6)}</a> {firstLine(messageOf(repository.history, repository.row(id)))}
+          </p>
+        ) : (
+          <p class="quiet">The commits on record did not write it.</p>
+        )
+      }
+    </Wait>
+  );
+}
+
+const CORNER = 8;
+
+/** Statistics, and the first rows and columns of the last two dimensions. */
+export function Values({ values, shape, label }: { values: Float64Array | string[]; shape: readonly number[]; label: (index: number) => string }): VNode {
+  const columns = Math.min(CORNER, shape.at(-1) ?? 1);
+  const rows = Math.min(CORNER, shape.at(-2) ?? 1);
+  const width = shape.at(-1) ?? 1;
+  return (
+    <>
+      {values instanceof Float64Array && values.length > 1 && <Statistics values={values} label={label} />}
+      {values.length > 0 && (
+        <div class="scroll" tabIndex={0} role="group" aria-label="First values">
+          <table class="values">
+            <tbody>
+              {Array.from({ length: rows }, (_, row) => (
+                <tr key={row}>
+                  {Array.from({ length: columns }, (_, column) => (
+                    <td key={column}>{label(row * width + column)}</td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </>
+  );
+}
+
+function Statistics({ values, label }: { values: Float64Array; label: (index: number) => string }): VNode {
+  const found = useMemo(() => statistics(values), [values]);
+  if (!found.count) return <p class="quiet">No values: all are missing.</p>;
+  return (
+    <Facts
+      rows={[
+        ["Smallest", label(found.lowAt)],
+        ["Largest", label(found.highAt)],
+        ["Mean", number(found.mean)],
+        ["Without value", count(values.length - found.count)],
+      ]}
+    />
+  );
+}
+
+export function statistics(values: Float64Array): { count: number; lowAt: number; highAt: number; mean: number } {
+  let [size, sum, lowAt, highAt] = [0, 0, 0, 0];
+  values.forEach((value, at) => {
+    if (Number.isNaN(value)) return;
+    if (size === 0 || value < values[lowAt]!) lowAt = at;
+    if (size === 0 || value > values[highAt]!) highAt = at;
+    size++;
+    sum += value;
+  });
+  return { count: size, lowAt, highAt, mean: sum / size };
+}

@@ -1,0 +1,210 @@
+/** Differences between two versions. */
+
+import type { VNode } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { Chunks } from "./chunkmap";
+import { compareTables, type TableDifference } from "./chunks";
+import { changedData, compareLines, compareNodes, type NodeChange } from "./compare";
+import { Data } from "./data";
+import type { ArrayNode, Snapshot } from "./format/types";
+import type { Reader } from "./home";
+import { isArray } from "./nodes";
+import { Facts, List, Tabs, Wait } from "./parts";
+import { resolve } from "./route";
+import { messageOf } from "./search";
+import { go, route, setQuery, snapshotOf, useLoad } from "./state";
+import { count, firstLine, json, plural } from "./text";
+
+const WORDS: Record<NodeChange, string> = { added: "new", removed: "gone", changed: "changed", data: "data", unknown: "data?" };
+
+interface Pair {
+  readonly before: Snapshot;
+  readonly after: Snapshot;
+}
+
+export function Diff({ reader }: { reader: Reader }): VNode {
+  const { repository } = reader;
+  const { base, version } = route.value;
+  const [old, now] = [resolve(repository, base), resolve(repository, version)];
+  const pair = useLoad(async () => {
+    const [before, after, data] = await Promise.all([snapshotOf(repository, base), snapshotOf(repository, version), changedData(repository, old, now)]);
+    return { before, after, found: compareNodes(before, after, data) };
+  }, [repository, old, now]);
+  return (
+    <div class="column fill">
+      <div class="bar">
+        <Version reader={reader} label="Older version" name={base} onSelect={(value) => go({ base: value })} />
+        <button aria-label="Exchange the versions" onClick={() => go({ base: version, version: base })}>
+          ⇄
+        </button>
+        <Version reader={reader} label="Newer version" name={version} onSelect={(value) => go({ version: value })} />
+      </div>
+      <Wait of={pair} what="both versions">
+        {({ before, after, found }) => <Differences key={`${old} ${now}`} reader={reader} pair={{ before, after }} found={found} />}
+      </Wait>
+    </div>
+  );
+}
+
+/** A version as a typed name, with the message of its commit. */
+export function Version({ reader, label, name, onSelect }: { reader: Reader; label: string; name: string; onSelect: (value: string) => void }): VNode {
+  const { repository } = reader;
+  const row = repository.row(resolve(repository, name));
+  return (
+    <form
+      class="field"
+      onSubmit={(event) => {
+        event.preventDefault();
+        const value = new FormData(event.currentTarget).get("version");
+        if (typeof value === "string" && value.trim()) onSelect(value.trim());
+      }}
+    >
+      <label>
+        <span>{label}</span>
+        <input key={name} name="version" defaultValue={name} list="versions" size={14} onChange={(event) => event.currentTarget.value.trim() && onSelect(event.currentTarget.value.trim())} />
+      </label>
+      <span class="quiet message">{row >= 0 ? firstLine(messageOf(repository.history, row)) : "not in the history"}</span>
+    </form>
+  );
+}
+
+function Differences({ reader, pair, found }: { reader: Reader; pair: Pair; found: ReturnType<typeof compareNodes> }): VNode {
+  const { path } = route.value;
+  const active = found.findIndex((item) => item.path === path);
+  if (!found.length) return <p class="quiet">The versions are equal.</p>;
+  const sure = found.filter((item) => item.change !== "unknown");
+  return (
+    <div class="split fill">
+      <section class="pane side" aria-label="Nodes that differ">
+        <p class="quiet">{plural(sure.length, "node")} differ{sure.length < found.length && `; ${plural(found.length - sure.length, "array")} to compare`}</p>
+        <List
+          label="Nodes that differ"
+          role="listbox"
+          count={found.length}
+          rowHeight={28}
+          active={active}
+          onActive={(index) => go({ path: found[index]!.path }, true)}
+          row={(index) => (
+            <>
+              <span class={`mark ${found[index]!.change}`}>{WORDS[found[index]!.change]}</span>
+              <span class="message">{found[index]!.path}</span>
+            </>
+          )}
+        />
+      </section>
+      <section class="pane fill" aria-label="Difference">
+        {active >= 0 ? <NodeDiff key={path} reader={reader} pair={pair} path={path} /> : <p class="quiet">Select a node.</p>}
+      </section>
+    </div>
+  );
+}
+
+function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: string }): VNode {
+  const { before, after } = pair;
+  const [old, now] = [before.node(path), after.node(path)];
+  const lines = useMemo(() => compareLines(old ? json(old.document) : "", now ? json(now.document) : ""), [old, now]);
+  const both = isArray(old) && isArray(now);
+  const equalRank = both && old.shape.length === now.shape.length;
+  const changes = useLoad(async () => (equalRank ? { found: await chunkChanges(pair, old, now) } : {}), [before, after, path]);
+  const view = route.value.query["view"] ?? (equalRank && lines.every((line) => line.sign === " ") ? "data" : "text");
+  return (
+    <div class="column fill">
+      <h2 class="text">{path}</h2>
+      {both && (
+        <Tabs
+          label="Views of the difference"
+          tabs={[["text", "Description"], ...(equalRank ? [["chunks", "Chunks"] as const, ["data", "Values"] as const] : [])]}
+          active={view}
+          onSelect={(name) => setQuery({ view: name })}
+        />
+      )}
+      {equalRank && view !== "text" ? (
+        <Wait of={changes} what="the references of both versions">
+          {({ found }) => {
+            if (!found) return null;
+            const View = view === "chunks" ? ChunkDiff : ValueDiff;
+            return <View reader={reader} pair={pair} old={old} now={now} changes={found} />;
+          }}
+        </Wait>
+      ) : (
+        <pre class="lines" tabIndex={0} role="group" aria-label="Lines that differ">
+          {lines.map((line, at) => (
+            <span key={at} class={{ "+": "added", "-": "removed", " ": "" }[line.sign]}>
+              {line.sign} {line.text}
+              {"\n"}
+            </span>
+          ))}
+        </pre>
+      )}
+    </div>
+  );
+}
+
+const MOST_INLINE = 500; // inline chunks whose bytes are compared
+
+type ChunkChanges = Omit<TableDifference, "unsure"> & { readonly unsure: number };
+
+async function chunkChanges({ before, after }: Pair, old: ArrayNode, now: ArrayNode): Promise<ChunkChanges> {
+  const rank = now.shape.length;
+  const [one, other] = await Promise.all([before.chunks(old.path), after.chunks(now.path)]);
+  const difference = compareTables(one, other, rank);
+  const inline = await Promise.all(
+    difference.unsure.slice(0, MOST_INLINE).map(async (row) => {
+      const coords = [...other.coords.subarray(row * rank, (row + 1) * rank)];
+      const [left, right] = await Promise.all([before.chunk(old.path, coords), after.chunk(now.path, coords)]);
+      return String(left?.data) === String(right?.data) ? undefined : coords;
+    }),
+  );
+  const extra = inline.filter((coords) => coords !== undefined);
+  return {
+    ...difference,
+    changed: difference.changed + extra.length,
+    coords: Uint32Array.from([...difference.coords, ...extra.flat()]),
+    unsure: Math.max(0, difference.unsure.length - MOST_INLINE),
+  };
+}
+
+interface ArrayDiffProps {
+  readonly reader: Reader;
+  readonly pair: Pair;
+  readonly old: ArrayNode;
+  readonly now: ArrayNode;
+}
+
+function ChunkDiff({ reader, pair, now, changes }: ArrayDiffProps & { changes: ChunkChanges }): VNode {
+  return (
+    <>
+      <Facts rows={[["Chunks", `${count(changes.added)} new, ${count(changes.changed)} changed, ${count(changes.removed)} gone${changes.unsure ? `, ${count(changes.unsure)} inline not compared` : ""}`]]} />
+      <Chunks reader={reader} snapshot={pair.after} node={now} changed={changes.coords} />
+    </>
+  );
+}
+
+/** The values; first those of a chunk that changed. */
+function ValueDiff({ reader, pair, old, now, changes }: ArrayDiffProps & { changes: ChunkChanges }): VNode {
+  const rank = now.shape.length;
+  const total = rank ? changes.coords.length / rank : 0;
+  const [at, setAt] = useState(0);
+  const show = (next: number): void => {
+    setAt(next);
+    const i = now.chunkShape.map((size, dimension) => Math.min(changes.coords[next * rank + dimension]! * size, now.shape[dimension]! - 1)).join(",");
+    setQuery({ i });
+  };
+  useEffect(() => {
+    if (total && route.value.query["i"] === undefined) show(0);
+  }, []);
+  return (
+    <>
+      {total > 1 && (
+        <div class="bar">
+          <button onClick={() => show((at + total - 1) % total)}>Former change</button>
+          <button onClick={() => show((at + 1) % total)}>Next change</button>
+          <span class="quiet">
+            chunk {[...changes.coords.subarray(at * rank, (at + 1) * rank)].join(", ")}; {count(at + 1)} of {count(total)} that changed
+          </span>
+        </div>
+      )}
+      <Data reader={reader} snapshot={pair.after} node={now} base={{ snapshot: pair.before, node: old }} />
+    </>
+  );
+}

@@ -1,0 +1,29 @@
+/** Transaction logs: what a commit changed. */
+import type { Flat } from "./flatbuffer";
+import type { Changes } from "./types";
+
+export function readChanges(flat: Flat): Changes {
+  const root = flat.root();
+  const ids = (slot: number): string[] => flat.ids(root, slot, 8);
+  return {
+    newGroups: ids(1),
+    newArrays: ids(2),
+    deletedGroups: ids(3),
+    deletedArrays: ids(4),
+    updatedArrays: ids(5),
+    updatedGroups: ids(6),
+    updatedChunks: flat.tables(root, 7).map((table) => {
+      const [start, count] = flat.vector(table, 1, 4);
+      const { view } = flat;
+      const rank = count === 0 ? 0 : flat.vector(flat.follow(start), 0, 4)[1];
+      const coords = new Uint32Array(count * rank);
+      for (let i = 0; i < count; i++) {
+        const [index, length] = flat.vector(flat.follow(start + 4 * i), 0, 4);
+        if (length !== rank) throw new RangeError("chunks of one array with different numbers of dimensions");
+        for (let d = 0; d < rank; d++) coords[i * rank + d] = view.getUint32(index + 4 * d, true);
+      }
+      return { nodeId: flat.id(table, 0, 8), count, coords };
+    }),
+    moves: flat.tables(root, 8).map((table) => ({ from: flat.text(table, 0) ?? "", to: flat.text(table, 1) ?? "" })),
+  };
+}

@@ -1,0 +1,97 @@
+/** The files of a repository: envelope, decompression, errors with the name of the file. */
+import { Flat, text } from "./flatbuffer";
+import { pool } from "./pool";
+import { ExplorerError, type Source } from "./types";
+import { decompress } from "./zstd";
+
+const MAGIC = Uint8Array.of(0x49, 0x43, 0x45, 0xf0, 0x9f, 0xa7, 0x8a, 0x43, 0x48, 0x55, 0x4e, 0x4b);
+const HEADER = 39;
+/** Compressed files above this size are decompressed in the worker. */
+const LARGE = 1 << 18;
+const MAX_BODY = 2 ** 31 - 1;
+
+export const enum FileType {
+  Snapshot = 1,
+  Manifest = 2,
+  TransactionLog = 4,
+  RepoInfo = 6,
+}
+const NAMES: Record<number, string> = { 1: "snapshot", 2: "manifest", 4: "transaction log", 6: "repo info" };
+
+export interface Body {
+  readonly flat: Flat;
+  readonly spec: number;
+  readonly size: number; // of the file
+}
+
+/** Everything that a decoder throws about damaged bytes becomes an error of the kind "format". */
+export function formatError(what: string, error: unknown): ExplorerError {
+  if (error instanceof ExplorerError) return error;
+  return new ExplorerError("format", `${what} is damaged or not a file of this format: ${error instanceof Error ? error.message : String(error)}`);
+}
+
+export function reading<T>(what: string, read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    throw formatError(what, error);
+  }
+}
+
+export async function openBody(key: string, data: Uint8Array, type: FileType): Promise<Body> {
+  const fail = (what: string): ExplorerError => new ExplorerError("format", `${key}: ${what}`);
+  if (data.length < HEADER || MAGIC.some((byte, i) => data[i] !== byte)) throw fail("expected a file of Icechunk, found other bytes");
+  const [spec, found, compression] = data.subarray(HEADER - 3, HEADER);
+  if (found !== type) throw fail(`expected a ${NAMES[type]}, found ${NAMES[found] ?? `type ${found}`}`);
+  if (spec !== 1 && spec !== 2) throw new ExplorerError("unsupported", `${key}: spec version ${spec} is newer than this page. Use a newer explorer`);
+  if (compression > 1) throw fail(`unknown compression ${compression}`);
+  const payload = data.subarray(HEADER);
+  try {
+    const bytes = compression === 0 ? payload : payload.length < LARGE ? decompress(payload, MAX_BODY) : await pool().zstd(payload);
+    return { flat: new Flat(bytes), spec, size: data.length };
+  } catch (error) {
+    throw formatError(key, error);
+  }
+}
+
+export async function readBody(source: Source, key: string, type: FileType): Promise<Body | undefined> {
+  const data = await source.get(key);
+  return data && openBody(key, data, type);
+}
+
+export async function readJson(source: Source, key: string): Promise<Record<string, unknown> | undefined> {
+  const data = await source.get(key);
+  return data && reading(key, () => JSON.parse(text(data)) as Record<string, unknown>);
+}
+
+/** Values by key, the most recently used ones up to a total size. */
+export class Cache<T> {
+  private readonly entries = new Map<string, { value: Promise<T>; size: number }>();
+  private total = 0;
+
+  constructor(private readonly limit: number) {}
+
+  get(key: string, load: () => Promise<T>, sizeOf: (value: T) => number = () => 1): Promise<T> {
+    const found = this.entries.get(key);
+    if (found) {
+      this.entries.delete(key);
+      this.entries.set(key, found);
+      return found.value;
+    }
+    const entry = { value: load(), size: 0 };
+    this.entries.set(key, entry);
+    entry.value.then(
+      (value) => {
+        entry.size = sizeOf(value);
+        this.total += entry.size;
+        for (const [name, old] of this.entries) {
+          if (this.total <= this.limit || old === entry) break;
+          this.entries.delete(name);
+          this.total -= old.size;
+        }
+      },
+      () => this.entries.delete(key),
+    );
+    return entry.value;
+  }
+}

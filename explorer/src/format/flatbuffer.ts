@@ -1,0 +1,150 @@
+/** Tables of flatbuffers by position: no object for a row. Every read is checked, by `DataView` or here. */
+
+export class Flat {
+  readonly view: DataView;
+
+  constructor(readonly bytes: Uint8Array) {
+    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  }
+
+  root(): number {
+    return this.view.getUint32(0, true);
+  }
+
+  /** Position of a field of a table, 0 if it is absent. */
+  field(table: number, slot: number): number {
+    const vtable = table - this.view.getInt32(table, true);
+    if (4 + 2 * slot >= this.view.getUint16(vtable, true)) return 0;
+    const offset = this.view.getUint16(vtable + 4 + 2 * slot, true);
+    return offset === 0 ? 0 : table + offset;
+  }
+
+  follow(position: number): number {
+    return position + this.view.getUint32(position, true);
+  }
+
+  /** The table that a field refers to, 0 if it is absent. */
+  table(table: number, slot: number): number {
+    const position = this.field(table, slot);
+    return position === 0 ? 0 : this.follow(position);
+  }
+
+  /** Position of the first element and number of elements; [0, 0] for an absent vector. */
+  vector(table: number, slot: number, width: number): [number, number] {
+    const position = this.field(table, slot);
+    if (position === 0) return [0, 0];
+    const start = this.follow(position);
+    const length = this.view.getUint32(start, true);
+    if (start + 4 + length * width > this.bytes.length) throw new RangeError("a vector ends after its file");
+    return [start + 4, length];
+  }
+
+  /** Positions of the tables of a vector. */
+  tables(table: number, slot: number): number[] {
+    const [start, length] = this.vector(table, slot, 4);
+    return Array.from({ length }, (_, i) => this.follow(start + 4 * i));
+  }
+
+  data(table: number, slot: number): Uint8Array | undefined {
+    if (this.field(table, slot) === 0) return undefined;
+    const [start, length] = this.vector(table, slot, 1);
+    return this.bytes.subarray(start, start + length);
+  }
+
+  text(table: number, slot: number): string | undefined {
+    const data = this.data(table, slot);
+    return data && text(data);
+  }
+
+  required(table: number, slot: number): string {
+    const found = this.text(table, slot);
+    if (found === undefined) throw new RangeError(`field ${slot} of a table is missing`);
+    return found;
+  }
+
+  u8(table: number, slot: number, absent = 0): number {
+    const position = this.field(table, slot);
+    return position === 0 ? absent : this.view.getUint8(position);
+  }
+
+  u16(table: number, slot: number): number {
+    const position = this.field(table, slot);
+    return position === 0 ? 0 : this.view.getUint16(position, true);
+  }
+
+  u32(table: number, slot: number): number {
+    const position = this.field(table, slot);
+    return position === 0 ? 0 : this.view.getUint32(position, true);
+  }
+
+  i32(table: number, slot: number): number {
+    const position = this.field(table, slot);
+    return position === 0 ? 0 : this.view.getInt32(position, true);
+  }
+
+  u64(table: number, slot: number): number {
+    const position = this.field(table, slot);
+    return position === 0 ? 0 : wide(this.view, position);
+  }
+
+  /** An id of a table, which must have it. */
+  id(table: number, slot: number, width: number): string {
+    const position = this.field(table, slot);
+    if (position === 0) throw new RangeError(`field ${slot} of a table is missing`);
+    return idText(this.bytes, position, width);
+  }
+
+  optionalId(table: number, slot: number, width: number): string | undefined {
+    return this.field(table, slot) === 0 ? undefined : this.id(table, slot, width);
+  }
+
+  /** The ids of a vector of structs. */
+  ids(table: number, slot: number, width: number): string[] {
+    const [start, length] = this.vector(table, slot, width);
+    return Array.from({ length }, (_, i) => idText(this.bytes, start + width * i, width));
+  }
+}
+
+export function wide(view: DataView, position: number): number {
+  return view.getUint32(position, true) + view.getUint32(position + 4, true) * 2 ** 32;
+}
+
+const decoder = new TextDecoder();
+export function text(data: Uint8Array): string {
+  return decoder.decode(data);
+}
+
+const ALPHABET = new TextEncoder().encode("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
+const latin = new TextDecoder("latin1");
+
+/** The letters of an id in Crockford's base 32: 20 of an id of an object, 13 of a node. */
+export function idLetters(width: number): number {
+  return Math.ceil((width * 8) / 5);
+}
+
+/** Writes the letters of an id as bytes. */
+export function putId(bytes: Uint8Array, start: number, width: number, out: Uint8Array, at: number): void {
+  if (start + width > bytes.length) throw new RangeError("an id ends after its file");
+  let bits = 0;
+  let value = 0;
+  for (let i = start; i < start + width; i++) {
+    value = ((value << 8) | bytes[i]) & 0xfff;
+    for (bits += 8; bits >= 5; bits -= 5) out[at++] = ALPHABET[(value >> (bits - 5)) & 31];
+  }
+  if (bits > 0) out[at] = ALPHABET[(value << (5 - bits)) & 31];
+}
+
+export function idText(bytes: Uint8Array, start: number, width: number): string {
+  const letters = new Uint8Array(idLetters(width));
+  putId(bytes, start, width, letters, 0);
+  return String.fromCharCode(...letters);
+}
+
+/** Ids at many places: one decoding for all. */
+export function idTexts(bytes: Uint8Array, starts: ArrayLike<number>, width: number): string[] {
+  const letters = idLetters(width);
+  const out = new Uint8Array(letters * starts.length);
+  for (let i = 0; i < starts.length; i++) putId(bytes, starts[i], width, out, i * letters);
+  const all = latin.decode(out);
+  return Array.from({ length: starts.length }, (_, i) => all.slice(i * letters, (i + 1) * letters));
+}

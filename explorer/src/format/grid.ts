@@ -1,0 +1,66 @@
+/** Shapes, chunk grids and data types of `zarr.json`. */
+import { ExplorerError } from "./types";
+
+export interface ChunkGrid {
+  readonly shape: number[];
+  readonly chunkShape: number[]; // the largest chunk of a rectilinear grid
+  readonly edges?: number[][];
+}
+
+export interface Described {
+  readonly path: string;
+  readonly document: Record<string, unknown>;
+}
+
+export function record(value: unknown): Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {};
+}
+
+export function sizes(value: unknown, what: string): number[] {
+  if (!Array.isArray(value) || !value.every((n) => Number.isSafeInteger(n) && n >= 0)) throw new ExplorerError("format", `${what}: expected a list of sizes, found ${JSON.stringify(value)}`);
+  return value as number[];
+}
+
+/** More chunks along one dimension are no grid that a page can show. */
+const MAX_EDGES = 10_000_000;
+
+/** Lengths along one dimension: one number for all, or a list of lengths and [length, count]. */
+function edgesOf(spec: unknown, length: number, what: string): number[] {
+  const items: unknown[] = Array.isArray(spec) ? (spec as unknown[]) : [[spec, Math.ceil(length / Math.max(1, Number(spec)))]];
+  const out: number[] = [];
+  for (const item of items) {
+    const [edge, count] = sizes(Array.isArray(item) ? item : [item, 1], what);
+    if (!(edge > 0) || count === undefined || out.length + count > MAX_EDGES) throw new ExplorerError("format", `${what}: wrong length or number of chunks`);
+    for (let i = 0; i < count; i++) out.push(edge);
+  }
+  return out;
+}
+
+const grids = new WeakMap<Described, ChunkGrid>();
+
+export function chunkGrid(node: Described): ChunkGrid {
+  const known = grids.get(node);
+  if (known) return known;
+  const shape = sizes(node.document.shape, `shape of ${node.path}`);
+  const grid = record(node.document.chunk_grid);
+  const config = record(grid.configuration);
+  const what = `chunk grid of ${node.path}`;
+  let found: ChunkGrid;
+  if (grid.name === "regular") found = { shape, chunkShape: sizes(config.chunk_shape, what) };
+  else if (grid.name === "rectilinear" && Array.isArray(config.chunk_shapes)) {
+    const edges = config.chunk_shapes.map((spec, d) => edgesOf(spec, shape[d], what));
+    found = { shape, edges, chunkShape: edges.map((list) => list.reduce((a, b) => Math.max(a, b), 1)) };
+  } else throw new ExplorerError("unsupported", `${what}: this page does not know grids of the kind ${JSON.stringify(grid.name)}`);
+  if (found.chunkShape.length !== shape.length) throw new ExplorerError("format", `${what}: ${found.chunkShape.length} dimensions, but the shape has ${shape.length}`);
+  grids.set(node, found);
+  return found;
+}
+
+/** Numpy's name where it has one. */
+export function dtypeName(type: unknown): string {
+  if (typeof type === "string") return type;
+  const { name, configuration } = record(type);
+  const { unit, scale_factor: scale, length_bytes: length } = record(configuration);
+  if (unit !== undefined) return `${String(name).replace("numpy.", "")}[${scale === 1 || scale === undefined ? "" : String(scale)}${String(unit)}]`;
+  return length === undefined ? String(name) : `${String(name)}(${String(length)} bytes)`;
+}

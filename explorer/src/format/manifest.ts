@@ -1,0 +1,267 @@
+/** References of chunks, as columns. */
+import { Flat, text, wide } from "./flatbuffer";
+import { reading, type Body } from "./files";
+import { ChunkKind, ExplorerError, type ChunkRef, type ChunkTable } from "./types";
+import { decompress, readDictionary, type Dictionary } from "./zstd";
+
+/** First chunk (inclusive) and last (exclusive) of each dimension, in turn. */
+export type Extents = Uint32Array;
+
+const SLOTS = 9;
+const INLINE = 1;
+const OFFSET = 2;
+const LENGTH = 3;
+const CHUNK_ID = 4;
+const LOCATION = 5;
+const ETAG = 6;
+const MODIFIED = 7;
+const COMPRESSED = 8;
+
+const MAX_LOCATION = 1 << 16;
+
+export class Manifest {
+  readonly flat: Flat;
+  private readonly arrays = new Map<string, number>();
+  private dictionary: Dictionary | undefined;
+
+  constructor(readonly key: string, body: Body) {
+    const flat = (this.flat = body.flat);
+    for (const table of flat.tables(flat.root(), 1)) this.arrays.set(flat.id(table, 0, 8), table);
+  }
+
+  get size(): number {
+    return this.flat.bytes.length;
+  }
+
+  /** Position of the first reference of an array and their number. */
+  references(nodeId: string): [number, number] {
+    const table = this.arrays.get(nodeId);
+    return table === undefined ? [0, 0] : this.flat.vector(table, 1, 4);
+  }
+
+  location(table: number): string | undefined {
+    const { flat } = this;
+    if (flat.field(table, CHUNK_ID) !== 0) return flat.id(table, CHUNK_ID, 12);
+    const plain = flat.text(table, LOCATION);
+    if (plain !== undefined) return plain;
+    const packed = flat.data(table, COMPRESSED);
+    if (packed === undefined) return undefined;
+    const root = flat.root();
+    if (flat.u8(root, 3, 1) === 0) return text(packed);
+    this.dictionary ??= readDictionary(flat.data(root, 2) ?? new Uint8Array(0));
+    return text(decompress(packed, MAX_LOCATION, this.dictionary));
+  }
+
+  reference(table: number): ChunkRef {
+    const { flat } = this;
+    const data = flat.data(table, INLINE);
+    if (data) return { kind: ChunkKind.Inline, offset: 0, size: data.length, data };
+    const modified = flat.u32(table, MODIFIED);
+    return {
+      kind: flat.field(table, CHUNK_ID) === 0 ? ChunkKind.Virtual : ChunkKind.Native,
+      location: this.location(table),
+      offset: flat.u64(table, OFFSET),
+      size: flat.u64(table, LENGTH),
+      checksum: flat.text(table, ETAG) ?? (modified === 0 ? undefined : new Date(modified * 1000).toUTCString()),
+    };
+  }
+
+  /** The reference of a chunk: the references of an array are sorted. */
+  find(nodeId: string, coords: number[]): ChunkRef | undefined {
+    const { flat } = this;
+    const [start, count] = this.references(nodeId);
+    let low = 0;
+    let high = count;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      const table = flat.follow(start + 4 * middle);
+      const [index, rank] = flat.vector(table, 0, 4);
+      let order = 0;
+      for (let d = 0; d < rank && order === 0; d++) order = flat.view.getUint32(index + 4 * d, true) - coords[d];
+      if (order === 0) return this.reference(table);
+      if (order < 0) low = middle + 1;
+      else high = middle;
+    }
+    return undefined;
+  }
+}
+
+interface Part {
+  readonly manifest: Manifest;
+  readonly first: number;
+}
+
+/** The references of one array from all of its manifests. */
+export class ChunkColumns implements ChunkTable {
+  length = 0;
+  coords: Uint32Array;
+  kind: Uint8Array;
+  offset: Float64Array;
+  size: Float64Array;
+  private table: Uint32Array; // position of the reference in its manifest
+  private readonly parts: Part[] = [];
+  private packed: Uint8Array | undefined;
+
+  constructor(private readonly rank: number, capacity: number) {
+    this.coords = new Uint32Array(capacity * rank);
+    this.kind = new Uint8Array(capacity);
+    this.offset = new Float64Array(capacity);
+    this.size = new Float64Array(capacity);
+    this.table = new Uint32Array(capacity);
+  }
+
+  private reserve(count: number): void {
+    const needed = this.length + count;
+    if (needed <= this.kind.length) return;
+    const capacity = this.parts.length === 0 ? needed : Math.max(needed, Math.floor(this.kind.length * 1.5));
+    const grown = <T extends Uint8Array | Uint32Array | Float64Array>(column: T, length: number): T => {
+      const out = new (column.constructor as new (length: number) => T)(length);
+      out.set(column);
+      return out;
+    };
+    this.coords = grown(this.coords, capacity * this.rank);
+    this.kind = grown(this.kind, capacity);
+    this.offset = grown(this.offset, capacity);
+    this.size = grown(this.size, capacity);
+    this.table = grown(this.table, capacity);
+  }
+
+  /** Adds the references of an array within the extents. */
+  add(manifest: Manifest, nodeId: string, extents: Extents): void {
+    const { rank } = this;
+    const { view, bytes } = manifest.flat;
+    const [start, count] = manifest.references(nodeId);
+    this.reserve(count);
+    this.parts.push({ manifest, first: this.length });
+    const slots = new Uint16Array(SLOTS);
+    let known = -1; // the vtable of `slots`: most references share one
+    const { coords, kind, offset, size, table: tables } = this;
+    let row = this.length;
+    for (let i = 0; i < count; i++) {
+      const entry = start + 4 * i;
+      const table = entry + view.getUint32(entry, true);
+      const vtable = table - view.getInt32(table, true);
+      if (vtable !== known) {
+        const length = view.getUint16(vtable, true);
+        for (let s = 0; s < SLOTS; s++) slots[s] = 4 + 2 * s < length ? view.getUint16(vtable + 4 + 2 * s, true) : 0;
+        known = vtable;
+      }
+      if (slots[0] === 0) throw new RangeError("a reference without an index");
+      const vector = table + slots[0] + view.getUint32(table + slots[0], true);
+      if (view.getUint32(vector, true) !== rank) continue;
+      let isInside = true;
+      for (let d = 0; d < rank; d++) {
+        const at = view.getUint32(vector + 4 + 4 * d, true);
+        coords[row * rank + d] = at;
+        if (at < extents[2 * d] || at >= extents[2 * d + 1]) isInside = false;
+      }
+      if (!isInside) continue;
+      tables[row] = table;
+      if (slots[INLINE] !== 0) {
+        const inline = table + slots[INLINE];
+        kind[row] = ChunkKind.Inline;
+        offset[row] = 0;
+        size[row] = view.getUint32(inline + view.getUint32(inline, true), true);
+      } else {
+        kind[row] = slots[CHUNK_ID] !== 0 ? ChunkKind.Native : ChunkKind.Virtual;
+        offset[row] = slots[OFFSET] === 0 ? 0 : wide(view, table + slots[OFFSET]);
+        size[row] = slots[LENGTH] === 0 ? 0 : wide(view, table + slots[LENGTH]);
+        if (kind[row] === ChunkKind.Native && table + slots[CHUNK_ID] + 12 > bytes.length) throw new RangeError("an id ends after its file");
+      }
+      row++;
+    }
+    this.length = row;
+  }
+
+  /** Cuts the columns to the rows that are there. */
+  finish(): this {
+    const { length } = this;
+    if (length < this.kind.length) {
+      this.coords = this.coords.subarray(0, length * this.rank);
+      this.kind = this.kind.subarray(0, length);
+      this.offset = this.offset.subarray(0, length);
+      this.size = this.size.subarray(0, length);
+    }
+    return this;
+  }
+
+  private manifest(row: number): Manifest {
+    if (!(row >= 0 && row < this.length)) throw new RangeError(`row ${row} of ${this.length}`);
+    let low = 0;
+    let high = this.parts.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.parts[middle].first <= row) low = middle;
+      else high = middle - 1;
+    }
+    return this.parts[low].manifest;
+  }
+
+  location(row: number): string | undefined {
+    if (this.kind[row] === ChunkKind.Inline) return undefined;
+    const manifest = this.manifest(row);
+    return reading(manifest.key, () => manifest.location(this.table[row]));
+  }
+
+  reference(row: number): ChunkRef {
+    const manifest = this.manifest(row);
+    return reading(manifest.key, () => manifest.reference(this.table[row]));
+  }
+
+  isPacked(row: number): boolean {
+    this.packed ??= reading("manifests", () => this.findPacked());
+    return this.packed[row] === 1;
+  }
+
+  /** Rows whose file has another row: a hash table of the bytes of ids and locations. */
+  private findPacked(): Uint8Array {
+    const { length, kind } = this;
+    const packed = new Uint8Array(length);
+    const mask = 2 ** Math.ceil(Math.log2(length * 2 + 2)) - 1;
+    const heads = new Int32Array(mask + 1).fill(-1);
+    const starts = new Uint32Array(length);
+    const sizes = new Uint32Array(length);
+    this.parts.forEach(({ manifest, first }, p) => {
+      const { flat } = manifest;
+      const { bytes } = flat;
+      const stop = this.parts[p + 1]?.first ?? length;
+      for (let row = first; row < stop; row++) {
+        if (kind[row] === ChunkKind.Inline) continue;
+        const table = this.table[row];
+        let start = flat.field(table, CHUNK_ID);
+        let size = 12;
+        if (kind[row] === ChunkKind.Virtual) {
+          [start, size] = flat.vector(table, LOCATION, 1);
+          if (start === 0) [start, size] = flat.vector(table, COMPRESSED, 1);
+        }
+        starts[row] = start;
+        sizes[row] = size;
+        let hash = 0x811c9dc5;
+        for (let i = start; i < start + size; i++) hash = Math.imul(hash ^ bytes[i], 0x01000193);
+        for (let slot = (hash ^ (hash >>> 15)) & mask; ; slot = (slot + 1) & mask) {
+          const other = heads[slot];
+          if (other < 0) {
+            heads[slot] = row;
+            break;
+          }
+          if (sizes[other] !== size) continue;
+          const owner = other >= first ? bytes : this.manifest(other).flat.bytes;
+          let same = 0;
+          while (same < size && owner[starts[other] + same] === bytes[start + same]) same++;
+          if (same === size) {
+            packed[row] = packed[other] = 1;
+            break;
+          }
+        }
+      }
+    });
+    return packed;
+  }
+}
+
+/** The key of the file of a native reference. */
+export function chunkKey(ref: ChunkRef): string {
+  if (ref.location === undefined) throw new ExplorerError("format", "a reference without a location");
+  return `chunks/${ref.location}`;
+}
+

@@ -1,0 +1,109 @@
+/** Decoding in workers, or in place where there are none. */
+import { decodeChunk, decodeZstd, type ChunkSpec } from "./codecs";
+import type { Elements } from "./elements";
+import { ExplorerError } from "./types";
+
+export type Job = { readonly kind: "zstd"; readonly data: Uint8Array } | { readonly kind: "chunk"; readonly data: Uint8Array; readonly spec: ChunkSpec };
+export interface Failure {
+  readonly kind: ExplorerError["kind"];
+  readonly message: string;
+}
+export type Reply = { readonly id: number; readonly value: Elements } | { readonly id: number; readonly error: Failure };
+
+export async function runJob(job: Job): Promise<Elements> {
+  return job.kind === "zstd" ? decodeZstd(job.data, 2 ** 31 - 1) : decodeChunk(job.spec, job.data);
+}
+
+export interface Pool {
+  zstd(data: Uint8Array): Promise<Uint8Array>;
+  chunk(spec: ChunkSpec, data: Uint8Array): Promise<Elements>;
+}
+
+interface Waiting {
+  resolve(value: Elements): void;
+  reject(error: Error): void;
+}
+
+interface Member {
+  readonly worker: Worker;
+  readonly waiting: Map<number, Waiting>;
+  hasAnswered: boolean;
+}
+
+class Workers implements Pool {
+  private readonly members: Member[] = [];
+  private next = 0;
+
+  constructor(private start: (() => Worker) | undefined, private readonly count: number) {}
+
+  /** The worker with the least to do; undefined if the page has none. */
+  private member(): Member | undefined {
+    const idle = this.members.find(({ waiting }) => waiting.size === 0);
+    if (idle) return idle;
+    if (this.start && this.members.length < this.count) {
+      const member: Member = { worker: this.start(), waiting: new Map(), hasAnswered: false };
+      member.worker.onmessage = ({ data }: MessageEvent<Reply>) => {
+        member.hasAnswered = true;
+        const waiting = member.waiting.get(data.id);
+        member.waiting.delete(data.id);
+        if ("error" in data) waiting?.reject(new ExplorerError(data.error.kind, data.error.message));
+        else waiting?.resolve(data.value);
+      };
+      member.worker.onerror = (event) => {
+        event.preventDefault();
+        // a script that never ran, because of its address or a policy, will not run the next time either
+        if (!member.hasAnswered) this.start = undefined;
+        this.members.splice(this.members.indexOf(member), 1);
+        for (const { reject } of member.waiting.values()) reject(new WorkerFailure(event.message));
+      };
+      this.members.push(member);
+      return member;
+    }
+    return this.members.length === 0 ? undefined : this.members.reduce((a, b) => (b.waiting.size < a.waiting.size ? b : a));
+  }
+
+  private async run(job: Job): Promise<Elements> {
+    const member = this.member();
+    if (!member) return runJob(job);
+    const id = this.next++;
+    // a copy, because what is sent is gone here, and it can be a part of a file that is kept
+    const data = job.data.slice();
+    try {
+      return await new Promise<Elements>((resolve, reject) => {
+        member.waiting.set(id, { resolve, reject });
+        member.worker.postMessage({ id, job: { ...job, data } }, [data.buffer]);
+      });
+    } catch (error) {
+      if (error instanceof WorkerFailure) return runJob(job);
+      throw error;
+    }
+  }
+
+  async zstd(data: Uint8Array): Promise<Uint8Array> {
+    return (await this.run({ kind: "zstd", data })) as Uint8Array;
+  }
+
+  chunk(spec: ChunkSpec, data: Uint8Array): Promise<Elements> {
+    return this.run({ kind: "chunk", spec, data });
+  }
+}
+
+/** The script of the worker could not run. */
+class WorkerFailure extends Error {}
+
+function beside(): (() => Worker) | undefined {
+  if (typeof Worker === "undefined" || !/^https?:/.test(import.meta.url ?? "")) return undefined;
+  return () => new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+}
+
+let current: Pool | undefined;
+
+/** Sets how workers start; undefined decodes in place. Without a call, the worker is `worker.js` beside the script. */
+export function useWorkers(start: (() => Worker) | undefined): void {
+  current = new Workers(start, Math.min(4, Math.max(1, (globalThis.navigator?.hardwareConcurrency ?? 2) - 1)));
+}
+
+export function pool(): Pool {
+  if (!current) useWorkers(beside());
+  return current!;
+}

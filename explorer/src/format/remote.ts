@@ -1,0 +1,109 @@
+/** Bytes of references: inline, in a file of the repository, or in a file elsewhere. */
+import { record } from "./grid";
+import { chunkKey } from "./manifest";
+import { ChunkKind, ExplorerError, type ChunkRef, type Source } from "./types";
+
+/** Clocks of stores and writers differ by less than this. */
+const TOLERANCE = 3600_000;
+
+interface Container {
+  readonly name?: string;
+  readonly prefix: string;
+  readonly store: Record<string, unknown>; // options of the one store
+}
+
+function containers(configuration: Record<string, unknown>): Container[] {
+  return Object.entries(record(configuration.virtual_chunk_containers)).map(([key, value]) => {
+    const { name, url_prefix: prefix, store } = record(value);
+    return { name: typeof name === "string" ? name : undefined, prefix: typeof prefix === "string" ? prefix : key, store: record(Object.values(record(store))[0]) };
+  });
+}
+
+/** The place of a virtual chunk: `vcc://NAME/` stands for the prefix of a container. */
+export function absoluteLocation(location: string, configuration: Record<string, unknown>): string {
+  const match = /^vcc:\/\/([^/]*)\/(.*)$/s.exec(location);
+  if (!match) return location;
+  const found = containers(configuration).find(({ name }) => name === match[1]);
+  if (!found) throw new ExplorerError("unsupported", `${location}: the repository has no saved container "${match[1]}", so the place of this chunk is unknown`);
+  return found.prefix.replace(/\/?$/, "/") + match[2];
+}
+
+/** The address under which a browser may read a location. */
+export function httpUrl(location: string, configuration: Record<string, unknown>): string {
+  const url = absoluteLocation(location, configuration);
+  if (/^https?:\/\//.test(url)) return url;
+  const match = /^(s3|gs|gcs):\/\/([^/]+)\/(.*)$/s.exec(url);
+  if (!match) throw new ExplorerError("unsupported", `${url} is not readable from a browser. Open the repository with "frazil ui" where the file can be read`);
+  const [, scheme, bucket, key] = match;
+  const path = key.split("/").map(encodeURIComponent).join("/");
+  if (scheme !== "s3") return `https://storage.googleapis.com/${bucket}/${path}`;
+  const best = containers(configuration).filter(({ prefix }) => url.startsWith(prefix)).sort((a, b) => b.prefix.length - a.prefix.length)[0];
+  const { region, endpoint_url: endpoint } = best?.store ?? {};
+  if (typeof endpoint === "string") return `${endpoint.replace(/\/$/, "")}/${bucket}/${path}`;
+  const host = typeof region === "string" && region !== "us-east-1" ? `s3.${region}.amazonaws.com` : "s3.amazonaws.com";
+  // the certificate of a bucket with a dot in its name covers only the other form
+  return bucket.includes(".") ? `https://${host}/${bucket}/${path}` : `https://${bucket}.${host}/${path}`;
+}
+
+function corsAdvice(url: string): string {
+  const origin = globalThis.location?.origin ?? "*";
+  const rule = JSON.stringify([{ AllowedOrigins: [origin], AllowedMethods: ["GET", "HEAD"], AllowedHeaders: ["Range"], ExposeHeaders: ["Content-Range", "ETag", "Last-Modified"] }]);
+  return `${url} is not readable from a browser: the server is not reachable, or it does not allow this page to read. Its owner can add the CORS rule ${rule}. Or open the repository with "frazil ui"`;
+}
+
+function checkUnchanged(url: string, headers: Headers, checksum: string | undefined): void {
+  if (checksum === undefined) return;
+  const isTime = checksum.endsWith("GMT");
+  const found = headers.get(isTime ? "Last-Modified" : "ETag"); // null if the server does not expose it
+  if (found === null) return;
+  const plain = (tag: string): string => tag.replace(/^W\/|"/g, "");
+  const isSame = isTime ? !(Date.parse(found) > Date.parse(checksum) + TOLERANCE) : plain(found) === plain(checksum);
+  if (!isSame) throw new ExplorerError("format", `${url} changed after the reference to it was written: it has ${found}, expected ${checksum}`);
+}
+
+async function fetchRange(url: string, start: number, end: number, checksum: string | undefined, signal?: AbortSignal): Promise<Uint8Array> {
+  let response: Response;
+  try {
+    response = await fetch(url, { headers: { Range: `bytes=${start}-${end - 1}` }, signal });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ExplorerError("forbidden", corsAdvice(url));
+  }
+  if (response.status === 404) throw new ExplorerError("not-found", `${url} does not exist: the chunk that refers to it is lost`);
+  if (response.status === 401 || response.status === 403) throw new ExplorerError("forbidden", `${url} is not public (status ${response.status})`);
+  if (!response.ok) throw new ExplorerError("network", `${url}: status ${response.status}`);
+  checkUnchanged(url, response.headers, checksum);
+  const data = new Uint8Array(await response.arrayBuffer());
+  return response.status === 206 ? data : data.subarray(start, end);
+}
+
+function exactly(data: Uint8Array, size: number, what: string): Uint8Array {
+  if (data.length !== size) throw new ExplorerError("format", `${what} ends within a chunk: ${data.length} of ${size} bytes are there`);
+  return data;
+}
+
+/** Reads a part of the bytes of a reference, from `start` to `end` (exclusive). */
+export async function readBytes(source: Source, configuration: Record<string, unknown>, ref: ChunkRef, start = 0, end = ref.size, signal?: AbortSignal): Promise<Uint8Array> {
+  if (ref.kind === ChunkKind.Inline) return ref.data!.subarray(start, end);
+  if (end <= start) return new Uint8Array(0);
+  const [first, last] = [ref.offset + start, ref.offset + end];
+  if (ref.kind === ChunkKind.Native) {
+    const key = chunkKey(ref);
+    const data = await source.get(key, first, last);
+    if (!data) throw new ExplorerError("not-found", `${key} is missing: this chunk is lost`);
+    return exactly(data, end - start, key);
+  }
+  if (ref.location === undefined) throw new ExplorerError("format", "a virtual reference without a location");
+  const data = await source.external?.(absoluteLocationOr(ref.location, configuration), first, last);
+  const found = data ?? (await fetchRange(httpUrl(ref.location, configuration), first, last, ref.checksum, signal));
+  return exactly(found, end - start, ref.location);
+}
+
+/** The source may know containers that the repository does not. */
+function absoluteLocationOr(location: string, configuration: Record<string, unknown>): string {
+  try {
+    return absoluteLocation(location, configuration);
+  } catch {
+    return location;
+  }
+}

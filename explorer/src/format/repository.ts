@@ -1,0 +1,364 @@
+/** Repositories of the spec versions 1 and 2: refs, history, operations. */
+import { idTexts, type Flat, text } from "./flatbuffer";
+import { Cache, FileType, openBody, readBody, reading, readJson, type Body } from "./files";
+import { manifestCache, snapshotHead, SnapshotView, type SnapshotHead } from "./snapshot";
+import { readChanges } from "./changes";
+import { ExplorerError, type Changes, type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
+import { record } from "./grid";
+import { flexbuffer, properties, type Properties } from "./values";
+
+const SNAPSHOTS_KEPT = 24;
+/** Spec version 1 needs a request for each ancestor. */
+const HISTORY_LIMIT = 1000;
+const STATUS = ["online", "read-only", "offline"];
+
+type Field = "text" | "id" | "u8" | "u16" | "flag" | "status";
+/** Kinds of operations with their fields, by number. */
+const OPERATIONS: [string, ...[string, Field][]][] = [
+  ["None"],
+  ["RepoInitialized"],
+  ["RepoMigrated", ["from_version", "u8"], ["to_version", "u8"]],
+  ["ConfigChanged"],
+  ["MetadataChanged"],
+  ["TagCreated", ["name", "text"]],
+  ["TagDeleted", ["name", "text"], ["previous_snap_id", "id"]],
+  ["BranchCreated", ["name", "text"]],
+  ["BranchDeleted", ["name", "text"], ["previous_snap_id", "id"]],
+  ["BranchReset", ["name", "text"], ["previous_snap_id", "id"]],
+  ["NewCommit", ["branch", "text"], ["new_snap_id", "id"]],
+  ["CommitAmended", ["branch", "text"], ["previous_snap_id", "id"], ["new_snap_id", "id"]],
+  ["NewDetachedSnapshot", ["new_snap_id", "id"]],
+  ["GCRan"],
+  ["ExpirationRan"],
+  ["FeatureFlagChanged", ["id", "u16"], ["new_value", "flag"], ["is_set", "flag"]],
+  ["RepoStatusChanged", ["status", "status"]],
+];
+
+const READERS: Record<Field, (flat: Flat, table: number, slot: number) => unknown> = {
+  text: (flat, table, slot) => flat.text(table, slot),
+  id: (flat, table, slot) => flat.optionalId(table, slot, 12),
+  u8: (flat, table, slot) => flat.u8(table, slot),
+  u16: (flat, table, slot) => flat.u16(table, slot),
+  flag: (flat, table, slot) => flat.u8(table, slot) !== 0,
+  status: (flat, table, slot) => statusOf(flat, flat.table(table, slot)),
+};
+
+function statusOf(flat: Flat, table: number): Properties {
+  return table === 0 ? {} : { availability: STATUS[flat.u8(table, 0)] ?? "unknown", set_at: flat.u64(table, 1) / 1000, reason: flat.text(table, 2) };
+}
+
+function operations(flat: Flat): OpsEntry[] {
+  return flat.tables(flat.root(), 7).map((table) => {
+    const [kind, ...fields] = OPERATIONS[flat.u8(table, 0)] ?? [`Update ${flat.u8(table, 0)}`];
+    const update = flat.table(table, 1);
+    const details = Object.fromEntries(fields.map(([name, field], slot) => [name, READERS[field](flat, update, slot)]));
+    return { kind, time: flat.u64(table, 2) / 1000, details };
+  });
+}
+
+/**
+ * Order of the rows: by time, and a child after its parent also where clocks were wrong.
+ * `parent` has a position in the file or -1.
+ */
+function oldestFirst(parent: Int32Array, times: Float64Array): Uint32Array {
+  const count = parent.length;
+  const key = new Float64Array(count).fill(-1);
+  const path: number[] = [];
+  for (let i = 0; i < count; i++) {
+    let at = i;
+    while (at >= 0 && key[at] < 0) {
+      if (path.length > count) throw new RangeError("a snapshot is its own ancestor");
+      path.push(at);
+      at = parent[at];
+    }
+    let last = at < 0 ? -1 : key[at];
+    while (path.length > 0) {
+      at = path.pop()!;
+      // the step is above the precision of milliseconds in a float
+      last = key[at] = Math.max(times[at], last < 0 ? 0 : last + 1 / 1024);
+    }
+  }
+  return ascending(key);
+}
+
+/** Positions in the order of numbers that are not negative: a radix sort of their bits, which order them too. */
+function ascending(key: Float64Array): Uint32Array {
+  const digits = new Uint16Array(key.buffer);
+  let order = new Uint32Array(key.length);
+  for (let i = 0; i < order.length; i++) order[i] = i;
+  let next = new Uint32Array(key.length);
+  const ends = new Uint32Array(1 << 16);
+  for (let digit = 0; digit < 4; digit++) {
+    ends.fill(0);
+    for (let i = digit; i < digits.length; i += 4) ends[digits[i]]++;
+    for (let value = 1; value < ends.length; value++) ends[value] += ends[value - 1];
+    for (let i = order.length - 1; i >= 0; i--) next[--ends[digits[4 * order[i] + digit]]] = order[i];
+    [order, next] = [next, order];
+  }
+  return order;
+}
+
+abstract class Rows implements History {
+  abstract readonly parent: Int32Array;
+  abstract readonly times: Float64Array;
+  readonly isCut: boolean = false;
+  private idList: string[] | undefined;
+  private messageList: string[] | undefined;
+  abstract id(row: number): string;
+  abstract message(row: number): string;
+  abstract metadata(row: number): Properties;
+
+  get ids(): string[] {
+    return (this.idList ??= reading("repo", () => this.allIds()));
+  }
+
+  protected allIds(): string[] {
+    return Array.from(this.parent, (_, row) => this.id(row));
+  }
+
+  get messages(): string[] {
+    return (this.messageList ??= reading("repo", () => Array.from(this.parent, (_, row) => this.message(row))));
+  }
+}
+
+/** The snapshots of a repo info file as columns. */
+class FileRows extends Rows {
+  readonly parent: Int32Array;
+  readonly times: Float64Array;
+  private readonly table: Uint32Array;
+  /** Row of each position of the file. */
+  readonly rowOf: Uint32Array;
+
+  constructor(private readonly flat: Flat) {
+    super();
+    const [start, count] = flat.vector(flat.root(), 4, 4);
+    const tables = new Uint32Array(count);
+    const times = new Float64Array(count);
+    const parent = new Int32Array(count);
+    for (let i = 0; i < count; i++) {
+      const table = (tables[i] = flat.follow(start + 4 * i));
+      times[i] = flat.u64(table, 2) / 1000;
+      parent[i] = flat.i32(table, 1);
+      if (flat.field(table, 0) === 0) throw new RangeError("a snapshot without an id");
+      if (parent[i] < -1 || parent[i] >= count) throw new RangeError(`snapshot ${i} has the parent ${parent[i]}`);
+      if (parent[i] === i) throw new RangeError("a snapshot is its own ancestor");
+    }
+    const order = oldestFirst(parent, times);
+    const rowOf = (this.rowOf = new Uint32Array(count));
+    this.table = new Uint32Array(count);
+    this.times = new Float64Array(count);
+    this.parent = new Int32Array(count);
+    for (let row = 0; row < count; row++) {
+      const position = order[row];
+      rowOf[position] = row;
+      this.table[row] = tables[position];
+      this.times[row] = times[position];
+      // the row of the parent is known, because it comes before
+      this.parent[row] = parent[position] < 0 ? -1 : rowOf[parent[position]];
+    }
+  }
+
+  protected override allIds(): string[] {
+    const { flat, table } = this;
+    return idTexts(flat.bytes, Array.from(table, (at) => flat.field(at, 0)), 12);
+  }
+
+  id(row: number): string {
+    return this.flat.id(this.table[row], 0, 12);
+  }
+
+  message(row: number): string {
+    return this.flat.required(this.table[row], 3);
+  }
+
+  metadata(row: number): Properties {
+    return reading("repo", () => properties(this.flat, this.table[row], 4, 2));
+  }
+}
+
+/** The heads of snapshot files of spec version 1. */
+class HeadRows extends Rows {
+  readonly parent: Int32Array;
+  readonly times: Float64Array;
+
+  constructor(private readonly heads: SnapshotHead[], override readonly isCut: boolean) {
+    super();
+    const position = new Map(heads.map((head, i) => [head.id, i]));
+    const parent = Int32Array.from(heads, (head) => position.get(head.parent ?? "") ?? -1);
+    const order = oldestFirst(parent, Float64Array.from(heads, (head) => head.time));
+    this.heads = Array.from(order, (i) => heads[i]);
+    const rows = new Map(this.heads.map((head, row) => [head.id, row]));
+    this.parent = Int32Array.from(this.heads, (head) => rows.get(head.parent ?? "") ?? -1);
+    this.times = Float64Array.from(this.heads, (head) => head.time);
+  }
+
+  id(row: number): string {
+    return this.heads[row].id;
+  }
+
+  message(row: number): string {
+    return this.heads[row].message;
+  }
+
+  metadata(row: number): Properties {
+    return this.heads[row].metadata;
+  }
+}
+
+interface Contents {
+  readonly specVersion: 1 | 2;
+  readonly branches: Map<string, string>;
+  readonly tags: Map<string, string>;
+  readonly history: Rows;
+  readonly ops: () => OpsEntry[];
+  readonly status: string;
+  readonly statusReason?: string;
+  readonly metadata: Properties;
+  readonly configuration: Properties;
+  readonly deletedTags: string[];
+}
+
+class RepositoryView implements Repository {
+  readonly specVersion: 1 | 2;
+  readonly branches: ReadonlyMap<string, string>;
+  readonly tags: ReadonlyMap<string, string>;
+  readonly history: Rows;
+  readonly status: string;
+  readonly statusReason?: string;
+  readonly metadata: Properties;
+  readonly configuration: Properties;
+  readonly deletedTags: string[];
+  private readonly snapshots = new Cache<Snapshot>(SNAPSHOTS_KEPT);
+  private readonly manifests = manifestCache();
+  private rows: Map<string, number> | undefined;
+  private entries: OpsEntry[] | undefined;
+
+  constructor(private readonly source: Source, private readonly contents: Contents) {
+    this.specVersion = contents.specVersion;
+    this.branches = contents.branches;
+    this.tags = contents.tags;
+    this.history = contents.history;
+    this.status = contents.status;
+    this.statusReason = contents.statusReason;
+    this.metadata = contents.metadata;
+    this.configuration = contents.configuration;
+    this.deletedTags = contents.deletedTags;
+  }
+
+  get ops(): OpsEntry[] {
+    return (this.entries ??= reading("repo", this.contents.ops));
+  }
+
+  row(id: string): number {
+    this.rows ??= new Map(this.history.ids.map((name, row) => [name, row]));
+    return this.rows.get(id) ?? -1;
+  }
+
+  snapshot(id: string): Promise<Snapshot> {
+    return this.snapshots.get(id, async () => {
+      const key = `snapshots/${id}`;
+      const body = await readBody(this.source, key, FileType.Snapshot);
+      if (!body) throw new ExplorerError("not-found", `${key} is missing. Perhaps the snapshot expired`);
+      return reading(key, () => new SnapshotView(id, body, this.source, this.manifests));
+    });
+  }
+
+  async changes(id: string): Promise<Changes | undefined> {
+    const key = `transactions/${id}`;
+    const body = await readBody(this.source, key, FileType.TransactionLog);
+    return body && reading(key, () => readChanges(body.flat));
+  }
+}
+
+function contentsOf({ flat, spec }: Body): Contents {
+  const root = flat.root();
+  if (spec !== 2) throw new RangeError(`spec version ${spec} in the header`);
+  const history = new FileRows(flat);
+  const refs = (slot: number): Map<string, string> =>
+    new Map(
+      flat.tables(root, slot).map((table) => {
+        const row = history.rowOf[flat.u32(table, 1)];
+        if (row === undefined) throw new RangeError("a ref to an unknown snapshot");
+        return [flat.required(table, 0), history.id(row)];
+      }),
+    );
+  const [deleted, count] = flat.vector(root, 3, 4);
+  const status = flat.table(root, 5);
+  const configuration = flat.data(root, 9);
+  return {
+    specVersion: 2,
+    tags: refs(1),
+    branches: refs(2),
+    deletedTags: Array.from({ length: count }, (_, i) => {
+      const start = flat.follow(deleted + 4 * i);
+      const length = flat.view.getUint32(start, true);
+      return text(flat.bytes.subarray(start + 4, start + 4 + length));
+    }),
+    history,
+    ops: () => operations(flat),
+    status: (status && STATUS[flat.u8(status, 0)]) || "online",
+    statusReason: status ? flat.text(status, 2) : undefined,
+    metadata: properties(flat, root, 6, 2),
+    configuration: configuration?.length ? record(flexbuffer(configuration)) : {},
+  };
+}
+
+function textMap(value: unknown, what: string): Map<string, string> {
+  const entries = Object.entries(record(value));
+  if (!entries.every(([, id]) => typeof id === "string")) throw new ExplorerError("format", `${what}: expected ids of snapshots`);
+  return new Map(entries as [string, string][]);
+}
+
+async function refsOfVersion1(source: Source): Promise<[Map<string, string>, Map<string, string>] | undefined> {
+  const index = await readJson(source, "index.json");
+  if (index) return [textMap(index.branches, "index.json"), textMap(index.tags, "index.json")];
+  const main = await readJson(source, "refs/branch.main/ref.json");
+  return main && [textMap({ main: main.snapshot }, "refs/branch.main/ref.json"), new Map()];
+}
+
+async function openVersion1(source: Source): Promise<Contents> {
+  const refs = await refsOfVersion1(source);
+  if (!refs) {
+    throw new ExplorerError("not-found", `${source.label}: no repository here: neither the file repo nor refs/branch.main/ref.json. Older formats cannot be shown; import them first`);
+  }
+  const [branches, tags] = refs;
+  const heads = new Map<string, SnapshotHead>();
+  let wanted = [...new Set([...branches.values(), ...tags.values()])];
+  let isCut = false;
+  while (wanted.length > 0) {
+    if (heads.size + wanted.length > HISTORY_LIMIT) {
+      isCut = true;
+      break;
+    }
+    const found = await Promise.all(
+      wanted.map(async (id) => {
+        const key = `snapshots/${id}`;
+        const body = await readBody(source, key, FileType.Snapshot);
+        // an expired ancestor, or a ref whose snapshot is lost: the rest can be shown
+        return body && reading(key, () => snapshotHead(body));
+      }),
+    );
+    for (const head of found) if (head) heads.set(head.id, head);
+    wanted = [...new Set(found.flatMap((head) => (head?.parent !== undefined && !heads.has(head.parent) ? [head.parent] : [])))];
+  }
+  return {
+    specVersion: 1,
+    branches,
+    tags,
+    history: reading("snapshots", () => new HeadRows([...heads.values()], isCut)),
+    ops: () => [],
+    status: "online",
+    metadata: {},
+    configuration: {},
+    deletedTags: [],
+  };
+}
+
+/** Opens a repository of any kind that the format has: spec versions 1 and 2. */
+export async function openRepository(source: Source): Promise<Repository> {
+  const data = await source.get("repo");
+  if (!data) return new RepositoryView(source, await openVersion1(source));
+  const body = await openBody("repo", data, FileType.RepoInfo);
+  return new RepositoryView(source, reading("repo", () => contentsOf(body)));
+}
+

@@ -1,0 +1,182 @@
+/** Snapshots: nodes, and the references of their chunks. */
+import { type Flat, text } from "./flatbuffer";
+import { Cache, FileType, openBody, reading, type Body } from "./files";
+import { chunkGrid, dtypeName } from "./grid";
+import { ChunkColumns, Manifest, type Extents } from "./manifest";
+import { ExplorerError, type ArrayNode, type ChunkRef, type Node, type Snapshot, type Source } from "./types";
+import { properties, type Properties } from "./values";
+
+const MANIFEST_BYTES = 128 * 2 ** 20;
+const PARALLEL = 8;
+/** Milliseconds of work after which the page may draw. */
+const TURN = 30;
+const NODE_TYPES = ["", "array", "group"] as const;
+
+/** A node, whose document is parsed when it is needed. */
+class NodeView {
+  readonly kind: "group" | "array";
+  readonly id: string;
+  private parsed: Record<string, unknown> | undefined;
+
+  constructor(protected readonly flat: Flat, readonly table: number, readonly path: string) {
+    const kind = NODE_TYPES[flat.u8(table, 3)];
+    if (!kind) throw new RangeError(`node ${path} of an unknown type`);
+    this.kind = kind;
+    this.id = flat.id(table, 0, 8);
+  }
+
+  get document(): Record<string, unknown> {
+    return (this.parsed ??= reading(`zarr.json of ${this.path}`, () => {
+      const document = JSON.parse(text(this.flat.data(this.table, 2) ?? new Uint8Array(0))) as unknown;
+      if (typeof document !== "object" || document === null) throw new TypeError("expected an object of JSON");
+      return document as Record<string, unknown>;
+    }));
+  }
+}
+
+interface ManifestRef {
+  readonly id: string;
+  readonly extents: Extents;
+}
+
+class ArrayView extends NodeView implements ArrayNode {
+  declare readonly kind: "array";
+  private refs: ManifestRef[] | undefined;
+
+  get shape(): number[] {
+    return chunkGrid(this).shape;
+  }
+
+  get chunkShape(): number[] {
+    return chunkGrid(this).chunkShape;
+  }
+
+  get edges(): number[][] | undefined {
+    return chunkGrid(this).edges;
+  }
+
+  get dimensions(): (string | null)[] {
+    const names = this.document.dimension_names;
+    return Array.isArray(names) ? names.map((name) => (typeof name === "string" ? name : null)) : this.shape.map(() => null);
+  }
+
+  get dtype(): string {
+    return dtypeName(this.document.data_type);
+  }
+
+  /** The manifests with the part of the chunk grid that each covers. */
+  get manifests(): ManifestRef[] {
+    const { flat } = this;
+    return (this.refs ??= flat.tables(flat.table(this.table, 4), 2).map((table) => {
+      const [start, length] = flat.vector(table, 1, 8);
+      const extents = Uint32Array.from({ length: 2 * length }, (_, i) => flat.view.getUint32(start + 4 * i, true));
+      return { id: flat.id(table, 0, 12), extents };
+    }));
+  }
+}
+
+/** What a snapshot file of spec version 1 says about itself. */
+export interface SnapshotHead {
+  readonly id: string;
+  readonly parent: string | undefined;
+  readonly time: number;
+  readonly message: string;
+  readonly metadata: Properties;
+}
+
+export function snapshotHead({ flat, spec }: Body): SnapshotHead {
+  const root = flat.root();
+  return {
+    id: flat.id(root, 0, 12),
+    parent: flat.optionalId(root, 1, 12),
+    time: flat.u64(root, 3) / 1000,
+    message: flat.required(root, 4),
+    metadata: properties(flat, root, 5, spec),
+  };
+}
+
+export class SnapshotView implements Snapshot {
+  readonly nodes: Node[];
+  private readonly byPath: Map<string, Node>;
+  readonly source: Source;
+
+  constructor(readonly id: string, body: Body, source: Source, private readonly manifests: Cache<Manifest>) {
+    this.source = source;
+    const { flat } = body;
+    const root = flat.root();
+    if (flat.id(root, 0, 12) !== id) throw new ExplorerError("format", `snapshots/${id}: the file is of snapshot ${flat.id(root, 0, 12)}`);
+    const nodes = flat.tables(root, 2).map((table) => {
+      const path = flat.required(table, 1);
+      return flat.u8(table, 3) === 1 ? new ArrayView(flat, table, path) : new NodeView(flat, table, path);
+    });
+    // writers have sorted paths in two ways; children right after their parent suit a tree
+    const keys = new Map(nodes.map((node) => [node, node.path.replaceAll("/", "\0")]));
+    nodes.sort((a, b) => (keys.get(a)! < keys.get(b)! ? -1 : 1));
+    this.nodes = nodes;
+    this.byPath = new Map(nodes.map((node) => [node.path, node]));
+  }
+
+  node(path: string): Node | undefined {
+    return this.byPath.get(path);
+  }
+
+  private array(path: string): ArrayView {
+    const node = this.byPath.get(path);
+    if (!(node instanceof ArrayView)) throw new ExplorerError("not-found", node ? `${path} is a group` : `no node ${path} in snapshot ${this.id}`);
+    return node;
+  }
+
+  private manifest(id: string): Promise<Manifest> {
+    const key = `manifests/${id}`;
+    const load = async (): Promise<Manifest> => {
+      const data = await this.source.get(key);
+      if (!data) throw new ExplorerError("not-found", `${key} is missing: no reader can find these chunks`);
+      const body = await openBody(key, data, FileType.Manifest);
+      return reading(key, () => new Manifest(key, body));
+    };
+    return this.manifests.get(id, load, (manifest) => manifest.size);
+  }
+
+  async chunks(path: string, onProgress?: (done: number, total: number) => void): Promise<ChunkColumns> {
+    const node = this.array(path);
+    const refs = reading(`snapshots/${this.id}`, () => node.manifests);
+    const columns = new ChunkColumns(node.shape.length, 0);
+    const pending = new Map<number, Promise<Manifest>>();
+    const start = (i: number): void => {
+      if (i >= refs.length) return;
+      const manifest = this.manifest(refs[i].id);
+      manifest.catch(() => undefined); // awaited below, perhaps after the failure of another one
+      pending.set(i, manifest);
+    };
+    for (let i = 0; i < PARALLEL; i++) start(i);
+    let turn = performance.now();
+    for (let i = 0; i < refs.length; i++) {
+      const manifest = await pending.get(i)!;
+      pending.delete(i);
+      start(i + PARALLEL);
+      reading(`manifests/${refs[i].id}`, () => columns.add(manifest, node.id, refs[i].extents));
+      onProgress?.(i + 1, refs.length);
+      if (performance.now() - turn > TURN) {
+        await new Promise((resolve) => setTimeout(resolve));
+        turn = performance.now();
+      }
+    }
+    return columns.finish();
+  }
+
+  async chunk(path: string, coords: number[]): Promise<ChunkRef | undefined> {
+    const node = this.array(path);
+    for (const { id, extents } of reading(`snapshots/${this.id}`, () => node.manifests)) {
+      if (!coords.every((at, d) => at >= extents[2 * d] && at < extents[2 * d + 1])) continue;
+      const manifest = await this.manifest(id);
+      const found = reading(`manifests/${id}`, () => manifest.find(node.id, coords));
+      if (found) return found;
+    }
+    return undefined;
+  }
+}
+
+export function manifestCache(): Cache<Manifest> {
+  return new Cache<Manifest>(MANIFEST_BYTES);
+}
+

@@ -1,0 +1,120 @@
+/** The contract between the reader of the format, the views and the homes of the explorer. */
+
+/** Where the files of a repository are: a server of `frazil ui`, a folder on a web server, memory in tests. */
+export interface Source {
+  /** The bytes of a file, or of a part of it; `end` is exclusive. Undefined if there is no such file. Throws SourceError otherwise. */
+  get(key: string, start?: number, end?: number): Promise<Uint8Array | undefined>;
+  /** Name of the place, for people. */
+  readonly label: string;
+  /** Part of a file outside of the repository, if the source can read what the browser cannot. */
+  external?(url: string, start: number, end: number): Promise<Uint8Array | undefined>;
+}
+
+/** What went wrong, for a person: cause and advice. `kind` is stable. */
+export class ExplorerError extends Error {
+  constructor(readonly kind: "not-found" | "network" | "forbidden" | "format" | "codec" | "unsupported", message: string) {
+    super(message);
+  }
+}
+
+/** All snapshots as columns. Row 0 is the oldest of the file; `parent[row]` is a row or -1. */
+export interface History {
+  readonly ids: string[]; // 20 characters of Crockford's base 32
+  readonly parent: Int32Array;
+  readonly times: Float64Array; // milliseconds since 1970
+  readonly messages: string[];
+  metadata(row: number): Record<string, unknown>; // decoded on demand
+  /** One id or message, where the lists of all of them are not needed. */
+  id?(row: number): string;
+  message?(row: number): string;
+  /** Whether older snapshots exist that were not read: spec version 1 needs a request for each. */
+  readonly isCut?: boolean;
+}
+
+export interface OpsEntry { readonly kind: string; readonly time: number; readonly details: Record<string, unknown> }
+
+export interface Repository {
+  readonly specVersion: 1 | 2;
+  readonly branches: ReadonlyMap<string, string>; // name -> snapshot id
+  readonly tags: ReadonlyMap<string, string>;
+  readonly history: History;
+  readonly ops: OpsEntry[]; // newest first; [] in spec version 1
+  readonly status: string; // online, read-only, offline
+  readonly statusReason?: string;
+  readonly metadata?: Record<string, unknown>; // of the repository; {} in spec version 1
+  readonly configuration?: Record<string, unknown>; // as saved; {} if there is none, and in spec version 1
+  readonly deletedTags?: string[];
+  row(id: string): number; // -1 if unknown
+  snapshot(id: string): Promise<Snapshot>; // cached
+  /** What a commit changed, from its transaction log; undefined if the log is missing (initial snapshot, expired). */
+  changes(id: string): Promise<Changes | undefined>;
+}
+
+export interface Node {
+  readonly path: string; // "/air/t"
+  readonly kind: "group" | "array";
+  readonly document: Record<string, unknown>; // zarr.json
+  readonly id: string; // node id, as text
+}
+
+export interface ArrayNode extends Node {
+  readonly kind: "array";
+  readonly shape: number[];
+  readonly chunkShape: number[]; // of the stored chunks (shards if there are shards)
+  readonly dimensions: (string | null)[];
+  readonly dtype: string;
+  /** Lengths of all chunks along each dimension, where they differ (rectilinear grids). */
+  readonly edges?: number[][];
+}
+
+export interface Snapshot {
+  readonly id: string;
+  readonly nodes: Node[]; // sorted by path
+  node(path: string): Node | undefined;
+  /** All references of an array as columns. Missing chunks have no row. */
+  chunks(path: string, onProgress?: (done: number, total: number) => void): Promise<ChunkTable>;
+  /** One reference, with as few requests as possible. */
+  chunk(path: string, coords: number[]): Promise<ChunkRef | undefined>;
+}
+
+export const enum ChunkKind { Inline = 0, Native = 1, Virtual = 2 }
+
+export interface ChunkTable {
+  readonly length: number;
+  readonly coords: Uint32Array; // length * ndim
+  readonly kind: Uint8Array; // ChunkKind
+  readonly offset: Float64Array;
+  readonly size: Float64Array; // bytes
+  /** The chunk file (native) or URL (virtual) of a row; undefined for inline. */
+  location(row: number): string | undefined;
+  /** All that is known about a row, with the bytes of an inline chunk. */
+  reference?(row: number): ChunkRef;
+  /** Whether other rows share the file of this row: a pack. */
+  isPacked(row: number): boolean;
+}
+
+export interface ChunkRef { readonly kind: ChunkKind; readonly location?: string; readonly offset: number; readonly size: number; readonly data?: Uint8Array; readonly checksum?: string }
+
+export interface Changes {
+  readonly newGroups: string[]; readonly newArrays: string[]; readonly deletedGroups: string[]; readonly deletedArrays: string[]; // node ids
+  readonly updatedGroups: string[]; readonly updatedArrays: string[];
+  readonly updatedChunks: { readonly nodeId: string; readonly count: number; readonly coords: Uint32Array }[];
+  readonly moves: { readonly from: string; readonly to: string }[];
+}
+
+/** Opens a repository of any kind that the format has: spec versions 1 and 2. */
+export type OpenRepository = (source: Source) => Promise<Repository>;
+
+/** A region of an array, decoded: `raw` as stored, row-major. Missing chunks have the fill value. */
+export interface Region {
+  readonly shape: number[];
+  readonly raw: ArrayLike<number> | string[] | BigInt64Array | BigUint64Array;
+  /** Complex numbers: two values for each element. */
+  readonly isComplex?: boolean;
+}
+/** Reads start (inclusive) to stop (exclusive) with a step along each dimension. Runs decoding in a worker where there is one. */
+export type ReadRegion = (repository: Repository, source: Source, snapshot: Snapshot, path: string,
+  start: number[], stop: number[], step?: number[], signal?: AbortSignal) => Promise<Region>;
+/** CF: fill values to NaN, scale_factor, add_offset, times to milliseconds (with calendar) or labels. */
+export interface Decoded { readonly shape: number[]; readonly values: Float64Array | string[]; readonly isTime: boolean; readonly calendar?: string; readonly units?: string; label(index: number): string }
+export type DecodeCF = (node: ArrayNode, region: Region) => Decoded;

@@ -1,0 +1,146 @@
+/** Metadata of commits and of the repository: FlexBuffers in files of spec version 2, MessagePack in version 1. */
+import { Flat, text } from "./flatbuffer";
+
+const MAX_DEPTH = 128;
+/** Parts of a value can be shared, so a small file can stand for a value that fills the memory. */
+const MAX_VALUES = 1_000_000;
+
+export type Properties = Record<string, unknown>;
+
+/** The items of a vector of `MetadataItem`. */
+export function properties(flat: Flat, table: number, slot: number, spec: number): Properties {
+  const decode = spec === 1 ? msgpack : flexbuffer;
+  const out: Properties = {};
+  for (const item of flat.tables(table, slot)) put(out, flat.required(item, 0), decode(flat.data(item, 1) ?? new Uint8Array(0)));
+  return out;
+}
+
+/** Sets a property of any name: plain assignment of `__proto__` sets the prototype. */
+function put(target: Properties, name: string, value: unknown): void {
+  Object.defineProperty(target, name, { value, enumerable: true, writable: true, configurable: true });
+}
+
+function view(data: Uint8Array): DataView {
+  return new DataView(data.buffer, data.byteOffset, data.byteLength);
+}
+
+function part(data: Uint8Array, start: number, length: number): Uint8Array {
+  if (start < 0 || start + length > data.length) throw new RangeError("a value ends after its file");
+  return data.subarray(start, start + length);
+}
+
+export function flexbuffer(data: Uint8Array): unknown {
+  const bytes = view(data);
+  let count = 0;
+  const unsigned = (at: number, width: number): number =>
+    width === 8 ? Number(bytes.getBigUint64(at, true)) : width === 4 ? bytes.getUint32(at, true) : width === 2 ? bytes.getUint16(at, true) : bytes.getUint8(at);
+  const signed = (at: number, width: number): number =>
+    width === 8 ? Number(bytes.getBigInt64(at, true)) : width === 4 ? bytes.getInt32(at, true) : width === 2 ? bytes.getInt16(at, true) : bytes.getInt8(at);
+  const float = (at: number, width: number): number => (width === 8 ? bytes.getFloat64(at, true) : width === 4 ? bytes.getFloat32(at, true) : half(unsigned(at, 2)));
+  const back = (at: number, width: number): number => at - unsigned(at, width);
+  const key = (at: number): string => {
+    const end = data.indexOf(0, at);
+    if (at < 0 || end < 0) throw new RangeError("a key without an end");
+    return text(data.subarray(at, end));
+  };
+  const NUMBERS = [signed, unsigned, float];
+
+  const vector = (at: number, width: number, depth: number, typeOf: (i: number, length: number) => number): unknown[] => {
+    const length = unsigned(at - width, width);
+    part(data, at, length * width);
+    return Array.from({ length }, (_, i) => value(at + i * width, width, typeOf(i, length), depth + 1));
+  };
+
+  const value = (at: number, parent: number, packed: number, depth: number): unknown => {
+    if (depth > MAX_DEPTH || ++count > MAX_VALUES) throw new RangeError("too deep or too many values");
+    const type = packed >> 2;
+    if (type === 0) return null;
+    if (type <= 3) return NUMBERS[type - 1](at, parent);
+    if (type === 26) return unsigned(at, parent) !== 0;
+    const target = back(at, parent);
+    const width = 1 << (packed & 3);
+    if (type === 4) return key(target);
+    if (type === 5) return text(part(data, target, unsigned(target - width, width)));
+    if (type <= 8) return NUMBERS[type - 6](target, width);
+    if (type === 9) {
+      const values = vector(target, width, depth, (i, length) => bytes.getUint8(target + length * width + i));
+      const keyWidth = unsigned(target - 2 * width, width);
+      const keys = back(target - 3 * width, width);
+      const out: Properties = {};
+      values.forEach((item, i) => put(out, key(back(keys + i * keyWidth, keyWidth)), item));
+      return out;
+    }
+    if (type === 10) return vector(target, width, depth, (i, length) => bytes.getUint8(target + length * width + i));
+    if (type <= 14) return vector(target, width, depth, () => (type - 10) << 2);
+    if (type === 15) return vector(target, width, depth, () => 5 << 2);
+    if (type <= 24) {
+      const kind = ((type - 16) % 3) + 1;
+      return Array.from({ length: Math.floor((type - 16) / 3) + 2 }, (_, i) => NUMBERS[kind - 1](target + i * width, width));
+    }
+    if (type === 25) return [...part(data, target, unsigned(target - width, width))];
+    if (type === 36) return vector(target, width, depth, () => 26 << 2);
+    throw new RangeError(`value of the unknown type ${type}`);
+  };
+
+  const end = data.length;
+  const width = bytes.getUint8(end - 1);
+  return value(end - 2 - width, width, bytes.getUint8(end - 2), 0);
+}
+
+export function half(bits: number): number {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 31;
+  const fraction = bits & 1023;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent === 0 ? fraction * 2 ** -24 : (1 + fraction / 1024) * 2 ** (exponent - 15));
+}
+
+export function msgpack(data: Uint8Array): unknown {
+  const bytes = view(data);
+  let at = 0;
+  const unsigned = (width: number): number => {
+    const start = at;
+    at += width;
+    return width === 8 ? Number(bytes.getBigUint64(start)) : width === 4 ? bytes.getUint32(start) : width === 2 ? bytes.getUint16(start) : bytes.getUint8(start);
+  };
+  const signed = (width: number): number => {
+    const start = at;
+    at += width;
+    return width === 8 ? Number(bytes.getBigInt64(start)) : width === 4 ? bytes.getInt32(start) : width === 2 ? bytes.getInt16(start) : bytes.getInt8(start);
+  };
+  const take = (length: number): Uint8Array => part(data, (at += length) - length, length);
+  const list = (length: number, depth: number): unknown[] => {
+    part(data, at, length);
+    return Array.from({ length }, () => value(depth + 1));
+  };
+  const map = (length: number, depth: number): Properties => {
+    part(data, at, length);
+    const out: Properties = {};
+    for (let i = 0; i < length; i++) put(out, String(value(depth + 1)), value(depth + 1));
+    return out;
+  };
+  const value = (depth: number): unknown => {
+    if (depth > MAX_DEPTH) throw new RangeError("too deep");
+    const head = unsigned(1);
+    if (head < 0x80) return head;
+    if (head < 0x90) return map(head & 15, depth);
+    if (head < 0xa0) return list(head & 15, depth);
+    if (head < 0xc0) return text(take(head & 31));
+    if (head >= 0xe0) return head - 256;
+    switch (head) {
+      case 0xc0: return null;
+      case 0xc2: return false;
+      case 0xc3: return true;
+      case 0xc4: case 0xc5: case 0xc6: return [...take(unsigned(1 << (head - 0xc4)))];
+      case 0xca: return bytes.getFloat32((at += 4) - 4);
+      case 0xcb: return bytes.getFloat64((at += 8) - 8);
+      case 0xcc: case 0xcd: case 0xce: case 0xcf: return unsigned(1 << (head - 0xcc));
+      case 0xd0: case 0xd1: case 0xd2: case 0xd3: return signed(1 << (head - 0xd0));
+      case 0xd9: case 0xda: case 0xdb: return text(take(unsigned(1 << (head - 0xd9))));
+      case 0xdc: case 0xdd: return list(unsigned(head === 0xdc ? 2 : 4), depth);
+      case 0xde: case 0xdf: return map(unsigned(head === 0xde ? 2 : 4), depth);
+      default: throw new RangeError(`value of the unknown type ${head}`);
+    }
+  };
+  return value(0);
+}

@@ -1,0 +1,217 @@
+/** The graph of commits. */
+
+import type { VNode } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Repository } from "./format/types";
+import type { Reader } from "./home";
+import { layLanes, linesBetween, type Lanes } from "./lanes";
+import { Canvas, css, Facts, List, Wait } from "./parts";
+import { author, idOf, messageOf, search } from "./search";
+import { address, go, notice, route, setQuery, useLoad } from "./state";
+import { ChangeList, Value } from "./overview";
+import { count, firstLine, plural, when } from "./text";
+
+const ROW = 30;
+const STEP = 16; // pixels between lanes
+const MOST_LANES = 14;
+
+export const laneColour = (lane: number): string => css(`lane${lane % 7}`);
+
+/** Row of the history -> names that point to it. */
+export function namesOf(repository: Repository): Map<number, string[]> {
+  const names = new Map<number, string[]>();
+  for (const [kind, map] of [["branch", repository.branches], ["tag", repository.tags]] as const) {
+    for (const [name, id] of map) {
+      const row = repository.row(id);
+      if (row >= 0) names.set(row, [...(names.get(row) ?? []), `${kind}.${name}`]);
+    }
+  }
+  return names;
+}
+
+export const Name = ({ of }: { of: string }): VNode => {
+  const [kind, name] = [of.slice(0, of.indexOf(".")), of.slice(of.indexOf(".") + 1)];
+  return (
+    <span class={`name ${kind}`}>
+      <span class="hidden">{kind} </span>
+      {name}
+    </span>
+  );
+};
+
+export function History({ reader }: { reader: Reader }): VNode {
+  const { repository } = reader;
+  const { history } = repository;
+  const names = useMemo(() => namesOf(repository), [repository]);
+  const lanes = useMemo(() => {
+    const main = repository.branches.get("main") ?? [...repository.branches.values()][0];
+    return layLanes(history.parent, history.times, main ? repository.row(main) : -1, names.keys());
+  }, [repository]);
+  const { q = "", at = "" } = route.value.query;
+  const places = useMemo(() => (q.trim() ? search(history, lanes.order, q, names) : undefined), [lanes, q]);
+  const total = places ? places.length : lanes.length;
+  const placeOf = (index: number): number => (places ? places[index]! : index);
+  const row = repository.row(at || [...repository.branches].find(([name]) => name === "main")?.[1] || "");
+  const place = row >= 0 ? lanes.place[row]! : -1;
+  const active = places ? places.indexOf(place) : place;
+  const shownLanes = Math.min(lanes.members.length, MOST_LANES);
+  const width = places ? 20 : shownLanes * STEP + 8;
+  useEffect(() => void (places && (notice.value = `${plural(total, "commit")} found`)), [places]);
+
+  const select = (index: number): void => setQuery({ at: idOf(history, lanes.order[placeOf(index)]!) });
+  const [date, setDate] = useState("");
+  const toDate = (event: Event): void => {
+    event.preventDefault();
+    const time = Date.parse(date);
+    if (Number.isNaN(time) || total === 0) return;
+    let best = 0;
+    for (let index = 0; index < total; index++) {
+      const distance = (other: number): number => Math.abs(history.times[lanes.order[placeOf(other)]!]! - time);
+      if (distance(index) < distance(best)) best = index;
+    }
+    select(best);
+  };
+  return (
+    <div class="split history">
+      <section class="pane" aria-label="Commits">
+        <div class="bar">
+          <input
+            type="search"
+            class="wide"
+            value={q}
+            placeholder="Search message, id, author:name, after:2024-01, before:2024-02"
+            aria-label="Search commits"
+            onInput={(event) => setQuery({ q: event.currentTarget.value })}
+          />
+          <form onSubmit={toDate}>
+            <input value={date} size={11} placeholder="Go to date" aria-label="Go to date" onInput={(event) => setDate(event.currentTarget.value)} />
+          </form>
+          <span class="quiet">{places ? `${count(total)} of ${plural(lanes.length, "commit")}` : plural(lanes.length, "commit")}</span>
+        </div>
+        {history.isCut && <p class="quiet foot">Older commits exist that were not read.</p>}
+        <List
+          label="Commits, newest first"
+          role="listbox"
+          class="commits"
+          count={total}
+          rowHeight={ROW}
+          active={active}
+          onActive={select}
+          onOpen={(index) => go({ page: "node", version: idOf(history, lanes.order[placeOf(index)]!), path: "/", query: {} })}
+          gutter={(first, shown) => <Graph lanes={lanes} places={places} first={first} shown={shown} width={width} active={active} />}
+          row={(index) => {
+            const commit = lanes.order[placeOf(index)]!;
+            const by = author(history.metadata(commit));
+            return (
+              <>
+                <span class="space" style={{ width: `${width}px` }} />
+                {names.get(commit)?.map((name) => <Name key={name} of={name} />)}
+                <span class="message">{firstLine(messageOf(history, commit)) || "(no message)"}</span>
+                {by && <span class="author">{by}</span>}
+                <time>{when(history.times[commit]!).slice(0, 16)}</time>
+                <code class="id">{idOf(history, commit).slice(0, 6)}</code>
+              </>
+            );
+          }}
+        />
+      </section>
+      <section class="pane detail" aria-label="Commit" tabIndex={0}>
+        {row >= 0 ? <Commit key={row} reader={reader} row={row} names={names.get(row) ?? []} detached={!lanes.named[place]} /> : <p class="quiet">Select a commit.</p>}
+      </section>
+    </div>
+  );
+}
+
+function Graph({ lanes, places, first, shown, width, active }: { lanes: Lanes; places: Int32Array | undefined; first: number; shown: number; width: number; active: number }): VNode {
+  const x = (lane: number): number => 12 + Math.min(lane, MOST_LANES - 1) * STEP;
+  const y = (place: number): number => (place - first + 0.5) * ROW;
+  const draw = (context: CanvasRenderingContext2D): void => {
+    const colours = Array.from({ length: 7 }, (_, lane) => laneColour(lane));
+    const [page, quiet] = [css("page"), css("quiet")];
+    context.lineWidth = 2;
+    for (const child of places ? [] : linesBetween(lanes, first, first + shown, lanes.members.length)) {
+      const above = lanes.parent[child]!;
+      const [own, other] = [lanes.lane[child]!, lanes.lane[above]!];
+      // Points far outside the canvas cost time and precision
+      const [from, to] = [Math.max(y(child), -ROW), Math.min(y(above), (shown + 1) * ROW)];
+      context.strokeStyle = lanes.named[child] ? colours[own % 7]! : quiet;
+      context.setLineDash(lanes.named[child] ? [] : [3, 3]);
+      context.beginPath();
+      context.moveTo(x(own), from);
+      if (own === other || to < y(above)) context.lineTo(x(own), to);
+      else {
+        context.lineTo(x(own), Math.max(from, to - ROW));
+        context.bezierCurveTo(x(own), to - ROW * 0.3, x(other), to - ROW * 0.7, x(other), to);
+      }
+      context.stroke();
+    }
+    context.setLineDash([]);
+    for (let index = first; index < first + shown; index++) {
+      const place = places ? places[index]! : index;
+      const lane = places ? 0 : lanes.lane[place]!;
+      context.beginPath();
+      context.arc(x(lane), y(index), index === active ? 6 : 4, 0, 2 * Math.PI);
+      context.fillStyle = lanes.named[place] ? colours[lanes.lane[place]! % 7]! : quiet;
+      context.fill();
+      context.lineWidth = 2;
+      context.strokeStyle = page;
+      context.stroke();
+    }
+  };
+  return <Canvas class="gutter" aria-hidden="true" width={width} height={shown * ROW} draw={draw} />;
+}
+
+function Commit({ reader, row, names, detached }: { reader: Reader; row: number; names: string[]; detached: boolean }): VNode {
+  const { repository } = reader;
+  const { history } = repository;
+  const id = idOf(history, row);
+  const above = history.parent[row]!;
+  const metadata = history.metadata(row);
+  const [base, setBase] = useState("");
+  const changes = useLoad(async () => {
+    const found = await repository.changes(id);
+    if (!found) return {};
+    const deletes = found.deletedArrays.length + found.deletedGroups.length > 0 && above >= 0;
+    const [snapshot, former] = await Promise.all([repository.snapshot(id), deletes ? repository.snapshot(idOf(history, above)) : undefined]);
+    return { found, snapshot, former };
+  }, [id]);
+  return (
+    <>
+      <h2 class="text">{messageOf(history, row) || "(no message)"}</h2>
+      <p class="actions">
+        <a class="button main" href={address({ page: "node", version: id, path: "/" })}>
+          Open this version
+        </a>
+        {above >= 0 && (
+          <a class="button" href={address({ page: "diff", base: idOf(history, above), version: id, path: "/" })}>
+            Differences from its parent
+          </a>
+        )}
+      </p>
+      <form
+        class="bar"
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (base.trim()) go({ page: "diff", base: base.trim(), version: id, path: "/", query: {} });
+        }}
+      >
+        <input value={base} list="versions" placeholder="Branch, tag or id" aria-label="Version to compare with" onInput={(event) => setBase(event.currentTarget.value)} />
+        <button>Compare</button>
+      </form>
+      <Facts
+        rows={[
+          ["Id", <code>{id}</code>],
+          ["Time", `${when(history.times[row]!)} UTC`],
+          names.length > 0 && ["Names", names.map((name) => <Name key={name} of={name} />)],
+          above >= 0 && ["Parent", <a href={address({ page: "history", query: { at: idOf(history, above) } })}>{idOf(history, above).slice(0, 6)} {firstLine(messageOf(history, above))}</a>],
+          detached && ["Reach", "No branch or tag leads to this commit."],
+          ...Object.entries(metadata).map(([key, value]) => [key, <Value of={value} />] as const),
+        ]}
+      />
+      <h3>Changes of this commit</h3>
+      <Wait of={changes} what="the changes">
+        {({ found, snapshot, former }) => (found ? <ChangeList changes={found} snapshot={snapshot} former={former} version={id} /> : <p class="quiet">There is no record of changes for this commit.</p>)}
+      </Wait>
+    </>
+  );
+}

@@ -1,0 +1,162 @@
+/** Where the page is at home: a server of `frazil ui`, or files beside the data. */
+
+import { ExplorerError, type ArrayNode, type Decoded, type Region, type Repository, type Snapshot, type Source } from "./format/types";
+
+/** All that the views need of a repository. */
+export interface Reader {
+  readonly repository: Repository;
+  readonly label: string;
+  /** Version and path to show first. */
+  readonly version?: string;
+  readonly path?: string;
+  /** A slow answer of the server, as JSON; undefined beside static files. */
+  ask?(name: string, query: Record<string, string>, signal?: AbortSignal): Promise<unknown>;
+  read(snapshot: Snapshot, path: string, start: number[], stop: number[], step?: number[], signal?: AbortSignal): Promise<Region>;
+  decode(node: ArrayNode, region: Region): Decoded;
+}
+
+/** `explorer.json` of a static export. */
+interface Settings {
+  readonly repo: string;
+  /** Branches and tags of spec version 1, relative to the page: web servers do not list folders. */
+  readonly index?: string;
+  readonly label?: string;
+  readonly version?: string;
+  readonly path?: string;
+}
+
+const TOKEN = "frazil-token";
+const TRIES = 3;
+const WHOLE_FILES = 64e6; // bytes of files that a server without ranges sent whole
+
+/** The token of the server: from the address at first load, later from the session of this tab. */
+function token(): string | null {
+  const [, found, rest] = /^#token=([^&/?]+)(.*)$/s.exec(location.hash) ?? [];
+  if (found) {
+    sessionStorage.setItem(TOKEN, found);
+    history.replaceState(null, "", `#${(rest ?? "").replace(/^&/, "")}`);
+  }
+  return sessionStorage.getItem(TOKEN);
+}
+
+export class WebSource implements Source {
+  private readonly whole = new Map<string, Uint8Array>();
+  private wholeSize = 0;
+
+  constructor(
+    private readonly base: string,
+    readonly label: string,
+    private readonly secret: string | null = null,
+    /** Keys that lie elsewhere. */
+    private readonly elsewhere: Readonly<Record<string, string>> = {},
+  ) {}
+
+  private get headers(): Record<string, string> {
+    return this.secret ? { Authorization: `Bearer ${this.secret}` } : {};
+  }
+
+  async get(key: string, start?: number, end?: number): Promise<Uint8Array | undefined> {
+    const part = start !== undefined && end !== undefined;
+    if (part && end <= start) return new Uint8Array();
+    if (part && this.whole.has(key)) return this.whole.get(key)!.subarray(start, end);
+    const url = this.elsewhere[key] ?? this.base + key.split("/").map(encodeURIComponent).join("/");
+    const response = await patientFetch(url, part ? { ...this.headers, Range: `bytes=${start}-${end - 1}` } : this.headers);
+    if (response.status === 404) return undefined;
+    if (response.status === 416) throw new ExplorerError("format", `${key} is shorter than the references to it say.`);
+    if (!response.ok) throw await failure(response, `${this.label} answered status ${response.status} for ${key}`);
+    const body = await response.arrayBuffer().then(
+      (buffer) => new Uint8Array(buffer),
+      (cause) => {
+        throw new ExplorerError("network", `The answer for ${key} broke off: ${cause}`);
+      },
+    );
+    if (!part || response.status === 206) return body;
+    // This server knows no ranges. The whole file is kept, so that it comes once
+    if (this.wholeSize + body.length > WHOLE_FILES) {
+      this.whole.clear();
+      this.wholeSize = 0;
+    }
+    this.whole.set(key, body);
+    this.wholeSize += body.length;
+    return body.subarray(start, end);
+  }
+}
+
+/** A source on a server of `frazil ui`, which also reads virtual chunks and computes slow answers. */
+export class ServerSource extends WebSource {
+  constructor(
+    private readonly server: string,
+    label: string,
+    private readonly token: string | null,
+  ) {
+    super(`${server}repo/`, label, token);
+  }
+
+  async external(url: string, start: number, end: number): Promise<Uint8Array | undefined> {
+    const response = await this.request("virtual", { url, start: String(start), end: String(end) });
+    return response.status === 404 ? undefined : new Uint8Array(await response.arrayBuffer());
+  }
+
+  async ask(name: string, query: Record<string, string>, signal?: AbortSignal): Promise<unknown> {
+    return (await this.request(`api/${name}`, query, signal)).json();
+  }
+
+  private async request(path: string, query: Record<string, string>, signal?: AbortSignal): Promise<Response> {
+    const headers: Record<string, string> = this.token ? { Authorization: `Bearer ${this.token}` } : {};
+    const response = await patientFetch(`${this.server}${path}?${new URLSearchParams(query)}`, headers, signal);
+    if (!response.ok && response.status !== 404) throw await failure(response, `The server answered status ${response.status}`);
+    return response;
+  }
+}
+
+const KINDS: Record<number, ExplorerError["kind"]> = { 401: "forbidden", 403: "forbidden", 404: "not-found" };
+
+/** The error of an answer, with what the server says about it. */
+async function failure(response: Response, what: string): Promise<ExplorerError> {
+  const text = await response.text().catch(() => "");
+  let message = "";
+  try {
+    message = String(JSON.parse(text).error.message);
+  } catch {
+    // not an answer of `frazil ui`
+  }
+  return new ExplorerError(KINDS[response.status] ?? "network", message ? `${what}: ${message}` : `${what}.`);
+}
+
+async function patientFetch(url: string, headers: Record<string, string>, signal?: AbortSignal): Promise<Response> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      const response = await fetch(url, { headers, ...(signal ? { signal } : {}) });
+      if (attempt === TRIES || !(response.status === 429 || response.status >= 500)) return response;
+    } catch (cause) {
+      if (signal?.aborted) throw cause;
+      if (attempt === TRIES) throw new ExplorerError("network", `No answer from ${new URL(url, location.href).host}: ${cause instanceof Error ? cause.message : cause}.`);
+    }
+    await new Promise((resume) => setTimeout(resume, 200 * 2 ** attempt));
+  }
+}
+
+async function answer<T>(url: string, headers: Record<string, string> = {}): Promise<T | undefined> {
+  const response = await patientFetch(url, headers);
+  if (response.status === 401 || response.status === 403) {
+    throw new ExplorerError("forbidden", "This page was opened without the token of the server. Open the address that `frazil ui` printed.");
+  }
+  if (!response.ok) return undefined;
+  try {
+    return (await response.json()) as T;
+  } catch {
+    return undefined; // a web server that answers every address with a page
+  }
+}
+
+export async function findHome(): Promise<{ source: WebSource | ServerSource; settings: Partial<Settings> }> {
+  const secret = token();
+  const settings = secret ? undefined : await answer<Settings>("explorer.json");
+  if (settings?.repo !== undefined) {
+    const base = new URL(settings.repo.replace(/\/?$/, "/"), location.href).href;
+    return { source: new WebSource(base, settings.label ?? base, null, settings.index ? { "index.json": new URL(settings.index, location.href).href } : {}), settings };
+  }
+  const info = await answer<{ label: string; version?: string; path?: string }>("api/info", secret ? { Authorization: `Bearer ${secret}` } : {});
+  if (!info) throw new ExplorerError("not-found", "There is no repository here: neither `explorer.json` beside this page nor a server of `frazil ui`.");
+  return { source: new ServerSource(new URL("./", location.href).href, info.label, secret), settings: info };
+}

@@ -1,0 +1,104 @@
+/** The tree of a version as rows, and facts about nodes. */
+
+import type { ArrayNode, Changes, Node, Snapshot } from "./format/types";
+import { parent } from "./text";
+
+export interface Branch {
+  readonly node: Node;
+  readonly depth: number;
+  readonly children: Branch[];
+}
+
+/** The root of the tree. Children come in the order of their names, groups and arrays mixed. */
+export function tree(nodes: readonly Node[]): Branch | undefined {
+  const branches = new Map<string, Branch>();
+  const depth = (path: string): number => (path === "/" ? 0 : path.split("/").length - 1);
+  for (const node of nodes) branches.set(node.path, { node, depth: depth(node.path), children: [] });
+  for (const branch of branches.values()) if (branch.node.path !== "/") branches.get(parent(branch.node.path))?.children.push(branch);
+  return branches.get("/");
+}
+
+/** The rows on the screen. A search shows the matches and the groups above them. */
+export function rows(root: Branch | undefined, isOpen: (branch: Branch) => boolean, text = ""): Branch[] {
+  const found: Branch[] = [];
+  const wanted = text.trim().toLowerCase();
+  const visit = (branch: Branch): boolean => {
+    const at = found.push(branch);
+    const own = !wanted || branch.node.path.toLowerCase().includes(wanted);
+    let any = own;
+    if (wanted || isOpen(branch)) for (const child of branch.children) any = visit(child) || any;
+    if (!any) found.length = at - 1;
+    return any;
+  };
+  if (root) visit(root);
+  return found;
+}
+
+export const isArray = (node: Node | undefined): node is ArrayNode => node?.kind === "array";
+
+/** Bytes of an element; undefined for strings and types of other extensions. */
+export function itemSize(dtype: string): number | undefined {
+  if (dtype === "bool") return 1;
+  const [, kind, bits] = /^(int|uint|float|bfloat|complex|r)(\d+)/.exec(dtype) ?? [];
+  if (kind) return Number(bits) / 8;
+  return /^(numpy\.)?(datetime64|timedelta64)/.test(dtype) ? 8 : undefined;
+}
+
+export const product = (numbers: readonly number[]): number => numbers.reduce((result, length) => result * length, 1);
+
+export const gridShape = (node: ArrayNode): number[] => node.shape.map((length, at) => Math.ceil(length / Math.max(1, node.chunkShape[at]!)));
+
+export const dimensionName = (node: ArrayNode, dimension: number): string => node.dimensions[dimension] || `dimension ${dimension}`;
+
+/** The array with the coordinates of a dimension: a 1-D array with its name, in the same group or above. */
+export function coordinate(snapshot: Snapshot, node: ArrayNode, dimension: number): ArrayNode | undefined {
+  const name = node.dimensions[dimension];
+  if (!name) return undefined;
+  for (let group = parent(node.path); ; group = parent(group)) {
+    const found = snapshot.node(`${group === "/" ? "" : group}/${name}`);
+    if (isArray(found) && found.shape.length === 1 && found.shape[0] === node.shape[dimension]) return found;
+    if (group === "/") return undefined;
+  }
+}
+
+export const attributes = (node: Node): Record<string, unknown> => (node.document["attributes"] as Record<string, unknown> | undefined) ?? {};
+
+/** Title of an array's values: long name and units by CF. */
+export function title(node: Node): string {
+  const { long_name, standard_name, units } = attributes(node);
+  const name = [long_name, standard_name].find((value) => typeof value === "string") ?? node.path.slice(node.path.lastIndexOf("/") + 1);
+  return typeof units === "string" && units && !/ since /.test(units) ? `${name} (${units})` : String(name);
+}
+
+interface Codec {
+  readonly name?: string;
+  readonly configuration?: Record<string, unknown>;
+}
+
+/** Codecs as one line each, with those inside shards. */
+export function codecs(node: Node): string[] {
+  const line = (codec: Codec | string): string[] => {
+    if (typeof codec === "string") return [codec];
+    const { codecs: inner, index_codecs: _, ...rest } = codec.configuration ?? {};
+    const settings = Object.entries(rest).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`);
+    const own = `${codec.name ?? "unknown"}${settings.length ? ` (${settings.join(", ")})` : ""}`;
+    return [own, ...(Array.isArray(inner) ? inner.flatMap(line).map((text) => `within the shard: ${text}`) : [])];
+  };
+  const list = node.document["codecs"];
+  return Array.isArray(list) ? list.flatMap(line) : [];
+}
+
+export type Change = "added" | "changed" | "data";
+
+/** What a commit did to the nodes of its snapshot, by path. */
+export function changedPaths(snapshot: Snapshot, changes: Changes): Map<string, Change> {
+  const paths = new Map(snapshot.nodes.map((node) => [node.id, node.path]));
+  const found = new Map<string, Change>();
+  const mark = (ids: readonly string[], change: Change): void => {
+    for (const id of ids) if (paths.has(id)) found.set(paths.get(id)!, change);
+  };
+  mark(changes.updatedChunks.map((item) => item.nodeId), "data");
+  mark([...changes.updatedGroups, ...changes.updatedArrays], "changed");
+  mark([...changes.newGroups, ...changes.newArrays], "added");
+  return found;
+}

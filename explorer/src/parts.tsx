@@ -1,0 +1,250 @@
+/** Small parts that all views use. */
+
+import { Component, type ComponentChildren, type JSX, type VNode } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { signal } from "@preact/signals";
+import type { Load } from "./state";
+
+const ADVICE: Record<string, string> = {
+  "not-found": "The address may be old, or the version may have expired.",
+  network: "Check the connection and try again.",
+  forbidden: "", // the message says what is missing
+  format: "The file may be damaged. `frazil verify` says more.",
+  codec: "The other views of this array still work.",
+  unsupported: "",
+};
+
+export function Failure({ of: { error, retry } }: { of: Load<unknown> }): VNode | null {
+  if (!error) return null;
+  return (
+    <div class="failure" role="alert">
+      <strong>{error.message}</strong>
+      {ADVICE[error.kind] && <p>{ADVICE[error.kind]!.split("`").map((part, at) => (at % 2 ? <code>{part}</code> : part))}</p>}
+      <p>
+        <button onClick={retry}>Try again</button>
+      </p>
+    </div>
+  );
+}
+
+/** Keeps a failure of one view away from the rest of the page. Another address is another attempt. */
+export class Boundary extends Component<{ place: string; children: ComponentChildren }, { error?: unknown; place?: string }> {
+  override componentDidCatch(error: unknown): void {
+    console.error(error);
+    this.setState({ error, place: this.props.place });
+  }
+
+  override render(): ComponentChildren {
+    const { error, place } = this.state;
+    if (error === undefined || place !== this.props.place) return this.props.children;
+    return (
+      <div class="failure" role="alert">
+        <strong>This view failed: {error instanceof Error ? error.message : String(error)}</strong>
+        <p>The other views still work.</p>
+        <button onClick={() => this.setState({ place: "" })}>Try again</button>
+      </div>
+    );
+  }
+}
+
+/** What `children` makes of a value; before that the progress or the failure. */
+export function Wait<T>({ of, what, children }: { of: Load<T>; what: string; children: (value: T) => ComponentChildren }): VNode {
+  if (of.error) return <Failure of={of} />;
+  if (of.value === undefined) {
+    return (
+      <p class="wait" role="status">
+        Loading {what}
+        {of.progress !== undefined && <progress value={of.progress} aria-label={`Loading ${what}`} />}
+      </p>
+    );
+  }
+  return <>{children(of.value)}</>;
+}
+
+export function Tabs({ label, tabs, active, onSelect }: { label: string; tabs: readonly (readonly [string, string])[]; active: string; onSelect: (name: string) => void }): VNode {
+  const step = (event: KeyboardEvent): void => {
+    const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const at = (tabs.findIndex(([name]) => name === active) + move + tabs.length) % tabs.length;
+    onSelect(tabs[at]![0]);
+    ((event.currentTarget as HTMLElement).children[at] as HTMLElement).focus();
+  };
+  return (
+    <div class="tabs" role="tablist" aria-label={label} onKeyDown={step}>
+      {tabs.map(([name, title]) => (
+        <button key={name} role="tab" aria-selected={name === active} tabIndex={name === active ? 0 : -1} onClick={() => onSelect(name)}>
+          {title}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+export const Facts = ({ rows }: { rows: readonly (readonly [string, ComponentChildren] | undefined | false)[] }): VNode => (
+  <dl class="facts">
+    {rows.map((row) => row && [<dt key={row[0]}>{row[0]}</dt>, <dd key={`${row[0]} value`}>{row[1]}</dd>])}
+  </dl>
+);
+
+export const Choice = ({ label, value, options, onSelect }: { label: string; value: string; options: readonly (readonly [string, string])[]; onSelect: (value: string) => void }): VNode => (
+  <label class="field">
+    <span>{label}</span>
+    <select value={value} onChange={(event) => onSelect(event.currentTarget.value)}>
+      {options.map(([name, title]) => (
+        <option key={name} value={name} selected={name === value}>
+          {title}
+        </option>
+      ))}
+    </select>
+  </label>
+);
+
+/** Size of an element, followed as it changes. */
+export function useSize<T extends HTMLElement>(): [{ current: T | null }, { width: number; height: number }] {
+  const element = useRef<T>(null);
+  const [size, setSize] = useState({ width: 0, height: 0 });
+  useLayoutEffect(() => {
+    const target = element.current;
+    if (!target) return;
+    const measure = (): void => setSize((former) => (former.width === target.clientWidth && former.height === target.clientHeight ? former : { width: target.clientWidth, height: target.clientHeight }));
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(target);
+    return () => observer.disconnect();
+  }, []);
+  return [element, size];
+}
+
+/** A canvas as sharp as the screen. `draw` gets CSS pixels and runs at most once per frame. */
+export function Canvas({ width, height, draw, ...rest }: { width: number; height: number; draw: (context: CanvasRenderingContext2D, width: number, height: number) => void } & Omit<JSX.IntrinsicElements["canvas"], "width" | "height" | "ref" | "style">): VNode {
+  const element = useRef<HTMLCanvasElement>(null);
+  void theme.value;
+  useLayoutEffect(() => {
+    const canvas = element.current;
+    const context = canvas?.getContext("2d");
+    if (!canvas || !context || width <= 0 || height <= 0) return;
+    const scale = devicePixelRatio || 1;
+    if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
+      canvas.width = Math.round(width * scale);
+      canvas.height = Math.round(height * scale);
+    }
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.clearRect(0, 0, width, height);
+    draw(context, width, height);
+  });
+  return <canvas ref={element} style={{ width: `${width}px`, height: `${height}px` }} {...rest} />;
+}
+
+const colours = new Map<string, string>();
+
+/** Colours of the style sheet, for canvases. Kept, because the browser computes the styles of the page anew for each question. */
+export function css(name: string): string {
+  let found = colours.get(name);
+  if (found === undefined) {
+    found = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || "#888888";
+    colours.set(name, found);
+  }
+  return found;
+}
+
+/** Counts changes of the colours: whoever draws on a canvas reads it. */
+export const theme = signal(0);
+
+export function forgetColours(): void {
+  colours.clear();
+  theme.value++;
+}
+
+for (const query of ["(prefers-color-scheme: dark)", "(prefers-contrast: more)"]) matchMedia(query).addEventListener("change", forgetColours);
+
+interface ListProps {
+  readonly label: string;
+  readonly role: "listbox" | "tree";
+  readonly count: number;
+  readonly rowHeight: number;
+  readonly active: number;
+  row(index: number): VNode;
+  /** Attributes of a row, for example `aria-level`. */
+  attributes?(index: number): Record<string, unknown>;
+  onActive(index: number): void;
+  /** Enter or space on the active row. */
+  onOpen?(index: number): void;
+  onKey?(event: KeyboardEvent): void;
+  /** What lies behind the rows from `first` on: moves with them. */
+  gutter?(first: number, shown: number): VNode;
+  readonly class?: string;
+}
+
+const SPARE = 6; // rows above and below the visible ones
+let lists = 0;
+
+/** A list that makes elements only for the rows on the screen. */
+export function List({ label, role, count, rowHeight, active, row, attributes, onActive, onOpen, onKey, gutter, class: name }: ListProps): VNode {
+  const [element, size] = useSize<HTMLDivElement>();
+  const [first, setFirst] = useState(0);
+  const [id] = useState(() => `list${++lists}`);
+  const shown = Math.min(count - first, Math.ceil(size.height / rowHeight) + 2 * SPARE);
+  const follow = (): void => {
+    const top = element.current?.scrollTop ?? 0;
+    // Steps of half the spare rows: most scroll events then change nothing
+    const step = SPARE / 2;
+    setFirst(Math.max(0, Math.floor(Math.floor(top / rowHeight) / step) * step - step));
+  };
+  useEffect(() => {
+    const target = element.current;
+    if (!target || active < 0 || size.height === 0) return;
+    const top = active * rowHeight;
+    if (top < target.scrollTop) target.scrollTop = top - rowHeight;
+    else if (top + rowHeight > target.scrollTop + size.height) target.scrollTop = top - size.height + 2 * rowHeight;
+    follow();
+  }, [active, size.height > 0, count]);
+  const key = (event: KeyboardEvent): void => {
+    const page = Math.max(1, Math.floor(size.height / rowHeight) - 1);
+    const at = { ArrowDown: active + 1, ArrowUp: active - 1, PageDown: active + page, PageUp: active - page, Home: 0, End: count - 1 }[event.key];
+    if (at !== undefined && !event.altKey && !event.ctrlKey && !event.metaKey) {
+      event.preventDefault();
+      if (count > 0) onActive(Math.min(Math.max(at, 0), count - 1));
+    } else if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      if (active >= 0) onOpen?.(active);
+    } else onKey?.(event);
+  };
+  // Rows that stay on the screen are not compared again
+  const kept = useRef<{ row?: unknown; active?: number; rows: Map<number, VNode> }>({ rows: new Map() });
+  if (kept.current.row !== row || kept.current.active !== active) kept.current = { row, active, rows: new Map() };
+  const rows: VNode[] = [];
+  const make = (index: number): VNode => (
+      <div
+        key={index}
+        id={`${id}-${index}`}
+        role={role === "tree" ? "treeitem" : "option"}
+        aria-selected={index === active}
+        {...(role === "tree" ? {} : { "aria-setsize": count, "aria-posinset": index + 1 })}
+        {...attributes?.(index)}
+        class={index === active ? "row active" : "row"}
+        style={{ height: `${rowHeight}px` }}
+        onClick={() => onActive(index)}
+      >
+        {row(index)}
+      </div>
+  );
+  const now = new Map<number, VNode>();
+  for (let index = first; index < first + shown; index++) {
+    const found = kept.current.rows.get(index) ?? make(index);
+    now.set(index, found);
+    rows.push(found);
+  }
+  kept.current.rows = now;
+  const visible = active >= first && active < first + shown;
+  return (
+    <div ref={element} class={`list ${name ?? ""}`} role={role} aria-label={label} tabIndex={0} onScroll={follow} onKeyDown={key} {...(visible ? { "aria-activedescendant": `${id}-${active}` } : {})}>
+      <div class="extent" role="presentation" style={{ height: `${count * rowHeight}px` }}>
+        <div class="window" role="presentation" style={{ transform: `translateY(${first * rowHeight}px)` }}>
+          {gutter?.(first, shown)}
+          {rows}
+        </div>
+      </div>
+    </div>
+  );
+}

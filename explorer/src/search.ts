@@ -1,0 +1,68 @@
+/** Search in the history by words, author and time. */
+
+import type { History } from "./format/types";
+
+/** Without the lists of all ids and messages, where the reader can do without them. */
+export const idOf = (history: History, row: number): string => history.id?.(row) ?? history.ids[row]!;
+export const messageOf = (history: History, row: number): string => history.message?.(row) ?? history.messages[row]!;
+
+const AUTHOR_KEYS = ["author", "author_name", "committer", "user", "email", "author_email"];
+
+export function author(metadata: Record<string, unknown>): string {
+  for (const key of AUTHOR_KEYS) {
+    const value = metadata[key];
+    if (typeof value === "string" && value) return value;
+    if (value && typeof value === "object" && "name" in value) return String(value.name);
+  }
+  return "";
+}
+
+/** Text and authors of a history in small letters, kept from the first search on. */
+const texts = new WeakMap<History, { readonly words: string[]; readonly authors: string[] }>();
+
+function textsOf(history: History): { readonly words: string[]; readonly authors: string[] } {
+  let found = texts.get(history);
+  if (!found) {
+    const { ids, messages } = history;
+    found = { words: messages.map((message, row) => `${message}\n${ids[row]}`.toLowerCase()), authors: [] };
+    texts.set(history, found);
+  }
+  return found;
+}
+
+const FILTER = /(author|after|before):("[^"]*"|\S+)/gi;
+
+/**
+ * The places of `order` whose commits match: all words in message, id, author or names;
+ * `author:jo after:2024-02 before:2024-03-01` narrow it.
+ */
+export function search(history: History, order: Int32Array, text: string, names: ReadonlyMap<number, readonly string[]>): Int32Array {
+  let who = "";
+  let [after, before] = [-Infinity, Infinity];
+  const rest = text.replace(FILTER, (_, key: string, quoted: string) => {
+    const value = quoted.replaceAll('"', "");
+    if (key.toLowerCase() === "author") who = value.toLowerCase();
+    else if (key.toLowerCase() === "after") after = orElse(Date.parse(value), after);
+    else before = orElse(Date.parse(value), before);
+    return " ";
+  });
+  const words = rest.toLowerCase().split(/\s+/).filter(Boolean);
+  const { words: all, authors } = textsOf(history);
+  const found: number[] = [];
+  for (let place = 0; place < order.length; place++) {
+    const row = order[place]!;
+    if (history.times[row]! < after || history.times[row]! >= before) continue;
+    if (words.length || who) {
+      const named = names.get(row)?.join(" ").toLowerCase() ?? "";
+      const left = words.filter((word) => !all[row]!.includes(word) && !named.includes(word));
+      if (left.length || who) {
+        const by = (authors[row] ??= author(history.metadata(row)).toLowerCase());
+        if (!by.includes(who) || left.some((word) => !by.includes(word))) continue;
+      }
+    }
+    found.push(place);
+  }
+  return Int32Array.from(found);
+}
+
+const orElse = (value: number, other: number): number => (Number.isNaN(value) ? other : value);

@@ -1,0 +1,147 @@
+/** Which part of an array a view shows, as text in the address and as a region to read. */
+
+export interface Slice {
+  /** Dimension along the horizontal axis; -1 for an array without dimensions. */
+  readonly x: number;
+  /** Dimension along the vertical axis; -1 for a line. */
+  readonly y: number;
+  /** Per dimension: the index where it is fixed. */
+  readonly index: readonly number[];
+  /** Per dimension: the part that an axis shows. */
+  readonly from: readonly number[];
+  readonly to: readonly number[];
+}
+
+export interface Box {
+  readonly start: number[];
+  readonly stop: number[];
+  readonly step: number[];
+}
+
+const clamp = (value: number, low: number, high: number): number => Math.min(Math.max(value, low), high);
+
+const whole = (text: string | undefined, other: number): number => (text !== undefined && /^\d+$/.test(text) ? Number(text) : other);
+
+/** `x=2&y=1&i=5,0,0&r1=0-90&r2=10-20`; all parts are optional. */
+export function parseSlice(shape: readonly number[], query: Readonly<Record<string, string>>): Slice {
+  const rank = shape.length;
+  const long = shape.map((_, dimension) => dimension).filter((dimension) => shape[dimension]! > 1);
+  const usual = long.length > 1 ? long : shape.map((_, dimension) => dimension);
+  const x = clamp(whole(query["x"], usual.at(-1) ?? -1), -1, rank - 1);
+  const line = query["y"] === "none" || long.length < 2;
+  let y = line && query["y"] === undefined ? -1 : query["y"] === "none" ? -1 : clamp(whole(query["y"], usual.at(-2) ?? -1), -1, rank - 1);
+  if (y === x) y = query["x"] !== undefined && query["y"] === undefined ? (usual.filter((dimension) => dimension !== x).at(-1) ?? -1) : -1;
+  const given = (query["i"] ?? "").split(",");
+  const ranges = shape.map((length, dimension) => {
+    const [, low, high] = /^(\d+)-(\d+)$/.exec(query[`r${dimension}`] ?? "") ?? [];
+    const from = clamp(whole(low, 0), 0, Math.max(0, length - 1));
+    return { from, to: clamp(whole(high, length), Math.min(from + 1, length), length) };
+  });
+  return {
+    x,
+    y,
+    index: shape.map((length, dimension) => clamp(whole(given[dimension], 0), 0, Math.max(0, length - 1))),
+    from: ranges.map((range) => range.from),
+    to: ranges.map((range) => range.to),
+  };
+}
+
+export function sliceQuery(shape: readonly number[], slice: Slice): Record<string, string> {
+  const query: Record<string, string> = {
+    x: String(slice.x),
+    y: slice.y < 0 ? "none" : String(slice.y),
+    i: slice.index.some((at) => at > 0) ? slice.index.join(",") : "",
+  };
+  shape.forEach((length, dimension) => {
+    const all = slice.from[dimension] === 0 && slice.to[dimension] === length;
+    query[`r${dimension}`] = all ? "" : `${slice.from[dimension]}-${slice.to[dimension]}`;
+  });
+  return query;
+}
+
+/** The region to read. Axes with more than `most` values are read with a step. */
+export function box(shape: readonly number[], slice: Slice, most: number): Box {
+  const axis = (dimension: number): boolean => dimension === slice.x || dimension === slice.y;
+  const start = shape.map((_, dimension) => (axis(dimension) ? slice.from[dimension]! : slice.index[dimension]!));
+  const stop = shape.map((length, dimension) => (axis(dimension) ? slice.to[dimension]! : Math.min(length, slice.index[dimension]! + 1)));
+  const step = shape.map((_, dimension) => (axis(dimension) ? Math.max(1, Math.ceil((stop[dimension]! - start[dimension]!) / most)) : 1));
+  return { start, stop, step };
+}
+
+export const boxShape = ({ start, stop, step }: Box): number[] =>
+  start.map((low, dimension) => Math.max(0, Math.ceil((stop[dimension]! - low) / step[dimension]!)));
+
+/** Number of stored chunks that a region touches. */
+export function chunksOf({ start, stop, step }: Box, chunkShape: readonly number[]): number {
+  return start.reduce((product, low, dimension) => {
+    const size = chunkShape[dimension]!;
+    if (stop[dimension]! <= low) return 0;
+    const steps = Math.ceil((stop[dimension]! - low) / step[dimension]!);
+    return product * Math.min(steps, Math.floor((stop[dimension]! - 1) / size) - Math.floor(low / size) + 1);
+  }, 1);
+}
+
+/** The values of a region as rows of `y` and columns of `x`. */
+export function plane(values: ArrayLike<number>, shape: readonly number[], x: number, y: number): Float64Array {
+  const width = x < 0 ? 1 : shape[x]!;
+  const height = y < 0 ? 1 : shape[y]!;
+  const strides = shape.map((_, dimension) => shape.slice(dimension + 1).reduce((product, length) => product * length, 1));
+  const [across, down] = [x < 0 ? 0 : strides[x]!, y < 0 ? 0 : strides[y]!];
+  const found = new Float64Array(width * height);
+  for (let row = 0, at = 0; row < height; row++) for (let column = 0; column < width; column++, at++) found[at] = values[row * down + column * across]!;
+  return found;
+}
+
+/** The index of the value nearest to `wanted`; coordinates need no order. */
+export function nearest(values: ArrayLike<number>, wanted: number): number {
+  let best = 0;
+  let least = Infinity;
+  for (let at = 0; at < values.length; at++) {
+    const distance = Math.abs(values[at]! - wanted);
+    if (distance < least) [best, least] = [at, distance];
+  }
+  return best;
+}
+
+/**
+ * From a value to the index of the cell around it; -1 outside. Values rise or fall. With a period,
+ * for longitudes, a value may be any number of turns away.
+ */
+export function cellFinder(values: Float64Array, period = 0): (value: number) => number {
+  const length = values.length;
+  const sign = length > 1 && values[length - 1]! < values[0]! ? -1 : 1;
+  const rising = values.map((value) => value * sign);
+  const room = (at: number): number => (length < 2 ? 0.5 : (rising[Math.min(at + 1, length - 1)]! - rising[Math.max(at - 1, 0)]!) / (at > 0 && at < length - 1 ? 2 : 1));
+  const [low, high] = [rising[0]! - room(0) / 2, rising[length - 1]! + room(length - 1) / 2];
+  return (given) => {
+    let value = given * sign;
+    if (period) value = low + ((((value - low) % period) + period) % period);
+    if (!(value >= low && value <= high)) return -1;
+    let [left, right] = [0, length - 1];
+    while (left < right) {
+      const middle = (left + right) >> 1;
+      if (value < (rising[middle]! + rising[middle + 1]!) / 2) right = middle;
+      else left = middle + 1;
+    }
+    return left;
+  };
+}
+
+/** What a person typed as a place on a dimension: `#12` an index, a date, a number, or a label. Undefined if none of these. */
+export function typedIndex(text: string, length: number, values?: ArrayLike<number> | string[], isTime = false): number | undefined {
+  const wanted = text.trim();
+  const [, index] = /^#\s*(\d+)$/.exec(wanted) ?? [];
+  if (index !== undefined || !values) {
+    const at = Number(index ?? wanted);
+    return wanted !== "" && Number.isInteger(at) && at >= 0 && at < length ? at : undefined;
+  }
+  if (length === 0 || wanted === "") return undefined;
+  if (isStrings(values)) {
+    const at = values.findIndex((value) => value.toLowerCase().startsWith(wanted.toLowerCase()));
+    return at < 0 ? undefined : at;
+  }
+  const value = isTime ? Date.parse(/^\d{4}-\d\d(-\d\d)?([T ][\d:.]+)?$/.test(wanted) ? `${wanted.replace(" ", "T")}${wanted.length > 10 ? "Z" : ""}` : wanted) : Number(wanted);
+  return Number.isNaN(value) ? undefined : nearest(values, value);
+}
+
+const isStrings = (values: ArrayLike<number> | string[]): values is string[] => Array.isArray(values) && typeof values[0] === "string";

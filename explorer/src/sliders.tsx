@@ -1,0 +1,84 @@
+/** Places on the dimensions that no axis shows: slider, typed value, play. */
+
+import type { VNode } from "preact";
+import { useState } from "preact/hooks";
+import type { ArrayNode, Decoded } from "./format/types";
+import { dimensionName } from "./nodes";
+import { typedIndex, type Slice } from "./slices";
+import { count } from "./text";
+
+interface FixedProps {
+  readonly node: ArrayNode;
+  readonly shape: readonly number[];
+  readonly slice: Slice;
+  readonly what: string;
+  readonly coordinates?: ReadonlyMap<number, Decoded>;
+  /** The coordinates are not there yet: nobody can type one. */
+  readonly waiting?: boolean;
+  readonly playing?: number;
+  onIndex(index: number[]): void;
+  onPlay?(dimension: number): void;
+}
+
+export function Fixed({ node, shape, slice, what, coordinates, waiting = false, playing, onIndex, onPlay }: FixedProps): VNode | null {
+  const others = shape.map((_, dimension) => dimension).filter((dimension) => dimension !== slice.x && dimension !== slice.y && shape[dimension]! > 1);
+  if (!others.length) return null;
+  const set = (dimension: number, at: number): void => onIndex(slice.index.map((old, other) => (other === dimension ? at : old)));
+  return (
+    <div class="sliders">
+      {others.map((dimension) => {
+        const at = slice.index[dimension]!;
+        const decoded = coordinates?.get(dimension);
+        const name = dimensionName(node, dimension);
+        return (
+          <div class="slider" key={dimension}>
+            <span>{name}</span>
+            {onPlay && (
+              <button aria-pressed={playing === dimension} aria-label={`${playing === dimension ? "Stop" : "Play"} along ${name}`} onClick={() => onPlay(playing === dimension ? -1 : dimension)}>
+                {playing === dimension ? "■" : "▶"}
+              </button>
+            )}
+            <input
+              type="range"
+              min={0}
+              max={shape[dimension]! - 1}
+              value={at}
+              aria-label={`${what} along ${name}`}
+              aria-valuetext={decoded ? decoded.label(at) : String(at)}
+              onInput={(event) => set(dimension, Number(event.currentTarget.value))}
+            />
+            <Typed key={at} label={name} disabled={waiting} shown={decoded ? decoded.label(at) : String(at)} length={shape[dimension]!} decoded={decoded} onIndex={(index) => set(dimension, index)} />
+            <span class="quiet">
+              {what} {count(at)} of {count(shape[dimension]!)}
+            </span>
+          </div>
+        );
+      })}
+    </div>
+  );
+}
+
+function Typed({ label, shown, length, decoded, disabled, onIndex }: { label: string; shown: string; disabled: boolean; length: number; decoded: Decoded | undefined; onIndex: (index: number) => void }): VNode {
+  const [text, setText] = useState<string | undefined>(undefined);
+  const [wrong, setWrong] = useState(false);
+  const hint = decoded ? `${decoded.isTime ? "A date" : "A value"}, or # and an index` : "An index";
+  const enter = (): void => {
+    if (text === undefined || text === shown) return setWrong(false);
+    const at = typedIndex(text, length, decoded?.values, decoded?.isTime);
+    setWrong(at === undefined);
+    if (at !== undefined) {
+      setText(undefined);
+      onIndex(at);
+    }
+  };
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        enter();
+      }}
+    >
+      <input value={text ?? shown} size={14} disabled={disabled} title={hint} aria-label={`${label}: ${hint}`} aria-invalid={wrong} onInput={(event) => setText(event.currentTarget.value)} onBlur={enter} />
+    </form>
+  );
+}

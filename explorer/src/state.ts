@@ -1,0 +1,81 @@
+/** State of the page: the address, the open repository, and values that take time. */
+
+import { signal } from "@preact/signals";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { ExplorerError, type Repository, type Snapshot } from "./format/types";
+import type { Reader } from "./home";
+import { HOME, parseRoute, resolve, writeRoute, type Route } from "./route";
+
+export const route = signal<Route>(HOME);
+export const reader = signal<Reader | undefined>(undefined);
+/** Text for screen readers. */
+export const notice = signal("");
+
+export function followAddress(): void {
+  const read = (): void => void (route.value = parseRoute(location.hash));
+  addEventListener("hashchange", read);
+  read();
+}
+
+/** Shows another view. `replace` leaves no entry in the browser's history: for sliders. */
+export function go(change: Partial<Route>, replace = false): void {
+  const next = { ...route.value, ...change };
+  history[replace ? "replaceState" : "pushState"](null, "", writeRoute(next));
+  route.value = next;
+}
+
+export const setQuery = (change: Record<string, string>, replace = true): void => go({ query: { ...route.value.query, ...change } }, replace);
+
+export const address = (change: Partial<Route>): string => writeRoute({ ...route.value, query: {}, ...change });
+
+export interface Load<T> {
+  /** The newest value; stays while the next one loads. */
+  readonly value?: T;
+  readonly error?: ExplorerError;
+  readonly busy: boolean;
+  readonly progress?: number;
+  retry(): void;
+}
+
+const asError = (cause: unknown): ExplorerError =>
+  cause instanceof ExplorerError || (cause instanceof Error && "kind" in cause)
+    ? (cause as ExplorerError)
+    : new ExplorerError("format", cause instanceof Error ? cause.message : String(cause));
+
+const ID = /^[0-9A-HJKMNP-TV-Z]{20}$/;
+
+/** The snapshot of a branch, a tag or an id. */
+export async function snapshotOf(repository: Repository, version: string): Promise<Snapshot> {
+  const id = resolve(repository, version);
+  if (repository.row(id) < 0 && !ID.test(id)) throw new ExplorerError("not-found", `There is no branch, tag or commit ${version}.`);
+  return repository.snapshot(id);
+}
+
+/** Loads a value whenever `keys` change. `keep` keeps the former value on the screen meanwhile. */
+export function useLoad<T>(load: (signal: AbortSignal, progress: (done: number, total: number) => void) => Promise<T>, keys: unknown[], keep = false): Load<T> {
+  const [state, setState] = useState<Omit<Load<T>, "retry">>({ busy: true });
+  const [attempt, setAttempt] = useState(0);
+  const newest = useRef(0);
+  const seen = useRef<unknown[]>([]);
+  useEffect(() => {
+    const turn = ++newest.current;
+    const control = new AbortController();
+    setState((former) => ({ ...(keep && former.value !== undefined ? { value: former.value } : {}), busy: true }));
+    const current = (): boolean => turn === newest.current && !control.signal.aborted;
+    load(control.signal, (done, total) => current() && setState((former) => ({ ...former, progress: total ? done / total : 0 }))).then(
+      (value) => {
+        if (!current()) return;
+        seen.current = keys;
+        setState({ value, busy: false });
+      },
+      (cause) => current() && setState({ error: asError(cause), busy: false }),
+    );
+    return () => control.abort();
+  }, [...keys, attempt]);
+  const retry = useCallback(() => setAttempt((former) => former + 1), []);
+  // A value of other keys must not be drawn as if it belonged to these
+  const stale = !keep && state.value !== undefined && !same(seen.current, keys);
+  return stale ? { busy: true, retry } : { ...state, retry };
+}
+
+const same = (one: unknown[], other: unknown[]): boolean => one.length === other.length && one.every((item, at) => Object.is(item, other[at]));

@@ -1,0 +1,35 @@
+/** Text for people: sizes, counts, times. */
+
+const UNITS = ["bytes", "kB", "MB", "GB", "TB", "PB"];
+
+export function bytes(size: number): string {
+  let unit = 0;
+  for (; size >= 999.5 && unit < UNITS.length - 1; unit++) size /= 1000;
+  return `${unit === 0 || size >= 100 ? Math.round(size) : size.toPrecision(3)} ${size === 1 && unit === 0 ? "byte" : UNITS[unit]}`;
+}
+
+export const count = (value: number): string => value.toLocaleString("en-US");
+
+export const plural = (value: number, noun: string): string => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+
+export function when(milliseconds: number): string {
+  if (!Number.isFinite(milliseconds)) return "unknown time";
+  const date = new Date(milliseconds);
+  return Number.isNaN(date.getTime()) ? "unknown time" : date.toISOString().slice(0, 19).replace("T", " ");
+}
+
+/** A number with as many digits as a reader needs. */
+export function number(value: number): string {
+  if (Number.isNaN(value)) return "no value";
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-4 || size >= 1e9) ? value.toExponential(4) : String(Number(value.toPrecision(6)));
+}
+
+export const firstLine = (text: string): string => text.split("\n", 1)[0]!;
+
+export const last = (path: string): string => path.slice(path.lastIndexOf("/") + 1);
+
+export const parent = (path: string): string => path.slice(0, Math.max(1, path.lastIndexOf("/")));
+
+export const json = (value: unknown): string => JSON.stringify(value, (_, item) => (typeof item === "bigint" ? String(item) : item), 2);

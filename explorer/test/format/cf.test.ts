@@ -1,0 +1,58 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { decodeCF, type ArrayNode } from "../../src/format/index";
+import { DATA, readJson } from "./folder";
+
+interface Expected {
+  readonly times: { calendar: string; units: string; values: number[]; texts: string[] }[];
+  readonly packed: { dtype: string; attributes: Record<string, unknown>; stored: number[]; values: (number | null)[] }[];
+}
+
+function node(dtype: unknown, attributes: Record<string, unknown>, length: number): ArrayNode {
+  return { path: "/v", kind: "array", document: { attributes, data_type: dtype }, id: "", shape: [length], chunkShape: [length], dimensions: ["x"], dtype: typeof dtype === "string" ? dtype : "datetime64[s]" };
+}
+
+const { times, packed } = readJson<Expected>(DATA, "cf.json");
+
+test("times of all calendars", () => {
+  for (const { calendar, units, values, texts } of times) {
+    const decoded = decodeCF(node("int64", { units, calendar }, values.length), { shape: [values.length], raw: values });
+    assert.ok(decoded.isTime);
+    assert.equal(decoded.calendar, calendar);
+    values.forEach((value, i) => {
+      const label = decoded.label(i);
+      assert.equal(label.padEnd(16, " 00:00").padEnd(19, ":00"), texts[i], `${value} ${units} ${calendar}`);
+    });
+  }
+});
+
+test("packed values", () => {
+  for (const { dtype, attributes, stored, values } of packed) {
+    const decoded = decodeCF(node(dtype, attributes, stored.length), { shape: [stored.length], raw: stored });
+    values.forEach((value, i) => {
+      const found = decoded.values[i] as number;
+      if (value === null) assert.ok(Number.isNaN(found));
+      else assert.ok(Math.abs(found - value) <= 1e-6 * Math.max(1, Math.abs(value)), `${dtype} ${found} ${value}`);
+    });
+  }
+});
+
+test("other values", () => {
+  const of = (type: unknown, attributes: Record<string, unknown>, raw: ArrayLike<number> | BigInt64Array | string[], more = {}) =>
+    decodeCF(node(type, attributes, raw.length), { shape: [raw.length], raw, ...more });
+  const seconds = of({ name: "numpy.datetime64", configuration: { unit: "s", scale_factor: 1 } }, {}, BigInt64Array.of(86400n, -(2n ** 63n), 3661n));
+  assert.deepEqual([0, 1, 2].map((i) => seconds.label(i)), ["1970-01-02 00:00:00", "missing", "1970-01-01 01:01:01"]);
+  assert.equal(of("bool", {}, [1, 0]).label(0), "true");
+  assert.equal(of("string", {}, ["a", "b"]).label(1), "b");
+  assert.equal(of("complex64", {}, [3, -4], { isComplex: true }).label(0), "3-4i");
+  assert.equal(of("complex64", {}, [3, -4], { isComplex: true }).values[0], 5);
+  assert.equal(of("int64", {}, BigInt64Array.of(2n ** 60n + 1n)).label(0), String(2n ** 60n + 1n));
+  assert.equal(of("float32", {}, [Math.fround(0.1)]).label(0), "0.1");
+  assert.equal(of("float64", { _FillValue: "AAAAAAAA+H8=" }, [NaN]).label(0), "missing");
+  assert.equal(of("float64", { _FillValue: "AAAAAAAA8D8=" }, [1]).label(0), "missing");
+  assert.equal(of("uint8", { flag_values: [0, 1], flag_meanings: "land sea" }, [1]).label(0), "1 (sea)");
+  assert.equal(of("int32", { units: "days since a lunch" }, [1]).isTime, false);
+  assert.equal(of("int32", { units: "days since 2000-01-01", calendar: "mine" }, [1]).isTime, false);
+  assert.equal(of("float64", { units: "hours since 2000-01-01 00:00 +02:00" }, [0.5]).label(0), "1999-12-31 22:30");
+  assert.equal(of("int32", { units: "months since 2000-01-01", calendar: "360_day" }, [13]).label(0), "2001-02-01");
+});

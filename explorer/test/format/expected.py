@@ -1,0 +1,253 @@
+"""Write what the explorer's reader is compared with: repositories, and what Frazil and xarray read in them.
+
+``python expected.py FOLDER`` writes golden repositories, repositories with random arrays, frames of zstd,
+times of all calendars, and a large repository, each with a JSON file beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import cftime
+import numpy as np
+import xarray as xr
+import zarr
+import zstandard
+from zarr.codecs.numcodecs import Delta, FixedScaleOffset, Shuffle, Zlib
+
+import frazil
+
+GOLDEN = Path(__file__).resolve().parents[3] / "tests" / "golden"
+SEED = 20261127
+ARRAYS = 150
+INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+TYPES = ["bool", *INTEGERS, "float16", "float32", "float64", "complex64", "complex128"]
+CALENDARS = ["standard", "proleptic_gregorian", "julian", "noleap", "all_leap", "360_day"]
+
+
+def digest(values: Any) -> dict[str, str]:
+    """The digest of elements, as in the golden repositories."""
+    values = np.asarray(values)
+    if values.dtype.kind in "OTU":
+        text = json.dumps(values.ravel().tolist(), ensure_ascii=False)
+        return {"sha256_json": hashlib.sha256(text.encode()).hexdigest()}
+    little = values.astype(values.dtype.newbyteorder("<"))
+    return {"sha256": hashlib.sha256(np.ascontiguousarray(little).tobytes()).hexdigest()}
+
+
+def serializer(rng: random.Random, rank: int, size: int) -> tuple[list[Any], Any, list[Any]]:
+    """Random codecs: filters, serializer, compressors."""
+    filters: list[Any] = []
+    if rng.random() < 0.3:
+        filters.append(zarr.codecs.TransposeCodec(order=tuple(rng.sample(range(rank), rank))))
+    endian = rng.choice(["little", "little", "big"])
+    names = ["lz4", "lz4hc", "blosclz", "zlib", "zstd"]
+    blosc = zarr.codecs.BloscCodec(
+        cname=rng.choice(names),
+        clevel=rng.randrange(1, 10),
+        shuffle=rng.choice(["shuffle", "noshuffle", "bitshuffle"]),
+        blocksize=rng.choice([0, 0, 512, 4096]),
+    )
+    compressors: list[Any] = rng.choice(
+        [
+            [],
+            [zarr.codecs.ZstdCodec(level=rng.randrange(-3, 20), checksum=rng.random() < 0.5)],
+            [zarr.codecs.GzipCodec(level=rng.randrange(10))],
+            [blosc],
+            [blosc],
+            [blosc, zarr.codecs.Crc32cCodec()],
+            [Shuffle(elementsize=size), Zlib(level=3)],
+        ]
+    )
+    return filters, zarr.codecs.BytesCodec(endian=endian), compressors
+
+
+def random_values(rng: random.Random, kind: str, shape: tuple[int, ...]) -> Any:
+    """Values that compress: steps of a walk."""
+    np_rng = np.random.default_rng(rng.randrange(1 << 30))
+    if kind == "string":
+        words = ["", "a", "größe", "ice 🧊", "x" * 40]
+        return np.array([rng.choice(words) for _ in range(int(np.prod(shape)))], dtype=object).reshape(shape)
+    walk = np.cumsum(np_rng.integers(-2, 3, int(np.prod(shape)))).reshape(shape)
+    with np.errstate(all="ignore"):  # large steps of a walk do not fit small integers
+        values = walk.astype(kind) if kind != "bool" else walk % 2 == 0
+        return values * np.asarray(1 + 2j, dtype=kind) if kind.startswith("c") else values
+
+
+def write_random(folder: Path, spec_version: int, seed: int) -> None:
+    """A repository with random arrays, and the digests of them and of regions of them."""
+    rng = random.Random(seed)
+    # small inline chunks, so that all kinds occur
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=64)
+    storage = frazil.local_filesystem_storage(str(folder / "repo"))
+    repo = frazil.Repository.create(storage, config, spec_version=spec_version)
+    session = repo.writable_session("main")
+    expected: dict[str, Any] = {}
+    for number in range(ARRAYS):
+        kind = rng.choice([*TYPES, "string"])
+        rank = rng.choice([1, 1, 2, 2, 3, 4])
+        lengths = [0, 1, 3, 7, 12, 33, *range(1, 26), *range(1, 26)]
+        shape = tuple(rng.choice(lengths) for _ in range(rank))
+        chunks = tuple(rng.randrange(1, max(2, length + 2)) for length in shape)
+        size = 1 if kind == "string" else np.dtype(kind).itemsize
+        filters, bytes_codec, compressors = serializer(rng, rank, size)
+        options: dict[str, Any] = {"chunks": chunks}
+        if rng.random() < 0.3 and kind != "string":
+            options["shards"] = tuple(length * rng.randrange(1, 4) for length in chunks)
+        if kind == "string":
+            filters, compressors = [], compressors if rng.random() < 0.5 else []
+            compressors = [zarr.codecs.ZstdCodec(level=1)] if compressors else []
+        else:
+            options["serializer"] = bytes_codec
+        if kind in ("float32", "float64") and rng.random() < 0.2:
+            options["fill_value"] = rng.choice([float("nan"), float("inf"), -1.5])
+        if kind in ("int64", "uint64"):
+            info = np.iinfo(kind)
+            options["fill_value"] = rng.choice([int(info.max), int(info.min), 7])
+        if kind == "int32" and rng.random() < 0.5:
+            filters = [Delta(dtype="<i4")]
+        if kind == "float64" and rng.random() < 0.3:
+            filters, compressors = [FixedScaleOffset(offset=3, scale=2, dtype="<f8", astype="<i2")], []
+            options["fill_value"] = 0.0
+        path = f"a{number:03}"
+        array = zarr.create_array(
+            session.store,
+            name=path,
+            shape=shape,
+            dtype=str if kind == "string" else kind,
+            filters=filters or None,
+            compressors=compressors or None,
+            **options,
+        )
+        values = random_values(rng, kind, shape)
+        if 0 in shape:
+            pass
+        elif rng.random() < 0.7:
+            array[...] = values
+        else:
+            part = tuple(slice(rng.randrange(length), length) for length in shape)
+            array[part] = values[part]
+        stored = np.asarray(array[...])
+        entry: dict[str, Any] = {"dtype": kind, **digest(stored), "regions": []}
+        for _ in range(4):
+            cuts = [sorted((rng.randrange(length + 1), rng.randrange(length + 1))) for length in shape]
+            step = [rng.choice([1, 1, 2, 3, 7]) for _ in shape]
+            region = tuple(slice(a, b, s) for (a, b), s in zip(cuts, step, strict=True))
+            starts, stops = [a for a, _ in cuts], [b for _, b in cuts]
+            entry["regions"].append({"start": starts, "stop": stops, "step": step, **digest(stored[region])})
+        expected[f"/{path}"] = entry
+    codecs = [zarr.codecs.BytesCodec(), zarr.codecs.ZstdCodec()]
+    nested = zarr.codecs.ShardingCodec(chunk_shape=(4, 4), codecs=codecs)
+    outer = zarr.codecs.ShardingCodec(chunk_shape=(8, 8), codecs=[nested], index_location="start")
+    options = {
+        "shape": (200, 200),
+        "chunks": (200, 200),
+        "dtype": "f8",
+        "serializer": outer,
+        "compressors": None,
+    }
+    shards = zarr.create_array(session.store, name="nested", **options)
+    shards[:150] = np.random.default_rng(1).normal(size=(150, 200))
+    part = np.asarray(shards[10:20, 30:190:5])
+    region = {"start": [10, 30], "stop": [20, 190], "step": [1, 5], **digest(part)}
+    expected["/nested"] = {"dtype": "float64", **digest(shards[...]), "regions": [region]}
+    metadata = {"n": [1, 2.5, None, {"deep": True}], "text": "ü", "big": 1 << 40}
+    session.commit("random arrays", metadata=metadata)
+    refs = {"branches": {"main": repo.lookup_branch("main")}, "tags": {}}
+    if spec_version == 1:
+        (folder / "repo" / "index.json").write_text(json.dumps(refs))
+    (folder / "expected.json").write_text(json.dumps({"refs": refs, "arrays": expected}))
+
+
+def write_cf(folder: Path) -> None:
+    """Packed values and times, with what xarray makes of them."""
+    dates = ["1850-01-01 06:00", "1999-12-30", "1582-10-20 12:30:15", "0001-01-01"]
+    times = []
+    rng = random.Random(SEED)
+    for calendar in CALENDARS:
+        for date in dates:
+            for unit in ("days", "hours", "seconds"):
+                units = f"{unit} since {date}"
+                values = [0, 1, 59, 60, 365, 366, 1461, -1, -400, -100_000]
+                values += [rng.randrange(-(10**5), 10**5) for _ in range(20)]
+                if unit == "seconds":
+                    values = [value * 7919 for value in values]
+                if date.startswith("0001"):
+                    values = [abs(value) for value in values]
+                moments = [cftime.num2date(value, units, calendar) for value in values]
+                texts = [moment.strftime("%Y-%m-%d %H:%M:%S").strip().rjust(19, "0") for moment in moments]
+                times.append({"calendar": calendar, "units": units, "values": values, "texts": texts})
+    packed = []
+    for dtype, attributes in [
+        ("int16", {"scale_factor": 0.01, "add_offset": 273.15, "_FillValue": -32768}),
+        ("int8", {"_Unsigned": "true", "_FillValue": -1, "scale_factor": 0.5}),
+        ("float32", {"_FillValue": float(np.float32(1e20)), "missing_value": -999.0}),
+        ("uint8", {"add_offset": -10.0}),
+        ("int32", {"missing_value": 5}),
+    ]:
+        stored = np.array([0, 1, 2, 5, 100, -1 % 256 if dtype == "uint8" else -1], dtype=dtype)
+        stored = np.append(stored, np.asarray([attributes.get("_FillValue", 3)]).astype(dtype))
+        data = xr.conventions.decode_cf(xr.Dataset({"v": ("x", stored, dict(attributes))}))
+        decoded = [None if np.isnan(value) else float(value) for value in data["v"].values.astype("f8")]
+        packed.append(
+            {"dtype": dtype, "attributes": attributes, "stored": stored.tolist(), "values": decoded}
+        )
+    (folder / "cf.json").write_text(json.dumps({"times": times, "packed": packed}))
+
+
+def write_frames(folder: Path) -> None:
+    """Frames of zstd of all levels, with and without dictionary."""
+    rng = random.Random(SEED)
+    folder.mkdir()
+    numbers = [rng.randrange(3_000_000) for _ in range(4000)]
+    locations = [
+        f"s3://bucket/year={2000 + n // 100_000}/station-{n % 100_000:05}.nc".encode() for n in numbers
+    ]
+    trained = zstandard.train_dictionary(8192, list[Any](locations))
+    (folder / "dictionary").write_bytes(trained.as_bytes())
+    contents = [b"", b"a", bytes(300_000), rng.randbytes(200_000), b"|".join(locations)]
+    contents += [locations[0], locations[1][:9]]
+    contents += [np.cumsum(np.random.default_rng(2).normal(size=200_000)).astype("f4").round(1).tobytes()]
+    for spread in range(1, 41):
+        values = [int(rng.expovariate(1 / spread)) for _ in range(rng.randrange(3000))]
+        contents.append(bytes(min(255, value) for value in values))
+    names = []
+    for number, content in enumerate(contents):
+        (folder / f"{number}.raw").write_bytes(content)
+        for level in (-5, 1, 3, 9, 19):
+            for dictionary in (None, trained):
+                options: dict[str, Any] = {"dict_data": dictionary} if dictionary else {}
+                compressor = zstandard.ZstdCompressor(
+                    level=level, write_content_size=level % 2 == 0, write_checksum=level == 9, **options
+                )
+                name = f"{number}.{level}{'.dictionary' if dictionary else ''}.zst"
+                (folder / name).write_bytes(compressor.compress(content))
+                names.append(name)
+    (folder / "names.json").write_text(json.dumps(names))
+
+
+def main(folder: Path) -> None:
+    """Write all of it below the folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for path in sorted(GOLDEN.glob("*.zip")):
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(folder / "golden" / path.stem)
+    for number, version in enumerate((2, 1)):
+        target = folder / "random" / f"v{version}"
+        target.mkdir(parents=True)
+        write_random(target, version, SEED + number)
+    write_cf(folder)
+    write_frames(folder / "zstd")
+    (folder / "done").touch()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

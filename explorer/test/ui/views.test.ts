@@ -1,0 +1,253 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { cellsOf, changedRows, chunkBox, compareTables, fileShade, kinds, paintCells, sizeShade, summary } from "../../src/chunks";
+import { diverging, paint, robust, spread, symmetric, table, ticks } from "../../src/colour";
+import { changedData, compareLines, compareNodes, lastWriter } from "../../src/compare";
+import type { ArrayNode } from "../../src/format/types";
+import { changedPaths, codecs, coordinate, gridShape, itemSize, rows, tree } from "../../src/nodes";
+import { parseRoute, resolve, writeRoute, HOME } from "../../src/route";
+import { search } from "../../src/search";
+import { box, boxShape, cellFinder, chunksOf, nearest, parseSlice, plane, sliceQuery, typedIndex } from "../../src/slices";
+import { bytes, firstLine, number, parent, when } from "../../src/text";
+import { array, chunkTable, history, memoryReader, nodes } from "./memory";
+
+test("addresses say the same after reading and writing", () => {
+  const routes = [
+    HOME,
+    { ...HOME, query: { q: "author:Ada & more", at: "A" } },
+    { ...HOME, page: "node" as const, version: "feature/a b", path: "/with space/ä#?%" },
+    { ...HOME, page: "node" as const, version: "main", path: "/", query: { view: "data", i: "1,2" } },
+    { ...HOME, page: "diff" as const, base: "branch.x", version: "tag.v1/2", path: "/a/b" },
+  ];
+  for (const route of routes) assert.deepEqual(parseRoute(writeRoute(route)), route);
+});
+
+test("addresses that nobody wrote", () => {
+  for (const hash of ["", "#", "#/", "#/v", "#/v/", "#/diff/a", "#/nothing/here"]) assert.equal(parseRoute(hash).page, "history");
+  assert.equal(parseRoute("#/v/%E0%A4%A/x").version, "%E0%A4%A");
+  assert.equal(parseRoute("#/v/main").path, "/");
+  assert.equal(parseRoute("#/v/main//a//b?x=1?2").query["x"], "1?2");
+});
+
+test("names of versions", () => {
+  const names = { branches: new Map([["main", "B"], ["both", "C"], ["tag.x", "D"]]), tags: new Map([["both", "T"]]) };
+  const wanted = { main: "B", both: "C", "tag.both": "T", "branch.both": "C", "tag.x": "D", "1CECHNKREP0F1RSTCMT0": "1CECHNKREP0F1RSTCMT0" };
+  for (const [version, id] of Object.entries(wanted)) assert.equal(resolve(names, version), id);
+});
+
+test("slices of arrays", () => {
+  const shape = [365, 73, 144];
+  const usual = parseSlice(shape, {});
+  assert.deepEqual([usual.x, usual.y], [2, 1]);
+  assert.deepEqual(box(shape, usual, 1000), { start: [0, 0, 0], stop: [1, 73, 144], step: [1, 1, 1] });
+  const line = parseSlice(shape, { x: "0", y: "none", i: "0,20,500" });
+  assert.deepEqual([line.y, ...line.index], [-1, 0, 20, 143]);
+  assert.deepEqual(box(shape, line, 100), { start: [0, 20, 143], stop: [365, 21, 144], step: [4, 1, 1] });
+  assert.deepEqual(boxShape(box(shape, line, 100)), [92, 1, 1]);
+  for (const query of [{ x: "0", y: "1", i: "0,0,7", r0: "10-20", r1: "", r2: "" }, sliceQuery(shape, usual)]) {
+    assert.deepEqual(parseSlice(shape, sliceQuery(shape, parseSlice(shape, query))), parseSlice(shape, query));
+  }
+});
+
+test("slices of unusual arrays and queries", () => {
+  assert.deepEqual(parseSlice([], {}), { x: -1, y: -1, index: [], from: [], to: [] });
+  assert.deepEqual([parseSlice([5], {}).x, parseSlice([5], {}).y], [0, -1]);
+  assert.deepEqual([parseSlice([4, 1, 5], {}).x, parseSlice([4, 1, 5], {}).y], [2, 0]);
+  assert.deepEqual([parseSlice([1, 1], {}).y, parseSlice([0], {}).to[0]], [-1, 0]);
+  const wild = parseSlice([3, 4], { x: "9", y: "-4", i: "a,99", r0: "7-2", r1: "3-99" });
+  assert.ok(wild.x <= 1 && wild.index[1] === 3 && wild.from[0]! < wild.to[0]! && wild.to[1] === 4);
+  assert.deepEqual(boxShape(box([0, 3], parseSlice([0, 3], { x: "0", y: "1" }), 10)), [0, 3]);
+});
+
+test("chunks of a region", () => {
+  assert.equal(chunksOf({ start: [0, 5], stop: [10, 15], step: [1, 1] }, [4, 10]), 6);
+  assert.equal(chunksOf({ start: [0], stop: [1000], step: [100] }, [10]), 10);
+  assert.equal(chunksOf({ start: [3], stop: [3], step: [1] }, [10]), 0);
+});
+
+test("planes", () => {
+  const values = Float64Array.from({ length: 24 }, (_, at) => at);
+  assert.deepEqual([...plane(values.subarray(0, 6), [1, 2, 3], 2, 1)], [0, 1, 2, 3, 4, 5]);
+  assert.deepEqual([...plane(values.subarray(0, 6), [1, 2, 3], 1, 2)], [0, 3, 1, 4, 2, 5]);
+  assert.deepEqual([...plane(values.subarray(0, 3), [1, 3, 1], 1, -1)], [0, 1, 2]);
+  assert.deepEqual([...plane(values.subarray(7, 8), [], -1, -1)], [7]);
+});
+
+test("typed places", () => {
+  const times = Float64Array.from([0, 1, 2], (day) => Date.UTC(2020, 0, 1 + day));
+  const table: [string, number | undefined][] = [["#2", 2], ["#3", undefined], ["2020-01-02", 1], ["2020-01-02 18:00", 2], ["2031", 2], ["yesterday", undefined], ["", undefined]];
+  for (const [text, at] of table) assert.equal(typedIndex(text, 3, times, true), at, text);
+  assert.equal(typedIndex("11.4", 3, [10, 11, 12]), 1);
+  assert.equal(typedIndex("ber", 3, ["Oslo", "Bergen", "x"]), 1);
+  assert.equal(typedIndex("2", 3), 2);
+  assert.equal(typedIndex("7", 3), undefined);
+  assert.equal(nearest([5, NaN, 1], 2), 2);
+});
+
+test("cells of a map", () => {
+  const table: [number[], number, number, number][] = [
+    [[0, 90, 180, 270], 360, -10, 0],
+    [[0, 90, 180, 270], 360, -80, 3],
+    [[0, 90, 180, 270], 360, 719, 0],
+    [[-10, 0, 10], 360, 20, -1],
+    [[-10, 0, 10], 0, 14.9, 2],
+    [[90, 0, -90], 0, 50, 0],
+    [[90, 0, -90], 0, -46, 2],
+    [[1, 2, 4, 8], 0, 5.9, 2],
+    [[5], 0, 5.2, 0],
+    [[5], 0, NaN, -1],
+  ];
+  for (const [values, period, value, cell] of table) assert.equal(cellFinder(Float64Array.from(values), period)(value), cell, `${values}: ${value}`);
+});
+
+test("limits of colours", () => {
+  const values = Float64Array.from({ length: 1001 }, (_, at) => (at === 500 ? 1e9 : at));
+  assert.deepEqual(robust(values), [20, 981]);
+  assert.deepEqual(robust([NaN, NaN]), [0, 1]);
+  assert.deepEqual(robust([7, 7]), spread([7, 7]));
+  assert.deepEqual(symmetric([-2, 5]), [-5, 5]);
+  assert.equal(diverging([-2, 5]), true);
+  assert.equal(diverging([-0.1, 5]), false);
+  assert.deepEqual(ticks([0, 1], 5), [0, 0.2, 0.4, 0.6, 0.8, 1]);
+  assert.deepEqual(ticks([3, 3], 5), []);
+  const pixels = new Uint32Array(4);
+  const colours = table("viridis");
+  paint([0, 1, NaN, 99], [0, 1], colours, pixels);
+  assert.deepEqual([...pixels], [colours[0], colours[255], 0, colours[255]]);
+  assert.equal(colours[0], 0xff540144);
+});
+
+test("cells of planes", () => {
+  const node = array("/a", [40, 60], [10, 20], ["y", "x"]);
+  const chunks = chunkTable(node, (at) => at !== 4);
+  const grid = gridShape(node);
+  assert.deepEqual(grid, [4, 3]);
+  const cells = cellsOf(chunks, grid, 1, 0, [0, 0]);
+  assert.deepEqual([cells.width, cells.height, cells.rows.filter((row) => row === 0).length], [3, 4, 1]);
+  assert.equal(cells.rows[4], 0);
+  for (let cell = 0; cell < 12; cell++) {
+    assert.equal(cells.cell(cells.coords(cell)), cell);
+    const row = cells.rows[cell]! - 1;
+    if (row >= 0) assert.deepEqual([...chunks.coords.subarray(row * 2, row * 2 + 2)], cells.coords(cell));
+  }
+  const turned = cellsOf(chunks, grid, 0, 1, [0, 0]);
+  assert.equal(turned.rows[1 * 4 + 1], 0);
+  const line = cellsOf(chunkTable(array("/b", [1000], [1], ["x"])), [1000], 0, -1, [0]);
+  assert.ok(line.width < 60 && line.length === 1000 && line.rows[999] === 1000);
+  const scalar = cellsOf(chunkTable(array("/c", [], [], [])), [], -1, -1, []);
+  assert.deepEqual([scalar.width, scalar.height, scalar.rows[0], ...scalar.coords(0)], [1, 1, 1]);
+});
+
+test("planes of any size fit a canvas", () => {
+  const empty = chunkTable(array("/a", [0], [1], ["x"]));
+  for (const grid of [[1e12], [1e9, 2], [2, 1e9], [1e6, 1e6], [40, 30]]) {
+    const two = grid.length === 2;
+    const cells = cellsOf(empty, grid, two ? 1 : 0, two ? 0 : -1, grid.map(() => 0));
+    assert.ok(cells.width <= 16_000 && cells.height <= 16_000 && cells.rows.length <= 4_100_000, `${grid}`);
+    const last = grid.map((length) => length - 1);
+    assert.ok(cells.cell(last) < cells.length, `${grid}`);
+    assert.ok(cells.coords(cells.length - 1).every((at, dimension) => at < grid[dimension]!), `${grid}`);
+  }
+});
+
+test("a table that is larger than the shape", () => {
+  const before = chunkTable(array("/a", [100], [10], ["x"]));
+  assert.equal(cellsOf(before, [5], 0, -1, [0]).rows.length, 5);
+});
+
+test("kinds, sizes, colours and changes of chunks", () => {
+  const node = array("/a", [100], [1], ["x"]);
+  const chunks = chunkTable(node, (at) => at < 80);
+  const { kinds: found, size } = summary(chunks, 100);
+  assert.equal(found[0]!.count, 20);
+  assert.equal(found.reduce((sum, kind) => sum + kind.count, 0), 100);
+  assert.equal(size, chunks.size.reduce((sum, one) => sum + one, 0));
+  assert.equal(kinds(chunks)[0], 1);
+  const sizes = sizeShade(chunks);
+  assert.ok(kinds(chunks).every((_, row) => sizes.shade(row) >= 0 && sizes.shade(row) <= 255));
+  const file = fileShade(chunks);
+  assert.deepEqual([file(1), file(0)], [file(2), -1]);
+  assert.deepEqual([...changedRows(chunks, 1, Uint32Array.of(3, 99))].flatMap((one, row) => (one ? [row] : [])), [3]);
+  const cells = cellsOf(chunks, [100], 0, -1, [0]);
+  const pixels = new Uint32Array(cells.width * cells.height);
+  paintCells(cells, (row) => (row === 1 ? 0 : -1), Uint32Array.of(9), 5, 6, pixels);
+  assert.deepEqual([pixels[0], pixels[1], pixels[90]], [6, 9, 5]);
+});
+
+test("differences of references", () => {
+  const node = array("/a", [100, 3], [10, 1], ["x", "y"]);
+  const before = chunkTable(node, (at) => at !== 1);
+  const after = { ...chunkTable(node, (at) => at !== 2) };
+  after.size = after.size.slice();
+  (after.size as Float64Array)[5] = 1;
+  const found = compareTables(before, after, 2);
+  assert.deepEqual([found.added, found.removed, found.changed, [...found.coords]], [1, 1, 1, [0, 1, 2, 0]]);
+  assert.ok(found.unsure.length > 0);
+  assert.deepEqual(chunkBox([9, 2], [95, 3], [10, 1]), { start: [90, 2], stop: [95, 3] });
+});
+
+test("differences of trees", async () => {
+  const { repository } = memoryReader({ commits: 60 });
+  const id = (row: number): string => repository.history.ids[row]!;
+  const [even, odd] = await Promise.all([repository.snapshot(id(50)), repository.snapshot(id(51))]);
+  const data = await changedData(repository, id(50), id(51));
+  assert.deepEqual(compareNodes(even, odd, data), [{ path: "/stations/s00019", change: "added" }, { path: "/t2m", change: "data" }]);
+  assert.deepEqual(compareNodes(odd, even, data).at(0), { path: "/stations/s00019", change: "removed" });
+  assert.equal(await changedData(repository, id(51), id(50)), undefined);
+  assert.equal(compareNodes(even, odd, undefined).filter((item) => item.change === "unknown").length, 24);
+  assert.equal(changedPaths(odd, (await repository.changes(id(51)))!).get("/time"), "changed");
+});
+
+test("the commit that wrote a chunk", async () => {
+  const { repository } = memoryReader({ commits: 6 });
+  const id = (row: number): string => repository.history.ids[row]!;
+  assert.equal(await lastWriter(repository, id(5), "id of /t2m", [6, 0, 1]), id(5));
+  assert.equal(await lastWriter(repository, id(5), "id of /t2m", [9, 0, 1]), undefined); // the log of the first commit is missing
+  assert.equal(await lastWriter(repository, id(4), "id of /stations/s00019", [0]), id(3));
+});
+
+test("lines of texts", () => {
+  const signs = (before: string, after: string): string => compareLines(before, after).map((line) => line.sign + line.text).join("|");
+  assert.equal(signs("a\nb\nc", "a\nx\nc"), " a|-b|+x| c");
+  assert.equal(signs("a", "a\nb"), " a|+b");
+  const long = Array.from({ length: 3000 }, (_, at) => `line ${at}`);
+  assert.deepEqual(compareLines(long.join("\n"), [...long.slice(1), "new"].join("\n")).map((line) => line.sign), ["-", "+"]);
+});
+
+test("the tree as rows", () => {
+  const root = tree(nodes(3));
+  assert.deepEqual(rows(root, () => true).map((branch) => branch.node.path).slice(-4), ["/stations", "/stations/s00000", "/stations/s00001", "/stations/s00002"]);
+  assert.equal(rows(root, (branch) => branch.depth === 0).length, 7);
+  assert.deepEqual(rows(root, () => false, "s00001").map((branch) => branch.node.path), ["/", "/stations", "/stations/s00001"]);
+  assert.equal(rows(root, () => false, "nothing").length, 0);
+  assert.equal(rows(undefined, () => true).length, 0);
+});
+
+test("facts of nodes", async () => {
+  const { repository } = memoryReader();
+  const snapshot = await repository.snapshot(repository.branches.get("main")!);
+  const node = snapshot.node("/t2m") as ArrayNode;
+  assert.equal(coordinate(snapshot, node, 1)?.path, "/lat");
+  assert.equal(coordinate(snapshot, snapshot.node("/stations/s00000") as ArrayNode, 0), undefined); // another length
+  assert.deepEqual(codecs(node), ["bytes (endian little)", "zstd (level 3)"]);
+  const sizes: [string, number | undefined][] = [["float64", 8], ["int16", 2], ["complex64", 8], ["bool", 1], ["string", undefined]];
+  for (const [dtype, size] of sizes) assert.equal(itemSize(dtype), size);
+});
+
+test("search in the history", () => {
+  const { history: all } = history(3000);
+  const order = Int32Array.from({ length: 3000 }, (_, at) => 2999 - at);
+  const found = (text: string, names = new Map<number, string[]>()): number => search(all, order, text, names).length;
+  const counts: [string, number][] = [["hour 1234", 1], ["HOUR 1234 <b>", 1], ["author:ada", 1000], ['author:"Ada" hour 25', all.messages.filter((text, row) => row % 3 && row % 2 && (text + all.ids[row]).includes("25")).length], ["after:2024-01-02 before:2024-01-03", 144], ["nothing", 0], ["before:never", 3000]];
+  for (const [text, number] of counts) assert.equal(found(text), number, text);
+  assert.equal(found("release", new Map([[7, ["tag.release"]]])), 1);
+});
+
+test("text", () => {
+  assert.deepEqual([0, 1, 999, 1500, 999_600, 123_456_789].map(bytes), ["0 bytes", "1 byte", "999 bytes", "1.50 kB", "1.00 MB", "123 MB"]);
+  assert.deepEqual([NaN, 3, 0.1 + 0.2, 1e-9, 1.5e12].map(number), ["no value", "3", "0.3", "1.0000e-9", "1500000000000"]);
+  assert.equal(when(NaN), "unknown time");
+  assert.equal(when(0), "1970-01-01 00:00:00");
+  assert.deepEqual(["/a", "/a/b"].map(parent), ["/", "/a"]);
+  assert.equal(firstLine("a\nb"), "a");
+});

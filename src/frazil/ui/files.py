@@ -1,0 +1,182 @@
+"""The files that a browser may read: those of the format, and the assets of the page.
+
+A file of the format is *immutable* if an id names it: its bytes never change, so that its key is its etag.
+Expiration rewrites snapshots of spec version 1, so these are not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Buffer, Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, Final, Protocol
+
+from frazil.errors import ErrorKind, StorageError
+from frazil.format.ids import ID_TEXT_LENGTH, id_to_text
+from frazil.repository.catalog.files_v1 import read_all_refs
+from frazil.repository.target import Target
+from frazil.storage.base import Storage
+
+_ID: Final = rf"[0-9A-HJKMNP-TV-Z]{{{ID_TEXT_LENGTH}}}"
+_IMMUTABLE: Final = re.compile(rf"(?:snapshots|manifests|transactions|chunks)/{_ID}")
+_MUTABLE: Final = re.compile(
+    r"repo|config\.yaml|refs/(?:branch|tag)\.[^/\\\x00-\x1f\x7f]+/ref\.json(?:\.deleted)?"
+)
+#: The file with the refs of a repository of spec version 1, which only the homes of the explorer have.
+INDEX: Final = "index.json"
+#: A part of a range is read and sent at once.
+_PART: Final = 4 << 20
+
+#: The suffix of an asset -> its type.
+TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "json": "application/json",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "wasm": "application/wasm",
+    "txt": "text/plain; charset=utf-8",
+}
+BINARY: Final = "application/octet-stream"
+
+
+class Content(Protocol):
+    """What an answer contains: bytes of a known number, with an etag."""
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+
+    @property
+    def etag(self) -> str:
+        """The name of these bytes, without quotes."""
+
+    @property
+    def is_immutable(self) -> bool:
+        """Whether a browser may keep the bytes forever."""
+
+    def parts(self, start: int, stop: int) -> Iterator[Buffer]:
+        """Yield the bytes from ``start`` up to ``stop``, in parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes in memory. Their etag is their hash."""
+
+    data: Buffer
+    is_immutable: bool = False
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return memoryview(self.data).nbytes
+
+    @property
+    def etag(self) -> str:
+        """The hash of the bytes."""
+        return hashlib.blake2b(self.data, digest_size=16).hexdigest()
+
+    def parts(self, start: int, stop: int) -> Iterator[Buffer]:
+        """Yield the range at once."""
+        yield memoryview(self.data).cast("B")[start:stop]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An immutable object of a storage, which is read when it is sent."""
+
+    storage: Storage
+    key: str
+    size_of: Callable[[str], int]
+    is_immutable: bool = True
+
+    @property
+    def size(self) -> int:
+        """The number of bytes, which may take a request."""
+        return self.size_of(self.key)
+
+    @property
+    def etag(self) -> str:
+        """The key, because it never names other bytes."""
+        return self.key
+
+    def parts(self, start: int, stop: int) -> Iterator[Buffer]:
+        """Yield the range as the storage returns it."""
+        for first in range(start, stop, _PART):
+            yield self.storage.get(self.key, first, min(first + _PART, stop))
+
+    def part(self, start: int, stop: int) -> Buffer | None:
+        """Return a range with one request, without the size of the object. None if the size is needed.
+
+        A request for the size would double the time of each chunk on an object store.
+        """
+        if self.storage.is_local or not 0 < stop - start <= _PART:
+            return None
+        try:
+            return self.storage.get(self.key, start, stop)
+        except StorageError as error:
+            if error.kind is ErrorKind.OBJECT_STORE:  # also a range that begins at the end or after it
+                return None
+            raise
+
+
+class RepositoryFiles:
+    """The files of one repository, by their keys."""
+
+    def __init__(self, storage: Storage, spec_version: int) -> None:
+        self._storage = storage
+        self._is_v1 = spec_version == 1
+        self._size = lru_cache(1 << 16)(self._size_of)
+
+    def content(self, key: str) -> Content | None:
+        """Return a file. None if no file of the format has this key.
+
+        Raises ``StorageError`` (``object-not-found``) now or later if it does not exist.
+        """
+        if self._is_v1 and key == INDEX:
+            return Held(json.dumps(index(self._storage)).encode())
+        if _IMMUTABLE.fullmatch(key) and not (self._is_v1 and key.startswith("snapshots/")):
+            return Stored(self._storage, key, self._size)
+        if _MUTABLE.fullmatch(key) or _IMMUTABLE.fullmatch(key):
+            return Held(self._storage.get_versioned(key)[0])
+        return None
+
+    def _size_of(self, key: str) -> int:
+        info = self._storage.head(key)
+        if info is None:
+            raise StorageError(f"{key} does not exist", ErrorKind.OBJECT_NOT_FOUND)
+        return info.size
+
+
+def index(storage: Storage) -> dict[str, Any]:
+    """Return the refs of a repository of spec version 1, which a browser cannot list over HTTP."""
+    refs = read_all_refs(storage)
+    return {
+        "branches": {name: id_to_text(id_) for name, id_ in refs.branches.items()},
+        "tags": {name: id_to_text(id_) for name, id_ in refs.tags.items()},
+    }
+
+
+def start(target: Target) -> dict[str, str]:
+    """Return what the page shows first, if the target names it."""
+    parts = {"version": target.version, "path": target.path}
+    return {name: value for name, value in parts.items() if value is not None}
+
+
+def assets() -> dict[str, Traversable]:
+    """Return the files of the page by their paths, which the package contains."""
+    return dict(_below(files("frazil.ui") / "static", ""))
+
+
+def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for each in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if each.is_dir():
+            yield from _below(each, f"{prefix}{each.name}/")
+        else:
+            yield f"{prefix}{each.name}", each

@@ -1,0 +1,421 @@
+"""The server of ``frazil ui``: raw files of one repository for the page, on this machine.
+
+**Who may read.** Any web page can send requests to servers of this machine, and any user of this machine can
+connect to them. So every answer except the assets of the page, which are public, needs the token of this
+start (``Authorization: Bearer``). The page gets it in the fragment of its address, which browsers send to
+nobody. A cookie would also go to other servers of this machine, because cookies ignore ports. A page that a
+foreign name leads to this machine (DNS rebinding) has the foreign name in ``Host``, and is refused, and so is
+a request with the ``Origin`` of another page.
+
+**Slow answers** of ``api/`` are commands of Frazil in processes of their own. Such a process cannot delay the
+threads that send files, and ends with its client.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import logging
+import re
+import secrets
+import select
+import socket
+import sys
+from collections.abc import Buffer, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote
+
+from frazil.about import __version__
+from frazil.chunks.virtual import VirtualSources
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
+from frazil.format.chunk_table import VirtualRef
+from frazil.repository.target import Target
+from frazil.storage.base import Storage
+from frazil.ui.commands import COMMANDS, Processes
+from frazil.ui.files import BINARY, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
+
+_log: Final = logging.getLogger(__name__)
+
+POLICY: Final = (
+    "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' blob: data:; "
+    "connect-src *; worker-src 'self' blob:; object-src 'none'; base-uri 'none'; frame-ancestors *"
+)
+#: The headers of every answer.
+_HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_FOREVER: Final = "private, max-age=31536000, immutable"
+_LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+#: The largest range of a virtual chunk in one answer.
+_LONGEST: Final = 256 << 20
+#: Seconds until a client that neither sends nor receives is disconnected.
+_PATIENCE: Final = 60
+
+_STATUS: Final = {
+    ErrorKind.OBJECT_NOT_FOUND: HTTPStatus.NOT_FOUND,
+    ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER: HTTPStatus.FORBIDDEN,
+    ErrorKind.VIRTUAL_CHUNK_MODIFIED: HTTPStatus.CONFLICT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a server shows.
+
+    Attributes:
+        target: The repository, and the version and the path that the page shows first.
+        storage: The storage of the repository, with its credentials.
+        spec_version: The version of the format.
+        virtual: The containers of virtual chunks that the user has authorised.
+        token: What a request must present.
+    """
+
+    target: Target
+    storage: Storage
+    spec_version: int
+    virtual: VirtualSources
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The description of the site for the page."""
+        return {
+            "label": self.storage.label(),
+            **start(self.target),
+            "writable": False,
+            "specVersion": self.spec_version,
+            "frazil": __version__,
+        }
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
+
+
+class Refusal(Exception):
+    """An answer that is an error: its status, its kind, and a text for people."""
+
+    def __init__(self, status: HTTPStatus, kind: str, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status, self.kind = status, kind
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status, headers, and a body of ``size`` bytes."""
+
+    status: HTTPStatus
+    headers: Mapping[str, str]
+    size: int
+    body: Iterable[Buffer] = ()
+
+
+class ExplorerServer(ThreadingHTTPServer):
+    """A server for one site. ``server_close`` also ends the processes of slow answers."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, site: Site, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.site = site
+        self.host = host
+        self.files = RepositoryFiles(site.storage, site.spec_version)
+        self.assets = assets()
+        self.processes = Processes()
+        self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        super().__init__((host, port), _Handler)
+
+    @property
+    def url(self) -> str:
+        """The address of the page, with the token."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.server_address[1]}/#token={self.site.token}"
+
+    def knows(self, host: str) -> bool:
+        """Return whether a request for this host means this server.
+
+        The port does not matter, and may be that of a tunnel. A foreign name could lead here, an address not.
+        """
+        name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+        if name.lower() in _LOCAL_NAMES or name.lower() == self.host.lower():
+            return True
+        return not is_loopback(self.host) and _is_address(name)
+
+    def server_bind(self) -> None:
+        """Bind the socket. The base class would also ask DNS for the name of this machine."""
+        super(ThreadingHTTPServer, self).server_bind()
+
+    def server_close(self) -> None:
+        """Close the socket, and end the processes of slow answers."""
+        super().server_close()
+        self.processes.close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log an error. A client that went away is none."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            _log.exception("an answer failed")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection of a client."""
+
+    protocol_version = "HTTP/1.1"
+    server_version = "frazil"
+    sys_version = ""
+    timeout = _PATIENCE
+    disable_nagle_algorithm = True
+    server: ExplorerServer
+
+    def do_GET(self) -> None:
+        """Answer a request."""
+        try:
+            answer = self._answer()
+        except Refusal as refusal:
+            self._refuse(refusal)
+        except IcechunkError as error:
+            self._refuse(self._refusal(error))
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True
+        except Exception:
+            _log.exception("an answer failed")
+            self._refuse(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "other", "the server failed: see its log"))
+        else:
+            self._send(answer)
+
+    do_HEAD = do_GET  # noqa: N815  # as the base class names methods
+
+    def _answer(self) -> Answer:
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # a body that nobody reads would be the next request
+        hosts, origins = self.headers.get_all("Host", []), self.headers.get_all("Origin", [])
+        if len(hosts) != 1 or not self.server.knows(hosts[0]):
+            raise Refusal(HTTPStatus.FORBIDDEN, "host", "the request is for another host")
+        if origins not in ([], [f"http://{hosts[0]}"]):
+            raise Refusal(HTTPStatus.FORBIDDEN, "origin", "the request is from another page")
+        coded, _, text = self.path.partition("?")
+        try:
+            path = unquote(coded, errors="strict")
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=20)
+        except ValueError:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "request", "the address is not valid") from None
+        asset = self.server.assets.get(path.removeprefix("/") or "index.html")
+        if asset is not None and path.startswith("/"):
+            kind = TYPES.get(asset.name.rpartition(".")[2], BINARY)
+            return self._of_content(Held(asset.read_bytes()), kind)
+        self._require_token()
+        query = dict(pairs)
+        for prefix, answer in _ROUTES.items():
+            if path.startswith(prefix):
+                return answer(self, path.removeprefix(prefix), query)
+        raise _not_found()
+
+    def _require_token(self) -> None:
+        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(
+            token.strip().encode(), self.server.site.token.encode()
+        ):
+            raise Refusal(
+                HTTPStatus.FORBIDDEN,
+                "token",
+                "the token is missing or wrong. Open the address that `frazil ui` has printed",
+            )
+
+    # Routes
+
+    def _of_file(self, key: str, _query: Mapping[str, str]) -> Answer:
+        content = self.server.files.content(key)
+        if content is None:
+            raise _not_found()
+        return self._of_content(content, TYPES["json"] if key.endswith(".json") else BINARY)
+
+    def _of_virtual(self, rest: str, query: Mapping[str, str]) -> Answer:
+        if rest:
+            raise _not_found()
+        start, stop = _number(query, "start"), _number(query, "end")
+        if not 0 < stop - start <= _LONGEST:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "range", "`end` must be after `start`, by at most 256 MiB")
+        modified = _number(query, "modified") if "modified" in query else None
+        ref = VirtualRef(query.get("url", ""), start, stop - start, query.get("etag"), modified)
+        return self._whole(self.server.site.virtual.locate(ref).get(start, stop), BINARY)
+
+    def _of_api(self, name: str, query: Mapping[str, str]) -> Answer:
+        if name == "info":
+            return self._whole(json.dumps(self.server.site.info).encode(), TYPES["json"])
+        command = COMMANDS.get(name)
+        if command is None:
+            raise _not_found()
+        if self.command == "HEAD":
+            raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method", "only GET", Allow="GET")
+        arguments = command(self.server.site.target, query)
+        result = self.server.processes.run(arguments, self._is_gone)
+        if result is None:
+            raise Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE, "busy", "other answers are computed", Retry_After="5"
+            )
+        status = HTTPStatus.OK if result.is_answer else HTTPStatus.UNPROCESSABLE_ENTITY
+        return Answer(
+            status,
+            {"Content-Type": TYPES["json"], "Cache-Control": "no-store"},
+            len(result.text),
+            [result.text],
+        )
+
+    def _is_gone(self) -> bool:
+        """Return whether the client has closed the connection."""
+        poll = select.poll()
+        poll.register(self.connection, select.POLLIN)
+        try:
+            return bool(poll.poll(0)) and self.connection.recv(1, socket.MSG_PEEK) == b""
+        except OSError:
+            return True
+
+    # Answers
+
+    def _whole(self, data: Buffer, kind: str, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+        headers = {"Content-Type": kind, "Cache-Control": "no-store"}
+        return Answer(status, headers, memoryview(data).nbytes, [data])
+
+    def _of_content(self, content: Content, kind: str) -> Answer:
+        """Return the answer with a content, or the part of it that the request wants."""
+        etag = f'"{content.etag}"'
+        headers = {
+            "Content-Type": kind,
+            "Accept-Ranges": "bytes",
+            "Cache-Control": _FOREVER if content.is_immutable else "no-cache",
+            "ETag": etag,
+            # With another token, the server of this port is another one.
+            "Vary": "Authorization",
+        }
+        known = [each.strip().removeprefix("W/") for each in self.headers.get("If-None-Match", "").split(",")]
+        if etag in known or "*" in known:
+            return Answer(HTTPStatus.NOT_MODIFIED, headers, 0)
+        wanted = self.headers.get("Range")
+        if wanted is None or self.headers.get("If-Range", etag) != etag:
+            return Answer(HTTPStatus.OK, headers, content.size, content.parts(0, content.size))
+        exact = _EXACT.fullmatch(wanted)
+        if isinstance(content, Stored) and exact is not None and self.command == "GET":
+            start = int(exact[1])
+            data = content.part(start, int(exact[2]) + 1)
+            if data is not None:
+                length = memoryview(data).nbytes
+                headers["Content-Range"] = f"bytes {start}-{start + length - 1}/*"
+                return Answer(HTTPStatus.PARTIAL_CONTENT, headers, length, [data])
+        size = content.size
+        match _range(wanted, size):
+            case None:
+                return Answer(HTTPStatus.OK, headers, size, content.parts(0, size))
+            case start, stop if start < stop:
+                headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+                return Answer(HTTPStatus.PARTIAL_CONTENT, headers, stop - start, content.parts(start, stop))
+        raise Refusal(
+            HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+            "range",
+            "the range is outside of the file",
+            Content_Range=f"bytes */{size}",
+        )
+
+    def _send(self, answer: Answer) -> None:
+        is_empty = self.command == "HEAD" or answer.status is HTTPStatus.NOT_MODIFIED
+        parts = iter(() if is_empty else answer.body)
+        try:
+            first = next(parts, b"")  # an error of the first read is an answer of its own
+        except IcechunkError as error:
+            self._refuse(
+                Refusal(_STATUS.get(error.kind, HTTPStatus.BAD_GATEWAY), str(error.kind), str(error))
+            )
+            return
+        self.send_response(answer.status)
+        for name, value in {**_HEADERS, **answer.headers}.items():
+            self.send_header(name, value)
+        if answer.status is not HTTPStatus.NOT_MODIFIED:
+            self.send_header("Content-Length", str(answer.size))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        try:
+            self.end_headers()
+            self.wfile.write(first)
+            for part in parts:
+                self.wfile.write(part)
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True
+        except IcechunkError as error:
+            # The client sees a body that is too short.
+            _log.warning("an answer was not completed: %s", error)
+            self.close_connection = True
+
+    def _refusal(self, error: IcechunkError) -> Refusal:
+        is_invalid = isinstance(error, InvalidInputError)
+        status = _STATUS.get(error.kind, HTTPStatus.BAD_REQUEST if is_invalid else HTTPStatus.BAD_GATEWAY)
+        return Refusal(status, str(error.kind), error.for_shell(self.server.site.target.location))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        text = json.dumps({"error": {"kind": refusal.kind, "message": str(refusal)}}).encode()
+        headers = {"Content-Type": TYPES["json"], "Cache-Control": "no-store", **refusal.headers}
+        self._send(Answer(refusal.status, headers, len(text), [text]))
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what is no request, or has an unknown method."""
+        self.close_connection = True
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            refusal = Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method", "only GET and HEAD", Allow="GET, HEAD")
+        else:
+            refusal = Refusal(HTTPStatus(code), "request", HTTPStatus(code).phrase)
+        self._refuse(refusal)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log a request, for the level DEBUG."""
+        _log.debug(format, *args)
+
+
+#: The beginning of a path -> the method that answers.
+_ROUTES: Final[dict[str, Callable[[_Handler, str, Mapping[str, str]], Answer]]] = {
+    "/repo/": _Handler._of_file,
+    "/virtual": _Handler._of_virtual,
+    "/api/": _Handler._of_api,
+}
+
+
+def _not_found() -> Refusal:
+    return Refusal(HTTPStatus.NOT_FOUND, "not-found", "there is no such file")
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,15}", query.get(name, "")):
+        raise Refusal(HTTPStatus.BAD_REQUEST, "range", f"`{name}` must be a number")
+    return int(query[name])
+
+
+_EXACT: Final = re.compile(r"bytes=([0-9]{1,15})-([0-9]{1,15})")
+_RANGE: Final = re.compile(r"\s*bytes\s*=\s*([0-9]{0,15})-([0-9]{0,15})\s*", re.IGNORECASE)
+
+
+def _range(text: str, size: int) -> tuple[int, int] | None:
+    """Return the range of a header, empty if it is outside. None if it is not one range: it is ignored."""
+    match = _RANGE.fullmatch(text)
+    if match is None or match[1] == match[2] == "":
+        return None
+    if match[1] == "":
+        return max(0, size - int(match[2])), size
+    start, stop = int(match[1]), min(size, int(match[2]) + 1) if match[2] else size
+    # A range that ends before it begins is not valid, and not a range outside.
+    return None if match[2] and int(match[2]) < start else (start, stop)

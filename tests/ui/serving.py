@@ -1,0 +1,109 @@
+"""A repository in a folder, a server for it, and a client that sends what it is told."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from tests.support.patience import patience
+
+import frazil
+from frazil.ui.server import ExplorerServer, Site
+
+
+def repository(folder: Path, spec_version: int) -> Path:
+    repo = frazil.Repository.create(str(folder), spec_version=spec_version)
+    with repo.transaction("main", message="Create the array") as store:
+        array = zarr.create_array(store, name="t", shape=(4, 1000), chunks=(2, 1000), dtype="i4")
+        array[:] = np.arange(4000).reshape(4, 1000)
+    repo.create_branch("winter", "main")
+    repo.create_tag("v1", "main")
+    (folder.parent / "secret").write_text("secret")
+    (folder / "secret").write_text("secret")
+    return folder
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class Client:
+    """Sends requests exactly as they are written, with the token unless it is replaced."""
+
+    server: ExplorerServer
+
+    @property
+    def port(self) -> int:
+        return int(self.server.server_address[1])
+
+    @property
+    def token(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.server.site.token}"}
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=patience(30))
+
+    def send(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Reply:
+        connection = self.connect()
+        try:
+            wanted = {"Host": f"127.0.0.1:{self.port}", **(self.token if headers is None else headers)}
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in wanted.items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            answer = connection.getresponse()
+            return Reply(answer.status, answer.headers, answer.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> Reply:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.send("GET", path, {**self.token, **named})
+
+
+@contextmanager
+def served(site: Site, host: str = "127.0.0.1") -> Iterator[Client]:
+    with ExplorerServer(site, host) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield Client(server)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def hosted(folder: Path) -> Iterator[str]:
+    """What `python -m http.server` does."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/"
+        finally:
+            server.shutdown()
+            thread.join()

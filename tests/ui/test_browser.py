@@ -1,0 +1,106 @@
+"""The page in a browser, over the server and over a plain web server."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zarr
+from tests.support.patience import patience
+from tests.ui.serving import Client, hosted, repository, served
+
+import frazil
+from frazil.cli.main import main
+from frazil.repository.target import Target
+from frazil.ui.server import Site
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parents[2]
+#: The beginnings of addresses that the page may request.
+HERE = ("http://127.0.0.1:", "blob:http://127.0.0.1:", "data:")
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra `browser`")
+    find = subprocess.run(
+        [ROOT / "scripts" / "install-browser", "--find"], capture_output=True, text=True, check=False
+    )
+    if find.returncode:
+        pytest.skip("no Chromium here: scripts/install-browser installs it")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=find.stdout.strip(), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """An empty page. Errors, refusals of the policy and requests to other machines are failures."""
+    page = browser.new_page()
+    page.set_default_timeout(1000 * patience(20))
+    problems: list[str] = []
+    policy = "Security Policy"
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: policy in message.text and problems.append(message.text))
+    page.on("request", lambda request: request.url.startswith(HERE) or problems.append(request.url))
+    yield page
+    page.close()
+    assert problems == []
+
+
+def sees_the_refs(page: Any) -> None:
+    for name in ("main", "winter", "v1"):
+        page.locator("body", has_text=name).wait_for()
+
+
+def test_over_the_server(page: Any, site: Site) -> None:
+    with served(replace(site, target=Target(site.target.location))) as client:
+        page.goto(client.server.url)
+        sees_the_refs(page)
+        assert site.token not in page.url
+        page.reload()
+        sees_the_refs(page)
+
+
+def test_over_the_server_at_an_array(page: Any, client: Client) -> None:
+    page.goto(client.server.url)
+    page.locator("body", has_text="int32").wait_for()
+
+
+def test_without_the_token(page: Any, client: Client) -> None:
+    page.goto(client.server.url.partition("#")[0])
+    page.get_by_text("token").first.wait_for()
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_beside_the_data(
+    page: Any, tmp_path: Path, spec_version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository(tmp_path / "ice", spec_version)
+    monkeypatch.chdir(tmp_path)
+    assert main(["ui", "ice", "--static", "ice/explorer"]) == 0
+    with hosted(tmp_path) as root:
+        page.goto(f"{root}ice/explorer/index.html")
+        sees_the_refs(page)
+
+
+def test_texts_of_a_repository_are_no_html(page: Any, site: Site, folder: Path) -> None:
+    html = "<img src=x onerror=document.title='hacked'>"
+    repo = frazil.Repository.open(str(folder))
+    with repo.transaction("main", message=html, metadata={"author": html}) as store:
+        zarr.open_array(store, path="t").attrs["units"] = html
+    with served(replace(site, target=Target(site.target.location))) as client:
+        page.goto(client.server.url)
+        page.locator("body", has_text=html).wait_for()
+    with served(replace(site, target=Target(site.target.location, "main", "/t"))) as client:
+        page.goto(client.server.url)
+        page.locator("body", has_text=html).wait_for()
+        assert page.locator("img").count() == 0
+        assert "hacked" not in page.title()

@@ -1,0 +1,112 @@
+"""The views of the page in a browser, over plain files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from tests.ui.serving import hosted
+from tests.ui.test_browser import browser, page  # noqa: F401  # fixtures
+
+import frazil
+from frazil.cli.main import main
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The page beside a small repository with coordinates and two versions of a temperature."""
+    folder = tmp_path_factory.mktemp("views")
+    repo = frazil.Repository.create(str(folder / "ice"))
+    with repo.transaction("main", message="first <b>days</b>", metadata={"author": "Ada"}) as store:
+        root = zarr.open_group(store, mode="a")
+        root.attrs["title"] = "<img src=x onerror=alert(1)>"
+        coordinates = {
+            "time": (np.arange(4) * 24, {"units": "hours since 2020-01-01"}),
+            "lat": (np.linspace(-60, 60, 5), {"units": "degrees_north"}),
+            "lon": (np.arange(0, 360, 45.0), {"units": "degrees_east"}),
+        }
+        for name, (values, attributes) in coordinates.items():
+            root.create_array(name, data=values, dimension_names=[name]).attrs.update(attributes)
+        data = np.arange(160, dtype="f4").reshape(4, 5, 8)
+        root.create_array("t", data=data, chunks=(1, 5, 8), dimension_names=list(coordinates))
+    with repo.transaction("main", message="correct one day", metadata={"author": "Grace"}) as store:
+        array = zarr.open_group(store, mode="a")["t"]
+        assert isinstance(array, zarr.Array)
+        array[2] = 80.5
+    assert main(["ui", str(folder / "ice"), "--static", str(folder / "page")]) == 0
+    with hosted(Path(folder)) as root_url:
+        yield f"{root_url}page/index.html"
+
+
+def test_history_by_keyboard(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(address)
+    page.get_by_role("option", name="correct one day").wait_for()
+    page.get_by_role("listbox").focus()
+    page.keyboard.press("ArrowDown")
+    page.get_by_role("heading", name="first <b>days</b>").wait_for()
+    page.keyboard.press("Home")
+    page.get_by_role("searchbox").fill("author:grace")
+    page.get_by_text("1 of 3 commits").wait_for()
+
+
+def test_names_are_text(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/")
+    page.get_by_text("<img src=x onerror=alert(1)>", exact=True).wait_for()
+    assert page.locator("img").count() == 0
+
+
+def test_values_at_a_typed_date(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/t?view=data")
+    page.get_by_role("textbox", name="time").fill("2020-01-02")
+    page.keyboard.press("Enter")
+    page.get_by_text("40 values: 40 to 79").wait_for()
+    page.get_by_role("application").focus()
+    page.keyboard.press("ArrowRight")
+    page.get_by_text("lon 45, lat -60: 41").wait_for()
+
+
+@pytest.mark.parametrize("projection", ["natural", "equal", "plate", "globe"])
+def test_maps(page: Any, address: str, projection: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/t?view=data&proj={projection}")
+    page.get_by_role("application", name="Map of t").wait_for()
+
+
+def test_line_and_table(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/t?view=data&x=0&y=none")
+    page.get_by_role("img", name="Line of t along time").locator("canvas").wait_for()
+    page.get_by_role("combobox", name="Show").select_option("table")
+    page.get_by_role("rowheader", name="2020-01-03").wait_for()
+
+
+def test_chunk_and_its_writer(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/t?view=chunks&cell=2,0,0")
+    page.get_by_role("button", name="Which commit wrote it?").click()
+    page.get_by_text("correct one day").nth(1).wait_for()
+
+
+def test_difference_begins_at_the_change(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/t")
+    page.get_by_role("link", name="Differences from its parent").click()
+    page.get_by_text("40 of 40 values differ").wait_for()
+    page.get_by_role("tab", name="Chunks").click()
+    page.get_by_text("0 new, 1 changed, 0 gone").wait_for()
+
+
+def test_version_that_does_not_exist(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/nothing/")
+    page.get_by_role("alert").get_by_text("no branch, tag or commit nothing").wait_for()
+
+
+def test_enter_opens_the_version(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}?embed")
+    page.get_by_role("listbox").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    page.get_by_role("treeitem", name="data changed by this commit").wait_for()
+    assert page.get_by_role("banner").count() == 0
