@@ -36,11 +36,25 @@ const uplot = await readFile(join(here, "node_modules/uplot/dist/uPlot.min.css")
 files.set("style.css", Buffer.concat([await readFile(join(here, "src/style.css")), uplot]));
 files.set("index.html", await readFile(join(here, "src/index.html")));
 
+// The licences of the packages in the bundle ask for a copy of their text
+const packages = new Set(Object.keys(metafile.inputs).flatMap((input) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input)?.[1] ?? []));
+const notices = await Promise.all(
+  [...packages].sort().map(async (name) => {
+    const folder = join(here, "node_modules", name);
+    const { version } = JSON.parse(await readFile(join(folder, "package.json"), "utf8"));
+    const file = (await readdir(folder)).find((each) => /^licen[cs]e/i.test(each));
+    if (!file) throw new Error(`${name} has no file with its licence`);
+    return `${name} ${version}\n\n${(await readFile(join(folder, file), "utf8")).trim()}\n`;
+  }),
+);
+files.set("licenses.txt", Buffer.from(notices.join("\n----\n\n")));
+
 await mkdir(target, { recursive: true });
 // What an older build left
-for (const name of await readdir(target)) if (/\.(js|css|html)$/.test(name)) await rm(join(target, name));
+for (const name of await readdir(target)) if (/\.(js|css|html|txt)$/.test(name)) await rm(join(target, name));
 for (const [name, bytes] of files) await writeFile(join(target, name), bytes);
 
+const code = [...files.keys()].filter((name) => name !== "licenses.txt");
 const zipped = (name) => gzipSync(files.get(name), { level: 9 }).length;
 const first = new Set(["index.html", "style.css"]);
 const follow = (name) => {
@@ -50,7 +64,7 @@ const follow = (name) => {
 };
 follow("app.js");
 const sum = (names, size) => [...names].reduce((total, name) => total + size(name), 0);
-const found = { "first load": sum(first, zipped), everything: sum(files.keys(), zipped), raw: sum(files.keys(), (name) => files.get(name).length) };
+const found = { "first load": sum(first, zipped), everything: sum(code, zipped), raw: sum(code, (name) => files.get(name).length) };
 for (const name of files.keys()) console.log(`${String(zipped(name)).padStart(8)} bytes gzip  ${name}`);
 for (const [what, size] of Object.entries(found)) {
   console.log(`${String(size).padStart(8)} bytes${what === "raw" ? "" : " gzip"}  ${what} (at most ${LIMITS[what]})`);

@@ -165,7 +165,7 @@ export function Axes({ node, grid, line = false }: { node: ArrayNode; grid: read
   return (
     <>
       <Choice label="Across" value={String(slice.x)} options={options} onSelect={(value) => select({ x: Number(value) })} />
-      <Choice label="Down" value={String(slice.y)} options={line ? [["-1", "none (line)"], ...options] : options} onSelect={(value) => select({ y: Number(value) })} />
+      <Choice label="Down" value={String(slice.y)} options={line || slice.y < 0 ? [["-1", "none (line)"], ...options] : options} onSelect={(value) => select({ y: Number(value) })} />
     </>
   );
 }

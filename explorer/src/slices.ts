@@ -26,7 +26,7 @@ const whole = (text: string | undefined, other: number): number => (text !== und
 export function parseSlice(shape: readonly number[], query: Readonly<Record<string, string>>): Slice {
   const rank = shape.length;
   const long = shape.map((_, dimension) => dimension).filter((dimension) => shape[dimension]! > 1);
-  const usual = long.length > 1 ? long : shape.map((_, dimension) => dimension);
+  const usual = long.length > 0 ? long : shape.map((_, dimension) => dimension);
   const x = clamp(whole(query["x"], usual.at(-1) ?? -1), -1, rank - 1);
   const line = query["y"] === "none" || long.length < 2;
   let y = line && query["y"] === undefined ? -1 : query["y"] === "none" ? -1 : clamp(whole(query["y"], usual.at(-2) ?? -1), -1, rank - 1);
