@@ -251,7 +251,7 @@ def test_engines_hand_over_filters_and_columns(large: arrow.GridDataset) -> None
         lambda text: context.sql(text).collect(),
         ask_polars,
     ):
-        assert share(ask, "select count(*) from air") == 0
+        assert share(ask, "select count(*) from air") < 0.001  # at most the first coordinate
         assert share(ask, query) == pytest.approx(1 / 20, rel=0.1)
 
 
