@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders explorer explorer-check golden clean
+.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders explorer explorer-check explorer-test golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -91,6 +91,10 @@ explorer: ## build the page of `frazil ui` from explorer/ into src/frazil/ui/sta
 
 explorer-check: ## prove that src/frazil/ui/static is what explorer/ builds
 	@scripts/build-explorer --check
+
+explorer-test: explorer-check ## the types and the tests of the page: its reader beside Frazil, its views without a browser
+	@scripts/setup test
+	@cd explorer && npx tsc --noEmit && npm --silent test
 
 golden:  ## write tests/golden again with the published wheels
 	@scripts/setup test
