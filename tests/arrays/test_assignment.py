@@ -363,8 +363,9 @@ def test_a_damaged_chunk_that_is_written_in_part(session: frazil.Session) -> Non
     array = frazil.Array(session, "/t")
     with pytest.raises(Exception, match=r".") as expected:
         zarr.open_array(session.store, path="t")[8:10] = 0
+    # No whole chunks: zarr's own pipeline would still write them after the error.
     with pytest.raises(type(expected.value)):
-        array[:10] = 0
+        array[8:10] = 0
     array[:12] = np.arange(12)
     same(array[:], np.arange(40))
 
