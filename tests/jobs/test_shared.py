@@ -64,7 +64,7 @@ def write(job: SharedJob, number: int, start: int, stop: int, path: str = "t", *
         zarr.open_array(session.store, path=path, mode="r+")[start:stop] = number + 1
 
 
-def begun(folder: Path, name: str, number: int, *marks: str) -> subprocess.Popen[str]:
+def start_program(folder: Path, name: str, number: int, *marks: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.jobs.shared_tasks", name, str(folder), str(number), *marks],
         cwd=Path(__file__).parents[2],
@@ -86,7 +86,7 @@ def test_tasks_that_die_meet_and_are_lost(storage: frazil.Storage, tmp_path: Pat
     (tmp_path / "job").write_bytes(pickle.dumps(job))
     # The task 1 runs twice at the same time, the task 2 is killed, and nobody starts the task 4.
     tasks = [(0,), (1, "meets 1"), (1, "meets 1"), (2, "dies"), (3,)]
-    processes = [begun(tmp_path, "task", *each) for each in tasks]
+    processes = [start_program(tmp_path, "task", *each) for each in tasks]
     assert list(map(status, processes)) == [0, 0, 0, -signal.SIGKILL, 0]
     repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))  # the lease of the job protects its chunks
     killed, never = job.missing()
@@ -104,11 +104,11 @@ def test_tasks_that_die_meet_and_are_lost(storage: frazil.Storage, tmp_path: Pat
         assert text in str(caught.value)
     assert repo.lookup_branch("main") == next(iter(repo.ancestry(branch="main"))).id
     # The batch system queues all tasks again. Those that are done do nothing.
-    owners = [begun(tmp_path, "task", number, "unless done") for number in range(TASKS)]
+    owners = [start_program(tmp_path, "task", number, "unless done") for number in range(TASKS)]
     assert list(map(status, owners)) == [0] * TASKS
     assert job.missing() == []
     # Two commits run at the same time, and one of them again later.
-    commits = [begun(tmp_path, "commit", 0, "meets commit") for _ in range(2)]
+    commits = [start_program(tmp_path, "commit", 0, "meets commit") for _ in range(2)]
     ids = {each.communicate(timeout=patience(120))[0].strip() for each in commits}
     assert ids == {repo.lookup_branch("main"), job.commit().snapshot_id}
     assert job.commit().done_before

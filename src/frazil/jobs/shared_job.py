@@ -268,8 +268,8 @@ class SharedJob(Summary):
         tasks = []
         for number in numbers:
             names = attempts.get(number, [])
-            known = [start for name in names if (start := starts[name]) is not None]
-            last = max(known, key=lambda start: start.started, default=None)
+            entries = [start for name in names if (start := starts[name]) is not None]
+            last = max(entries, key=lambda start: start.started, default=None)
             task = MissingTask(number, len(names))
             if last is not None:
                 began = to_datetime(last.started)
@@ -531,9 +531,9 @@ class _Delivered:
             return Local().run(task, tasks, shared)
         if not tasks:
             return iter(())
-        known = {each.number: str(each) for each in self.job.missing()}
+        reasons = {each.number: str(each) for each in self.job.missing()}
         numbers = list(map(task_number, tasks))
-        lines = [known.get(each, f"task {each}: its result is damaged or has expired") for each in numbers]
+        lines = [reasons.get(each, f"task {each}: its result is damaged or has expired") for each in numbers]
         more = [f"and {len(lines) - _SHOWN} more tasks"] if len(lines) > _SHOWN else []
         raise SessionStateError(
             f"{len(lines)} of {self.job.tasks} tasks of the job `{self.job.id}` have no result: "

@@ -306,13 +306,13 @@ class _Handler(BaseHTTPRequestHandler):
             # With another token, the server of this port is another one.
             "Vary": "Authorization",
         }
-        known = [each.strip().removeprefix("W/") for each in self.headers.get("If-None-Match", "").split(",")]
-        if etag in known or "*" in known:
+        etags = [each.strip().removeprefix("W/") for each in self.headers.get("If-None-Match", "").split(",")]
+        if etag in etags or "*" in etags:
             return Answer(HTTPStatus.NOT_MODIFIED, headers, 0)
-        wanted = self.headers.get("Range")
-        if wanted is None or self.headers.get("If-Range", etag) != etag:
+        header = self.headers.get("Range")
+        if header is None or self.headers.get("If-Range", etag) != etag:
             return Answer(HTTPStatus.OK, headers, content.size, content.parts(0, content.size))
-        exact = _EXACT.fullmatch(wanted)
+        exact = _EXACT.fullmatch(header)
         if isinstance(content, Stored) and exact is not None and self.command == "GET":
             start = int(exact[1])
             data = content.part(start, int(exact[2]) + 1)
@@ -321,7 +321,7 @@ class _Handler(BaseHTTPRequestHandler):
                 headers["Content-Range"] = f"bytes {start}-{start + length - 1}/*"
                 return Answer(HTTPStatus.PARTIAL_CONTENT, headers, length, [data])
         size = content.size
-        match _range(wanted, size):
+        match _range(header, size):
             case None:
                 return Answer(HTTPStatus.OK, headers, size, content.parts(0, size))
             case start, stop if start < stop:
