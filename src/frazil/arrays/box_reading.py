@@ -6,7 +6,7 @@ are: each by its own range of bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,15 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from frazil.arrays.encoding import CRC_BYTES, ENTRY_BYTES, encoding_of, plain, zstd, zstd_into
-from frazil.arrays.selection import AxisSlice, Pieces, Region, chunks_of_slice, pieces_of_axes, place_pieces
+from frazil.arrays.selection import (
+    AxisSlice,
+    Pieces,
+    Region,
+    chunk_bounds,
+    chunks_of_slice,
+    pieces_of_axes,
+    place_pieces,
+)
 from frazil.chunks.ranges import ByteRange, StoredObject
 from frazil.chunks.reader import ChunkReader, ColumnRequest, requests_of
 from frazil.errors import InvalidInputError
@@ -150,6 +158,7 @@ def refs_of(workspace: Workspace, path: str, encoding: Encoding, index: U32) -> 
         source=refs.source[shard],
         offset=np.where(is_absent, np.uint64(0), refs.offset[shard] + offset),
         length=np.where(is_absent, np.uint64(0), length),
+        statistics=None,
     )
     return inner, np.flatnonzero(is_failed[shard] | is_outside)
 
@@ -315,6 +324,51 @@ class PieceReading:
             values = encoding.decoded(chunks, region.shape)
             return values if region.is_whole else values[(slice(None), *region.slices)]
         return strided_regions(region, plain(data, offset, length, int(length[0])).view(encoding.stored))
+
+
+def read_chunks(
+    workspace: Workspace, path: str, encoding: Encoding, index: U32, shape: tuple[int, ...]
+) -> tuple[NDArray[Any], I64]:
+    """Return the elements of chunks of one shape, ``(m, *shape)``, and the rows that could not be read."""
+    region = Region(shape, tuple(slice(0, n, 1) for n in shape), shape)
+    target = np.zeros((len(index), len(shape)), np.int64)
+    if shape:
+        target[:, 0] = shape[0] * np.arange(len(index))
+    pieces = Pieces(index, target, np.zeros(len(index), np.int64), (region,))
+    # The chunks lie one after the other along the first dimension.
+    out = np.empty((len(index) * shape[0], *shape[1:]) if shape else (), encoding.dtype)
+    failures = PieceReading(workspace, path, encoding, pieces, out).run()
+    return out.reshape(len(index), *shape), failures
+
+
+def read_whole_chunks(
+    session: Session, path: str, encoding: Encoding, index: U32, batch: int
+) -> Iterator[tuple[I64, NDArray[Any]]]:
+    """Yield rows of ``index``, and the elements of these chunks, of about ``batch`` bytes.
+
+    The chunks of a yield have one shape. Elements outside of the array are arbitrary. Raises the error of a
+    chunk that cannot be read.
+    """
+    lengths = np.empty(index.shape, np.int64)
+    for axis, length in enumerate(encoding.lengths):
+        low, high = chunk_bounds(index[:, axis].astype(np.int64), length)
+        lengths[:, axis] = high - low
+    shapes, group = np.unique(lengths, axis=0, return_inverse=True)
+    for number, shape in enumerate(map(tuple, shapes.tolist())):
+        rows = np.flatnonzero(group.reshape(-1) == number)
+        most = max(1, batch // max(1, encoding.chunk_bytes(shape)))
+        for part in np.split(rows, np.arange(most, len(rows), most)):
+            elements, failures = read_chunks(session.workspace, path, encoding, index[part], shape)
+            if len(failures):  # zarr raises the error of the first one
+                low, high = (
+                    [
+                        chunk_bounds(index[part[failures[:1]], axis].astype(np.int64), length)[side][0]
+                        for axis, length in enumerate(encoding.lengths)
+                    ]
+                    for side in (0, 1)
+                )
+                array_at(session, path)[tuple(map(slice, low, high))]
+            yield part, elements
 
 
 def strided_regions(region: Region, spans: NDArray[Any]) -> NDArray[Any]:

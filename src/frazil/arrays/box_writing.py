@@ -24,14 +24,13 @@ import zarr
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from frazil.arrays.box_reading import PieceReading
+from frazil.arrays.box_reading import read_chunks
+from frazil.arrays.element_statistics import Meaning, chunk_rows, meaning_of
 from frazil.arrays.encoding import encoder_of, encoding_of, uncompressed
 from frazil.arrays.selection import (
     AxisChunks,
     BoxSelection,
-    Pieces,
     PointSelection,
-    Region,
     chunk_bounds,
     chunks_of_slice,
 )
@@ -39,6 +38,7 @@ from frazil.cf import coding_of
 from frazil.chunks.packs import ChunkRows
 from frazil.chunks.writer import RowWriter
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.chunk_statistics import ChunkStatistics
 from frazil.format.chunk_trailer import crc32c_rows
 from frazil.format.columns import I64, U32
 from frazil.threads import SIZES, Purpose, shared_pool
@@ -245,8 +245,8 @@ def _fill_chunks(
     workspace.set_refs(path, replace(rows, index=index))
 
 
-#: The coordinates and the bytes of encoded chunks, and the coordinates of chunks of the fill value.
-type EncodedBox = tuple[U32, ChunkRows, U32]
+#: The coordinates, the bytes and the statistics of chunks, and the coordinates of chunks of the fill value.
+type EncodedBox = tuple[U32, ChunkRows, ChunkStatistics | None, U32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,6 +258,7 @@ class ChunkEncoding:
         crc_below: Chunks that are smaller get a checksum here, others when they are stored. In bytes.
         views_from: Chunks without compression of at least this size are stored before the write returns, so
             that they may be views of the values. In bytes.
+        meaning: What the elements mean, if the chunks get statistics.
     """
 
     encoding: Encoding
@@ -265,6 +266,7 @@ class ChunkEncoding:
     writes_fill: bool
     crc_below: int
     views_from: int
+    meaning: Meaning | None
 
     def encode(self, box: ChunkBox, values: NDArray[Any], before: NDArray[Any] | None) -> EncodedBox:
         """Encode the chunks of a box."""
@@ -276,11 +278,16 @@ class ChunkEncoding:
         fill = index[is_fill]
         if len(fill):
             index, chunks = index[~is_fill], chunks[~is_fill]
-        data, length = np.zeros(0, np.uint8), np.zeros(0, np.int64)
+        data, length, statistics = np.zeros(0, np.uint8), np.zeros(0, np.int64), None
         if len(chunks):
-            data, length = self.encoder(chunks.view(np.uint8).reshape(len(chunks), -1))
+            stored = chunks.view(np.uint8).reshape(len(chunks), -1)
+            data, length = self.encoder(stored)
+            if self.meaning is not None:
+                elements = self.encoding.decoded(stored, box.shape)
+                rows = chunk_rows(self.meaning, self.encoding, index, elements)
+                statistics = ChunkStatistics(self.meaning.context, rows[:, None])
         crc = crc32c_rows(data, length) if (length < self.crc_below).any() else None
-        return index, ChunkRows(data, length, crc), fill
+        return index, ChunkRows(data, length, crc), statistics, fill
 
     def _chunks(self, box: ChunkBox, values: NDArray[Any], before: NDArray[Any] | None) -> NDArray[Any]:
         """Return the new elements of chunks as they are stored, shape (m, n), without gaps."""
@@ -329,18 +336,29 @@ class BoxWriting:
             return False
         crc_below = writer.pack_below if writer.has_checksums else 0
         views_from = max(writer.pack_below, self._inline_threshold + 1)
-        encoder = ChunkEncoding(encoding, encode, self._writes_fill, crc_below, views_from)
+        encoder = ChunkEncoding(encoding, encode, self._writes_fill, crc_below, views_from, self._meaning())
         while True:
             discards = workspace.discards
             rows = RowWriter(writer, len(slices), self._inline_threshold)
             for box in self._encoded(encoder, slices, values):
                 if box is None:
                     return False
-                index, chunks, fill = box
-                rows.add(index, chunks)
+                index, chunks, statistics, fill = box
+                rows.add(index, chunks, statistics)
                 rows.delete(fill)
             if workspace.set_refs(self._path, rows.table(), discards):
                 return True
+
+    def _meaning(self) -> Meaning | None:
+        """Return what the elements mean, if the configuration or the array wants statistics of new chunks."""
+        entry = self._workspace.array_entry(self._path)
+        meaning = None if entry is None else meaning_of(entry.node.user_data)
+        if meaning is None:
+            return None
+        is_wanted = meaning.is_wanted
+        if is_wanted is None:
+            is_wanted = self._workspace.context.settings.statistics
+        return meaning if is_wanted else None
 
     def _encoded(
         self, encoder: ChunkEncoding, slices: tuple[AxisSlice, ...], values: NDArray[Any]
@@ -382,17 +400,8 @@ class BoxWriting:
 
     def _read(self, box: ChunkBox) -> NDArray[Any] | None:
         """Return the elements of chunks, shape ``(m, *shape)``, or None if a chunk cannot be read."""
-        index, shape = box.index(), box.shape
-        region = Region(shape, tuple(slice(0, n, 1) for n in shape), shape)
-        target = np.zeros((len(index), len(shape)), np.int64)
-        if shape:
-            target[:, 0] = shape[0] * np.arange(len(index))
-        pieces = Pieces(index, target, np.zeros(len(index), np.int64), (region,))
-        # The chunks lie one after the other along the first dimension.
-        out = np.empty((len(index) * shape[0], *shape[1:]) if shape else (), self._encoding.dtype)
-        if len(PieceReading(self._workspace, self._path, self._encoding, pieces, out).run()):
-            return None
-        return out.reshape(len(index), *shape)
+        elements, failures = read_chunks(self._workspace, self._path, self._encoding, box.index(), box.shape)
+        return None if len(failures) else elements
 
 
 #: The most points that are written together: each needs about 100 bytes of memory.

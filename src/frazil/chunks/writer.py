@@ -35,6 +35,7 @@ from frazil.chunks.packs import (
     remember,
 )
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.format.chunk_statistics import ChunkStatistics
 from frazil.format.chunk_trailer import crc32c
 from frazil.format.columns import Ragged
 from frazil.format.ids import chunk_key, id_matrix
@@ -440,12 +441,17 @@ class RowWriter:
         self._inline: list[Ragged] = []
         self._num_inline = 0
         self._files: deque[tuple[int, Future[list[bytes]]]] = deque()
+        self._statistics: list[ChunkStatistics | None] = []
+        self._counts: list[int] = []
 
-    def add(self, index: U32, rows: ChunkRows) -> None:
+    def add(self, index: U32, rows: ChunkRows, statistics: ChunkStatistics | None = None) -> None:
         """Store chunks: small ones inline, large ones in files, and all others in packs."""
         is_inline = rows.length <= self._threshold
         is_file = ~is_inline & (rows.length >= self._writer.pack_below)
         is_packed = ~(is_inline | is_file)
+        order = [np.flatnonzero(each) for each in (is_inline, is_file, is_packed)]
+        self._statistics.append(None if statistics is None else statistics.take(np.concatenate(order)))
+        self._counts.append(len(index))
         if is_inline.any():
             chosen = _chosen(rows, is_inline)
             first, self._num_inline = self._num_inline, self._num_inline + len(chosen)
@@ -476,6 +482,8 @@ class RowWriter:
     def delete(self, index: U32) -> None:
         """Record chunks that must not exist."""
         self._record(index, ChunkKind.ABSENT, 0, 0, 0)
+        self._statistics.append(None)
+        self._counts.append(len(index))
 
     def table(self) -> ChunkTable:
         """Return the references. Chunks that must not exist are rows of the kind ``ABSENT``."""
@@ -485,7 +493,8 @@ class RowWriter:
         index, kind, source, offset, length = map(np.concatenate, zip(*self._parts, strict=True))
         inline = Ragged.concat(self._inline) if self._inline else Ragged.empty()
         ids, foreign = id_matrix(self._ids), ChunkTable.empty(0).foreign
-        return ChunkTable(index, kind, source, offset, length, ids, foreign, inline).sorted()
+        statistics = ChunkStatistics.concat(self._statistics, self._counts)
+        return ChunkTable(index, kind, source, offset, length, ids, foreign, inline, statistics).sorted()
 
     def _wait(self, most: int) -> None:
         """Wait until at most this number of writes of files is running."""

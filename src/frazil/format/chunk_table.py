@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
+from frazil.format.chunk_statistics import ChunkStatistics
 from frazil.format.columns import I64, U8, U32, U64, Ragged, intern, number, row_keys
 from frazil.format.flatbuffer import Layout, Records, Tables, Writer
 
@@ -282,6 +283,7 @@ class ChunkTable:
     chunk_ids: U8  # uint8 (m, 12), the chunk files
     foreign: ForeignObjects  # The objects of virtual references
     inline: Ragged  # The bytes of inline chunks
+    statistics: ChunkStatistics | None = None  # of the rows, None if no row has any
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -289,7 +291,7 @@ class ChunkTable:
     def __reduce__(self) -> tuple[Any, ...]:
         table = self.prune().compact()
         columns = table.index, table.kind, table.source, table.offset, table.length
-        return ChunkTable, (*columns, table.chunk_ids, table.foreign, table.inline)
+        return ChunkTable, (*columns, table.chunk_ids, table.foreign, table.inline, table.statistics)
 
     @property
     def ndim(self) -> int:
@@ -475,6 +477,7 @@ class ChunkTable:
             source=self.source[rows],
             offset=self.offset[rows],
             length=self.length[rows],
+            statistics=None if self.statistics is None else self.statistics.take(rows),
         )
 
     def prune(self) -> ChunkTable:
@@ -515,7 +518,10 @@ class ChunkTable:
             rows = first.find_chunks(last.index)
             if (rows >= 0).all():
                 whole = stack(filled, index)  # its columns are not shared
-                for column in (whole.kind, whole.source, whole.offset, whole.length):
+                columns: list[NDArray[Any]] = [whole.kind, whole.source, whole.offset, whole.length]
+                if whole.statistics is not None:
+                    columns.append(whole.statistics.rows)
+                for column in columns:
                     column[rows] = column[len(first) :]
                 return whole.select_chunks(slice(len(first)))
         return stack(filled, index).sorted()
@@ -588,6 +594,7 @@ def stack(tables: Sequence[ChunkTable], index: U32) -> ChunkTable:
         ids[0] if len(ids) == 1 else np.concatenate(ids),
         foreign[0] if len(foreign) == 1 else ForeignObjects.concat(foreign),
         inline[0] if len(inline) == 1 else Ragged.concat(inline),
+        ChunkStatistics.concat([table.statistics for table in tables], counts.tolist()),
     )
 
 

@@ -201,6 +201,8 @@ SNAPSHOTS: Final = "snapshots"
 MANIFESTS: Final = "manifests"
 TRANSACTIONS: Final = "transactions"
 CHUNKS: Final = "chunks"
+#: Statistics of chunks. The specification does not know the folder.
+STATISTICS: Final = "statistics"
 OVERWRITTEN: Final = "overwritten"
 REFS: Final = "refs"
 CONFIG: Final = "config.yaml"
@@ -213,11 +215,13 @@ def _key(folder: str, id_: bytes) -> str:
     return f"{folder}/{id_to_text(id_)}"
 
 
-#: Return the keys of the files with an id. A transaction log has the id of its snapshot.
+#: Return the keys of the files with an id. A transaction log has the id of its snapshot, and a file with
+#: statistics the id of its manifest.
 snapshot_key: Final = partial(_key, SNAPSHOTS)
 manifest_key: Final = partial(_key, MANIFESTS)
 transaction_key: Final = partial(_key, TRANSACTIONS)
 chunk_key: Final = partial(_key, CHUNKS)
+statistics_key: Final = partial(_key, STATISTICS)
 
 
 def transaction_keys(snapshot_ids: Sequence[bytes]) -> list[str]:

@@ -32,6 +32,7 @@ from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.changes.manifests import in_boxes
 from frazil.changes.node_changes import NOTHING_READ, ReadSet
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
+from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
 from frazil.format.chunk_table import ChunkKind, ForeignObjects, ascending, stack
 from frazil.format.columns import I64, MAX_COPIED_BYTES, U32, U64, Ragged, decode_text
 from frazil.format.envelope import reading
@@ -383,6 +384,7 @@ def encode_changes(changes: ChangeSet) -> bytes:
     arrays = sorted(changes.chunks.items(), key=lambda item: (item[1].ndim, item[0]))  # by rank
     tables = [edits.table() for _, edits in arrays]
     columns, sources = _columns([table for table in tables if len(table)])
+    statistics = [table.statistics for table in tables]
     header = {
         "gone": [path for path, node in changes.nodes.items() if node is None],
         "created": [id_.hex() for id_ in sorted(changes.created)],
@@ -396,7 +398,12 @@ def encode_changes(changes: ChangeSet) -> bytes:
             for (id_, edits), table in zip(arrays, tables, strict=True)
         ],
         "sources": sources,
+        "statistics": [
+            None if each is None else [each.context.hex(), each.kind, each.rows.shape[1]]
+            for each in statistics
+        ],
     }
+    columns += [each.columns() for each in statistics if each is not None]
     text = json.dumps(header).encode()
     return joined([text, zlib.crc32(text).to_bytes(4), file, _compressed(columns)])
 
@@ -430,7 +437,8 @@ def decode_changes(data: bytes) -> ChangeSet:
         changes.nodes.update(dict.fromkeys(header["gone"]))
         changes.deleted.update((id_of(id_), bool(is_array)) for id_, is_array in header["deleted"])
         changes.moves.update((id_, Move(source, target, id_, flag)) for id_, source, target, flag in moves)
-        for (id_, path, ndim, _), part in zip(arrays, _tables(arrays, header["sources"], frame), strict=True):
+        tables = _tables(arrays, header["sources"], header["statistics"], frame)
+        for (id_, path, ndim, _), part in zip(arrays, tables, strict=True):
             changes.chunks[id_] = ChunkChanges(path, ndim, () if part is None else (part,))
         return changes
 
@@ -478,7 +486,10 @@ def _planes(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _tables(
-    arrays: Sequence[tuple[bytes, str, int, int]], sources: Sequence[int], frame: bytes
+    arrays: Sequence[tuple[bytes, str, int, int]],
+    sources: Sequence[int],
+    statistics: Sequence[tuple[str, str, int] | None],
+    frame: bytes,
 ) -> list[ChunkTable | None]:
     """Return the references of each array; None for an array without references."""
     most = min(max(_FREE_BYTES, _MOST_RATIO * len(frame)), MAX_COPIED_BYTES)
@@ -513,6 +524,10 @@ def _tables(
     for count in (num_foreign, num_foreign, num_inline):
         lengths = _numbers(columns, count, "<u4").astype(np.int64)
         texts.append(Ragged.from_lengths(_numbers(columns, int(lengths.sum()), "u1"), lengths))
+    rows_of = [
+        None if each is None else _statistics(columns, ndim, count, *each)
+        for each, (*_, ndim, count) in zip(statistics, arrays, strict=True)
+    ]
     if rest := len(columns.read()):
         raise FormatError(f"expected no more columns, got {rest} bytes")
     for text in texts[:2]:
@@ -526,7 +541,7 @@ def _tables(
     length[kind == ChunkKind.INLINE] = texts[2].lengths[source[kind == ChunkKind.INLINE]]
     out: list[ChunkTable | None] = []
     start, firsts, foreign = 0, dict.fromkeys(index, 0), ForeignObjects(texts[0], texts[1], modified)
-    for *_, ndim, count in arrays:
+    for (*_, ndim, count), chunk_statistics in zip(arrays, rows_of, strict=True):
         if not count:
             out.append(None)
             continue
@@ -534,11 +549,21 @@ def _tables(
         if not ascending(coords):
             raise FormatError("chunk coordinates must be in ascending order, got others")
         part = slice(start, start + count)
-        out.append(
-            ChunkTable(coords, kind[part], source[part], offset[part], length[part], ids, foreign, texts[2])
-        )
+        numbers = kind[part], source[part], offset[part], length[part]
+        out.append(ChunkTable(coords, *numbers, ids, foreign, texts[2], chunk_statistics))
         start, firsts[ndim] = start + count, firsts[ndim] + count
     return out
+
+
+def _statistics(
+    columns: io.BytesIO, ndim: int, count: int, context: str, kind: str, cells: int
+) -> ChunkStatistics:
+    """Return the next ``count`` rows of statistics of the columns."""
+    dtype = row_dtype(kind, ndim)
+    data = columns.read(max(count * cells, 0) * dtype.itemsize)
+    if cells < 1 or len(data) != count * cells * dtype.itemsize:
+        raise FormatError(f"expected {count} rows of statistics, got {len(data)} bytes")
+    return ChunkStatistics.of_columns(bytes.fromhex(context), np.zeros((count, cells), dtype), data)
 
 
 def _numbers(columns: io.BytesIO, count: int, dtype: str) -> NDArray[Any]:

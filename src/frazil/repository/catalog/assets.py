@@ -7,6 +7,7 @@ name, because a restore, a copy or a cache may put a file under the name of anot
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,9 +21,17 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from frazil.errors import FormatError
+from frazil.format.chunk_statistics import ChunkStatistics, decode_statistics
 from frazil.format.envelope import Violation
 from frazil.format.flexbuffer import MetadataColumn
-from frazil.format.ids import id_to_text, manifest_key, snapshot_key, transaction_key, transaction_keys
+from frazil.format.ids import (
+    id_to_text,
+    manifest_key,
+    snapshot_key,
+    statistics_key,
+    transaction_key,
+    transaction_keys,
+)
 from frazil.format.joined_files import (
     MOST_JOINED,
     ChunkFiles,
@@ -43,6 +52,8 @@ from frazil.repository.catalog.repo_update import RepoInfoCache
 from frazil.storage.base import Storage
 from frazil.storage.checks import skip_missing
 from frazil.threads import Purpose, map_bounded
+
+_log: Final = logging.getLogger(__name__)
 
 
 @cache
@@ -194,10 +205,35 @@ TRANSACTION_LOG: Final[FileKind[TransactionLog]] = FileKind(
 )
 
 
+def read_statistics(storage: Storage, manifest: Manifest, id_: bytes) -> dict[bytes, ChunkStatistics]:
+    """Return the statistics of the references of a manifest by node id; none without an intact file."""
+    with skip_missing():
+        data = storage.get(statistics_key(id_))
+        try:
+            return decode_statistics(data, id_, manifest.arrays)
+        except Exception as error:  # damaged bytes may raise any error
+            _log.warning("%s is ignored, and chunks are read instead: %s", statistics_key(id_), error)
+    return {}
+
+
+def with_read_statistics(storage: Storage, manifest: Manifest) -> Manifest:
+    """Return a manifest whose references have their statistics, without a cache."""
+    return _with_columns(manifest, read_statistics(storage, manifest, manifest.id))
+
+
+def _with_columns(manifest: Manifest, statistics: Mapping[bytes, ChunkStatistics]) -> Manifest:
+    if not statistics:
+        return manifest
+    columns = {id_: replace(table, statistics=statistics.get(id_)) for id_, table in manifest.arrays.items()}
+    return Manifest(manifest.id, columns)
+
+
 _NODE_BYTES: Final = 1024
 _LEAST_SNAPSHOT: Final = 1_000 * _NODE_BYTES
 _REFERENCE_BYTES: Final = 64
 _LEAST_MANIFEST: Final = 2_000 * _REFERENCE_BYTES
+#: The size of the cache of values that are computed from files.
+_DERIVED_BYTES: Final = 128 << 20
 #: The largest number of transaction logs that are decoded together.
 _MOST_LOGS: Final = 1024
 
@@ -280,6 +316,9 @@ class Assets:
         self.limits = limits
         self._snapshots = DecodedCache[Snapshot](limits.snapshot_nodes * _NODE_BYTES, _LEAST_SNAPSHOT)
         self._manifests = DecodedCache[Manifest](limits.chunk_refs * _REFERENCE_BYTES, _LEAST_MANIFEST)
+        self._statistics = DecodedCache[dict[bytes, ChunkStatistics]](limits.chunk_refs * _REFERENCE_BYTES)
+        #: What other rooms compute from these files, by a digest of the ids of the files.
+        self.derived = DecodedCache[Any](_DERIVED_BYTES)
         self.repo_info_cache = repo_info_cache or RepoInfoCache()
         #: A commit that is retried holds this lock. Otherwise the threads of one handle would make each
         #: other's commits late.
@@ -304,6 +343,19 @@ class Assets:
         """Return a manifest. Raises ``StorageError`` (``object-not-found``) if there is no such file."""
         return self._manifests.get_or_make(id_, partial(LAZY_MANIFEST.read, self.storage))
 
+    def with_statistics(self, manifest: Manifest) -> Manifest:
+        """Return a manifest whose references have their statistics, as far as a file has them."""
+        statistics = self._statistics.get_or_make(
+            manifest.id, partial(read_statistics, self.storage, manifest)
+        )
+        if not statistics:
+            self._statistics.drop(manifest.id)  # another process may store them later
+            return manifest
+        arrays = {
+            id_: replace(table, statistics=statistics.get(id_)) for id_, table in manifest.arrays.items()
+        }
+        return Manifest(manifest.id, arrays)
+
     def store_written(self, snapshot: Snapshot, manifests: Iterable[Manifest]) -> None:
         """Put a snapshot and manifests that were just written into the cache."""
         metadata: dict[str, Any] = {}
@@ -311,7 +363,10 @@ class Assets:
             metadata = MetadataColumn.of([snapshot.metadata]).load(0)  # as a reader of the file gets it
         self._snapshots.store(snapshot.id, replace(snapshot, metadata=metadata))
         for manifest in manifests:
-            arrays = {node_id: table.compact() for node_id, table in manifest.arrays.items()}
+            arrays = {
+                node_id: replace(table, statistics=None).compact()
+                for node_id, table in manifest.arrays.items()
+            }
             self._manifests.store(manifest.id, Manifest(manifest.id, arrays))
 
     def has_manifest(self, id_: bytes) -> bool:

@@ -32,6 +32,7 @@ from frazil.changes.manifests import (
     share,
 )
 from frazil.chunks.writer import ChunkFlush, ChunkWriter
+from frazil.format.chunk_statistics import encode_statistics, has_statistics
 from frazil.format.ids import (
     OBJECT_ID_BYTES,
     id_keys,
@@ -39,6 +40,7 @@ from frazil.format.ids import (
     ids_among,
     manifest_key,
     snapshot_key,
+    statistics_key,
     transaction_key,
 )
 from frazil.format.manifest import ChunkTable, Manifest, encode_manifest
@@ -62,7 +64,7 @@ from frazil.repository.ids import new_object_id, object_id_series
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING, split_sizes_for
 from frazil.storage.base import Storage
 from frazil.storage.local_commit import put_many
-from frazil.threads import Purpose, shared_pool, start_threads
+from frazil.threads import Purpose, map_bounded, shared_pool, start_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +310,9 @@ def _write_manifests(
     reads = [ref.id for update in missing for ref in update.rewrite.read]
     threads = max(_READERS, context.settings.concurrent_manifest_fetches)
     old = dict(zip(reads, context.assets.manifests(reads, threads), strict=True))
+    if context.settings.statistics or any(update.edits.statistics is not None for update in missing):
+        keep = context.assets.with_statistics
+        old = dict(zip(reads, map_bounded(Purpose.CATALOG_READS, keep, old.values(), threads), strict=True))
     contents, by_node = [], {}
     for update in missing:
         id_, update.manifests = update.node.id, []
@@ -374,6 +379,13 @@ def put_manifests(
     if ids is None:
         ids = object_id_series() if len(files) > _SERIES_FROM else iter(new_object_id, b"")
     manifests = list(map(Manifest, ids, files))
+    uploads.put(
+        [
+            (statistics_key(each.id), partial(encode_statistics, each.id, each.arrays))
+            for each in manifests
+            if has_statistics(each.arrays)
+        ]
+    )
     sizes = uploads.put([(manifest_key(each.id), partial(encode, each)) for each in manifests])
     counts = [sum(map(len, each.arrays.values())) for each in manifests]
     return [

@@ -264,7 +264,7 @@ class PackingConfig(Settings):
 
 @dataclass(slots=True, repr=False)
 class ChunksConfig(Settings):
-    """Deduplication and checksums of chunks. Every reader of the format reads such chunks.
+    """Deduplication, checksums and statistics of chunks. Every reader of the format reads such chunks.
 
     With ``deduplicate``, Frazil names chunk files by the SHA-256 of their bytes, and does not store bytes
     again that are already stored, in whatever session they were written. Packed chunks (``PackingConfig``)
@@ -277,11 +277,15 @@ class ChunksConfig(Settings):
         checksums: Whether to write the checksums of all chunks at the end of their files. ``verify`` then
             detects changed bytes. Default: True, but False where the package ``google-crc32c`` is installed
             without its compiled part.
+        statistics: Whether to store statistics of the chunks that are written: the smallest and the largest
+            element, sums and counts. ``frazil.reduce`` then answers without reading chunks. The attribute
+            ``frazil_statistics`` of an array, true or false, overrides it. Default: False.
     """
 
     deduplicate: bool | None = option(False)
     compare: bool | None = option(True)
     checksums: bool | None = option(True)
+    statistics: bool | None = option(False)
 
 
 def _time(expected: str, least: timedelta) -> Check:
@@ -339,7 +343,7 @@ class RepositoryConfig(DefaultSettings, Settings):
             1000.
         max_concurrent_decodes: Accepted for compatibility, has no effect.
         packing: Packing of small chunks into common files.
-        chunks: Deduplication and checksums of chunks.
+        chunks: Deduplication, checksums and statistics of chunks.
         fast_forward_timeout: How long to rebase and retry a late commit that does not conflict, at most 7
             days. Default: 0, so that a late commit raises ``ConflictError`` at once.
         session_lifetime: How long a writable session may commit, at most 7 days. Default: 24 hours. A commit

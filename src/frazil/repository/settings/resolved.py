@@ -114,6 +114,7 @@ class ResolvedConfig:
     deduplicate: bool
     compare_chunks: bool
     checksums: bool
+    statistics: bool
     fast_forward_timeout: timedelta
     session_lifetime: timedelta
     storage: StorageSettings
@@ -161,6 +162,7 @@ class ResolvedConfig:
             deduplicate=full.chunks.deduplicate,
             compare_chunks=full.chunks.compare,
             checksums=IS_FAST if checksums is None else checksums,
+            statistics=full.chunks.statistics,
             fast_forward_timeout=full.fast_forward_timeout,
             session_lifetime=full.session_lifetime,
             storage=StorageSettings() if config.storage is None else config.storage,

@@ -1,0 +1,353 @@
+"""The statistics of the cells of an array: columns for a box of chunks, or of the inner chunks of shards.
+
+A cell is *known* if its reference has statistics of the elements that the array has there. A cell without a
+chunk has the fill value. All other cells are read: their chunks were written without statistics, or by
+another program, or are virtual and have no checksum that would show a change.
+
+Sums over a box of cells are differences of prefix sums: 2^ndim look-ups, however many cells the box has. They
+are exact, because floating-point sums become integers with a common exponent first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.arrays.element_statistics import (
+    Meaning,
+    signed_digits,
+    to_integer,
+)
+from frazil.arrays.selection import chunk_bounds
+from frazil.format.chunk_statistics import row_dtype
+from frazil.format.chunk_table import ChunkKind, ChunkTable
+from frazil.format.columns import I64
+from frazil.repository.catalog.assets import MANIFEST, with_read_statistics
+from frazil.threads import Purpose, map_bounded
+
+if TYPE_CHECKING:
+    from frazil.arrays.encoding import Encoding
+    from frazil.repository.session.workspace import Workspace
+
+type Mask = NDArray[np.bool_]
+#: A half-open box: the first number and the end along each dimension.
+type Box = tuple[tuple[int, int], ...]
+
+#: The largest number of cells whose columns are in memory together.
+MOST_CELLS: Final = 1 << 20
+#: The digits of floating-point sums with a common exponent.
+_FLOAT_DIGITS: Final = 4
+_DIGIT: Final = 32
+_THREADS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellGrid:
+    """The grid of the cells of an array, and the elements in them."""
+
+    path: str
+    encoding: Encoding
+    meaning: Meaning
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of cells of a chunk along each dimension: 1 without shards."""
+        shards = self.encoding.shards
+        return (1,) * len(self.encoding.shape) if shards is None else shards.counts
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of cells along each dimension."""
+        return tuple(
+            -(-size // length) if isinstance(length, int) else int(np.searchsorted(length, size, "left"))
+            for size, length in zip(self.encoding.shape, self.encoding.lengths, strict=True)
+        )
+
+    def bounds(self, axis: int, low: int, high: int) -> tuple[I64, I64]:
+        """Return the first element of some cells along a dimension, and the element after their last."""
+        first, end = chunk_bounds(np.arange(low, high), self.encoding.lengths[axis])
+        return first, np.minimum(end, self.encoding.shape[axis])
+
+    def whole_cells(self, elements: Box) -> Box:
+        """Return the cells whose elements are all in a box of elements. The result can be empty."""
+        cells = []
+        for axis, (start, stop) in enumerate(elements):
+            first, end = self.bounds(axis, 0, self.shape[axis])
+            inside = np.flatnonzero((first >= start) & (end <= stop) & (end > first))
+            cells.append((int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0))
+        return tuple(cells)
+
+    def elements_of(self, cells: Box) -> Box:
+        """Return the elements of a box of cells that is not empty."""
+        out = []
+        for axis, (low, high) in enumerate(cells):
+            first, end = self.bounds(axis, low, high)
+            out.append((int(first[0]), int(end[-1])))
+        return tuple(out)
+
+
+class CellStatistics:
+    """The statistics of a box of cells. All columns have the shape of the box.
+
+    Attributes:
+        box: The cells.
+        is_known: Whether a cell has statistics.
+        is_present: Whether a cell has a chunk.
+        rows: The statistics of the known cells, see ``row_dtype``.
+        size: The number of elements of a cell.
+    """
+
+    def __init__(self, grid: CellGrid, box: Box) -> None:
+        self.grid = grid
+        self.box = box
+        shape = tuple(high - low for low, high in box)
+        self.is_known = np.zeros(shape, np.bool_)
+        self.is_present = np.zeros(shape, np.bool_)
+        self.rows = np.zeros(shape, row_dtype(grid.meaning.kind, len(shape)))
+        self._extents = [
+            np.subtract(*reversed(grid.bounds(axis, low, high))) for axis, (low, high) in enumerate(box)
+        ]
+
+    @staticmethod
+    def read(workspace: Workspace, grid: CellGrid, box: Box) -> CellStatistics:
+        """Return the statistics of a box of cells."""
+        entry = workspace.array_entry(grid.path)
+        assert entry is not None
+        cells = CellStatistics(grid, box)
+        counts = np.array(grid.counts, np.int64)
+        low = np.array([each for each, _ in box], np.int64) // counts
+        high = -(-np.array([each for _, each in box], np.int64) // counts)
+        is_seen = np.zeros(cells.is_known.size, np.bool_)
+        for edits in entry.edits:
+            with workspace.lock:
+                cells._add(edits.table(), low, high, is_seen)
+        numbers = entry.manifests_meeting(np.stack([low, high - 1])) if len(entry.ids) else []
+        assets, is_small = workspace.context.assets, prod(grid.shape) <= MOST_CELLS
+
+        def table(number: int) -> ChunkTable | None:
+            id_ = entry.ids[number]
+            if is_small:
+                (manifest,) = workspace.manifests([id_])
+                return assets.with_statistics(manifest).arrays.get(entry.node.id)
+            # The references of an array with many chunks do not go through the caches.
+            manifest = MANIFEST.read(assets.storage, id_)
+            return with_read_statistics(assets.storage, manifest).arrays.get(entry.node.id)
+
+        batch = len(numbers) if is_small else 1
+        for start in range(0, len(numbers), max(1, batch)):
+            for each in map_bounded(Purpose.CATALOG_READS, table, numbers[start : start + batch], _THREADS):
+                if each is not None:
+                    cells._add(each, low, high, is_seen)
+        return cells
+
+    def _add(self, table: ChunkTable, low: I64, high: I64, is_seen: Mask) -> None:
+        """Add the references of a table, except those of cells that another table has."""
+        rows = np.flatnonzero(((table.index >= low) & (table.index < high)).all(axis=1))
+        if not len(rows):
+            return
+        counts, ndim = np.array(self.grid.counts, np.int64), table.ndim
+        inner = np.indices(self.grid.counts).reshape(ndim, prod(self.grid.counts)).T
+        cells = (table.index[rows, None].astype(np.int64) * counts + inner).reshape(-1, ndim)
+        begin = np.array([first for first, _ in self.box], np.int64)
+        place = cells - begin
+        shape = self.is_known.shape
+        is_inside = ((place >= 0) & (place < np.array(shape, np.int64))).all(axis=1)
+        flat = np.zeros(len(place), np.int64)
+        flat[is_inside] = np.ravel_multi_index(tuple(place[is_inside].T), shape) if ndim else 0
+        is_inside[is_inside] = ~is_seen[flat[is_inside]]
+        flat, place, taken = flat[is_inside], place[is_inside], np.flatnonzero(is_inside)
+        is_seen[flat] = True
+        row = rows[taken // len(inner)]
+        self.is_present.reshape(-1)[flat] = table.kind[row] != ChunkKind.ABSENT
+        statistics = table.statistics
+        if statistics is None or statistics.context != self.grid.meaning.context:
+            return
+        if statistics.rows.shape[1] != len(inner) or statistics.rows.dtype != self.rows.dtype:
+            return
+        known = statistics.rows[row, taken % len(inner)]
+        extents = [each[place[:, axis]] for axis, each in enumerate(self._extents)]
+        size = np.ones(len(known), np.int64)
+        is_known = known["known"] & _has_proof(table, row)
+        for axis, extent in enumerate(extents):
+            is_known &= known["extent"][:, axis] == extent
+            size *= extent
+        is_known &= _is_possible(known, size)
+        self.is_known.reshape(-1)[flat] = is_known
+        self.rows.reshape(-1)[flat[is_known]] = known[is_known]
+
+    @cached_property
+    def size(self) -> I64:
+        """The number of elements of each cell."""
+        size = np.ones(self.is_known.shape, np.int64)
+        for axis, extent in enumerate(self._extents):
+            size *= extent.reshape([-1 if each == axis else 1 for each in range(len(self._extents))])
+        return size
+
+    @cached_property
+    def count(self) -> I64:
+        """The number of elements of each known cell that are neither NaN nor missing; 0 for other cells."""
+        left_out = self.rows["nan"].astype(np.int64) + self.rows["missing"].astype(np.int64)
+        return np.where(self.is_known, self.size - left_out, 0)
+
+    @cached_property
+    def is_unknown(self) -> Mask:
+        """The cells whose chunks must be read."""
+        return self.is_present & ~self.is_known
+
+    @cached_property
+    def extremes(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The smallest and the largest element of each cell. A cell without any has the opposite limits."""
+        dtype = self.rows.dtype["minimum"]
+        top, bottom = (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(dtype).max, np.iinfo(dtype).min)
+        has_values = self.count > 0
+        low = np.where(has_values, self.rows["minimum"], dtype.type(top))
+        return low, np.where(has_values, self.rows["maximum"], dtype.type(bottom))
+
+    @cached_property
+    def _exponent(self) -> int:
+        """The power of two that the digits of floating-point sums are multiplied with."""
+        largest = float(np.abs(self.rows["sum"]).max(initial=0.0))
+        return int(np.frexp(largest)[1]) - (_DIGIT - 2)
+
+    def _columns(self) -> Iterator[I64]:
+        """Yield counts, NaN, missing, elements without a chunk, unknown cells, and the digits of sums."""
+        absent = np.where(self.is_present, 0, self.size)
+        yield from (self.count, *(self.rows[name].astype(np.int64) for name in ("nan", "missing")))
+        yield from (absent, self.is_unknown.astype(np.int64))
+        if self.grid.meaning.kind != "f":
+            yield from np.moveaxis(signed_digits(self.rows["sum"]), -1, 0)
+            return
+        rest = np.ldexp(self.rows["sum"], -self._exponent)
+        for _ in range(_FLOAT_DIGITS):  # the first digit has the sign
+            whole = np.floor(rest)
+            yield whole.astype(np.int64)
+            rest = np.ldexp(rest - whole, _DIGIT)
+
+    @cached_property
+    def _prefix(self) -> I64:
+        """The prefix sums of the columns."""
+        columns = np.stack(list(self._columns()), axis=-1)
+        padded = np.zeros((*(n + 1 for n in columns.shape[:-1]), columns.shape[-1]), np.int64)
+        padded[tuple(slice(1, None) for _ in self.box)] = columns
+        for axis in range(len(self.box)):
+            np.cumsum(padded, axis=axis, out=padded)
+        return padded
+
+    def totals(self, box: Box) -> Totals:
+        """Return the sums over a box of cells, which is not empty."""
+        if box == self.box:
+            total = [int(column.sum()) for column in self._columns()]
+        else:
+            total = self._difference(box)
+        count, nan, missing, absent, unknown, *digits = total
+        if self.grid.meaning.kind != "f":
+            return Totals(count, nan, missing, absent, unknown, to_integer(digits))
+        exact = to_integer(digits[::-1])
+        exponent = self._exponent - _DIGIT * (_FLOAT_DIGITS - 1)
+        value = float(exact << exponent) if exponent >= 0 else exact / (1 << -exponent)
+        return Totals(count, nan, missing, absent, unknown, value)
+
+    def _difference(self, box: Box) -> list[int]:
+        """Return the sums of the columns over a box, from the prefix sums at its corners."""
+        corners = [(low - first, high - first) for (low, high), (first, _) in zip(box, self.box, strict=True)]
+        total = np.zeros(self._prefix.shape[-1], np.int64)
+        for sides in product((0, 1), repeat=len(corners)):
+            place = tuple(corner[side] for corner, side in zip(corners, sides, strict=True))
+            total += (-1) ** (len(sides) - sum(sides)) * self._prefix[place]
+        out: list[int] = total.tolist()
+        return out
+
+    def within(self, box: Box) -> tuple[slice, ...]:
+        """Return the index of a box of cells in the columns."""
+        return tuple(
+            slice(low - first, high - first) for (low, high), (first, _) in zip(box, self.box, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over a box of cells. ``absent``: elements without a chunk. ``unknown``: cells to read."""
+
+    count: int
+    nan: int
+    missing: int
+    absent: int
+    unknown: int
+    sum: int | float
+
+
+def _has_proof(table: ChunkTable, rows: I64) -> Mask:
+    """Return which references cannot have other bytes later: all but virtual ones without a checksum."""
+    foreign = table.foreign
+    has_checksum = (foreign.etags.lengths > 0) | (foreign.modified > 0)
+    is_virtual = table.kind[rows] == ChunkKind.VIRTUAL
+    proof = np.ones(len(rows), np.bool_)
+    proof[is_virtual] = has_checksum[table.source[rows][is_virtual]]
+    return proof
+
+
+def _is_possible(rows: NDArray[Any], size: I64) -> Mask:
+    """Return which statistics contradict neither themselves nor the size of their chunk."""
+    left_out = rows["nan"].astype(np.float64) + rows["missing"]
+    count = size - left_out
+    low, high = rows["minimum"].astype(np.float64), rows["maximum"].astype(np.float64)
+    possible: Mask = (count >= 0) & ((count == 0) | (rows["minimum"] <= rows["maximum"]))
+    sums = rows["sum"]
+    if rows.dtype["minimum"].kind != "f":
+        digits = signed_digits(sums)
+        sums = digits @ np.ldexp(1.0, _DIGIT * np.arange(digits.shape[-1]))
+    with np.errstate(invalid="ignore", over="ignore"):
+        room = 1e-6 * count * np.maximum(np.abs(low), np.abs(high))
+        possible &= np.isfinite(sums) & (sums >= count * low - room) & (sums <= count * high + room)
+        if rows.dtype["minimum"].kind == "f":
+            possible &= np.isfinite(rows["squares"]) & (rows["squares"] >= 0)
+    return possible
+
+
+def cells_of(workspace: Workspace, grid: CellGrid, box: Box) -> Iterator[tuple[CellStatistics, Box]]:
+    """Yield statistics that cover a box of cells, part by part, each with its part of the box.
+
+    The statistics of an array with up to ``MOST_CELLS`` cells are cached, with all its cells.
+    """
+    shape = grid.shape
+    if prod(shape) <= MOST_CELLS:
+        whole = tuple((0, n) for n in shape)
+        entry = workspace.array_entry(grid.path)
+        assert entry is not None
+        if entry.edits:
+            yield CellStatistics.read(workspace, grid, box), box
+            return
+        parts = (
+            *entry.ids,
+            entry.node.id,
+            grid.meaning.context,
+            repr((grid.path, grid.encoding.shape)).encode(),
+        )
+        key = sha256(b"".join(parts)).digest()
+        derived = workspace.context.assets.derived
+        yield derived.get_or_make(key, lambda _: CellStatistics.read(workspace, grid, whole)), box
+        return
+    for part in parts_of(box, MOST_CELLS):
+        yield CellStatistics.read(workspace, grid, part), part
+
+
+def parts_of(box: Box, most: int) -> Iterator[Box]:
+    """Yield parts of a box with at most ``most`` elements: slabs along the first dimension that is long."""
+    size = prod(high - low for low, high in box)
+    if size <= most or not box:
+        yield box
+        return
+    axis = next(axis for axis, (low, high) in enumerate(box) if high - low > 1)
+    low, high = box[axis]
+    step = max(1, (high - low) * most // size)
+    for start in range(low, high, step):
+        part = (*box[:axis], (start, min(start + step, high)), *box[axis + 1 :])
+        yield from parts_of(part, most)
