@@ -5,6 +5,8 @@ from frazil.about import user_agent as user_agent
 from frazil.arrays.array import Array as Array
 from frazil.arrays.array import read as read
 from frazil.arrays.array import read_many as read_many
+from frazil.arrays.matches import Matches as Matches
+from frazil.arrays.matches import where as where
 from frazil.arrays.reduction import Reduction as Reduction
 from frazil.arrays.reduction import reduce as reduce
 from frazil.config import Attribution as Attribution

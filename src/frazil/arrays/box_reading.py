@@ -342,12 +342,12 @@ def read_chunks(
 
 
 def read_whole_chunks(
-    session: Session, path: str, encoding: Encoding, index: U32, batch: int
-) -> Iterator[tuple[I64, NDArray[Any]]]:
-    """Yield rows of ``index``, and the elements of these chunks, of about ``batch`` bytes.
+    workspace: Workspace, path: str, encoding: Encoding, index: U32, batch: int
+) -> Iterator[tuple[I64, NDArray[Any], I64]]:
+    """Yield rows of ``index``, the elements of these chunks, and which of these chunks could not be read.
 
-    The chunks of a yield have one shape. Elements outside of the array are arbitrary. Raises the error of a
-    chunk that cannot be read.
+    The chunks of a yield have one shape, and about ``batch`` bytes. Elements outside of the array are
+    arbitrary.
     """
     lengths = np.empty(index.shape, np.int64)
     for axis, length in enumerate(encoding.lengths):
@@ -358,17 +358,7 @@ def read_whole_chunks(
         rows = np.flatnonzero(group.reshape(-1) == number)
         most = max(1, batch // max(1, encoding.chunk_bytes(shape)))
         for part in np.split(rows, np.arange(most, len(rows), most)):
-            elements, failures = read_chunks(session.workspace, path, encoding, index[part], shape)
-            if len(failures):  # zarr raises the error of the first one
-                low, high = (
-                    [
-                        chunk_bounds(index[part[failures[:1]], axis].astype(np.int64), length)[side][0]
-                        for axis, length in enumerate(encoding.lengths)
-                    ]
-                    for side in (0, 1)
-                )
-                array_at(session, path)[tuple(map(slice, low, high))]
-            yield part, elements
+            yield part, *read_chunks(workspace, path, encoding, index[part], shape)
 
 
 def strided_regions(region: Region, spans: NDArray[Any]) -> NDArray[Any]:

@@ -11,25 +11,27 @@ are exact, because floating-point sums become integers with a common exponent fi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from hashlib import sha256
-from itertools import product
+from itertools import chain, islice, product
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arrays.element_statistics import (
-    Meaning,
-    signed_digits,
-    to_integer,
-)
+from frazil.arrays.element_statistics import Meaning, signed_digits, to_integer
 from frazil.arrays.selection import chunk_bounds
-from frazil.format.chunk_statistics import row_dtype
+from frazil.changes.node_changes import rows_of
+from frazil.errors import StorageError
+from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
 from frazil.format.chunk_table import ChunkKind, ChunkTable
 from frazil.format.columns import I64
+from frazil.format.ids import NODE_ID_BYTES, id_list, id_matrix
+from frazil.format.snapshot import ManifestRefs, Node, NodeTable
+from frazil.repository.catalog.ancestry import ancestry, second_parents
 from frazil.repository.catalog.assets import MANIFEST, with_read_statistics
 from frazil.threads import Purpose, map_bounded
 
@@ -47,6 +49,8 @@ MOST_CELLS: Final = 1 << 20
 _FLOAT_DIGITS: Final = 4
 _DIGIT: Final = 32
 _THREADS: Final = 16
+#: The number of earlier versions in which statistics are looked up.
+_EARLIER: Final = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,20 +134,12 @@ class CellStatistics:
             with workspace.lock:
                 cells._add(edits.table(), low, high, is_seen)
         numbers = entry.manifests_meeting(np.stack([low, high - 1])) if len(entry.ids) else []
-        assets, is_small = workspace.context.assets, prod(grid.shape) <= MOST_CELLS
-
-        def table(number: int) -> ChunkTable | None:
-            id_ = entry.ids[number]
-            if is_small:
-                (manifest,) = workspace.manifests([id_])
-                return assets.with_statistics(manifest).arrays.get(entry.node.id)
-            # The references of an array with many chunks do not go through the caches.
-            manifest = MANIFEST.read(assets.storage, id_)
-            return with_read_statistics(assets.storage, manifest).arrays.get(entry.node.id)
-
+        is_small = prod(grid.shape) <= MOST_CELLS
+        table = partial(known_table, workspace, entry.node, grid.meaning, is_cached=is_small)
         batch = len(numbers) if is_small else 1
         for start in range(0, len(numbers), max(1, batch)):
-            for each in map_bounded(Purpose.CATALOG_READS, table, numbers[start : start + batch], _THREADS):
+            ids = [entry.ids[number] for number in numbers[start : start + batch]]
+            for each in map_bounded(Purpose.CATALOG_READS, table, ids, _THREADS):
                 if each is not None:
                     cells._add(each, low, high, is_seen)
         return cells
@@ -155,7 +151,8 @@ class CellStatistics:
             return
         counts, ndim = np.array(self.grid.counts, np.int64), table.ndim
         inner = np.indices(self.grid.counts).reshape(ndim, prod(self.grid.counts)).T
-        cells = (table.index[rows, None].astype(np.int64) * counts + inner).reshape(-1, ndim)
+        cells = table.index[rows, None].astype(np.int64) * counts + inner
+        cells = cells.reshape(len(rows) * len(inner), ndim)
         begin = np.array([first for first, _ in self.box], np.int64)
         place = cells - begin
         shape = self.is_known.shape
@@ -175,7 +172,7 @@ class CellStatistics:
         known = statistics.rows[row, taken % len(inner)]
         extents = [each[place[:, axis]] for axis, each in enumerate(self._extents)]
         size = np.ones(len(known), np.int64)
-        is_known = known["known"] & _has_proof(table, row)
+        is_known = known["known"] & may_have_statistics(table)[row]
         for axis, extent in enumerate(extents):
             is_known &= known["extent"][:, axis] == extent
             size *= extent
@@ -284,13 +281,94 @@ class Totals:
     sum: int | float
 
 
-def _has_proof(table: ChunkTable, rows: I64) -> Mask:
-    """Return which references cannot have other bytes later: all but virtual ones without a checksum."""
+def known_table(
+    workspace: Workspace, node: Node, meaning: Meaning, id_: bytes, *, is_cached: bool = True
+) -> ChunkTable | None:
+    """Return the references of an array in a manifest, with all statistics that are stored for them.
+
+    If another program has written the manifest, its references have the statistics of the same references in
+    the manifests of earlier versions.
+    """
+    assets = workspace.context.assets
+
+    def read(manifest_id: bytes, node_id: bytes) -> ChunkTable | None:
+        if is_cached:
+            return assets.with_statistics(assets.manifest(manifest_id)).arrays.get(node_id)
+        # The references of an array with many chunks do not go through the caches.
+        manifest = MANIFEST.read(assets.storage, manifest_id)
+        return with_read_statistics(assets.storage, manifest).arrays.get(node_id)
+
+    table = read(id_, node.id)
+    if table is None or not len(table):
+        return None
+    unknown = _unknown_rows(table, meaning)
+    if not len(unknown):
+        return table
+    low, high = table.bounds().astype(np.int64).T
+    current = {id_}
+    for nodes in islice(_earlier_nodes(workspace), _EARLIER):
+        rows = rows_of(nodes, id_matrix([node.id], NODE_ID_BYTES))
+        array = nodes.node(int(rows[0])).array if rows[0] >= 0 else None
+        if array is None or len(array.shape) != table.ndim:
+            continue
+        refs = ManifestRefs.of(array.manifests, table.ndim)
+        meets = ((refs.extents[:, :, 0] < high) & (refs.extents[:, :, 1] > low)).all(axis=1)
+        ids = [each for each in id_list(refs.ids[meets]) if each not in current]
+        current.update(ids)
+        for donor in map_bounded(Purpose.CATALOG_READS, lambda each: read(each, node.id), ids, _THREADS):
+            if donor is not None and donor.statistics is not None:
+                table = _with_rows_of(table, unknown, donor)
+                unknown = _unknown_rows(table, meaning)
+                if not len(unknown):
+                    return table
+    return table
+
+
+def _unknown_rows(table: ChunkTable, meaning: Meaning) -> I64:
+    """Return the rows of the references without statistics."""
+    statistics = table.statistics
+    if statistics is None or statistics.context != meaning.context:
+        return np.arange(len(table))
+    return np.flatnonzero(~statistics.rows["known"].all(axis=1))
+
+
+def _earlier_nodes(workspace: Workspace) -> Iterator[NodeTable]:
+    """Yield the nodes of earlier versions, newest first. Those that were merged come with the merge."""
+    context = workspace.context
+    info = context.catalog.repo_info()
+    if info.snapshots.find_snapshot(workspace.snapshot_id) < 0:
+        return
+    for entry in chain.from_iterable(ancestry(info, workspace.snapshot_id)):
+        ids = [*second_parents(entry), *([] if entry.id == workspace.snapshot_id else [entry.id])]
+        for id_ in ids:
+            with suppress(StorageError):  # a version may have lost its file
+                yield context.assets.snapshot(id_).nodes
+
+
+def _with_rows_of(table: ChunkTable, unknown: I64, donor: ChunkTable) -> ChunkTable:
+    """Return a table whose unknown rows have the statistics of the same references of another table."""
+    assert donor.statistics is not None
+    statistics = table.statistics
+    if statistics is None or not statistics.has_shape_of(donor.statistics):
+        if statistics is not None and statistics.rows["known"].any():
+            return table
+        blank = np.zeros((len(table), donor.statistics.rows.shape[1]), donor.statistics.rows.dtype)
+        statistics = ChunkStatistics(donor.statistics.context, blank)
+    places = donor.find_chunks(table.index[unknown])
+    unknown, places = unknown[places >= 0], places[places >= 0]
+    is_same = table.same(unknown, donor, places)
+    rows = statistics.rows.copy()
+    rows[unknown[is_same]] = donor.statistics.rows[places[is_same]]
+    return replace(table, statistics=ChunkStatistics(statistics.context, rows))
+
+
+def may_have_statistics(table: ChunkTable) -> Mask:
+    """Return which chunks cannot have other bytes later: all but virtual ones without a checksum."""
     foreign = table.foreign
     has_checksum = (foreign.etags.lengths > 0) | (foreign.modified > 0)
-    is_virtual = table.kind[rows] == ChunkKind.VIRTUAL
-    proof = np.ones(len(rows), np.bool_)
-    proof[is_virtual] = has_checksum[table.source[rows][is_virtual]]
+    is_virtual = table.kind == ChunkKind.VIRTUAL
+    proof = np.ones(len(table), np.bool_)
+    proof[is_virtual] = has_checksum[table.source[is_virtual]]
     return proof
 
 

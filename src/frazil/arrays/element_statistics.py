@@ -94,6 +94,9 @@ def chunk_rows(meaning: Meaning, encoding: Encoding, index: U32, chunks: NDArray
     rows = np.zeros(len(chunks), row_dtype(meaning.kind, index.shape[1]))
     rows["extent"] = extents = extents_of(encoding, index)
     for members in _equal_rows(extents):
+        if not extents[members[0]].all():  # an inner chunk of a shard outside of the array
+            rows["known"][members] = True
+            continue
         part = chunks if len(members) == len(chunks) else chunks[members]
         spot = tuple(slice(0, n) for n in extents[members[0]].tolist())
         elements = part[(slice(None), *spot)]
@@ -249,22 +252,20 @@ def _integer_sums(numbers: NDArray[Any], largest: int) -> tuple[NDArray[Any], ND
     """Return the exact sums of rows and of their squares as digits. ``largest`` is the largest magnitude."""
     if largest**2 * _BLOCK < 1 << 53:  # blocks have exact sums
         sums, squares = (part.astype(np.int64).sum(axis=1) for part in _block_sums(numbers))
-        return tuple(
-            to_digits([part & _MASK, part >> _DIGIT], count)
-            for part, count in ((sums, SUM_DIGITS), (squares, SQUARE_DIGITS))
-        )
+        pairs = ([part & _MASK, part >> _DIGIT] for part in (sums, squares))
+        return to_digits(next(pairs), SUM_DIGITS), to_digits(next(pairs), SQUARE_DIGITS)
     digit = np.uint64(_MASK), np.uint64(_DIGIT)
     # The magnitude of the smallest number, too, although its absolute value is out of the range of its type.
     wide = numbers.astype(np.int64) if numbers.dtype.kind == "i" else numbers.astype(np.uint64)
-    low, high = (wide & wide.dtype.type(_MASK)), wide >> wide.dtype.type(_DIGIT)
-    sums = to_digits([low.sum(axis=1, dtype=np.int64), high.sum(axis=1, dtype=np.int64)], SUM_DIGITS)
-    magnitude = np.abs(wide).view(np.uint64) if wide.dtype.kind == "i" else wide
+    parts = (wide & wide.dtype.type(_MASK)), wide >> wide.dtype.type(_DIGIT)
+    total = to_digits([part.sum(axis=1, dtype=np.int64) for part in parts], SUM_DIGITS)
+    magnitude: NDArray[Any] = np.abs(wide).view(np.uint64)
     low, high = magnitude & digit[0], magnitude >> digit[1]
     (a0, a1), (b0, b1), (c0, c1) = (
         ((half & digit[0]).sum(axis=1).view(np.int64), (half >> digit[1]).sum(axis=1).view(np.int64))
         for half in (low * low, low * high, high * high)
     )
-    return sums, to_digits([a0, a1 + 2 * b0, 2 * b1 + c0, c1], SQUARE_DIGITS)
+    return total, to_digits([a0, a1 + 2 * b0, 2 * b1 + c0, c1], SQUARE_DIGITS)
 
 
 def to_digits(terms: Sequence[NDArray[Any]], count: int) -> NDArray[np.uint32]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,14 +30,14 @@ from frazil.arrays.encoding import encoding_of
 from frazil.arrays.selection import BoxSelection, chunk_numbers, selection_of
 from frazil.cf import coding_of
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.columns import I64
+from frazil.format.columns import I64, U32
 from frazil.zarr_store.store import IcechunkStore
 
 if TYPE_CHECKING:
     from frazil.repository.session.session import Session
 
 #: The most bytes of elements that are read together.
-_BATCH: Final = 64 << 20
+BATCH: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Reduction:
         var: The variance, divided by ``count``.
         std: The standard deviation.
         any: Whether a value is not zero.
-        all: Whether no value is zero.
+        all: Whether no value is zero. None if the extremes leave this open: then ask `where` for ``== 0``.
         error: The largest error of ``sum``, in the unit of the values; 0 for integers.
         chunks: The number of chunks that the box meets. The inner chunks of shards count one by one.
         chunks_read: How many of them were read: they have no statistics, or are only partly in the box.
@@ -136,7 +136,7 @@ class Reduction:
     var: float
     std: float
     any: bool
-    all: bool
+    all: bool | None
     error: float
     chunks: int
     chunks_read: int
@@ -205,7 +205,7 @@ def reduce(
     )
 
 
-def _count(columns: Mapping[str, NDArray[Any]], size: int) -> NDArray[Any]:
+def _count(columns: Mapping[str, NDArray[Any]], size: int | I64) -> NDArray[Any]:
     return size - columns["nan"].astype(np.int64) - columns["missing"].astype(np.int64)
 
 
@@ -276,12 +276,19 @@ def _reduction(
         mean=mean,
         var=var,
         std=math.sqrt(var) if var >= 0 else nothing,
-        any=bool(count) and bool(low != 0 or high != 0),
-        all=True,
+        any=bool(count and (part.minimum or part.maximum)),
+        all=_all(part),
         error=error,
         chunks=chunks,
         chunks_read=reads,
     )
+
+
+def _all(part: Part) -> bool | None:
+    """Return whether no element is zero, or None if the extremes leave this open."""
+    if not part.count or part.minimum > 0 or part.maximum < 0:
+        return True
+    return None if part.minimum and part.maximum else False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -334,6 +341,16 @@ class ElementBox:
         cells = self.grid.whole_cells(self.elements)
         return cells if all(low < high for low, high in cells) else None
 
+    def met_cells(self) -> Box | None:
+        """Return the cells that the box meets, or None if it is empty."""
+        if self.grid is None or any(low == high for low, high in self.elements):
+            return None
+        cells = []
+        for axis, (start, stop) in enumerate(self.elements):
+            numbers = chunk_numbers(np.array([start, stop - 1]), self.grid.encoding.lengths[axis])
+            cells.append((int(numbers[0]), int(numbers[1]) + 1))
+        return tuple(cells)
+
     def cells(self) -> Iterator[tuple[CellStatistics, Box]]:
         """Yield the statistics of the cells that are whole in the box, part by part."""
         whole = self.whole_cells()
@@ -346,32 +363,29 @@ class ElementBox:
         if any(low == high for low, high in self.elements):
             return
         if self.grid is None:
-            for part in parts_of(self.elements, _BATCH // self.array.dtype.itemsize):
+            for part in parts_of(self.elements, BATCH // self.array.dtype.itemsize):
                 yield part, 0
             return
-        core = None if whole is None else self.grid.elements_of(whole)
+        if whole is None:
+            yield from self._batches(self.elements)
+            return
         left = list(self.elements)
-        for axis in range(len(left)) if core is not None else ():
-            for edge in ((left[axis][0], core[axis][0]), (core[axis][1], left[axis][1])):
+        for axis, (low, high) in enumerate(self.grid.elements_of(whole)):
+            for edge in ((left[axis][0], low), (high, left[axis][1])):
                 if edge[0] < edge[1]:
                     yield from self._batches((*left[:axis], edge, *left[axis + 1 :]))
-            left[axis] = core[axis]
-        if core is None:
-            yield from self._batches(tuple(left))
+            left[axis] = (low, high)
 
     def _batches(self, elements: Box) -> Iterator[tuple[Box, int]]:
         """Yield parts of a box of elements, along the bounds of cells, with the number of cells they meet."""
-        grid = self.grid
+        grid, met = self.grid, replace(self, elements=elements).met_cells()
         assert grid is not None
-        met = []
-        for axis, (start, stop) in enumerate(elements):
-            numbers = chunk_numbers(np.array([start, stop - 1]), grid.encoding.lengths[axis])
-            met.append((int(numbers[0]), int(numbers[1]) + 1))
+        assert met is not None
         largest = prod(
             int((high - low).max()) for low, high in (grid.bounds(a, *m) for a, m in enumerate(met))
         )
-        most = max(1, _BATCH // (largest * grid.encoding.dtype.itemsize))
-        for cells in parts_of(tuple(met), most):
+        most = max(1, BATCH // (largest * grid.encoding.dtype.itemsize))
+        for cells in parts_of(met, most):
             bounds = grid.elements_of(cells)
             part = tuple(
                 (max(low, start), min(high, stop))
@@ -384,12 +398,23 @@ class ElementBox:
         grid = self.grid
         if not len(index) or grid is None:
             return
-        for rows, elements in read_whole_chunks(self.session, grid.path, grid.encoding, index, _BATCH):
+        for rows, elements in self.read_elements(index):
             part = chunk_rows(self.meaning, grid.encoding, index[rows], elements)
             yield (
                 part["extent"].astype(np.int64).prod(axis=1),
-                {name: part[name] for name in part.dtype.names},
+                {name: part[name] for name in part.dtype.names or ()},
             )
+
+    def read_elements(self, index: U32) -> Iterator[tuple[I64, NDArray[Any]]]:
+        """Yield rows of ``index``, and the elements of these cells. Raises the error of a damaged chunk."""
+        grid = self.grid
+        assert grid is not None
+        workspace = self.session.workspace
+        for rows, elements, failures in read_whole_chunks(workspace, grid.path, grid.encoding, index, BATCH):
+            for row in failures[:1]:  # zarr raises the error
+                cell = tuple((int(each), int(each) + 1) for each in index[rows[row]])
+                self.array[tuple(slice(*each) for each in grid.elements_of(cell))]
+            yield rows, elements
 
 
 def array_of(array: zarr.Array[Any]) -> Array:

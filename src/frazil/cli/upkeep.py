@@ -169,7 +169,7 @@ def _collection_lines(summary: frazil.GCSummary, dry_run: bool) -> Iterator[str]
         kinds = Counter(each.kind for each in summary.files)
         counts = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in sorted(kinds.items()))
     else:
-        kinds_of = ("snapshots", "transaction_logs", "manifests", "chunks", "backups")
+        kinds_of = ("snapshots", "transaction_logs", "statistics", "manifests", "chunks", "backups")
         values = {kind: getattr(summary, f"{kind}_deleted") for kind in kinds_of}
         counts = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in values.items() if count)
     yield f"{'would delete' if dry_run else 'deleted'} {counts or 'nothing'} ({size(_bytes(summary))})"

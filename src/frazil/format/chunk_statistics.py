@@ -40,6 +40,9 @@ _MAGIC: Final = b"FRZSTAT1"
 _HASH_BYTES: Final = 32
 _LENGTH: Final = struct.Struct("<I")
 _LEVEL: Final = 3
+#: The most bytes of columns: this number, or this number for each byte of their frame.
+_FREE_BYTES: Final = 64 << 20
+_MOST_RATIO: Final = 1000
 #: The numbers of native, virtual and inline references, those of ``ChunkKind``.
 _KINDS: Final = (1, 2, 3)
 #: The number of 32-bit digits of the exact sums of integers, and of the sums of their squares.
@@ -190,7 +193,8 @@ def encode_statistics(manifest_id: bytes, arrays: Mapping[bytes, ChunkTable]) ->
                 statistics.context.hex(),
                 statistics.kind,
                 table.ndim,
-                *statistics.rows.shape,
+                statistics.rows.shape[0],
+                statistics.rows.shape[1],
                 references_digest(table),
                 len(frame),
             )
@@ -212,7 +216,7 @@ def decode_statistics(
     view = memoryview(data)
     start = len(_MAGIC) + _HASH_BYTES
     body = view[start:]
-    if view[: len(_MAGIC)] != _MAGIC or sha256(body).digest() != view[len(_MAGIC) : start]:
+    if bytes(view[:start]) != _MAGIC + sha256(body).digest():
         raise ValueError("it has another checksum")
     (length,) = _LENGTH.unpack_from(body)
     document = json.loads(bytes(body[_LENGTH.size : _LENGTH.size + length]))
@@ -228,9 +232,13 @@ def decode_statistics(
             raise ValueError("it has other arrays")
         if references_digest(table) != header.references:
             raise ValueError("it has other references")
-        rows = np.zeros((header.rows, header.cells), row_dtype(header.kind, header.ndim))
-        columns = zstandard.ZstdDecompressor().decompress(frame, max_output_size=rows.nbytes)
-        if len(columns) != rows.nbytes or zstandard.frame_content_size(frame) != rows.nbytes:
+        dtype = row_dtype(header.kind, header.ndim)
+        size = header.rows * header.cells * dtype.itemsize
+        if not 0 < size <= max(_FREE_BYTES, _MOST_RATIO * len(frame)):
+            raise ValueError("it has columns that are too large")
+        if zstandard.frame_content_size(frame) != size:
             raise ValueError("it has columns of another size")
+        columns = zstandard.ZstdDecompressor().decompress(frame)
+        rows = np.zeros((header.rows, header.cells), dtype)
         statistics[node_id] = ChunkStatistics.of_columns(bytes.fromhex(header.context), rows, columns)
     return statistics

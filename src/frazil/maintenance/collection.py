@@ -34,6 +34,7 @@ from frazil.format.ids import (
     OBJECT_ID_BYTES,
     REPO,
     SNAPSHOTS,
+    STATISTICS,
     TRANSACTIONS,
     transaction_key,
 )
@@ -191,6 +192,7 @@ def _delete(context: Context, item: tuple[ObjectListing, DeleteLimits]) -> Itera
 _FOLDERS: Final = {
     "snapshots": SNAPSHOTS,
     "transaction_logs": TRANSACTIONS,
+    "statistics": STATISTICS,
     "manifests": MANIFESTS,
     "chunks": CHUNKS,
 }
@@ -277,7 +279,7 @@ def needed(info: RepoInfo, old: CandidateFiles, earlier: ReachableFiles, survey:
     ids = info.snapshots.ids()
     new = ~among(ids, earlier.snapshots)
     files = ManifestFiles.empty()
-    if len(old.files["manifests"]) or len(old.files["chunks"]):
+    if any(len(old.files[kind]) for kind in ("statistics", "manifests", "chunks")):
         # A version without a ref may have lost its file.
         files = survey.manifests(ids[living & led_to & new], ids[living & ~led_to & new])
     fresh = files.select_manifests(~among(files.ids, earlier.manifests))
@@ -295,6 +297,7 @@ def garbage(after: RepoInfo, old: CandidateFiles, live: ReachableFiles) -> dict[
     alive = {
         "snapshots": live.snapshots,
         "transaction_logs": distinct([after.table.ids(), _pruned(after)]),
+        "statistics": live.manifests,  # they have the ids of their manifests
         "manifests": live.manifests,
     }
     dead = {

@@ -29,7 +29,7 @@ from frazil.format.nodes import ArrayData
 from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, Snapshot
 from frazil.maintenance.plan import CompactionLimits, CompactionReport, LiveFiles
 from frazil.repository.catalog.ancestry import of_compaction
-from frazil.repository.catalog.assets import MANIFEST
+from frazil.repository.catalog.assets import MANIFEST, with_read_statistics
 from frazil.repository.catalog.collection_guard import Lease, SessionStart
 from frazil.repository.catalog.context import Context, with_current
 from frazil.repository.catalog.repo_changes import branch_tip, require_online
@@ -327,7 +327,8 @@ def _references(context: Context, work: UnitWork) -> ChunkTable:
 
 
 def _merged(context: Context, unit: Unit, manifests: Sequence[ManifestRef]) -> ChunkTable:
-    files = [MANIFEST.read(context.storage, ref.id).arrays for ref in manifests]
+    read = (MANIFEST.read(context.storage, ref.id) for ref in manifests)
+    files = [with_read_statistics(context.storage, each).arrays for each in read]
     tables = [arrays[unit.node.id] for arrays in files if unit.node.id in arrays]
     return ChunkTable.merge_tables(tables) if tables else ChunkTable.empty(len(unit.array.shape))
 

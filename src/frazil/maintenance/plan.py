@@ -65,7 +65,8 @@ class GarbageFile(Record):
 
     Attributes:
         key: The key in the storage.
-        kind: ``"snapshots"``, ``"transaction_logs"``, ``"manifests"``, ``"chunks"`` or ``"backups"``.
+        kind: ``"snapshots"``, ``"transaction_logs"``, ``"statistics"``, ``"manifests"``, ``"chunks"`` or
+            ``"backups"``.
         size_bytes: The size in bytes.
         modified_at: The time of the last modification, by the clock of the storage.
         reason: Why the file is garbage.
@@ -165,6 +166,7 @@ class GCSummary(Record):
         snapshots_deleted: The number of deleted snapshots.
         attributes_deleted: The number of deleted attributes files.
         transaction_logs_deleted: The number of deleted transaction logs.
+        statistics_deleted: The number of deleted files with statistics of chunks.
         objects_failed_to_delete: The number of objects that the storage did not delete.
         throttled_batches: The number of requests that the storage throttled.
         delete_errors: The texts of errors.
@@ -191,6 +193,7 @@ class GCSummary(Record):
     skipped_phases: list[str] = field(default_factory=list, hash=False)
     backups_deleted: int = 0
     backup_bytes_deleted: int = 0
+    statistics_deleted: int = 0
     leases_respected: int = 0
     spared_since: datetime | None = None
     leases: list[LeaseInfo] = field(default_factory=list, hash=False)

@@ -29,6 +29,7 @@ from frazil.format.ids import (
     OVERWRITTEN,
     REPO,
     SNAPSHOTS,
+    STATISTICS,
     TRANSACTIONS,
     id_from_text,
     id_keys,
@@ -68,7 +69,7 @@ from frazil.survey.survey import Survey
 from frazil.threads import Purpose, thread_pool
 
 #: The folders whose files are named by ids. Later folders have files that refer to files of earlier ones.
-FOLDERS: Final = (CHUNKS, MANIFESTS, TRANSACTIONS, SNAPSHOTS)
+FOLDERS: Final = (CHUNKS, MANIFESTS, STATISTICS, TRANSACTIONS, SNAPSHOTS)
 _BYTES_PER_TASK: Final = 256_000_000
 #: Copying an object takes as much time as copying this number of bytes.
 _BYTES_PER_OBJECT: Final = 100_000
@@ -504,6 +505,7 @@ class _RepositoryCopy:
         needed = {
             CHUNKS: chunks,
             MANIFESTS: files.ids,
+            STATISTICS: files.ids,
             TRANSACTIONS: np.concatenate([new_info.table.ids(), pruned_ids]),
             SNAPSHOTS: new_info.table.ids(),
         }

@@ -356,6 +356,12 @@ class Assets:
         }
         return Manifest(manifest.id, arrays)
 
+    def forget_statistics(self, manifest_ids: Iterable[bytes]) -> None:
+        """Drop the statistics of manifests from the cache, and all computed values, after a change."""
+        for id_ in manifest_ids:
+            self._statistics.drop(id_)
+        self.derived = DecodedCache[Any](_DERIVED_BYTES)
+
     def store_written(self, snapshot: Snapshot, manifests: Iterable[Manifest]) -> None:
         """Put a snapshot and manifests that were just written into the cache."""
         metadata: dict[str, Any] = {}

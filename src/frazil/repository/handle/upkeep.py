@@ -26,22 +26,26 @@ from frazil.maintenance.plan import (
     UpkeepPlan,
 )
 from frazil.remedies import call
+from frazil.repository.catalog.ancestry import version_id
 from frazil.repository.catalog.collection_guard import LEASES, leases
 from frazil.repository.catalog.repo_changes import require_online, snapshot_id
 from frazil.repository.catalog.version_info import JOB_LEASE, CommitMethod, LeaseInfo
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.handle.opening import require_writable
 from frazil.repository.handle.recovery import Recovery
+from frazil.repository.paths import absolute
 from frazil.repository.session.staged_work import give_up
 from frazil.survey.steps import Progress, one_step, progress_of
 from frazil.survey.survey import Bounds
 
 if TYPE_CHECKING:
-    from frazil.maintenance import compaction, doctor, expiration, retention, statistics
+    from frazil.maintenance import chunk_statistics, compaction, doctor, expiration, retention, statistics
+    from frazil.maintenance.chunk_statistics import StatisticsReport
     from frazil.maintenance.doctor import DoctorReport
     from frazil.maintenance.retention import Decision, Retention, RetentionReport
 else:
     # A process mostly does one operation of upkeep.
+    chunk_statistics = ModuleOnDemand("frazil.maintenance.chunk_statistics")
     compaction = ModuleOnDemand("frazil.maintenance.compaction")
     doctor = ModuleOnDemand("frazil.maintenance.doctor")
     expiration = ModuleOnDemand("frazil.maintenance.expiration")
@@ -478,6 +482,50 @@ class Upkeep(Recovery):
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         )
         return statistics.storage_stats(self._context, engine, bounds)
+
+    def build_statistics(
+        self,
+        version: str = "main",
+        paths: Sequence[str] | None = None,
+        *,
+        engine: Engine | EngineName | None = None,
+        progress: Progress | None = None,
+    ) -> StatisticsReport:
+        """Store statistics of the chunks of a version that have none. It reads these chunks.
+
+        ``frazil.reduce`` and ``frazil.where`` then answer without reading them. Chunks whose statistics an
+        earlier version has are not read. Virtual chunks get statistics if their references have a checksum.
+
+        Args:
+            version: A branch, a tag or a snapshot, as the command line names versions. Default: ``"main"``.
+            paths: The arrays. Default: all arrays of numbers, except those whose attribute
+                ``frazil_statistics`` is false.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
+            progress: A progress bar: an object with ``expect`` and ``advance``, for manifests.
+
+        Returns:
+            The numbers of manifests and chunks.
+
+        Raises:
+            ReadOnlyError: If the storage is read-only.
+            NodeNotFoundError: If there is no array at a path.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", data=np.arange(100.0), chunks=(10,))
+            >>> repo.upkeep.build_statistics().chunks_read
+            10
+            >>> repo.upkeep.build_statistics().chunks_read
+            0
+        """
+        require_writable(self._context.storage)
+        info = self._context.catalog.full_repo_info()
+        bar = progress_of(progress)
+        names = None if paths is None else list(map(absolute, paths))
+        return chunk_statistics.build_statistics(self._context, version_id(info, version), names, engine, bar)
 
     def doctor(self) -> DoctorReport:
         """Look for what makes the repository slow, expensive or unsafe, and for the command that fixes it.

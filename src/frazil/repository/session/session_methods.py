@@ -368,7 +368,7 @@ class Rearranging(Permissions):
         with workspace.commit_lock:
             node = workspace.require_array(path)
             workspace.note_tree(path)
-            edits, document = shifted(node, workspace.ref_table(path), chunk_offset)
+            edits, document = shifted(node, workspace.ref_table(path, with_statistics=True), chunk_offset)
             workspace.set_refs(path, edits)
             if document is not None:
                 workspace.set_node(path, document)
@@ -419,7 +419,7 @@ class Rearranging(Permissions):
         with workspace.commit_lock:
             node = workspace.require_array(path)
             workspace.note_tree(path)
-            edits = reindexed(node, workspace.ref_table(path), forward, backward)
+            edits = reindexed(node, workspace.ref_table(path, with_statistics=True), forward, backward)
             workspace.set_refs(path, edits)
 
     def _to_change(self, path: str) -> str:

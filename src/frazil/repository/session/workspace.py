@@ -401,14 +401,16 @@ class Workspace:
         has = self.context.assets.has_manifest
         return all(has(entry.ids[number]) for number in entry.manifests_at(coords))
 
-    def ref_table(self, path: str) -> ChunkTable:
-        """Return all references of an array."""
+    def ref_table(self, path: str, *, with_statistics: bool = False) -> ChunkTable:
+        """Return all references of an array, on request with the statistics that are stored beside them."""
         with self.lock:
             node = self.changes.array(self.moved_base, path)
             entry = self.array_entry(path)
             assert entry is not None
             assert node.array is not None
             manifests = self.manifests([ref.id for ref in node.array.manifests])
+            if with_statistics:
+                manifests = list(map(self.context.assets.with_statistics, manifests))
             tables = [manifest.arrays[node.id] for manifest in manifests if node.id in manifest.arrays]
             tables = [table for table in tables if len(table)]  # an empty table has no rank
             ndim = len(node.array.shape)

@@ -1,0 +1,153 @@
+"""Statistics of chunks that exist: a file for each manifest of a version, from the chunks that have none.
+
+A manifest whose references all have statistics is not read. Chunks that an earlier version has too are not
+read either. The references of another program's commit so cost what that commit has written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from math import prod
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from frazil.arrays.box_reading import read_whole_chunks
+from frazil.arrays.cell_statistics import known_table, may_have_statistics
+from frazil.arrays.element_statistics import Meaning, chunk_rows, meaning_of
+from frazil.arrays.encoding import Encoding, encoding_of
+from frazil.display import Record
+from frazil.engines import Engine, EngineName
+from frazil.format.chunk_statistics import ChunkStatistics, encode_statistics, row_dtype
+from frazil.format.chunk_table import ChunkKind, ChunkTable, within
+from frazil.format.ids import statistics_key
+from frazil.format.snapshot import Node
+from frazil.repository.catalog.assets import MANIFEST, with_read_statistics
+from frazil.repository.catalog.context import Context
+from frazil.repository.session.workspace import Workspace
+from frazil.survey.steps import Progress, run_with
+
+#: The most bytes of chunks that are read together.
+_BATCH: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StatisticsReport(Record):
+    """What `Upkeep.build_statistics` did.
+
+    Attributes:
+        manifests: The number of manifests of the arrays.
+        manifests_written: How many of them have new statistics.
+        chunks: The number of chunks in these manifests. The inner chunks of shards count as their shard.
+        chunks_read: How many of them were read.
+        chunks_failed: How many could not be read or decoded. ``verify`` names the damage.
+    """
+
+    manifests: int = 0
+    manifests_written: int = 0
+    chunks: int = 0
+    chunks_read: int = 0
+    chunks_failed: int = 0
+
+    shown_as: ClassVar[str] = "maintenance.StatisticsReport"
+
+    def __add__(self, other: StatisticsReport) -> StatisticsReport:
+        names = [each.name for each in fields(self)]
+        return StatisticsReport(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+def build_statistics(
+    context: Context,
+    snapshot_id: bytes,
+    paths: Sequence[str] | None,
+    engine: Engine | EngineName | None,
+    progress: Progress,
+) -> StatisticsReport:
+    """Store the statistics of arrays of a version. Default: of all arrays that do not refuse them."""
+    workspace = Workspace(context, snapshot_id)
+    if paths is None:
+        table = workspace.node_table()
+        nodes = list(map(table.node, np.flatnonzero(table.is_array).tolist()))
+        nodes = [node for node in nodes if _is_wanted(node)]
+    else:
+        nodes = list(map(workspace.require_array, paths))
+    users: dict[bytes, list[str]] = {}
+    for node in nodes:
+        assert node.array is not None
+        for ref in node.array.manifests:
+            users.setdefault(ref.id, []).append(node.path)
+    items = [(snapshot_id, id_, tuple(names)) for id_, names in users.items()]
+    progress.expect(len(items))
+    report = StatisticsReport()
+    for part in run_with(context, engine)(_build, items):
+        report += part
+        progress.advance()
+    context.assets.forget_statistics(list(users))
+    return report
+
+
+def _is_wanted(node: Node) -> bool:
+    meaning = meaning_of(node.user_data)
+    return meaning is not None and meaning.is_wanted is not False
+
+
+def _build(context: Context, item: Any) -> Iterator[StatisticsReport]:
+    """Store the statistics of the arrays of one manifest: a piece of work."""
+    snapshot_id, id_, paths = item
+    workspace = Workspace(context, snapshot_id)
+    arrays = dict(with_read_statistics(context.storage, MANIFEST.read(context.storage, id_)).arrays)
+    report, is_changed = StatisticsReport(manifests=1), False
+    for path in paths:
+        node = workspace.require_array(path)
+        meaning, encoding = meaning_of(node.user_data), encoding_of(node.user_data)
+        stored = arrays.get(node.id)
+        if meaning is None or encoding is None or stored is None or not len(stored):
+            continue
+        table = known_table(workspace, node, meaning, id_, is_cached=False) or stored
+        table, reads, failures = _completed(workspace, node, meaning, encoding, table)
+        report += StatisticsReport(chunks=len(table), chunks_read=reads, chunks_failed=failures)
+        is_changed |= _known(table, meaning) > _known(stored, meaning)
+        arrays[node.id] = table
+    if is_changed:
+        context.storage.put(statistics_key(id_), encode_statistics(id_, arrays))
+        report += StatisticsReport(manifests_written=1)
+    yield report
+
+
+def _known(table: ChunkTable, meaning: Meaning) -> int:
+    statistics = table.statistics
+    if statistics is None or statistics.context != meaning.context:
+        return 0
+    return int(statistics.rows["known"].sum())
+
+
+def _completed(
+    workspace: Workspace, node: Node, meaning: Meaning, encoding: Encoding, table: ChunkTable
+) -> tuple[ChunkTable, int, int]:
+    """Return the references with all statistics, and how many chunks were read, and have failed."""
+    assert node.array is not None
+    counts = (1,) * table.ndim if encoding.shards is None else encoding.shards.counts
+    cells, dtype = prod(counts), row_dtype(meaning.kind, table.ndim)
+    statistics = table.statistics
+    if statistics is None or statistics.context != meaning.context or statistics.rows.shape[1] != cells:
+        statistics = ChunkStatistics(meaning.context, np.zeros((len(table), cells), dtype))
+    is_unknown = ~statistics.rows["known"].all(axis=1) & (table.kind != ChunkKind.ABSENT)
+    is_unknown &= within(table.index, node.array.num_chunks) & may_have_statistics(table)
+    unknown = np.flatnonzero(is_unknown)
+    if not len(unknown):
+        return table, 0, 0
+    rows = statistics.rows.copy()
+    inner = np.indices(counts).reshape(table.ndim, cells).T
+    index = (table.index[unknown, None].astype(np.int64) * np.array(counts) + inner).reshape(
+        len(unknown) * cells, table.ndim
+    )
+    is_failed = np.zeros(len(index), np.bool_)
+    index = index.astype(np.uint32)
+    for part, elements, failures in read_whole_chunks(workspace, node.path, encoding, index, _BATCH):
+        values = chunk_rows(meaning, encoding, index[part], elements)
+        values["known"][failures] = False
+        is_failed[part[failures]] = True
+        rows[unknown[part // cells], part % cells] = values
+    failed = len(np.unique(np.flatnonzero(is_failed) // cells))
+    return replace(table, statistics=ChunkStatistics(meaning.context, rows)), len(unknown), failed
