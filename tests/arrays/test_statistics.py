@@ -400,12 +400,12 @@ def test_virtual_chunks_have_statistics_only_with_a_checksum(tmp_path: Path) -> 
         config,
         authorize_virtual_chunk_access={f"file://{tmp_path}/": frazil.credentials.LocalFileSystemAccess},
     )
-    modified = (tmp_path / "raw").stat().st_mtime
+    after = datetime.fromtimestamp(int((tmp_path / "raw").stat().st_mtime) + 1, UTC)
     with repo.transaction("main", message="virtual") as store:
         for name in ("with", "without"):
             zarr.create_array(store, name=name, shape=(40,), chunks=(10,), dtype="f8", compressors=None)
             for number in range(4):
-                checksum = {"checksum": int(modified) + 1} if name == "with" else {}
+                checksum = {"checksum": after} if name == "with" else {}
                 store.set_virtual_ref(
                     f"{name}/c/{number}", f"file://{tmp_path}/raw", offset=80 * number, length=80, **checksum
                 )
