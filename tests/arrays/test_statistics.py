@@ -8,6 +8,7 @@ import operator
 import pickle
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -404,6 +405,33 @@ def test_a_file_that_claims_large_columns_takes_no_memory() -> None:
         body = len(header).to_bytes(4, "little") + header + data[44 + length :]
         with pytest.raises(ValueError, match="columns"):
             decode_statistics(data[:8] + sha256(body).digest() + body, manifest.id, manifest.arrays)
+
+
+def test_the_file_of_other_references_is_refused() -> None:
+    storage, key, repo = one_manifest()
+    workspace = repo.readonly_session("main").workspace
+    node = workspace.require_array("/t")
+    assert node.array is not None
+    manifest = workspace.manifests([ref.id for ref in node.array.manifests])[0]
+    data = storage.get(key)
+    assert decode_statistics(data, manifest.id, manifest.arrays)
+    table = manifest.arrays[node.id]
+    for column in ("offset", "length"):
+        other = replace(table, **{column: getattr(table, column) + np.uint64(1)})
+        with pytest.raises(ValueError, match="other references"):
+            decode_statistics(data, manifest.id, {node.id: other})
+
+
+def test_statistics_of_a_chunk_at_the_end_belong_to_the_shape_of_the_array() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    with repo.transaction("main", message="array") as store:
+        array = zarr.create_array(store, name="t", shape=(10,), chunks=(4,), dtype="i4")
+        array[:] = np.arange(10)
+    for size in (9, 12):
+        with repo.transaction("main", message="resize") as store:
+            zarr.open_array(store, path="t").resize((size,))
+        found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+        assert (found.sum, found.count, found.chunks_read) == (36 if size == 9 else 45, size, 1)
 
 
 def test_virtual_chunks_have_statistics_only_with_a_checksum(tmp_path: Path) -> None:
