@@ -22,8 +22,8 @@ from frazil.repository.catalog.files_v1 import read_all_refs
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
 
-_ID: Final = rf"[0-9A-HJKMNP-TV-Z]{{{ID_TEXT_LENGTH}}}"
-_IMMUTABLE: Final = re.compile(rf"(?:snapshots|manifests|transactions|chunks)/{_ID}")
+ID: Final = rf"[0-9A-HJKMNP-TV-Z]{{{ID_TEXT_LENGTH}}}"
+_IMMUTABLE: Final = re.compile(rf"(?:snapshots|manifests|transactions|chunks)/{ID}")
 _MUTABLE: Final = re.compile(
     r"repo|config\.yaml|refs/(?:branch|tag)\.[^/\\\x00-\x1f\x7f]+/ref\.json(?:\.deleted)?"
 )

@@ -9,6 +9,9 @@ a request with the ``Origin`` of another page.
 
 **Slow answers** of ``api/`` are commands of Frazil in processes of their own. Such a process cannot delay the
 threads that send files, and ends with its client.
+
+**Changes** are commands too (`frazil.ui.changes`). Only a server that was started for them accepts ``POST``.
+The bearer header makes forged requests impossible, and a change that has begun does not end with its client.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.chunk_table import VirtualRef
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
-from frazil.ui.commands import COMMANDS, Processes
+from frazil.ui.changes import Change, planned
+from frazil.ui.commands import COMMANDS, Processes, Result
 from frazil.ui.files import BINARY, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
 
 _log: Final = logging.getLogger(__name__)
@@ -55,13 +59,16 @@ _FOREVER: Final = "private, max-age=31536000, immutable"
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 #: The largest range of a virtual chunk in one answer.
 _LONGEST: Final = 256 << 20
+#: The largest body of a request.
+_LONGEST_BODY: Final = 64 << 10
 #: Seconds until a client that neither sends nor receives is disconnected.
 _PATIENCE: Final = 60
 
-_STATUS: Final = {
+_STATUS: Final[Mapping[str, HTTPStatus]] = {
     ErrorKind.OBJECT_NOT_FOUND: HTTPStatus.NOT_FOUND,
     ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER: HTTPStatus.FORBIDDEN,
     ErrorKind.VIRTUAL_CHUNK_MODIFIED: HTTPStatus.CONFLICT,
+    ErrorKind.BRANCH_UPDATE_CONFLICT: HTTPStatus.CONFLICT,
 }
 
 
@@ -75,6 +82,7 @@ class Site:
         spec_version: The version of the format.
         virtual: The containers of virtual chunks that the user has authorised.
         token: What a request must present.
+        is_writable: Whether the page may change the repository.
     """
 
     target: Target
@@ -82,6 +90,7 @@ class Site:
     spec_version: int
     virtual: VirtualSources
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    is_writable: bool = False
 
     @property
     def info(self) -> dict[str, Any]:
@@ -89,7 +98,7 @@ class Site:
         return {
             "label": self.storage.label(),
             **start(self.target),
-            "writable": False,
+            "writable": self.is_writable,
             "specVersion": self.spec_version,
             "frazil": __version__,
         }
@@ -188,8 +197,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request."""
+        self._reply(self._answer)
+
+    def do_POST(self) -> None:
+        """Answer a request to change the repository, if there are such requests."""
+        if self.server.site.is_writable:
+            self._reply(self._change)
+        else:
+            self.send_error(HTTPStatus.NOT_IMPLEMENTED)
+
+    def _reply(self, compute: Callable[[], Answer]) -> None:
         try:
-            answer = self._answer()
+            answer = compute()
         except Refusal as refusal:
             self._refuse(refusal)
         except IcechunkError as error:
@@ -204,7 +223,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815  # as the base class names methods
 
-    def _answer(self) -> Answer:
+    def _require_own_page(self) -> None:
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # a body that nobody reads would be the next request
         hosts, origins = self.headers.get_all("Host", []), self.headers.get_all("Origin", [])
@@ -212,6 +231,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(HTTPStatus.FORBIDDEN, "host", "the request is for another host")
         if origins not in ([], [f"http://{hosts[0]}"]):
             raise Refusal(HTTPStatus.FORBIDDEN, "origin", "the request is from another page")
+
+    def _answer(self) -> Answer:
+        self._require_own_page()
         coded, _, text = self.path.partition("?")
         try:
             path = unquote(coded, errors="strict")
@@ -266,19 +288,49 @@ class _Handler(BaseHTTPRequestHandler):
             raise _not_found()
         if self.command == "HEAD":
             raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method", "only GET", Allow="GET")
-        arguments = command(self.server.site.target, query)
-        result = self.server.processes.run(arguments, self._is_gone)
+        return self._of_result(self._run(command(self.server.site.target, query), self._is_gone))
+
+    def _change(self) -> Answer:
+        """Answer with the plan of a change, or make the change."""
+        self._require_own_page()
+        self._require_token()
+        is_plan = self.path == "/api/plan"
+        if not is_plan and self.path != "/api/apply":
+            raise _not_found()
+        change = Change.of(self._body(), is_plan=is_plan)
+        arguments = change.arguments(self.server.site.target, is_plan=is_plan)
+        if not is_plan:
+            return self._of_result(self._run(arguments, lambda: False))
+        result = self._run(arguments, self._is_gone)
+        return self._of_result(planned(change, result) if result.is_answer else result)
+
+    def _body(self) -> Any:
+        lengths = self.headers.get_all("Content-Length", [])
+        if len(lengths) != 1 or not re.fullmatch("[0-9]{1,15}", lengths[0]):
+            raise Refusal(HTTPStatus.LENGTH_REQUIRED, "request", "the request needs one `Content-Length`")
+        if int(lengths[0]) > _LONGEST_BODY:
+            text = f"the body must have at most {_LONGEST_BODY} bytes, got {lengths[0]}"
+            raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "request", text)
+        if self.headers.get_content_type() != "application/json":
+            raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "request", "the body must be application/json")
+        try:
+            return json.loads(self.rfile.read(int(lengths[0])))
+        except (ValueError, RecursionError):
+            raise Refusal(HTTPStatus.BAD_REQUEST, "request", "the body is not valid JSON") from None
+
+    def _run(self, arguments: list[str], is_gone: Callable[[], bool]) -> Result:
+        result = self.server.processes.run(arguments, is_gone)
         if result is None:
             raise Refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE, "busy", "other answers are computed", Retry_After="5"
             )
-        status = HTTPStatus.OK if result.is_answer else HTTPStatus.UNPROCESSABLE_ENTITY
-        return Answer(
-            status,
-            {"Content-Type": TYPES["json"], "Cache-Control": "no-store"},
-            len(result.text),
-            [result.text],
-        )
+        return result
+
+    def _of_result(self, result: Result) -> Answer:
+        status = HTTPStatus.OK
+        if not result.is_answer:
+            status = _STATUS.get(result.kind, HTTPStatus.UNPROCESSABLE_ENTITY)
+        return self._whole(result.text, TYPES["json"], status)
 
     def _is_gone(self) -> bool:
         """Return whether the client has closed the connection."""
@@ -377,7 +429,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer what is no request, or has an unknown method."""
         self.close_connection = True
         if code == HTTPStatus.NOT_IMPLEMENTED:
-            refusal = Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method", "only GET and HEAD", Allow="GET, HEAD")
+            allowed = f"GET, HEAD{', POST' if self.server.site.is_writable else ''}"
+            refusal = Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method", f"only {allowed}", Allow=allowed)
         else:
             refusal = Refusal(HTTPStatus(code), "request", HTTPStatus(code).phrase)
         self._refuse(refusal)
