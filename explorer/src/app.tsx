@@ -2,6 +2,7 @@
 
 import { render, type VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { change, ChangeDialog } from "./change";
 import { Chunks } from "./chunkmap";
 import { Data } from "./data";
 import { Diff, Version } from "./diff";
@@ -14,7 +15,7 @@ import { Boundary, forgetColours, List, Tabs, Wait } from "./parts";
 import { RepositoryView } from "./repository";
 import { resolve, writeRoute, type Route } from "./route";
 import { idOf } from "./search";
-import { address, followAddress, go, notice, reader, route, setQuery, snapshotOf, useLoad } from "./state";
+import { address, followAddress, go, notice, opening, reader, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, last, parent, plural, when } from "./text";
 
 export function start(target: Element, open: () => Promise<Reader>): void {
@@ -26,15 +27,19 @@ export function start(target: Element, open: () => Promise<Reader>): void {
 const EMBEDDED = new URLSearchParams(location.search).has("embed");
 
 function App({ open }: { open: () => Promise<Reader> }): VNode {
-  const opened = useLoad(async () => {
-    const found = await open();
-    reader.value = found;
-    document.title = `${found.label} – Frazil explorer`;
-    if (!location.hash.includes("/") && (found.version || found.path)) {
-      go({ page: "node", version: found.version ?? "main", path: `/${(found.path ?? "").replace(/^\//, "")}`, query: {} }, true);
-    }
-    return found;
-  }, []);
+  const opened = useLoad(
+    async () => {
+      const home = await open();
+      reader.value = home;
+      document.title = `${home.label} – Frazil explorer`;
+      if (!location.hash.includes("/") && (home.version || home.path)) {
+        go({ page: "node", version: home.version ?? "main", path: `/${(home.path ?? "").replace(/^\//, "")}`, query: {} }, true);
+      }
+      return home;
+    },
+    [opening.value],
+    true,
+  );
   return (
     <div class="app">
       {!EMBEDDED && <Header of={opened.value} />}
@@ -43,6 +48,7 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
           {(value) => <PageView reader={value} />}
         </Wait>
       </main>
+      {opened.value?.change && change.value && <ChangeDialog reader={opened.value} of={change.value} />}
       <div class="hidden" role="status">
         {notice.value}
       </div>
@@ -152,8 +158,8 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
   const shown = useMemo(() => rows(root, isOpen, text), [root, toggled, text, many ? path : ""]);
   const active = shown.findIndex((branch) => branch.node.path === path);
   const changes = useLoad(async () => {
-    const found = await of.repository.changes(snapshot.id);
-    return found ? changedPaths(snapshot, found) : new Map<string, Change>();
+    const changed = await of.repository.changes(snapshot.id);
+    return changed ? changedPaths(snapshot, changed) : new Map<string, Change>();
   }, [snapshot]);
   const toggle = (branch: Branch): void => {
     const next = new Set(toggled);

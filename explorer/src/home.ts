@@ -11,6 +11,8 @@ export interface Reader {
   readonly path?: string;
   /** A slow answer of the server, as JSON; undefined beside static files. */
   ask?(name: string, query: Record<string, string>, signal?: AbortSignal): Promise<unknown>;
+  /** Asks for the plan of a change, or applies it; undefined where the page may not change the repository. */
+  change?(step: "plan" | "apply", change: Record<string, string>): Promise<unknown>;
   read(snapshot: Snapshot, path: string, start: number[], stop: number[], step?: number[], signal?: AbortSignal): Promise<Region>;
   decode(node: ArrayNode, region: Region): Decoded;
 }
@@ -23,6 +25,8 @@ interface Settings {
   readonly label?: string;
   readonly version?: string;
   readonly path?: string;
+  /** Whether a server makes changes. */
+  readonly writable?: boolean;
 }
 
 const TOKEN = "frazil-token";
@@ -31,9 +35,9 @@ const WHOLE_FILES = 64e6; // bytes of files that a server without ranges sent wh
 
 /** The token of the server: from the address at first load, later from the session of this tab. */
 function token(): string | null {
-  const [, found, rest] = /^#token=([^&/?]+)(.*)$/s.exec(location.hash) ?? [];
-  if (found) {
-    sessionStorage.setItem(TOKEN, found);
+  const [, secret, rest] = /^#token=([^&/?]+)(.*)$/s.exec(location.hash) ?? [];
+  if (secret) {
+    sessionStorage.setItem(TOKEN, secret);
     history.replaceState(null, "", `#${(rest ?? "").replace(/^&/, "")}`);
   }
   return sessionStorage.getItem(TOKEN);
@@ -101,6 +105,12 @@ export class ServerSource extends WebSource {
     return (await this.request(`api/${name}`, query, signal)).json();
   }
 
+  /** The answer may be an error, with its kind. The request is never repeated: a lost one may have taken effect. */
+  async change(step: "plan" | "apply", change: Record<string, string>): Promise<unknown> {
+    const headers = { "Content-Type": "application/json", ...(this.token ? { Authorization: `Bearer ${this.token}` } : {}) };
+    return (await fetch(`${this.server}api/${step}`, { method: "POST", headers, body: JSON.stringify(change) })).json();
+  }
+
   private async request(path: string, query: Record<string, string>, signal?: AbortSignal): Promise<Response> {
     const headers: Record<string, string> = this.token ? { Authorization: `Bearer ${this.token}` } : {};
     const response = await patientFetch(`${this.server}${path}?${new URLSearchParams(query)}`, headers, signal);
@@ -156,7 +166,7 @@ export async function findHome(): Promise<{ source: WebSource | ServerSource; se
     const base = new URL(settings.repo.replace(/\/?$/, "/"), location.href).href;
     return { source: new WebSource(base, settings.label ?? base, null, settings.index ? { "index.json": new URL(settings.index, location.href).href } : {}), settings };
   }
-  const info = await answer<{ label: string; version?: string; path?: string }>("api/info", secret ? { Authorization: `Bearer ${secret}` } : {});
+  const info = await answer<{ label: string; version?: string; path?: string; writable?: boolean }>("api/info", secret ? { Authorization: `Bearer ${secret}` } : {});
   if (!info) throw new ExplorerError("not-found", "There is no repository here: neither `explorer.json` beside this page nor a server of `frazil ui`.");
   return { source: new ServerSource(new URL("./", location.href).href, info.label, secret), settings: info };
 }

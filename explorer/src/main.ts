@@ -12,6 +12,7 @@ start(document.getElementById("app")!, async () => {
     repository,
     label: source.label,
     ...(source instanceof ServerSource ? { ask: source.ask.bind(source) } : {}),
+    ...(source instanceof ServerSource && settings.writable ? { change: source.change.bind(source) } : {}),
     read: (snapshot, path, start, stop, step, signal) => readRegion(repository, source, snapshot, path, start, stop, step, signal),
     decode: decodeCF,
   };

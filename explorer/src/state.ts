@@ -8,6 +8,8 @@ import { HOME, parseRoute, resolve, writeRoute, type Route } from "./route";
 
 export const route = signal<Route>(HOME);
 export const reader = signal<Reader | undefined>(undefined);
+/** Counts how often the page has opened the repository: one more reads its present state. */
+export const opening = signal(0);
 /** Text for screen readers. */
 export const notice = signal("");
 

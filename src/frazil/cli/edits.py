@@ -19,6 +19,7 @@ from frazil.cli.output import Output
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
+from frazil.repository.catalog.ancestry import all_ancestors
 from frazil.repository.catalog.repo_changes import snapshot_named
 from frazil.repository.paths import absolute
 
@@ -67,7 +68,8 @@ def _integrate(
     """
     change = BranchChange(output, target, dry_run)
     info = change.opened.context.catalog.repo_info()
-    source = id_to_text(snapshot_named(info, change.opened.source(version)))
+    source_id = snapshot_named(info, change.opened.source(version))
+    source = id_to_text(source_id)
     if message is None and method == "merge":
         message = f"Merge {version} into {change.branch}"  # the default has the id
     name = f"the revert of `{version}`" if method == "revert" else f"`{version}`"
@@ -92,8 +94,11 @@ def _integrate(
         error.with_remedy("{}", advice)
         raise
     lines = () if solver is None else tuple(solver.lines("would discard" if change.dry_run else "discards"))
-    discarded = [] if solver is None else solver.document()
-    change.emit(lines, source=source, discarded=discarded)
+    members: dict[str, Any] = {"source": source, "discarded": [] if solver is None else solver.document()}
+    if method == "merge":
+        ancestors = (all_ancestors(info, each) for each in (source_id, info.branches[change.branch]))
+        members["commits"] = len(np.setdiff1d(*ancestors))
+    change.emit(lines, **members)
 
 
 @verb("merge", commits=True, like=_integrate)

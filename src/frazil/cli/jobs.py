@@ -27,7 +27,7 @@ _SIGNAL: Final = 128
 #: What `job status` prints of a missing task as JSON.
 _FIELDS: Final = ("number", "attempts", "host", "process", "started_at", "error")
 #: What it prints of a job that is not committed.
-_JOB: Final = ("id", "name", "branch", "snapshot_id", "started_at", "tasks")
+_JOB: Final = ("id", "name", "branch", "snapshot_id", "started_at")
 
 
 def _job(target: Target, job_id: str) -> SharedJob:
@@ -128,7 +128,9 @@ def job_status(
 
         jobs = staged_jobs(Opened(target).repo)
         rows = ((each.id, each.name, each.branch, clock(each.started_at), str(each.tasks)) for each in jobs)
-        output.emit([picked(each, *_JOB) for each in jobs], table(rows, right=frozenset({4})))
+        output.emit(
+            [picked(each, *_JOB, results="tasks") for each in jobs], table(rows, right=frozenset({4}))
+        )
         return 0
     job = _job(target, job_id)
     missing = job.missing()

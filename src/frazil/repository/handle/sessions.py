@@ -704,8 +704,8 @@ class Integration(RepositoryBase):
                     return Session(state).commit(
                         text,
                         document,
-                        # the option `fast_forward_timeout` would accept another tip
-                        rebase_with=None if expected is None else solver,
+                        # without retries, which would accept another tip
+                        rebase_with=solver if expected and context.settings.fast_forward_timeout else None,
                         rebase_tries=0,
                         allow_empty=integration.allow_empty,
                     )
