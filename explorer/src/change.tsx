@@ -11,10 +11,13 @@ import { idOf } from "./search";
 import { notice, opening, setQuery } from "./state";
 import { count, firstLine } from "./text";
 
+/** The kinds of errors that say that the plan is old. */
+const MOVED = ["branch-update-conflict", "repo-info-updated"];
+
 /** The change that the open dialog is about. */
 export const change = signal<Change | undefined>(undefined);
 
-const TITLES: Record<Action, string> = { branch: "New branch", tag: "New tag", merge: "Merge", revert: "Undo a commit" };
+const TITLES: Record<Action, string> = { branch: "New branch", tag: "New tag", merge: "Merge", revert: "Undo a commit", undo: "Undo the last update of the repository" };
 
 export function ChangeButtons({ repository, id, names }: { repository: Repository; id: string; names: readonly string[] }): VNode {
   const own = names.find((name) => name.startsWith("branch."))?.slice("branch.".length);
@@ -49,10 +52,11 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
   const [conflicts, setConflicts] = useState("elements");
   const [busy, setBusy] = useState("");
   const [answer, setAnswer] = useState<Answer & { moved?: boolean }>({});
-  const goal = makesCommit ? branch : name;
+  const goal = makesCommit ? branch : of.action === "undo" ? "The repository" : name;
 
   useEffect(() => {
     dialog.current?.showModal();
+    if (of.action === "undo") void plan();
   }, []);
   useEffect(() => {
     if (answer.apply) apply.current?.focus();
@@ -71,19 +75,19 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
   };
   const plan = async (moved = false): Promise<void> => {
     if (busy && !moved) return;
-    const more: Record<string, string> = makesCommit ? { branch, conflicts, ...(message.trim() ? { message } : {}) } : { name: name.trim() };
     const version = of.action === "merge" && of.name ? of.name : of.id;
-    setAnswer({ ...(await send("plan", { action: of.action, version, ...more })), moved });
+    const body: Record<string, string> = makesCommit ? { version, branch, conflicts, ...(message.trim() ? { message } : {}) } : of.action === "undo" ? {} : { version, name: name.trim() };
+    setAnswer({ ...(await send("plan", { action: of.action, ...body })), moved });
   };
   const confirm = async (): Promise<void> => {
     if (busy) return;
     const result = await send("apply", answer.apply!);
-    if (result.error?.kind === "branch-update-conflict") {
+    if (result.error && MOVED.includes(result.error.kind)) {
       opening.value++; // the page shows an old state
       return plan(true);
     }
     if (result.error) return setAnswer(result);
-    notice.value = `${TITLES[of.action]}: done. ${goal} is at ${(result.id ?? "").slice(0, 6)}`;
+    notice.value = `${TITLES[of.action]}: done. ${result.id ? `${goal} is at ${result.id.slice(0, 6)}` : ""}`;
     opening.value++;
     if (makesCommit && result.id) setQuery({ q: "", at: result.id });
     dialog.current?.close();
@@ -106,10 +110,10 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
         }}
       >
         <h2 id="change-title">{TITLES[of.action]}</h2>
-        <p class="text">
+        {of.id && <p class="text">
           {of.action === "merge" && of.name ? `Branch ${of.name}, ` : ""}
           commit <code>{row >= 0 ? idOf(history, row).slice(0, 6) : of.id}</code> {row >= 0 && firstLine(history.message?.(row) ?? history.messages[row]!)}
-        </p>
+        </p>}
         {makesCommit ? (
           <>
             <Choice label={of.action === "merge" ? "Into the branch" : "On the branch"} value={branch} options={targets.map((each) => [each, each] as const)} onSelect={set(setBranch)} />
@@ -128,7 +132,7 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
               onSelect={set(setConflicts)}
             />
           </>
-        ) : (
+        ) : of.action !== "undo" && (
           <label class="field">
             <span>Name</span>
             <input class="wide" required value={name} onInput={(event) => set(setName)(event.currentTarget.value)} />
@@ -136,7 +140,7 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
         )}
         <div role="status">
           {busy && <p class="wait">{busy}…</p>}
-          {answer.moved && <p>{branch} has moved since the plan was made. Nothing was changed. This is the plan for its present state.</p>}
+          {answer.moved && <p>{goal} has changed since the plan was made. Nothing was changed. This is the plan for its present state.</p>}
           {answer.plan && (
             <>
               <h3>Plan</h3>
@@ -150,7 +154,7 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
                   {lines.length > MOST && <li>and {count(lines.length - MOST)} more</li>}
                 </ul>
               ) : (
-                <p>Nothing to do: {branch} has these changes already.</p>
+                <p>Nothing to do: {goal} has these changes already.</p>
               )}
             </>
           )}
@@ -158,6 +162,7 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
         {answer.error && (
           <div class="failure" role="alert">
             <strong>{answer.error.message}</strong> <code>{answer.error.kind}</code>
+            {answer.error.kind === "rebase-failed" && <p>Choose above which values stay where both changed one, and plan again.</p>}
           </div>
         )}
         <p class="actions">

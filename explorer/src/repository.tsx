@@ -2,6 +2,7 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
+import { change } from "./change";
 import type { Repository } from "./format/types";
 import type { Reader } from "./home";
 import { record, steps, texts } from "./lineage";
@@ -52,6 +53,11 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
       {repository.ops.length > 0 && (
         <>
           <h3>Operations, newest first</h3>
+          {reader.change && (
+            <p class="actions">
+              <button onClick={() => (change.value = { action: "undo", id: "" })}>Undo the last update…</button>
+            </p>
+          )}
           <table>
             <tbody>
               {repository.ops.slice(0, MOST).map((entry, at) => (
@@ -147,7 +153,7 @@ function Items({ of }: { of: unknown }): VNode {
 
 function Table({ heads, rows }: { heads: readonly string[]; rows: readonly (readonly ComponentChildren[])[] }): VNode {
   return (
-    <>
+    <div class="items" tabIndex={0}>
       <table>
         <thead>
           <tr>
@@ -169,7 +175,7 @@ function Table({ heads, rows }: { heads: readonly string[]; rows: readonly (read
         </tbody>
       </table>
       {rows.length > MOST && <p class="quiet">and {count(rows.length - MOST)} more</p>}
-    </>
+    </div>
   );
 }
 

@@ -44,7 +44,7 @@ const asError = (cause: unknown): ExplorerError =>
     ? (cause as ExplorerError)
     : new ExplorerError("format", cause instanceof Error ? cause.message : String(cause));
 
-const ID = /^[0-9A-HJKMNP-TV-Z]{20}$/;
+export const ID = /^[0-9A-HJKMNP-TV-Z]{20}$/;
 
 /** The snapshot of a branch, a tag or an id. */
 export async function snapshotOf(repository: Repository, version: string): Promise<Snapshot> {

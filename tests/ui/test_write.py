@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import zarr
 from tests.ui.serving import Client, Reply, served
 from tests.ui.test_browser import browser, page  # noqa: F401  # fixtures
-from tests.ui.test_server import tree_of
+from tests.ui.test_server import pids, runs, slow, tree_of, wait_for  # noqa: F401  # a fixture
 
 import frazil
 from frazil.errors import ErrorKind
@@ -78,6 +79,7 @@ MERGE = {"action": "merge", "branch": "main", "version": "winter"}
         ("/api/apply", MERGE, {}, 400),
         ("/api/apply", {**MERGE, "tip": ID}, {}, 400),
         ("/api/apply", {"action": "tag", "name": "v2", "version": "main"}, {}, 400),
+        ("/api/apply", {"action": "undo"}, {}, 400),
         ("/api/info", MERGE, {}, 404),
         ("/api/plan?x", MERGE, {}, 404),
         ("/repo/repo", MERGE, {}, 404),
@@ -175,6 +177,38 @@ def test_conflicts_and_rules(writer: Client, folder: Path, repo: frazil.Reposito
     assert repo.lookup_branch("main") == tip
 
 
+@pytest.mark.deep
+def test_the_update_of_the_plan_is_undone_or_none(writer: Client, repo: frazil.Repository) -> None:
+    repo.create_branch("new", "main")
+    old = plan(writer, "undo").document["apply"]
+    repo.create_branch("newer", "main")
+    assert error_of(writer.post("/api/apply", old)) == (409, ErrorKind.REPO_INFO_UPDATED)
+    assert {"new", "newer"} <= repo.list_branches()
+    document = plan(writer, "undo").document
+    assert [each["subject"] for each in document["plan"]["changes"]] == ["branch `newer`"]
+    assert writer.post("/api/apply", document["apply"]).status == 200
+    assert repo.list_branches() == {"main", "winter", "new"}
+
+
+def test_a_change_does_not_end_with_its_client(
+    writer: Client,
+    slow: Path,  # noqa: F811
+) -> None:
+    connections = [writer.connect(), writer.connect()]
+    headers = {**writer.token, "Content-Type": "application/json"}
+    body = json.dumps({**MERGE, "version": ID, "tip": ID})
+    connections[0].request("POST", "/api/apply", body, headers)
+    pids(slow, 1)
+    connections[1].request("GET", "/api/verify", headers=writer.token)
+    change, answer = pids(slow, 2)
+    for connection in connections:
+        connection.close()
+    wait_for(lambda: not runs(answer))
+    assert runs(change)
+    writer.server.processes.close()
+    wait_for(lambda: not runs(change))
+
+
 @pytest.mark.browser
 def test_a_spike_is_undone_by_keyboard(
     page: Any,  # noqa: F811
@@ -201,7 +235,7 @@ def test_a_spike_is_undone_by_keyboard(
     # Another page is faster: the plan is made again
     put(repo, "main", 2, 5, "Meanwhile")
     page.keyboard.press("Enter")
-    page.get_by_text("main has moved since").wait_for()
+    page.get_by_text("main has changed since").wait_for()
     apply.wait_for()
     assert value(repo, "main", 0) == 7
     page.keyboard.press("Enter")
@@ -227,6 +261,14 @@ def test_a_refusal_and_a_page_that_may_not_write(
     page.get_by_text("new tag v2").wait_for()
     page.get_by_role("button", name="Apply").press("Enter")
     page.get_by_role("option", name="v2").wait_for()
+    page.get_by_role("link", name="Repository", exact=True).click()
+    page.get_by_role("button", name="Undo the last update…").click()
+    page.get_by_text("undo tag-created").wait_for()
+    page.get_by_role("button", name="Cancel").press("Enter")
+    page.get_by_role("button", name="Lineage").click()
+    page.get_by_text("No commit has the record of a job").wait_for()
+    page.get_by_role("button", name="Open jobs").click()
+    page.get_by_role("region", name="Open jobs").get_by_text("none").wait_for()
     with served(replace(site, target=Target(site.target.location))) as client:
         page.goto(client.server.url)
         page.get_by_role("option", name="v2").wait_for()

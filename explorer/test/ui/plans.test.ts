@@ -33,6 +33,8 @@ test("the lines of a plan", () => {
   assert.deepEqual(planLines(merge, "main", { ...plan, id: plan.before }), []);
   assert.equal(planLines(merge, "main", { ...plan, id: id(4) })[0]![1], "main moves from BBBBBB to 000000");
   assert.deepEqual(planLines({ action: "tag", id: id(1) }, "v1", { id: id(1) }), [["added", "new tag v1 at 000000"]]);
+  const undo = { updates: [{ time: "2026-11-01T00:00:00.5Z", update: "branch-created" }], changes: [{ subject: "branch `x`", before: id(1), after: null }], notes: ["the branch `x` is deleted"] };
+  assert.deepEqual(planLines({ action: "undo", id: "" }, "", undo).map(([, text]) => text), ["undo branch-created of 2026-11-01 00:00:00", "branch `x`: 000000 to none", "the branch `x` is deleted"]);
 });
 
 test("the steps of jobs, whatever the metadata have", () => {

@@ -1,8 +1,8 @@
 """Changes that the page asks for: the actions that exist, their arguments, and their plans.
 
 A plan is the rehearsal of a command (``--dry-run``). The answer has what would change, and the same change
-with the ids that the rehearsal saw: the version, and the tip of the branch. The page sends this change back
-to apply it. So the server remembers nothing, and the command refuses a branch that has moved since.
+with what the rehearsal saw: the id of the version, the tip of the branch, the update to undo. The page sends
+this change back to apply it. So the server remembers nothing, and the command refuses a state that differs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,23 @@ _FORMS: Final = {
     "tip": re.compile(ID),
     "message": re.compile(r".{1,10000}", re.DOTALL),
     "conflicts": re.compile(r"elements|source|branch|fail"),
+    "update": re.compile(r"[0-9T:.-]{1,40}Z"),
 }
-#: Arguments of a change that makes a commit, besides the branch and the version.
-_OF_COMMITS: Final = frozenset({"tip", "message", "conflicts"})
-_INTEGRATION: Final = (frozenset({"branch", "version"}), _OF_COMMITS)
-_NEW_NAME: Final = (frozenset({"name", "version"}), frozenset[str]())
+#: The arguments that are options of commands.
+_OPTIONS: Final = frozenset({"tip", "message", "conflicts", "update"})
+#: What a plan saw: without it, a change cannot be applied.
+_SEEN: Final = frozenset({"tip", "update"})
+_NONE: Final = frozenset[str]()
+_NEW_NAME: Final = (frozenset({"name", "version"}), _NONE)
+_INTEGRATION: Final = (frozenset({"branch", "version"}), frozenset({"tip", "message", "conflicts"}))
 #: An action, which is a command -> the arguments that it needs, and those that it may have.
-_ACTIONS: Final = {"branch": _NEW_NAME, "tag": _NEW_NAME, "merge": _INTEGRATION, "revert": _INTEGRATION}
+_ACTIONS: Final = {
+    "branch": _NEW_NAME,
+    "tag": _NEW_NAME,
+    "merge": _INTEGRATION,
+    "revert": _INTEGRATION,
+    "undo": (_NONE, frozenset({"update"})),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,7 @@ class Change:
             raise _invalid(f"`action` must be one of {', '.join(_ACTIONS)}, got {action!r:.80}")
         needed, possible = _ACTIONS[action]
         if not is_plan:
-            needed |= possible & {"tip"}
+            needed |= possible & _SEEN
         if not needed <= texts.keys() <= needed | possible:
             names = ", ".join(sorted(needed))
             raise _invalid(f"the action {action} needs {names}, got {', '.join(texts) or 'nothing'!r:.200}")
@@ -64,16 +74,21 @@ class Change:
     def arguments(self, target: Target, *, is_plan: bool) -> list[str]:
         """Return the arguments of the command that rehearses or makes the change."""
         texts = self.texts
-        options = [f"--{name}={texts[name]}" for name in sorted(_OF_COMMITS & texts.keys())]
+        options = [f"--{name}={texts[name]}" for name in sorted(_OPTIONS & texts.keys())]
         mode = "--dry-run" if is_plan else "--yes"  # the plan has shown what would be lost
-        version, name = texts.get("branch", texts["version"]), texts.get("name", texts["version"])
-        return [self.action, "--json", mode, *options, "--", str(Target(target.location, version)), name]
+        version = texts.get("version")
+        at = Target(target.location, texts.get("branch", version))
+        names = filter(None, [texts.get("name", version)])
+        return [self.action, "--json", mode, *options, "--", str(at), *names]
 
 
 def planned(change: Change, rehearsal: Result) -> Result:
     """Return the plan of a change: what would change, and the change to apply. A plan counts chunks."""
     document = json.loads(rehearsal.text)
-    seen = {"version": document.get("source", document["id"])}
+    if change.action == "undo":
+        seen = {"update": document["updates"][0]["time"]}
+    else:
+        seen = {"version": document.get("source", document["id"])}
     if "before" in document:
         seen["tip"] = document["before"]
         if change.action == "merge" and document["id"] != document["source"]:
