@@ -447,8 +447,7 @@ def test_virtual_chunks_of_authorised_containers_only(tmp_path: Path, folder: Pa
             f"url={prefix}data&start=0&end=5&modified=1": 409,
             "": 400,
         }
-        found = {query: client.get(f"/virtual?{query}").status for query in statuses}
-        assert found == statuses
+        assert {query: client.get(f"/virtual?{query}").status for query in statuses} == statuses
 
 
 # ---- slow answers ------------------------------------------------------------------------------------
@@ -599,6 +598,7 @@ def test_the_command_serves_until_it_is_interrupted(folder: Path, number: signal
         (["none"], "none"),
         (["ice", "--repo-url", "https://a.example"], "--static"),
         (["ice", "--port", "99999"], "99999"),
+        (["ice", "--write", "--static", "page"], "--write"),
     ],
 )
 def test_wrong_arguments(folder: Path, words: list[str], message: str, capsys, monkeypatch) -> None:

@@ -96,8 +96,8 @@ def _integrate(
     lines = () if solver is None else tuple(solver.lines("would discard" if change.dry_run else "discards"))
     members: dict[str, Any] = {"source": source, "discarded": [] if solver is None else solver.document()}
     if method == "merge":
-        ancestors = (all_ancestors(info, each) for each in (source_id, info.branches[change.branch]))
-        members["commits"] = len(np.setdiff1d(*ancestors))
+        existing = all_ancestors(info, info.branches[change.branch])
+        members["commits"] = len(np.setdiff1d(all_ancestors(info, source_id), existing))
     change.emit(lines, **members)
 
 
