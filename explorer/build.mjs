@@ -2,7 +2,6 @@
 
 import { build } from "esbuild";
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { existsSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
@@ -11,7 +10,8 @@ const here = dirname(fileURLToPath(import.meta.url));
 const target = process.argv[2] ?? join(here, "../src/frazil/ui/static");
 const LIMITS = { "first load": 120_000, everything: 250_000, raw: 1_000_000 };
 
-const entries = { app: "src/main.ts", ...(existsSync(join(here, "src/worker.ts")) ? { worker: "src/worker.ts" } : {}) };
+// `widget` is one file, because notebooks load it from a text
+const entries = { app: "src/main.ts", worker: "src/worker.ts", widget: "src/widget.ts" };
 const { outputFiles, metafile } = await build({
   absWorkingDir: here,
   entryPoints: entries,

@@ -27,13 +27,13 @@ const EMBEDDED = new URLSearchParams(location.search).has("embed");
 
 function App({ open }: { open: () => Promise<Reader> }): VNode {
   const opened = useLoad(async () => {
-    const found = await open();
-    reader.value = found;
-    document.title = `${found.label} – Frazil explorer`;
-    if (!location.hash.includes("/") && (found.version || found.path)) {
-      go({ page: "node", version: found.version ?? "main", path: `/${(found.path ?? "").replace(/^\//, "")}`, query: {} }, true);
+    const home = await open();
+    reader.value = home;
+    document.title = `${home.label} – Frazil explorer`;
+    if (!location.hash.includes("/") && (home.version || home.path)) {
+      go({ page: "node", version: home.version ?? "main", path: `/${(home.path ?? "").replace(/^\//, "")}`, query: {} }, true);
     }
-    return found;
+    return home;
   }, []);
   return (
     <div class="app">
@@ -53,12 +53,15 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
 const THEMES = ["system", "light", "dark", "contrast"];
 
 function Header({ of }: { of: Reader | undefined }): VNode {
-  const [theme, setTheme] = useState(localStorage.getItem("frazil-theme") ?? "system");
+  const [theme, setTheme] = useState(localStorage.getItem("frazil-theme") ?? document.documentElement.dataset["theme"] ?? "system");
   useEffect(() => {
     document.documentElement.dataset["theme"] = theme;
-    localStorage.setItem("frazil-theme", theme);
     forgetColours();
   }, [theme]);
+  const select = (name: string): void => {
+    localStorage.setItem("frazil-theme", name);
+    setTheme(name);
+  };
   const { page, version } = route.value;
   const main = of && (of.version ?? ([...of.repository.branches.keys()].find((name) => name === "main") ?? [...of.repository.branches.keys()][0]));
   const tab = (name: Route["page"], title: string, href: string): VNode => (
@@ -93,7 +96,7 @@ function Header({ of }: { of: Reader | undefined }): VNode {
           </datalist>
         </>
       )}
-      <button class="theme" aria-label={`Colours of the page: ${theme}`} title="Colours of the page" onClick={() => setTheme(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]!)}>
+      <button class="theme" aria-label={`Colours of the page: ${theme}`} title="Colours of the page" onClick={() => select(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]!)}>
         ◐ {theme}
       </button>
     </header>
@@ -152,8 +155,8 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
   const shown = useMemo(() => rows(root, isOpen, text), [root, toggled, text, many ? path : ""]);
   const active = shown.findIndex((branch) => branch.node.path === path);
   const changes = useLoad(async () => {
-    const found = await of.repository.changes(snapshot.id);
-    return found ? changedPaths(snapshot, found) : new Map<string, Change>();
+    const log = await of.repository.changes(snapshot.id);
+    return log ? changedPaths(snapshot, log) : new Map<string, Change>();
   }, [snapshot]);
   const toggle = (branch: Branch): void => {
     const next = new Set(toggled);

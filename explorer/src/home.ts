@@ -1,6 +1,7 @@
-/** Where the page is at home: a server of `frazil ui`, or files beside the data. */
+/** Where the page is at home: a server of `frazil ui`, files beside the data, or a notebook. */
 
 import { ExplorerError, type ArrayNode, type Decoded, type Region, type Repository, type Snapshot, type Source } from "./format/types";
+import { kernel, KernelSource } from "./kernel";
 
 /** All that the views need of a repository. */
 export interface Reader {
@@ -9,7 +10,7 @@ export interface Reader {
   /** Version and path to show first. */
   readonly version?: string;
   readonly path?: string;
-  /** A slow answer of the server, as JSON; undefined beside static files. */
+  /** A slow answer of the server, as JSON; undefined beside static files and in a notebook. */
   ask?(name: string, query: Record<string, string>, signal?: AbortSignal): Promise<unknown>;
   read(snapshot: Snapshot, path: string, start: number[], stop: number[], step?: number[], signal?: AbortSignal): Promise<Region>;
   decode(node: ArrayNode, region: Region): Decoded;
@@ -31,9 +32,9 @@ const WHOLE_FILES = 64e6; // bytes of files that a server without ranges sent wh
 
 /** The token of the server: from the address at first load, later from the session of this tab. */
 function token(): string | null {
-  const [, found, rest] = /^#token=([^&/?]+)(.*)$/s.exec(location.hash) ?? [];
-  if (found) {
-    sessionStorage.setItem(TOKEN, found);
+  const [, secret, rest] = /^#token=([^&/?]+)(.*)$/s.exec(location.hash) ?? [];
+  if (secret) {
+    sessionStorage.setItem(TOKEN, secret);
     history.replaceState(null, "", `#${(rest ?? "").replace(/^&/, "")}`);
   }
   return sessionStorage.getItem(TOKEN);
@@ -149,7 +150,8 @@ async function answer<T>(url: string, headers: Record<string, string> = {}): Pro
   }
 }
 
-export async function findHome(): Promise<{ source: WebSource | ServerSource; settings: Partial<Settings> }> {
+export async function findHome(): Promise<{ source: Source; settings: Partial<Settings> }> {
+  if (kernel) return { source: new KernelSource(kernel.ask, kernel.settings.label), settings: kernel.settings };
   const secret = token();
   const settings = secret ? undefined : await answer<Settings>("explorer.json");
   if (settings?.repo !== undefined) {

@@ -26,11 +26,13 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
           ...Object.entries(repository.metadata ?? {}).map(([key, value]) => [key, <Value of={value} />] as const),
         ]}
       />
-      {reader.ask && (
+      {reader.ask ? (
         <>
           <Slow title="Sizes of all versions" name="statistics" ask={reader.ask} />
           <Slow title="Verify metadata" name="verify" ask={reader.ask} />
         </>
+      ) : (
+        <p class="quiet">The command "frazil ui" also shows sizes, and verifies the metadata.</p>
       )}
       <Names title="Branches" kind="branch" names={repository.branches} repository={repository} />
       <Names title="Tags" kind="tag" names={repository.tags} repository={repository} />
