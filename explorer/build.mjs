@@ -64,9 +64,9 @@ const follow = (name) => {
 };
 follow("app.js");
 const sum = (names, size) => [...names].reduce((total, name) => total + size(name), 0);
-const found = { "first load": sum(first, zipped), everything: sum(code, zipped), raw: sum(code, (name) => files.get(name).length) };
+const sizes = { "first load": sum(first, zipped), everything: sum(code, zipped), raw: sum(code, (name) => files.get(name).length) };
 for (const name of files.keys()) console.log(`${String(zipped(name)).padStart(8)} bytes gzip  ${name}`);
-for (const [what, size] of Object.entries(found)) {
+for (const [what, size] of Object.entries(sizes)) {
   console.log(`${String(size).padStart(8)} bytes${what === "raw" ? "" : " gzip"}  ${what} (at most ${LIMITS[what]})`);
   if (size > LIMITS[what]) process.exitCode = 1;
 }

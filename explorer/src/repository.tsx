@@ -102,12 +102,12 @@ function Names({ title, kind, names, repository }: { title: string; kind: string
 }
 
 function Slow({ title, name, ask }: { title: string; name: string; ask: NonNullable<Reader["ask"]> }): VNode {
-  const [wanted, setWanted] = useState(false);
-  const answer = useLoad(async (signal) => (wanted ? { value: await ask(name, {}, signal) } : {}), [wanted]);
-  if (!wanted) {
+  const [isOpen, setOpen] = useState(false);
+  const answer = useLoad(async (signal) => (isOpen ? { value: await ask(name, {}, signal) } : {}), [isOpen]);
+  if (!isOpen) {
     return (
       <p class="actions">
-        <button onClick={() => setWanted(true)}>{title}</button>
+        <button onClick={() => setOpen(true)}>{title}</button>
       </p>
     );
   }
