@@ -238,6 +238,7 @@ def test_widgets_in_a_page(page: Any, folder: Path) -> None:  # noqa: F811
             one, other = (page.frame_locator(f"#{name} iframe") for name in ("cell", "other"))
             for name in ("main", "winter", "v1"):
                 one.locator("body", has_text=name).wait_for()
+            one.locator("html[data-theme=dark]").wait_for()
             one.get_by_role("option", name="Create the array").click()
             one.get_by_role("link", name="Data", exact=True).click()
             one.get_by_role("treeitem", name="t").last.click()

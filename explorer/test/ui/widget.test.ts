@@ -38,6 +38,8 @@ test("a repository over messages, in two views of one widget", async () => {
     });
     const views = [listen(model), listen(model)];
     const expected = await openRepository(files);
+    const answers = await Promise.all(views.map(({ ask }, at) => ask({ file: at ? "repo" : "nothing" })));
+    assert.deepEqual(answers.map(({ data }) => data !== undefined), [false, true]);
     for (const repository of await Promise.all(views.map(({ ask }) => openRepository(new KernelSource(ask, "memory"))))) {
       assert.deepEqual(repository.branches, expected.branches);
       assert.deepEqual(repository.history.ids, expected.history.ids);
