@@ -59,12 +59,15 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
 const THEMES = ["system", "light", "dark", "contrast"];
 
 function Header({ of }: { of: Reader | undefined }): VNode {
-  const [theme, setTheme] = useState(localStorage.getItem("frazil-theme") ?? "system");
+  const [theme, setTheme] = useState(localStorage.getItem("frazil-theme") ?? document.documentElement.dataset["theme"] ?? "system");
   useEffect(() => {
     document.documentElement.dataset["theme"] = theme;
-    localStorage.setItem("frazil-theme", theme);
     forgetColours();
   }, [theme]);
+  const select = (name: string): void => {
+    localStorage.setItem("frazil-theme", name);
+    setTheme(name);
+  };
   const { page, version } = route.value;
   const main = of && (of.version ?? ([...of.repository.branches.keys()].find((name) => name === "main") ?? [...of.repository.branches.keys()][0]));
   const tab = (name: Route["page"], title: string, href: string): VNode => (
@@ -99,7 +102,7 @@ function Header({ of }: { of: Reader | undefined }): VNode {
           </datalist>
         </>
       )}
-      <button class="theme" aria-label={`Colours of the page: ${theme}`} title="Colours of the page" onClick={() => setTheme(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]!)}>
+      <button class="theme" aria-label={`Colours of the page: ${theme}`} title="Colours of the page" onClick={() => select(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]!)}>
         ◐ {theme}
       </button>
     </header>
@@ -158,8 +161,8 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
   const shown = useMemo(() => rows(root, isOpen, text), [root, toggled, text, many ? path : ""]);
   const active = shown.findIndex((branch) => branch.node.path === path);
   const changes = useLoad(async () => {
-    const changed = await of.repository.changes(snapshot.id);
-    return changed ? changedPaths(snapshot, changed) : new Map<string, Change>();
+    const log = await of.repository.changes(snapshot.id);
+    return log ? changedPaths(snapshot, log) : new Map<string, Change>();
   }, [snapshot]);
   const toggle = (branch: Branch): void => {
     const next = new Set(toggled);

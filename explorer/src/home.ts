@@ -1,6 +1,7 @@
-/** Where the page is at home: a server of `frazil ui`, or files beside the data. */
+/** Where the page is at home: a server of `frazil ui`, files beside the data, or a notebook. */
 
 import { ExplorerError, type ArrayNode, type Decoded, type Region, type Repository, type Snapshot, type Source } from "./format/types";
+import { kernel, KernelSource } from "./kernel";
 
 /** All that the views need of a repository. */
 export interface Reader {
@@ -9,7 +10,7 @@ export interface Reader {
   /** Version and path to show first. */
   readonly version?: string;
   readonly path?: string;
-  /** A slow answer of the server, as JSON; undefined beside static files. */
+  /** A slow answer of the server, as JSON; undefined beside static files and in a notebook. */
   ask?(name: string, query: Record<string, string>, signal?: AbortSignal): Promise<unknown>;
   /** Asks for the plan of a change, or applies it; undefined where the page may not change the repository. */
   change?(step: "plan" | "apply", change: Record<string, string>): Promise<unknown>;
@@ -159,7 +160,8 @@ async function answer<T>(url: string, headers: Record<string, string> = {}): Pro
   }
 }
 
-export async function findHome(): Promise<{ source: WebSource | ServerSource; settings: Partial<Settings> }> {
+export async function findHome(): Promise<{ source: Source; settings: Partial<Settings> }> {
+  if (kernel) return { source: new KernelSource(kernel.ask, kernel.settings.label), settings: kernel.settings };
   const secret = token();
   const settings = secret ? undefined : await answer<Settings>("explorer.json");
   if (settings?.repo !== undefined) {

@@ -120,12 +120,12 @@ function Names({ title, kind, names, repository }: { title: string; kind: string
 }
 
 function Slow({ title, name, ask }: { title: string; name: string; ask: NonNullable<Reader["ask"]> }): VNode {
-  const [isAsked, setAsked] = useState(false);
-  const answer = useLoad(async (signal) => (isAsked ? { value: await ask(name, {}, signal) } : {}), [isAsked]);
-  if (!isAsked) {
+  const [isOpen, setOpen] = useState(false);
+  const answer = useLoad(async (signal) => (isOpen ? { value: await ask(name, {}, signal) } : {}), [isOpen]);
+  if (!isOpen) {
     return (
       <p class="actions">
-        <button onClick={() => setAsked(true)}>{title}</button>
+        <button onClick={() => setOpen(true)}>{title}</button>
       </p>
     );
   }

@@ -31,6 +31,8 @@ _MUTABLE: Final = re.compile(
 INDEX: Final = "index.json"
 #: A part of a range is read and sent at once.
 _PART: Final = 4 << 20
+#: The largest range that one answer contains in memory.
+LONGEST: Final = 256 << 20
 
 #: The suffix of an asset -> its type.
 TYPES: Final = {
@@ -124,6 +126,12 @@ class Stored:
             if error.kind is ErrorKind.OBJECT_STORE:  # also a range that begins at the end or after it
                 return None
             raise
+
+
+def range_of(content: Content, start: int, stop: int) -> Buffer:
+    """Return a range of a content in memory, which ends where the content ends."""
+    data = content.part(start, stop) if isinstance(content, Stored) else None
+    return b"".join(content.parts(start, min(stop, content.size))) if data is None else data
 
 
 class RepositoryFiles:

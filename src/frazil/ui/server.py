@@ -40,7 +40,7 @@ from frazil.repository.target import Target
 from frazil.storage.base import Storage
 from frazil.ui.changes import Change, planned
 from frazil.ui.commands import COMMANDS, Processes, Result
-from frazil.ui.files import BINARY, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
+from frazil.ui.files import BINARY, LONGEST, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
 
 _log: Final = logging.getLogger(__name__)
 
@@ -57,8 +57,6 @@ _HEADERS: Final = {
 }
 _FOREVER: Final = "private, max-age=31536000, immutable"
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-#: The largest range of a virtual chunk in one answer.
-_LONGEST: Final = 256 << 20
 #: The largest body of a request.
 _LONGEST_BODY: Final = 64 << 10
 #: Seconds until a client that neither sends nor receives is disconnected.
@@ -275,7 +273,7 @@ class _Handler(BaseHTTPRequestHandler):
         if rest:
             raise _not_found()
         start, stop = _number(query, "start"), _number(query, "end")
-        if not 0 < stop - start <= _LONGEST:
+        if not 0 < stop - start <= LONGEST:
             raise Refusal(HTTPStatus.BAD_REQUEST, "range", "`end` must be after `start`, by at most 256 MiB")
         modified = _number(query, "modified") if "modified" in query else None
         ref = VirtualRef(query.get("url", ""), start, stop - start, query.get("etag"), modified)
