@@ -2,13 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cellsOf, changedRows, chunkBox, compareTables, fileShade, kinds, paintCells, sizeShade, summary } from "../../src/chunks";
 import { diverging, paint, robust, spread, symmetric, table, ticks } from "../../src/colour";
-import { changedData, compareLines, compareNodes, lastWriter } from "../../src/compare";
+import { changedData, compareLines, compareNodes } from "../../src/compare";
 import type { ArrayNode } from "../../src/format/types";
 import { changedPaths, codecs, coordinate, gridShape, itemSize, rows, tree } from "../../src/nodes";
 import { parseRoute, resolve, writeRoute, HOME } from "../../src/route";
 import { search } from "../../src/search";
 import { box, boxShape, cellFinder, chunksOf, nearest, parseSlice, plane, sliceQuery, typedIndex } from "../../src/slices";
 import { bytes, firstLine, number, parent, when } from "../../src/text";
+import { lastWriter } from "../../src/writers";
 import { array, chunkTable, history, memoryReader, nodes } from "./memory";
 
 test("addresses say the same after reading and writing", () => {
