@@ -59,8 +59,9 @@ function frame({ width, height, place }: Geolocation): { line?: GeoPermissibleOb
     [Math.cos(latitude) * Math.cos(longitude), Math.cos(latitude) * Math.sin(longitude), Math.sin(latitude)].forEach((part, axis) => (sum[axis]! += part / inside.length));
   }
   const [x, y, z] = sum as [number, number, number];
-  const middle = at(0.5, 0.5);
-  const centre: [number, number] = [Math.hypot(x, y) > 0.1 ? (Math.atan2(y, x) * 180) / Math.PI : (middle[0] || 0), (Math.atan2(z, Math.hypot(x, y)) * 180) / Math.PI];
+  // Around a pole, the picture keeps the direction of the grid
+  const [down] = at(0.5, z > 0 ? 1 : 0);
+  const centre: [number, number] = [Math.hypot(x, y) > 0.1 ? (Math.atan2(y, x) * 180) / Math.PI : (down || 0), (Math.atan2(z, Math.hypot(x, y)) * 180) / Math.PI];
   if (Math.hypot(x, y, z) < 0.6 || width < 2 || height < 2) return { centre: [centre[0], 0] };
   const sides = [STEPS.map((step) => at(step, 0)), STEPS.map((step) => at(step, 1)), STEPS.map((step) => at(0, step)), STEPS.map((step) => at(1, step))];
   const lines = sides.map((side) => side.filter(isPlace)).filter((side) => side.length > 1);

@@ -219,6 +219,7 @@ function onScreen(values: Float64Array, x: Axis, y: Axis, width: number, height:
 
 /** A point that a person chose, with two rings, so that it shows on all colours. */
 export function drawMark(context: CanvasRenderingContext2D, { colour, text }: Mark, x: number, y: number): void {
+  context.save();
   for (const [stroke, width] of [[css("page"), 5], [css("text"), 3], [colour, 2]] as const) {
     context.beginPath();
     context.arc(x, y, 5, 0, 2 * Math.PI);
@@ -234,6 +235,7 @@ export function drawMark(context: CanvasRenderingContext2D, { colour, text }: Ma
   context.strokeText(text, x + 7, y - 4);
   context.fillStyle = css("text");
   context.fillText(text, x + 7, y - 4);
+  context.restore();
 }
 
 /** Places on an axis with their texts: round numbers where the axis has some, else even steps of the index. */

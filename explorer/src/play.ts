@@ -85,8 +85,8 @@ export class Frames<T> {
 const SAMPLES = 8; // frames from which the colours come
 
 /** Places of frames that stand for all, first and last among them. */
-export const samplePlaces = (length: number, most = SAMPLES): number[] => {
-  const size = Math.max(1, Math.min(length, most));
+export const samplePlaces = (length: number, most: number): number[] => {
+  const size = Math.max(1, Math.min(length, SAMPLES, most));
   return Array.from({ length: size }, (_, at) => Math.round((at * (length - 1)) / Math.max(1, size - 1)));
 };
 

@@ -8,41 +8,21 @@ import type { Reader } from "./home";
 import { Lines, Table, type Series } from "./lines";
 import { dimensionName, itemSize, product, title } from "./nodes";
 import { Choice, css, Wait } from "./parts";
-import { boxShape, chunksOf, type Slice } from "./slices";
+import { boxShape, chunksOf, lineDimension, MOST_POINTS, type Point, type Slice } from "./slices";
 import { notice, route, setQuery, useLoad } from "./state";
 import { bytes, number, plural } from "./text";
 
-/** An index along each dimension. */
-export type Point = readonly number[];
-
-const MOST = 7; // as many as there are colours
 const LONGEST = 20_000; // values of a line
 const ASK = 200e6; // bytes to decode before the view asks
 
-export const pointColour = (at: number): string => css(`lane${at % MOST}`);
-
-/** `p=0.12.34,0.20.50`: each point with an index along each dimension. */
-export const parsePoints = (text: string | undefined, shape: readonly number[]): Point[] =>
-  (text ?? "")
-    .split(",")
-    .map((part) => part.split(".").map((at) => (/^\d+$/.test(at) ? Number(at) : NaN)))
-    .filter((point) => point.length === shape.length && point.every((at, dimension) => at < shape[dimension]!))
-    .slice(0, MOST);
+export const pointColour = (at: number): string => css(`lane${at % MOST_POINTS}`);
 
 const write = (points: readonly Point[]): void => setQuery({ p: points.map((point) => point.join(".")).join(",") }, false);
 
 export function addPoint(points: readonly Point[], point: Point): void {
   if (points.some((each) => each.join() === point.join())) return;
-  if (points.length >= MOST) notice.value = `There are ${MOST} points. Remove one first.`;
+  if (points.length >= MOST_POINTS) notice.value = `There are ${MOST_POINTS} points. Remove one first.`;
   else write([...points, point]);
-}
-
-/** The dimension of the lines: as the address says, else one of times, else another one that the plane does not show. */
-export function lineDimension(shape: readonly number[], { x, y }: Slice, coordinates: ReadonlyMap<number, Coordinate>, typed: string | undefined): number {
-  const long = shape.map((_, dimension) => dimension).filter((dimension) => shape[dimension]! > 1);
-  if (typed && long.includes(Number(typed))) return Number(typed);
-  const others = long.filter((dimension) => dimension !== x && dimension !== y);
-  return others.find((dimension) => coordinates.get(dimension)?.isTime) ?? others[0] ?? long.find((dimension) => coordinates.get(dimension)?.isTime) ?? x;
 }
 
 interface PointsProps {
@@ -63,7 +43,7 @@ interface PointsProps {
 export function Points({ reader, snapshot, node, shape, slice, coordinates, points, isByIndex, nameOf, typed, hint }: PointsProps): VNode {
   const [text, setText] = useState("");
   const [isWrong, setWrong] = useState(false);
-  const along = lineDimension(shape, slice, coordinates, route.value.query["along"]);
+  const along = lineDimension(shape, slice, (dimension) => coordinates.get(dimension)?.isTime === true, route.value.query["along"]);
   const step = Math.max(1, Math.ceil(shape[along]! / LONGEST));
   // On the dimensions that the plane does not show, the sliders decide for all points
   const places = points.map((point) => point.map((at, dimension) => (dimension === slice.x || dimension === slice.y ? at : slice.index[dimension]!)).with(along, 0));

@@ -80,7 +80,7 @@ export const SHADES: Record<string, (data: ShadeData) => Shown> = {
       describe: (row) => writerText(repository, writers, row),
       legend: (
         <>
-          {!isEmpty && <Scale {...ages} low={when(ages.low).slice(0, 16)} high={when(ages.high).slice(0, 16)} />}
+          {!isEmpty && <Scale {...ages} low={when(ages.low)} high={when(ages.high)} />}
           <Older writers={writers} />
         </>
       ),

@@ -161,3 +161,24 @@ export function typedIndex(typed: string, length: number, decoded?: { readonly v
 }
 
 const isStrings = (values: ArrayLike<number> | string[]): values is string[] => Array.isArray(values) && typeof values[0] === "string";
+
+/** A place of an array that a person chose: an index along each dimension. */
+export type Point = readonly number[];
+
+export const MOST_POINTS = 7; // as many as there are colours
+
+/** `p=0.12.34,0.20.50`: points by their indices. */
+export const parsePoints = (text: string | undefined, shape: readonly number[]): Point[] =>
+  (text ?? "")
+    .split(",")
+    .map((part) => part.split(".").map((at) => (/^\d+$/.test(at) ? Number(at) : NaN)))
+    .filter((point) => point.length === shape.length && point.every((at, dimension) => at < shape[dimension]!))
+    .slice(0, MOST_POINTS);
+
+/** The dimension of the lines of points: as the address says, else of times, else one that the plane does not show. */
+export function lineDimension(shape: readonly number[], { x, y }: Slice, isTime: (dimension: number) => boolean, text: string | undefined): number {
+  const long = shape.map((_, dimension) => dimension).filter((dimension) => shape[dimension]! > 1);
+  if (text && long.includes(Number(text))) return Number(text);
+  const others = long.filter((dimension) => dimension !== x && dimension !== y);
+  return others.find(isTime) ?? others[0] ?? long.find(isTime) ?? x;
+}
