@@ -90,8 +90,10 @@ def test_line_and_table(page: Any, address: str) -> None:  # noqa: F811
 
 
 #: The colours of four cells of 40 pixels in the middle of a map.
-CELLS = """canvas => [-60, -20, 20, 60].map(right =>
-  [...canvas.getContext("2d").getImageData(canvas.width / 2 + right, canvas.height / 2, 1, 1).data].slice(0, 3))"""
+CELLS = """canvas => [-60, -20, 20, 60].map(right => {
+  const [x, y] = [canvas.width / 2 + right, canvas.height / 2];
+  return [...canvas.getContext("2d").getImageData(x, y, 1, 1).data].slice(0, 3);
+})"""
 
 
 def test_chunks_by_commit(page: Any, address: str) -> None:  # noqa: F811
