@@ -7,7 +7,7 @@ import { decompress } from "./zstd";
 const MAGIC = Uint8Array.of(0x49, 0x43, 0x45, 0xf0, 0x9f, 0xa7, 0x8a, 0x43, 0x48, 0x55, 0x4e, 0x4b);
 const HEADER = 39;
 /** Compressed files above this size are decompressed in the worker. */
-const LARGE = 1 << 18;
+const LARGE = 1 << 15;
 const MAX_BODY = 2 ** 31 - 1;
 
 export const enum FileType {

@@ -114,7 +114,8 @@ export function text(data: Uint8Array): string {
   return decoder.decode(data);
 }
 
-const ALPHABET = new TextEncoder().encode("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
+export const ID_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+const ALPHABET = new TextEncoder().encode(ID_LETTERS);
 const latin = new TextDecoder("latin1");
 
 /** The letters of an id in Crockford's base 32: 20 of an id of an object, 13 of a node. */

@@ -15,6 +15,8 @@ export async function runJob(job: Job): Promise<Elements> {
 }
 
 export interface Pool {
+  /** Starts a worker before there is work: its script loads beside the first files. */
+  warm(): void;
   zstd(data: Uint8Array): Promise<Uint8Array>;
   chunk(spec: ChunkSpec, data: Uint8Array): Promise<Elements>;
 }
@@ -60,6 +62,10 @@ class Workers implements Pool {
       return member;
     }
     return this.members.length === 0 ? undefined : this.members.reduce((a, b) => (b.waiting.size < a.waiting.size ? b : a));
+  }
+
+  warm(): void {
+    if (this.members.length === 0) this.member();
   }
 
   private async run(job: Job): Promise<Elements> {

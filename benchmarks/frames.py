@@ -1,0 +1,150 @@
+"""Frames of the explorer in Chromium: a history of 100,000 commits, 10,000 arrays, a million chunks.
+
+    scripts/setup bench browser; scripts/run python benchmarks/frames.py [FOLDER]
+
+Prints the milliseconds between frames while the page scrolls, pans and zooms, beside an empty page in the same run,
+the memory of the page's process, and what the first picture needs on a network with a round trip of 20 ms. FOLDER
+keeps the repository for the next run.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import history
+import numpy as np
+import zarr
+from slow_network import SlowNetwork
+
+import frazil
+from frazil.cli.main import main
+
+ROOT = Path(__file__).parents[1]
+COMMITS, ARRAYS, SIDE, FRAMES = 100_000, 10_000, 1000, 300
+
+#: Calls `work(i)` once in each frame, and returns the milliseconds between frames, sorted.
+MEASURE = """async (work) => {
+  const act = eval(work), times = [];
+  let last = await new Promise(requestAnimationFrame);
+  for (let i = 0; i < FRAMES; i++) {
+    act(i);
+    const now = await new Promise(requestAnimationFrame);
+    times.push(now - last);
+    last = now;
+  }
+  return times.sort((a, b) => a - b);
+}""".replace("FRAMES", str(FRAMES))
+
+SCROLL = "i => { document.querySelector('%s').scrollTop += %d }"
+#: Sends an event of the pointer, such as "wheel", to the map or the image at a place that depends on `i`.
+POINTER = """i => {
+  const target = document.querySelector('[role=application]'), box = target.getBoundingClientRect();
+  target.setPointerCapture = () => {};
+  const place = {clientX: box.x + box.width / 2 + 150 * Math.sin(i / 20), clientY: box.y + box.height / 2 + 100 * Math.cos(i / 20)};
+  const options = {...place, deltaY: i %% 100 < 50 ? -60 : 60, bubbles: true, cancelable: true, pointerId: 1};
+  if (i == 0 && %d) target.dispatchEvent(new PointerEvent('pointerdown', options));
+  target.dispatchEvent('%s' == 'wheel' ? new WheelEvent('wheel', options) : new PointerEvent('pointermove', options));
+}"""
+MAP, IMAGE = "#/v/main/wide?view=chunks", "#/v/main/image?view=data"
+#: What is measured: the address, an element that is there when the view is complete, and the work of a frame.
+VIEWS = {
+    "history, slowly": ("#/history", ".commits .row", SCROLL % (".commits", 47)),
+    "history, fast": ("#/history", ".commits .row", SCROLL % (".commits", 3333)),
+    "tree": ("#/v/main/many", ".side .row", SCROLL % (".side .list", 400)),
+    "chunk map, pointer": (MAP, ".map canvas", POINTER % (0, "move")),
+    "chunk map, pan": (MAP, ".map canvas", POINTER % (1, "move")),
+    "chunk map, zoom": (MAP, ".map canvas", POINTER % (0, "wheel")),
+    "image, pointer": (IMAGE, "canvas", POINTER % (0, "move")),
+    "image, drag": (IMAGE, "canvas", POINTER % (1, "move")),
+}
+
+
+def make(folder: Path) -> None:
+    """Make the repository and the static export of the page."""
+    history.make(str(folder / "repo"), COMMITS)
+    repo = frazil.Repository.open(str(folder / "repo"))
+    with repo.transaction("main", message="many arrays, and one with many chunks") as store:
+        group = zarr.create_group(store, path="many")
+        for number in range(ARRAYS):
+            group.create_array(f"a{number:05}", shape=(8,), chunks=(4,), dtype="f4")
+        values = np.add.outer(np.sin(np.arange(SIDE) / 50), np.cos(np.arange(SIDE) / 70)).astype("f4")
+        zarr.create_array(store, name="image", data=values, chunks=(SIDE, SIDE))
+        zarr.create_array(store, name="wide", shape=(10 * SIDE, 10 * SIDE), chunks=(10, 10), dtype="f4")
+        count = np.arange(SIDE * SIDE, dtype="u8")
+        urls = [f"s3://bucket/file{number // SIDE}.nc" for number in range(SIDE * SIDE)]
+        sizes = np.full(SIDE * SIDE, 400, "u8")
+        store.set_virtual_refs_arr(
+            "wide", (SIDE, SIDE), urls, count % SIDE * 400, sizes, validate_containers=False
+        )
+
+
+def report(name: str, times: list[float]) -> None:
+    marks = [times[min(len(times) - 1, int(len(times) * part))] for part in (0.5, 0.95, 0.99, 1)]
+    print(f"{name:20}" + "".join(f"{each:8.1f}" for each in marks), flush=True)
+
+
+def memory(session: Any) -> str:
+    """Return the proportional memory of the processes that draw pages."""
+    processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    files = (Path(f"/proc/{each['id']}/smaps_rollup") for each in processes if each["type"] == "renderer")
+    kib = sum(int(file.read_text().partition("\nPss:")[2].split()[0]) for file in files)
+    return f"{kib / 1024:.0f} MiB"
+
+
+def measure(driver: Any, root: str, port: int) -> None:
+    program = subprocess.check_output([ROOT / "scripts/install-browser", "--find"], text=True).strip()
+    browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+    session = browser.new_browser_cdp_session()
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, bypass_csp=True)
+    print(f"{'milliseconds':20}{'p50':>8}{'p95':>8}{'p99':>8}{'longest':>8}")
+    report("empty page", page.evaluate(MEASURE, "i => {}"))
+    print("memory of the empty page", memory(session))
+    for name, (address, element, work) in VIEWS.items():
+        page.goto("about:blank")
+        page.goto(root + address)
+        page.locator(element).first.wait_for(timeout=60_000)
+        page.wait_for_timeout(1000)
+        report(name, page.evaluate(MEASURE, work))
+        if name.endswith(("fast", "tree", "zoom", "drag")):
+            print(f"memory with {name.partition(',')[0]}", memory(session))
+    page.goto("about:blank")
+    report("empty page", page.evaluate(MEASURE, "i => {}"))
+    with SlowNetwork(port, 0.02) as network:
+        page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+        start = time.perf_counter()
+        page.goto(f"http://127.0.0.1:{network.port}/page/index.html{IMAGE}")
+        page.locator("[role=application] canvas").first.wait_for()
+        seconds = time.perf_counter() - start
+        print(f"first picture at 20 ms: {seconds:.2f} s, {sum(network.requests.values())} requests")
+    browser.close()
+
+
+class Files(SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+if __name__ == "__main__":
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(sys.argv[1] if len(sys.argv) > 1 else scratch)
+        if not (folder / "repo").exists():
+            make(folder)
+        assert main(["ui", str(folder / "repo"), "--static", str(folder / "page")]) == 0
+        with ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=str(folder))) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            with sync_playwright() as driver:
+                port = server.server_address[1]
+                measure(driver, f"http://127.0.0.1:{port}/page/index.html", port)
+            server.shutdown()
