@@ -2,9 +2,9 @@
 
     scripts/setup bench browser; scripts/run python benchmarks/frames.py [FOLDER]
 
-Prints the milliseconds between frames while the page scrolls, pans and zooms, beside an empty page in the same run,
-the memory of the page's process, and what the first picture needs on a network with a round trip of 20 ms. FOLDER
-keeps the repository for the next run.
+Prints the milliseconds between frames while the page scrolls, pans and zooms, beside an empty page in the
+same run, the processor time of the page's thread for a frame, the memory of its process, and what the first
+picture needs on a network with a round trip of 20 ms. FOLDER keeps the repository for the next run.
 """
 
 from __future__ import annotations
@@ -44,26 +44,29 @@ MEASURE = """async (work) => {
 }""".replace("FRAMES", str(FRAMES))
 
 SCROLL = "i => { document.querySelector('%s').scrollTop += %d }"
-#: Sends an event of the pointer, such as "wheel", to the map or the image at a place that depends on `i`.
+#: Sends an event of the pointer to the map or the image at a place that depends on `i`.
 POINTER = """i => {
   const target = document.querySelector('[role=application]'), box = target.getBoundingClientRect();
   target.setPointerCapture = () => {};
-  const place = {clientX: box.x + box.width / 2 + 150 * Math.sin(i / 20), clientY: box.y + box.height / 2 + 100 * Math.cos(i / 20)};
-  const options = {...place, deltaY: i %% 100 < 50 ? -60 : 60, bubbles: true, cancelable: true, pointerId: 1};
+  const clientX = box.x + box.width / 2 + 150 * Math.sin(i / 20);
+  const clientY = box.y + box.height / 2 + 100 * Math.cos(i / 20);
+  const deltaY = i %% 100 < 50 ? -60 : 60;
+  const options = {clientX, clientY, deltaY, bubbles: true, cancelable: true, pointerId: 1};
   if (i == 0 && %d) target.dispatchEvent(new PointerEvent('pointerdown', options));
-  target.dispatchEvent('%s' == 'wheel' ? new WheelEvent('wheel', options) : new PointerEvent('pointermove', options));
+  target.dispatchEvent(new %s('%s', options));
 }"""
+MOVE, WHEEL = ("PointerEvent", "pointermove"), ("WheelEvent", "wheel")
 MAP, IMAGE = "#/v/main/wide?view=chunks", "#/v/main/image?view=data"
 #: What is measured: the address, an element that is there when the view is complete, and the work of a frame.
 VIEWS = {
     "history, slowly": ("#/history", ".commits .row", SCROLL % (".commits", 47)),
     "history, fast": ("#/history", ".commits .row", SCROLL % (".commits", 3333)),
     "tree": ("#/v/main/many", ".side .row", SCROLL % (".side .list", 400)),
-    "chunk map, pointer": (MAP, ".map canvas", POINTER % (0, "move")),
-    "chunk map, pan": (MAP, ".map canvas", POINTER % (1, "move")),
-    "chunk map, zoom": (MAP, ".map canvas", POINTER % (0, "wheel")),
-    "image, pointer": (IMAGE, "canvas", POINTER % (0, "move")),
-    "image, drag": (IMAGE, "canvas", POINTER % (1, "move")),
+    "chunk map, pointer": (MAP, ".map canvas", POINTER % (0, *MOVE)),
+    "chunk map, pan": (MAP, ".map canvas", POINTER % (1, *MOVE)),
+    "chunk map, zoom": (MAP, ".map canvas", POINTER % (0, *WHEEL)),
+    "image, pointer": (IMAGE, "canvas", POINTER % (0, *MOVE)),
+    "image, drag": (IMAGE, "canvas", POINTER % (1, *MOVE)),
 }
 
 

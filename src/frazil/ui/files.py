@@ -29,6 +29,8 @@ _MUTABLE: Final = re.compile(
 )
 #: The file with the refs of a repository of spec version 1, which only the homes of the explorer have.
 INDEX: Final = "index.json"
+#: The name of an asset that says which bytes it has. The build of the page gives such names to its parts.
+CONTENT_NAME: Final = re.compile(r"-[A-Z0-9]{8}\.js$")
 #: A part of a range is read and sent at once.
 _PART: Final = 4 << 20
 

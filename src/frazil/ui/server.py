@@ -13,6 +13,7 @@ threads that send files, and ends with its client.
 
 from __future__ import annotations
 
+import gzip
 import hmac
 import ipaddress
 import json
@@ -23,7 +24,8 @@ import select
 import socket
 import sys
 from collections.abc import Buffer, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -36,7 +38,7 @@ from frazil.format.chunk_table import VirtualRef
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
 from frazil.ui.commands import COMMANDS, Processes
-from frazil.ui.files import BINARY, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
+from frazil.ui.files import BINARY, CONTENT_NAME, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
 
 _log: Final = logging.getLogger(__name__)
 
@@ -141,9 +143,14 @@ class ExplorerServer(ThreadingHTTPServer):
         self.host = host
         self.files = RepositoryFiles(site.storage, site.spec_version)
         self.assets = assets()
+        self.asset = cache(self._asset)
         self.processes = Processes()
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         super().__init__((host, port), _Handler)
+
+    def _asset(self, name: str, is_packed: bool) -> Held:
+        data = self.assets[name].read_bytes()
+        return Held(gzip.compress(data, mtime=0) if is_packed else data, bool(CONTENT_NAME.search(name)))
 
     @property
     def url(self) -> str:
@@ -218,10 +225,9 @@ class _Handler(BaseHTTPRequestHandler):
             pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=20)
         except ValueError:
             raise Refusal(HTTPStatus.BAD_REQUEST, "request", "the address is not valid") from None
-        asset = self.server.assets.get(path.removeprefix("/") or "index.html")
-        if asset is not None and path.startswith("/"):
-            kind = TYPES.get(asset.name.rpartition(".")[2], BINARY)
-            return self._of_content(Held(asset.read_bytes()), kind)
+        name = path.removeprefix("/") or "index.html"
+        if name in self.server.assets and path.startswith("/"):
+            return self._of_asset(name)
         self._require_token()
         query = dict(pairs)
         for prefix, answer in _ROUTES.items():
@@ -241,6 +247,13 @@ class _Handler(BaseHTTPRequestHandler):
             )
 
     # Routes
+
+    def _of_asset(self, name: str) -> Answer:
+        codings = {each.strip() for each in self.headers.get("Accept-Encoding", "").split(",")}
+        is_packed = "gzip" in codings and "Range" not in self.headers
+        answer = self._of_content(self.server.asset(name, is_packed), TYPES.get(name.rpartition(".")[2], BINARY))
+        coding = {"Content-Encoding": "gzip"} if is_packed else {}
+        return replace(answer, headers={**answer.headers, **coding, "Vary": "Accept-Encoding"})
 
     def _of_file(self, key: str, _query: Mapping[str, str]) -> Answer:
         content = self.server.files.content(key)
