@@ -1,6 +1,6 @@
 /** Builds the page and copies it into the Python package. `node build.mjs [DIRECTORY]` */
 
-import { build } from "esbuild";
+import { build, transform } from "esbuild";
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -33,7 +33,8 @@ const metafile = { inputs: { ...page.metafile.inputs, ...worker.metafile.inputs 
 
 const files = new Map([...page.outputFiles, ...worker.outputFiles].map((file) => [relative(join(here, "out"), file.path), Buffer.from(file.contents)]));
 const uplot = await readFile(join(here, "node_modules/uplot/dist/uPlot.min.css"));
-files.set("style.css", Buffer.concat([await readFile(join(here, "src/style.css")), uplot]));
+const style = Buffer.concat([await readFile(join(here, "src/style.css")), uplot]);
+files.set("style.css", Buffer.from((await transform(style, { loader: "css", minify: true, target: "es2022" })).code));
 
 // The licences of the packages in the bundle ask for a copy of their text
 const packages = new Set(Object.keys(metafile.inputs).flatMap((input) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input)?.[1] ?? []));

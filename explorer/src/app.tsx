@@ -27,13 +27,13 @@ const EMBEDDED = new URLSearchParams(location.search).has("embed");
 
 function App({ open }: { open: () => Promise<Reader> }): VNode {
   const opened = useLoad(async () => {
-    const found = await open();
-    reader.value = found;
-    document.title = `${found.label} – Frazil explorer`;
-    if (!location.hash.includes("/") && (found.version || found.path)) {
-      go({ page: "node", version: found.version ?? "main", path: `/${(found.path ?? "").replace(/^\//, "")}`, query: {} }, true);
+    const home = await open();
+    reader.value = home;
+    document.title = `${home.label} – Frazil explorer`;
+    if (!location.hash.includes("/") && (home.version || home.path)) {
+      go({ page: "node", version: home.version ?? "main", path: `/${(home.path ?? "").replace(/^\//, "")}`, query: {} }, true);
     }
-    return found;
+    return home;
   }, []);
   return (
     <div class="app">
@@ -148,12 +148,14 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
   const [toggled, setToggled] = useState<ReadonlySet<string>>(new Set());
   const [text, setText] = useState("");
   const many = snapshot.nodes.length > ALL_OPEN;
-  const isOpen = (branch: Branch): boolean => (many && branch.depth > 0 && !`${path}/`.startsWith(`${branch.node.path}/`)) === toggled.has(branch.node.path);
+  // Groups such as `.frazil` hold notes of programs
+  const isFolded = (branch: Branch): boolean => (many && branch.depth > 0) || last(branch.node.path).startsWith(".");
+  const isOpen = (branch: Branch): boolean => (isFolded(branch) && !`${path}/`.startsWith(`${branch.node.path}/`)) === toggled.has(branch.node.path);
   const shown = useMemo(() => rows(root, isOpen, text), [root, toggled, text, many ? path : ""]);
   const active = shown.findIndex((branch) => branch.node.path === path);
   const changes = useLoad(async () => {
-    const found = await of.repository.changes(snapshot.id);
-    return found ? changedPaths(snapshot, found) : new Map<string, Change>();
+    const log = await of.repository.changes(snapshot.id);
+    return log ? changedPaths(snapshot, log) : new Map<string, Change>();
   }, [snapshot]);
   const toggle = (branch: Branch): void => {
     const next = new Set(toggled);

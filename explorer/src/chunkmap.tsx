@@ -60,10 +60,11 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
       change: () => paintCells(cells, (row) => (changed?.[row] ? 0 : -1), Uint32Array.of(pixel("#d55e00")), missing, plain, pixels),
     };
     (ways[colour] ?? ways["kind"]!)();
-    const canvas = new OffscreenCanvas(cells.width, cells.height);
-    canvas.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), cells.width, cells.height), 0, 0);
-    // A canvas as a source would be copied in each frame
-    return { image: canvas.transferToImageBitmap(), sizes };
+    const image = document.createElement("canvas");
+    image.width = cells.width;
+    image.height = cells.height;
+    image.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), cells.width, cells.height), 0, 0);
+    return { image, sizes };
   }, [cells, colour, changed, theme]);
   const chosen = parseCell(query["cell"], grid);
   if (product(grid) === 0) return <p class="quiet">This array has no values, so it has no chunks.</p>;
@@ -193,7 +194,7 @@ function SizeScale({ low, high }: { low: number; high: number }): VNode {
 
 interface MapProps {
   readonly cells: Cells;
-  readonly image: ImageBitmap;
+  readonly image: HTMLCanvasElement;
   readonly chosen: number | undefined;
   describe(cell: number): string;
   onChoose(cell: number): void;

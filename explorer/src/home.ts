@@ -1,5 +1,6 @@
 /** Where the page is at home: a server of `frazil ui`, or files beside the data. */
 
+import { corsAdvice } from "./format/index";
 import { ExplorerError, type ArrayNode, type Decoded, type Region, type Repository, type Snapshot, type Source } from "./format/types";
 
 /** All that the views need of a repository. */
@@ -31,9 +32,9 @@ const WHOLE_FILES = 64e6; // bytes of files that a server without ranges sent wh
 
 /** The token of the server: from the address at first load, later from the session of this tab. */
 function token(): string | null {
-  const [, found, rest] = /^#token=([^&/?]+)(.*)$/s.exec(location.hash) ?? [];
-  if (found) {
-    sessionStorage.setItem(TOKEN, found);
+  const [, secret, rest] = /^#token=([^&/?]+)(.*)$/s.exec(location.hash) ?? [];
+  if (secret) {
+    sessionStorage.setItem(TOKEN, secret);
     history.replaceState(null, "", `#${(rest ?? "").replace(/^&/, "")}`);
   }
   return sessionStorage.getItem(TOKEN);
@@ -130,6 +131,8 @@ async function patientFetch(url: string, headers: Record<string, string>, signal
       if (attempt === TRIES || !(response.status === 429 || response.status >= 500)) return response;
     } catch (cause) {
       if (signal?.aborted) throw cause;
+      const { origin } = new URL(url, location.href);
+      if (attempt === TRIES && origin !== location.origin) throw new ExplorerError("forbidden", corsAdvice(origin));
       if (attempt === TRIES) throw new ExplorerError("network", `No answer from ${new URL(url, location.href).host}: ${cause instanceof Error ? cause.message : cause}.`);
     }
     await new Promise((resume) => setTimeout(resume, 200 * 2 ** attempt));

@@ -142,7 +142,12 @@ const colours = new Map<string, string>();
 export function css(name: string): string {
   let value = colours.get(name);
   if (value === undefined) {
-    value = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || "#888888";
+    // The value of a variable is its text, with both colours of light and dark: an element tells which one applies
+    const element = document.documentElement.appendChild(document.createElement("i"));
+    element.style.color = `var(--${name}, #888888)`;
+    const channels = getComputedStyle(element).color.match(/\d+/g) ?? [];
+    element.remove();
+    value = `#${channels.map((channel) => Number(channel).toString(16).padStart(2, "0")).join("")}`;
     colours.set(name, value);
   }
   return value;

@@ -13,7 +13,6 @@ threads that send files, and ends with its client.
 
 from __future__ import annotations
 
-import gzip
 import hmac
 import ipaddress
 import json
@@ -38,7 +37,7 @@ from frazil.format.chunk_table import VirtualRef
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
 from frazil.ui.commands import COMMANDS, Processes
-from frazil.ui.files import BINARY, CONTENT_NAME, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
+from frazil.ui.files import BINARY, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
 
 _log: Final = logging.getLogger(__name__)
 
@@ -143,14 +142,10 @@ class ExplorerServer(ThreadingHTTPServer):
         self.host = host
         self.files = RepositoryFiles(site.storage, site.spec_version)
         self.assets = assets()
-        self.asset = cache(self._asset)
+        self.asset = cache(lambda name, is_packed: Held.of_asset(self.assets[name], is_packed))
         self.processes = Processes()
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         super().__init__((host, port), _Handler)
-
-    def _asset(self, name: str, is_packed: bool) -> Held:
-        data = self.assets[name].read_bytes()
-        return Held(gzip.compress(data, mtime=0) if is_packed else data, bool(CONTENT_NAME.search(name)))
 
     @property
     def url(self) -> str:
@@ -251,7 +246,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _of_asset(self, name: str) -> Answer:
         codings = {each.strip() for each in self.headers.get("Accept-Encoding", "").split(",")}
         is_packed = "gzip" in codings and "Range" not in self.headers
-        answer = self._of_content(self.server.asset(name, is_packed), TYPES.get(name.rpartition(".")[2], BINARY))
+        answer = self._of_content(
+            self.server.asset(name, is_packed), TYPES.get(name.rpartition(".")[2], BINARY)
+        )
         coding = {"Content-Encoding": "gzip"} if is_packed else {}
         return replace(answer, headers={**answer.headers, **coding, "Vary": "Accept-Encoding"})
 
