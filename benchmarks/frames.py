@@ -9,6 +9,7 @@ picture needs on a network with a round trip of 20 ms. FOLDER keeps the reposito
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -19,12 +20,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import history
 import numpy as np
 import zarr
-from slow_network import SlowNetwork
+from slow_network import slow_network
 
 import frazil
+import history
 from frazil.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -89,44 +90,49 @@ def make(folder: Path) -> None:
         )
 
 
-def report(name: str, times: list[float]) -> None:
-    marks = [times[min(len(times) - 1, int(len(times) * part))] for part in (0.5, 0.95, 0.99, 1)]
-    print(f"{name:20}" + "".join(f"{each:8.1f}" for each in marks), flush=True)
+def frames(browser: Any, page: Any, name: str, work: str) -> None:
+    """Print percentiles of the frames, and of the processor time that the page's thread used for one."""
+    times = page.evaluate(MEASURE, work)
+    browser.start_tracing(page=page, categories=["cc"])
+    page.evaluate(MEASURE, work)
+    events = json.loads(browser.stop_tracing())["traceEvents"]
+    frame = "ProxyMain::BeginMainFrame"
+    used = sorted(each["tdur"] / 1000 for each in events if each["name"] == frame and "tdur" in each)
+    marks = [each[int(len(each) * part)] for each in (times, used) for part in (0.5, 0.95, 0.99)]
+    marks[3:3] = times[-1:]
+    print(f"{name:20}" + "".join(f"{each:8.1f}" for each in [*marks, memory(browser)]), flush=True)
 
 
-def memory(session: Any) -> str:
-    """Return the proportional memory of the processes that draw pages."""
-    processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
+def memory(browser: Any) -> float:
+    """Return the proportional MiB of the largest process that draws a page. Others are spare."""
+    processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
     files = (Path(f"/proc/{each['id']}/smaps_rollup") for each in processes if each["type"] == "renderer")
-    kib = sum(int(file.read_text().partition("\nPss:")[2].split()[0]) for file in files)
-    return f"{kib / 1024:.0f} MiB"
+    return max(int(file.read_text().partition("\nPss:")[2].split()[0]) for file in files) / 1024
 
 
 def measure(driver: Any, root: str, port: int) -> None:
     program = subprocess.check_output([ROOT / "scripts/install-browser", "--find"], text=True).strip()
     browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-    session = browser.new_browser_cdp_session()
-    page = browser.new_page(viewport={"width": 1280, "height": 800}, bypass_csp=True)
-    print(f"{'milliseconds':20}{'p50':>8}{'p95':>8}{'p99':>8}{'longest':>8}")
-    report("empty page", page.evaluate(MEASURE, "i => {}"))
-    print("memory of the empty page", memory(session))
-    for name, (address, element, work) in VIEWS.items():
-        page.goto("about:blank")
-        page.goto(root + address)
+    columns = ("p50", "p95", "p99", "longest", "cpu 50", "cpu 95", "cpu 99", "MiB")
+    print(f"{'milliseconds':20}" + "".join(f"{each:>8}" for each in columns))
+    empty = ("", "html", "i => {}")
+    for name, (address, element, work) in {"empty page": empty, **VIEWS, "empty page again": empty}.items():
+        page = browser.new_page(viewport={"width": 1280, "height": 800}, bypass_csp=True)
+        page.goto(root + address if address else "about:blank")
         page.locator(element).first.wait_for(timeout=60_000)
         page.wait_for_timeout(1000)
-        report(name, page.evaluate(MEASURE, work))
-        if name.endswith(("fast", "tree", "zoom", "drag")):
-            print(f"memory with {name.partition(',')[0]}", memory(session))
-    page.goto("about:blank")
-    report("empty page", page.evaluate(MEASURE, "i => {}"))
-    with SlowNetwork(port, 0.02) as network:
-        page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-        start = time.perf_counter()
-        page.goto(f"http://127.0.0.1:{network.port}/page/index.html{IMAGE}")
-        page.locator("[role=application] canvas").first.wait_for()
-        seconds = time.perf_counter() - start
-        print(f"first picture at 20 ms: {seconds:.2f} s, {sum(network.requests.values())} requests")
+        frames(browser, page, name, work)
+        page.close()
+    with slow_network(port, 20) as slow:
+        for name, view in (("history", "#/history"), ("image", IMAGE)):
+            page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+            requests: list[str] = []
+            page.on("request", lambda request, requests=requests: requests.append(request.url))
+            start = time.perf_counter()
+            page.goto(f"http://127.0.0.1:{slow}/page/index.html{view}")
+            page.locator(VIEWS["history, fast"][1] if name == "history" else "canvas").first.wait_for()
+            seconds, count = time.perf_counter() - start, len(requests)
+            print(f"first picture of the {name} at 20 ms: {seconds:.2f} s, {count} requests")
     browser.close()
 
 

@@ -84,7 +84,7 @@ function ranks(parent: Int32Array, times: Float64Array): { rank: Float64Array; d
 
 /** The lines that cross the places from `start` to `stop`: child places. At most one per lane, and those that begin between. */
 export function linesBetween(lanes: Lanes, start: number, stop: number, width: number): number[] {
-  const found: number[] = [];
+  const children: number[] = [];
   for (let own = 0; own < Math.min(width, lanes.members.length); own++) {
     const members = lanes.members[own]!;
     let low = 0;
@@ -94,8 +94,8 @@ export function linesBetween(lanes: Lanes, start: number, stop: number, width: n
       else high = middle;
     }
     for (let at = Math.max(0, low - 1); at < members.length && members[at]! < stop; at++) {
-      if (lanes.parent[members[at]!]! >= start) found.push(members[at]!);
+      if (lanes.parent[members[at]!]! >= start) children.push(members[at]!);
     }
   }
-  return found;
+  return children;
 }

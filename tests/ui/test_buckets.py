@@ -1,4 +1,4 @@
-"""The static page and its repository in buckets, and on hosts that browsers may or may not read from a page."""
+"""The static page and its repository in buckets, and data on hosts that a page may or may not read."""
 
 from __future__ import annotations
 

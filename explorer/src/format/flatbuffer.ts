@@ -57,9 +57,9 @@ export class Flat {
   }
 
   required(table: number, slot: number): string {
-    const found = this.text(table, slot);
-    if (found === undefined) throw new RangeError(`field ${slot} of a table is missing`);
-    return found;
+    const value = this.text(table, slot);
+    if (value === undefined) throw new RangeError(`field ${slot} of a table is missing`);
+    return value;
   }
 
   u8(table: number, slot: number, absent = 0): number {

@@ -23,9 +23,9 @@ function containers(configuration: Record<string, unknown>): Container[] {
 export function absoluteLocation(location: string, configuration: Record<string, unknown>): string {
   const match = /^vcc:\/\/([^/]*)\/(.*)$/s.exec(location);
   if (!match) return location;
-  const found = containers(configuration).find(({ name }) => name === match[1]);
-  if (!found) throw new ExplorerError("unsupported", `${location}: the repository has no saved container "${match[1]}", so the place of this chunk is unknown`);
-  return found.prefix.replace(/\/?$/, "/") + match[2];
+  const entry = containers(configuration).find(({ name }) => name === match[1]);
+  if (!entry) throw new ExplorerError("unsupported", `${location}: the repository has no saved container "${match[1]}", so the place of this chunk is unknown`);
+  return entry.prefix.replace(/\/?$/, "/") + match[2];
 }
 
 /** The address under which a browser may read a location. */

@@ -352,23 +352,23 @@ async function openVersion1(source: Source): Promise<Contents> {
   }
   const [branches, tags] = refs;
   const heads = new Map<string, SnapshotHead>();
-  let wanted = [...new Set([...branches.values(), ...tags.values()])];
+  let next = [...new Set([...branches.values(), ...tags.values()])];
   let isCut = false;
-  while (wanted.length > 0) {
-    if (heads.size + wanted.length > HISTORY_LIMIT) {
+  while (next.length > 0) {
+    if (heads.size + next.length > HISTORY_LIMIT) {
       isCut = true;
       break;
     }
-    const found = await Promise.all(
-      wanted.map(async (id) => {
+    const level = await Promise.all(
+      next.map(async (id) => {
         const key = `snapshots/${id}`;
         const body = await readBody(source, key, FileType.Snapshot);
         // an expired ancestor, or a ref whose snapshot is lost: the rest can be shown
         return body && reading(key, () => snapshotHead(body));
       }),
     );
-    for (const head of found) if (head) heads.set(head.id, head);
-    wanted = [...new Set(found.flatMap((head) => (head?.parent !== undefined && !heads.has(head.parent) ? [head.parent] : [])))];
+    for (const head of level) if (head) heads.set(head.id, head);
+    next = [...new Set(level.flatMap((head) => (head?.parent !== undefined && !heads.has(head.parent) ? [head.parent] : [])))];
   }
   return {
     specVersion: 1,
