@@ -20,18 +20,18 @@ export function tree(nodes: readonly Node[]): Branch | undefined {
 
 /** The rows on the screen. A search shows the matches and the groups above them. */
 export function rows(root: Branch | undefined, isOpen: (branch: Branch) => boolean, text = ""): Branch[] {
-  const list: Branch[] = [];
-  const needle = text.trim().toLowerCase();
+  const found: Branch[] = [];
+  const wanted = text.trim().toLowerCase();
   const visit = (branch: Branch): boolean => {
-    const at = list.push(branch);
-    const own = !needle || branch.node.path.toLowerCase().includes(needle);
+    const at = found.push(branch);
+    const own = !wanted || branch.node.path.toLowerCase().includes(wanted);
     let any = own;
-    if (needle || isOpen(branch)) for (const child of branch.children) any = visit(child) || any;
-    if (!any) list.length = at - 1;
+    if (wanted || isOpen(branch)) for (const child of branch.children) any = visit(child) || any;
+    if (!any) found.length = at - 1;
     return any;
   };
   if (root) visit(root);
-  return list;
+  return found;
 }
 
 export const isArray = (node: Node | undefined): node is ArrayNode => node?.kind === "array";
@@ -55,8 +55,8 @@ export function coordinate(snapshot: Snapshot, node: ArrayNode, dimension: numbe
   const name = node.dimensions[dimension];
   if (!name) return undefined;
   for (let group = parent(node.path); ; group = parent(group)) {
-    const candidate = snapshot.node(`${group === "/" ? "" : group}/${name}`);
-    if (isArray(candidate) && candidate.shape.length === 1 && candidate.shape[0] === node.shape[dimension]) return candidate;
+    const found = snapshot.node(`${group === "/" ? "" : group}/${name}`);
+    if (isArray(found) && found.shape.length === 1 && found.shape[0] === node.shape[dimension]) return found;
     if (group === "/") return undefined;
   }
 }
@@ -93,12 +93,12 @@ export type Change = "added" | "changed" | "data";
 /** What a commit did to the nodes of its snapshot, by path. */
 export function changedPaths(snapshot: Snapshot, changes: Changes): Map<string, Change> {
   const paths = new Map(snapshot.nodes.map((node) => [node.id, node.path]));
-  const kinds = new Map<string, Change>();
+  const found = new Map<string, Change>();
   const mark = (ids: readonly string[], change: Change): void => {
-    for (const id of ids) if (paths.has(id)) kinds.set(paths.get(id)!, change);
+    for (const id of ids) if (paths.has(id)) found.set(paths.get(id)!, change);
   };
   mark(changes.updatedChunks.map((item) => item.nodeId), "data");
   mark([...changes.updatedGroups, ...changes.updatedArrays], "changed");
   mark([...changes.newGroups, ...changes.newArrays], "added");
-  return kinds;
+  return found;
 }

@@ -96,16 +96,16 @@ export interface Clock {
 /** The clock of units like "days since 1900-01-01"; undefined if they are no times. */
 export function clockOf(units: string, calendar = "standard"): Clock | undefined {
   const match = SINCE.exec(units);
-  const rules = Object.hasOwn(CALENDARS, calendar.toLowerCase()) ? CALENDARS[calendar.toLowerCase()] : undefined;
+  const found = Object.hasOwn(CALENDARS, calendar.toLowerCase()) ? CALENDARS[calendar.toLowerCase()] : undefined;
   const unit = match && unitLength(match[1]);
   // a month is a length of time in one calendar only
-  const step = unit ?? (match && rules === DAY_360 && /^months?$/i.test(match[1]) ? 30 * DAY : undefined);
-  if (!match || !rules || step === undefined) return undefined;
+  const step = unit ?? (match && found === DAY_360 && /^months?$/i.test(match[1]) ? 30 * DAY : undefined);
+  if (!match || !found || step === undefined) return undefined;
   const [, , y, m, d, hour, minute, second, sign, zoneHour, zoneMinute] = match;
   const zone = sign ? (Number(zoneHour) * 60 + Number(zoneMinute ?? 0)) * (sign === "-" ? -1 : 1) : 0;
   const time = ((Number(hour ?? 0) * 60 + Number(minute ?? 0) - zone) * 60 + Number(second ?? 0)) * 1000;
   if (Number(m) < 1 || Number(m) > 12) return undefined;
-  return { calendar: calendar.toLowerCase(), step, origin: rules.days([Number(y), Number(m), Number(d)]) * DAY + time };
+  return { calendar: calendar.toLowerCase(), step, origin: found.days([Number(y), Number(m), Number(d)]) * DAY + time };
 }
 
 const two = (value: number): string => String(value).padStart(2, "0");
