@@ -157,7 +157,9 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
   const [toggled, setToggled] = useState<ReadonlySet<string>>(new Set());
   const [text, setText] = useState("");
   const many = snapshot.nodes.length > ALL_OPEN;
-  const isOpen = (branch: Branch): boolean => (many && branch.depth > 0 && !`${path}/`.startsWith(`${branch.node.path}/`)) === toggled.has(branch.node.path);
+  // Groups such as `.frazil` hold notes of programs
+  const isFolded = (branch: Branch): boolean => (many && branch.depth > 0) || last(branch.node.path).startsWith(".");
+  const isOpen = (branch: Branch): boolean => (isFolded(branch) && !`${path}/`.startsWith(`${branch.node.path}/`)) === toggled.has(branch.node.path);
   const shown = useMemo(() => rows(root, isOpen, text), [root, toggled, text, many ? path : ""]);
   const active = shown.findIndex((branch) => branch.node.path === path);
   const changes = useLoad(async () => {

@@ -207,13 +207,14 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
           names.length > 0 && ["Names", names.map((name) => <Name key={name} of={name} />)],
           above >= 0 && ["Parent", <a href={address({ page: "history", query: { at: idOf(history, above) } })}>{idOf(history, above).slice(0, 6)} {firstLine(messageOf(history, above))}</a>],
           detached && ["Reach", "No branch or tag leads to this commit."],
-          ...Object.entries(metadata).map(([key, value]) => [key, <Value of={value} />] as const),
         ]}
       />
       <h3>Changes of this commit</h3>
       <Wait of={changes} what="the changes">
         {({ own, snapshot, former }) => (own ? <ChangeList changes={own} snapshot={snapshot} former={former} version={id} /> : <p class="quiet">There is no record of changes for this commit.</p>)}
       </Wait>
+      {Object.keys(metadata).length > 0 && <h3>Metadata</h3>}
+      <Facts rows={Object.entries(metadata).map(([key, value]) => [key, <Value of={value} />] as const)} />
     </>
   );
 }

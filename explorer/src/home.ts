@@ -1,5 +1,6 @@
 /** Where the page is at home: a server of `frazil ui`, files beside the data, or a notebook. */
 
+import { corsAdvice } from "./format/index";
 import { ExplorerError, type ArrayNode, type Decoded, type Region, type Repository, type Snapshot, type Source } from "./format/types";
 import { kernel, KernelSource } from "./kernel";
 
@@ -141,6 +142,8 @@ async function patientFetch(url: string, headers: Record<string, string>, signal
       if (attempt === TRIES || !(response.status === 429 || response.status >= 500)) return response;
     } catch (cause) {
       if (signal?.aborted) throw cause;
+      const { origin } = new URL(url, location.href);
+      if (attempt === TRIES && origin !== location.origin) throw new ExplorerError("forbidden", corsAdvice(origin));
       if (attempt === TRIES) throw new ExplorerError("network", `No answer from ${new URL(url, location.href).host}: ${cause instanceof Error ? cause.message : cause}.`);
     }
     await new Promise((resume) => setTimeout(resume, 200 * 2 ** attempt));

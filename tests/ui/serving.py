@@ -100,14 +100,22 @@ def served(site: Site, host: str = "127.0.0.1") -> Iterator[Client]:
 
 
 class _Quiet(SimpleHTTPRequestHandler):
+    extra: Mapping[str, str] = {}
+
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
+    def end_headers(self) -> None:
+        for name, value in self.extra.items():
+            self.send_header(name, value)
+        super().end_headers()
+
 
 @contextmanager
-def hosted(folder: Path) -> Iterator[str]:
-    """What `python -m http.server` does."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
+def hosted(folder: Path, headers: Mapping[str, str] | None = None) -> Iterator[str]:
+    """What `python -m http.server` does, with more headers."""
+    handler = type("_Handler", (_Quiet,), {"extra": headers or {}})
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:

@@ -6,6 +6,7 @@ Expiration rewrites snapshots of spec version 1, so these are not.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -29,6 +30,8 @@ _MUTABLE: Final = re.compile(
 )
 #: The file with the refs of a repository of spec version 1, which only the homes of the explorer have.
 INDEX: Final = "index.json"
+#: The name of an asset that says which bytes it has. The build of the page gives such names to its parts.
+_OF_CONTENT: Final = re.compile(r"-[A-Z0-9]{8}\.js$")
 #: A part of a range is read and sent at once.
 _PART: Final = 4 << 20
 #: The largest range that one answer contains in memory.
@@ -73,6 +76,12 @@ class Held:
 
     data: Buffer
     is_immutable: bool = False
+
+    @classmethod
+    def of_asset(cls, asset: Traversable, is_packed: bool) -> Held:
+        """Read a file of the page, and pack it with gzip if the client unpacks it."""
+        data = asset.read_bytes()
+        return cls(gzip.compress(data, mtime=0) if is_packed else data, bool(_OF_CONTENT.search(asset.name)))
 
     @property
     def size(self) -> int:

@@ -26,7 +26,8 @@ import select
 import socket
 import sys
 from collections.abc import Buffer, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -149,6 +150,7 @@ class ExplorerServer(ThreadingHTTPServer):
         self.host = host
         self.files = RepositoryFiles(site.storage, site.spec_version)
         self.assets = assets()
+        self.asset = cache(lambda name, is_packed: Held.of_asset(self.assets[name], is_packed))
         self.processes = Processes()
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         super().__init__((host, port), _Handler)
@@ -239,10 +241,9 @@ class _Handler(BaseHTTPRequestHandler):
             pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=20)
         except ValueError:
             raise Refusal(HTTPStatus.BAD_REQUEST, "request", "the address is not valid") from None
-        asset = self.server.assets.get(path.removeprefix("/") or "index.html")
-        if asset is not None and path.startswith("/"):
-            kind = TYPES.get(asset.name.rpartition(".")[2], BINARY)
-            return self._of_content(Held(asset.read_bytes()), kind)
+        name = path.removeprefix("/") or "index.html"
+        if name in self.server.assets and path.startswith("/"):
+            return self._of_asset(name)
         self._require_token()
         query = dict(pairs)
         for prefix, answer in _ROUTES.items():
@@ -262,6 +263,15 @@ class _Handler(BaseHTTPRequestHandler):
             )
 
     # Routes
+
+    def _of_asset(self, name: str) -> Answer:
+        codings = {each.strip() for each in self.headers.get("Accept-Encoding", "").split(",")}
+        is_packed = "gzip" in codings and "Range" not in self.headers
+        answer = self._of_content(
+            self.server.asset(name, is_packed), TYPES.get(name.rpartition(".")[2], BINARY)
+        )
+        coding = {"Content-Encoding": "gzip"} if is_packed else {}
+        return replace(answer, headers={**answer.headers, **coding, "Vary": "Accept-Encoding"})
 
     def _of_file(self, key: str, _query: Mapping[str, str]) -> Answer:
         content = self.server.files.content(key)
