@@ -74,8 +74,8 @@ def held_bytes(value: object) -> int:
             total += len(each)
         elif kind is int or each is None:
             continue
-        elif is_dataclass(kind):
-            for name in _names(kind):
+        elif is_dataclass(each):
+            for name in _names(each.__class__):
                 try:  # `suppress` takes much longer
                     pending.append(object.__getattribute__(each, name))
                 except AttributeError:  # a field that is not decoded yet
