@@ -81,11 +81,8 @@ def archives(draw: Any) -> tuple[dict[str, Any], list[Any], list[Any]]:
                 ]
             )
         )
-    chunks = draw(
-        st.sampled_from(
-            [(1, *shape[1:]), (1, 2, 3), (5, 1, 1), (5, *shape[1:]), tuple(-(-n // 2) for n in shape)]
-        )
-    )
+    halves = tuple(-(-n // 2) for n in shape)
+    chunks = draw(st.sampled_from([(1, *shape[1:]), (1, 2, 3), (5, 1, 1), (5, *shape[1:]), halves]))
     shards = tuple(2 * n for n in chunks) if draw(st.booleans()) else None
     fill = draw(st.sampled_from([0, 7, np.nan])) if dtype.kind == "f" else draw(st.sampled_from([0, 1]))
     array = {"shape": shape, "dtype": dtype, "chunks": chunks, "shards": shards, "fill_value": fill}
@@ -101,7 +98,7 @@ def compute(repo: frazil.Repository, name: str, **options: Any) -> JobResult:
         "all": lambda: reduce(repo, path, how=how, **options),
         "steps": lambda: reduce(repo, path, ("lat", "lon"), how, **options),
         "maps": lambda: reduce(repo, path, "time", how, **options),
-        "bins": lambda: resample(repo, path, "time", "5D", how, **options),
+        "bins": lambda: resample(repo, path, "5D", how, **options),
         "months": lambda: groupby(repo, path, "time.month", how, dims=("lat", "lon"), **options),
         "zones": lambda: zonal_stats(repo, path, zones(repo), how, **options),
     }
