@@ -134,16 +134,55 @@ class Matches:
         return [tuple(map(slice, start, stop)) for start, stop in zip(starts, stops, strict=True)]
 
     def count(self) -> int:
-        """Return the number of elements that meet the condition. Chunks are read where it can be some."""
+        """Return the number of elements that meet the condition. It reads chunks in which only some can.
+
+        Returns:
+            The number.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", data=np.arange(6).reshape(2, 3))
+            >>> t = frazil.Array(repo.readonly_session("main"), "/t")
+            >>> frazil.where(t, ">= 4").count()
+            2
+        """
         low, high = self._bounds(self.chunks[self._is_certain])
         return int((high - low).prod(axis=1).sum()) + sum(map(len, self._read()))
 
     def any(self) -> bool:
-        """Return whether an element meets the condition. Reads chunks up to the first one."""
+        """Return whether an element meets the condition. It reads chunks up to the first that has one.
+
+        Returns:
+            Whether there is one.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", data=np.arange(6).reshape(2, 3))
+            >>> t = frazil.Array(repo.readonly_session("main"), "/t")
+            >>> frazil.where(t, "> 5").any()
+            False
+        """
         return bool(self._is_certain.any()) or any(map(len, self._read()))
 
     def points(self) -> I64:
-        """Return the coordinates of the elements that meet the condition, shape (n, ndim), in C order."""
+        """Return the coordinates of the elements that meet the condition.
+
+        Returns:
+            The coordinates, int64 of shape (n, ndim), in C order.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", data=np.arange(6).reshape(2, 3))
+            >>> t = frazil.Array(repo.readonly_session("main"), "/t")
+            >>> frazil.where(t, ">= 4").points().tolist()
+            [[1, 1], [1, 2]]
+        """
         parts = list(self._read(everything=True))
         points = np.concatenate([np.zeros((0, len(self._box.elements)), np.int64), *parts])
         return points[np.lexsort(points.T[::-1])] if points.shape[1] else points
@@ -221,7 +260,7 @@ def where(array: Array | zarr.Array[Any], condition: str, index: Any = ...) -> M
         )
     met, parts = box.met_cells(), list[U32]()
     masks = list[Mask]()
-    for cells, part in cells_of(box.session.workspace, box.grid, met) if met else ():
+    for cells, part in cells_of(box.session.workspace, box.grid, met) if met is not None else ():
         possible, certain = _verdicts(box, test, cells, part)
         index = np.argwhere(possible) + np.array([low for low, _ in part], np.int64)
         parts.append(index.astype(np.uint32))
@@ -229,7 +268,7 @@ def where(array: Array | zarr.Array[Any], condition: str, index: Any = ...) -> M
     ndim = len(box.elements)
     coordinates = np.concatenate([np.zeros((0, ndim), np.uint32), *parts])
     is_certain = np.concatenate([np.zeros(0, np.bool_), *masks])
-    total = prod(high - low for low, high in met) if met else 0
+    total = 0 if met is None else prod(high - low for low, high in met)
     return Matches(box, test, coordinates, is_certain, total)
 
 
