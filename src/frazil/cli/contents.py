@@ -340,12 +340,12 @@ def stats(output: Output, target: AnyTarget, build: bool) -> int:
     )
     arrays = coverage(opened.workspace, rows)
     lines += table(
-        (f"statistics {each.path}", f"{each.known:,} of {counted(each.chunks, 'chunk')}") for each in arrays
+        (f"statistics {path}", f"{known:,} of {counted(chunks, 'chunk')}") for path, chunks, known in arrays
     )
     lines += [f"{counted(failures, 'chunk')} could not be read: `frazil verify` names them"] * bool(failures)
     document |= {
         "chunks_failed": failures,
-        "arrays": [picked(each, "path", "chunks", "known") for each in arrays],
+        "arrays": [dict(zip(("path", "chunks", "known"), each, strict=True)) for each in arrays],
     }
     output.emit(document, lines)
     return 1 if failures else 0

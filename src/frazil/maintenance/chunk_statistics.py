@@ -91,17 +91,8 @@ def build_statistics(
     return report
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """How many chunks of an array of a version have statistics."""
-
-    path: str
-    chunks: int
-    known: int
-
-
-def coverage(workspace: Workspace, rows: Sequence[int]) -> list[Coverage]:
-    """Return how many chunks have statistics, for the arrays of numbers among rows of the node table."""
+def coverage(workspace: Workspace, rows: Sequence[int]) -> list[tuple[str, int, int]]:
+    """Return arrays of numbers among rows of the node table: path, chunks, and chunks with statistics."""
     report = []
     for node in map(workspace.node_table().node, rows):
         meaning = meaning_of(node.user_data)
@@ -113,7 +104,7 @@ def coverage(workspace: Workspace, rows: Sequence[int]) -> list[Coverage]:
             each for each in map_bounded(Purpose.CATALOG_READS, read, ids, _THREADS) if each is not None
         ]
         known = sum(_whole(table, meaning) for table in tables)
-        report.append(Coverage(node.path, sum(map(len, tables)), known))
+        report.append((node.path, sum(map(len, tables)), known))
     return report
 
 

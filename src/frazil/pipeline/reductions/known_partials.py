@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.arrays.cell_statistics import Box
 from frazil.pipeline.reductions.kernels import Cells, Count, Extreme, Fields, Kernel, Partial, Sum, Variance
 from frazil.pipeline.reductions.known_chunks import KnownChunks, Mask, known_chunks
 from frazil.pipeline.reductions.plan import Item, Reduction
@@ -59,7 +60,7 @@ def known_part(
     if is_unread.all():
         return None
     unread = [
-        (_part_of(reduction, item, box), _corners(reduction, box))
+        _unread(reduction, item, box)
         for start, stop in blocks
         for box in chunks.boxes_to_read(is_unread, _region(reduction, spans, start, stop))
     ]
@@ -113,15 +114,14 @@ def _region(
     return [region[axis] for axis in range(len(region))]
 
 
-def _part_of(reduction: Reduction, item: Item, box: tuple[tuple[int, int], ...]) -> Item:
-    """Return an item with the part of its retained axes that a box has."""
-    low, high = (tuple(box[axis][end] for axis in reduction.retained) for end in (0, 1))
-    return replace(item, retained_start=low, retained_stop=high)
-
-
-def _corners(reduction: Reduction, box: tuple[tuple[int, int], ...]) -> Block:
-    low, high = (np.array([box[axis][end] for axis in reduction.over], np.int64) for end in (0, 1))
-    return low, high
+def _unread(reduction: Reduction, item: Item, box: Box) -> tuple[Item, Block]:
+    """Return an item with the part of its retained axes that a box has, and the reduced axes of the box."""
+    (low, high), corners = (
+        [tuple(box[axis][end] for axis in axes) for end in (0, 1)]
+        for axes in (reduction.retained, reduction.over)
+    )
+    first, end = (np.array(corner, np.int64) for corner in corners)
+    return replace(item, retained_start=low, retained_stop=high), (first, end)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
