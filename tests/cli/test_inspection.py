@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import frazil
@@ -54,6 +55,25 @@ def test_cat(run: Any) -> None:
     assert picture == [".::", "-=+", "+*#", "%%@", "0 to 11, 4 x 3 values"]
     for wrong in ("cat ice:era5/t 4", "cat ice:era5/t a", "cat ice:era5/t ::0", "cat ice", "cat ice:t 0,0,0"):
         run(wrong, status=1 if wrong.startswith("cat ice:t") else 2)
+
+
+def test_statistics(own: Path, run: Any) -> None:
+    def coverage() -> list[tuple[str, int, int]]:
+        arrays = document(run, "stats ice:era5")["arrays"]
+        return [(each["path"], each["known"], each["chunks"]) for each in arrays]
+
+    before = document(run, "cat ice:era5/t 1:,1: --stats")
+    values = np.array(document(run, "cat ice:era5/t 1:,1:")["values"])
+    assert [before[name] for name in ("count", "min", "max", "mean")] == [
+        *(values.size, values.min(), values.max(), values.mean())
+    ]
+    assert all(known < chunks for path, known, chunks in coverage() if path == "/era5/t")
+    run("stats ice:era5/t --build")
+    assert {path: known == chunks for path, known, chunks in coverage()}["/era5/t"]
+    after = document(run, "cat ice:era5/t --stats")
+    assert (after["chunks"], after["chunks_read"]) == (4, 0)
+    assert "chunks read" in run("cat ice:era5/t 0 --stats")
+    run("cat ice:era5/t ::2 --stats", status=1)  # a step has no box
 
 
 def test_inspect(run: Any) -> None:

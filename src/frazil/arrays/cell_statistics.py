@@ -29,7 +29,7 @@ from frazil.errors import StorageError
 from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
 from frazil.format.chunk_table import ChunkKind, ChunkTable
 from frazil.format.columns import I64
-from frazil.format.ids import NODE_ID_BYTES, id_list, id_matrix
+from frazil.format.ids import NODE_ID_BYTES, STATISTICS, id_list, id_matrix
 from frazil.format.snapshot import ManifestRefs, Node, NodeTable
 from frazil.repository.catalog.ancestry import ancestry, second_parents
 from frazil.repository.catalog.assets import MANIFEST, with_read_statistics
@@ -310,7 +310,7 @@ def known_table(
     if table is None or not len(table):
         return None
     unknown = _unknown_rows(table, meaning)
-    if not len(unknown):
+    if not len(unknown) or not _have_files(workspace):
         return table
     low, high = table.bounds().astype(np.int64).T
     current = {id_}
@@ -330,6 +330,18 @@ def known_table(
                 if not len(unknown):
                     return table
     return table
+
+
+def _have_files(workspace: Workspace) -> bool:
+    """Return whether the repository has files of statistics, or cannot list them."""
+    assets = workspace.context.assets
+
+    def look(_: bytes) -> int:
+        with suppress(StorageError):
+            return int(any(True for _ in assets.storage.list(STATISTICS)))
+        return 1
+
+    return bool(assets.derived.get_or_make(STATISTICS.encode() + workspace.snapshot_id, look))
 
 
 def _unknown_rows(table: ChunkTable, meaning: Meaning) -> I64:

@@ -10,32 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import numpy as np
 
-from frazil.cli.arguments import AnyTarget, Everything, Location, NodeTarget, Raw
+import frazil
+from frazil.cli.arguments import AnyTarget, Everything, NodeTarget, Raw
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import SHORT, below, clock, node_at, node_document, shown, summary
 from frazil.cli.opening import Opened
 from frazil.cli.output import Output, picked, table
+from frazil.display import counted
 from frazil.format.chunk_table import ChunkKind
 from frazil.maintenance.statistics import array_sizes
 
 if TYPE_CHECKING:
+    from frazil.cli.cells import OpenArray
     from frazil.repository.handle.repository import Repository
     from frazil.repository.session.workspace import Workspace
 
 
 def sizes_below(version: Opened, everything: bool) -> list[dict[str, Any]]:
     """Return the number of chunks and bytes of each array at and below the path of a version."""
-    nodes = version.workspace
-    node_at(nodes, version.path)
-    snapshot = version.workspace.snapshot
-    hidden = len(version.path.rstrip("/"))
-    rows = np.flatnonzero(snapshot.nodes.is_array).tolist()
-    paths = snapshot.nodes.paths_list()
-    arrays = [
-        (snapshot.nodes.node(row), None)
-        for row in rows
-        if below(paths[row], version.path) and (everything or "/." not in paths[row][hidden:])
-    ]
+    nodes = version.workspace.snapshot.nodes
+    arrays = [(nodes.node(row), None) for row in _arrays_below(version, everything)]
     kinds = (ChunkKind.NATIVE, ChunkKind.INLINE, ChunkKind.VIRTUAL)
     return [
         {
@@ -45,6 +39,18 @@ def sizes_below(version: Opened, everything: bool) -> list[dict[str, Any]]:
             **{kind.name.lower(): int(each.bytes[kind].sum()) for kind in kinds},
         }
         for each in array_sizes(version.context, arrays)
+    ]
+
+
+def _arrays_below(version: Opened, everything: bool) -> list[int]:
+    """Return the rows of the arrays at and below the path of a version, in its table of nodes."""
+    node_at(version.workspace, version.path)
+    nodes = version.workspace.snapshot.nodes
+    hidden, paths = len(version.path.rstrip("/")), nodes.paths_list()
+    return [
+        row
+        for row in np.flatnonzero(nodes.is_array).tolist()
+        if below(paths[row], version.path) and (everything or "/." not in paths[row][hidden:])
     ]
 
 
@@ -173,6 +179,7 @@ def cat(
     everything: Annotated[bool, option("--all")],
     raw: Raw,
     plot: bool,
+    stats: bool,
 ) -> None:
     """Print values of an array as text, with their units and, for one or two dimensions, the labels.
 
@@ -185,9 +192,13 @@ def cat(
     North is at the top: rows of ascending latitudes are drawn in the reverse order. The command refuses to
     read more than a million values without --all.
 
+    --stats prints the mean, the extremes and the numbers of values instead. It reads only chunks without
+    statistics and chunks that are partly in SLICE: `frazil stats --build` stores statistics.
+
     Args:
         everything: Also read more than a million values.
         plot: Draw the values in the terminal.
+        stats: Print the mean, the extremes and the number of values, NaN and missing values.
 
     Examples:
         frazil cat ice:era5/t 0,:2         the first values of the first step
@@ -195,6 +206,7 @@ def cat(
         frazil cat ice:era5/t time=2       the values at a label
         frazil cat ice:era5/t 0 --raw      the stored elements
         frazil cat ice:era5/t --plot       a picture in the terminal
+        frazil cat ice:era5/t --stats      the mean and the extremes, and how many chunks were read
         frazil cat ice:era5/t -1 --json    the last step as nested lists, with its shape, type and units
     """
     from frazil.cli.cells import SELECTION, OpenArray, indices_of, lines_of, plot_lines, selected_shape
@@ -206,6 +218,9 @@ def cat(
     session = version.session()
     opened = OpenArray(session, version.path, raw=raw)
     indices = indices_of(session, version.path, selected)
+    if stats:
+        _emit_statistics(output, version, opened, indices, raw=raw)
+        return
     count = math.prod(selected_shape(opened.array.shape, indices))
     if count > _MOST and not everything:
         raise click.UsageError(
@@ -225,6 +240,22 @@ def cat(
     }
     name = version.path.rpartition("/")[2]
     output.emit(document, plot_lines(cells, axes) if plot else lines_of(name, cells, axes), pages=not plot)
+
+
+_STATISTICS = ("size", "count", "nan", "missing", "min", "max", "mean", "std", "chunks", "chunks_read")
+
+
+def _emit_statistics(output: Output, version: Opened, opened: OpenArray, indices: Any, *, raw: bool) -> None:
+    """Print the statistics of the values of a selection. Times are numbers, in their unit."""
+    array = frazil.Array(version.session(), version.path)
+    numbers = picked(frazil.reduce(array, indices or ..., decoded=not raw), *_STATISTICS)
+    units = opened.coding.units
+    rows = [
+        (name.replace("_", " "), f"{value:.12g}" if isinstance(value, float) else f"{value:,}")
+        for name, value in numbers.items()
+    ]
+    rows += [("units", units)] if units else []
+    output.emit({"path": version.path, "version": version.id, "units": units, **numbers}, table(rows))
 
 
 @verb("du")
@@ -261,19 +292,35 @@ def du(
 
 
 @verb("stats")
-def stats(output: Output, target: Location) -> None:
-    """Count the versions of a repository, and the bytes of the chunks of all branches and tags.
+def stats(output: Output, target: AnyTarget, build: bool) -> int:
+    """Count the versions of a repository, the bytes of all chunks, and the chunks that have statistics.
 
     The bytes are in chunk files (native), in manifests (inline), and in objects outside of the repository
     (virtual). Each range counts once, even if many versions refer to it. The command reads all manifests.
 
+    Then it lists the arrays of a version, or those at PATH: how many of their chunks have statistics, so that
+    a mean, an extreme or a search needs not read them. --build reads the other chunks, and stores theirs. The
+    exit status is 1 if some of them cannot be read.
+
+    Args:
+        build: Store the statistics of the chunks that have none.
+
     Examples:
-        frazil stats ice          the numbers for people
-        frazil stats ice --json   the numbers in bytes, for programs
+        frazil stats ice                   the numbers for people
+        frazil stats ice --json            the numbers in bytes, for programs
+        frazil stats ice@dev:era5 --build  store the statistics of the arrays of a group
     """
     from frazil.jobs.progress import size
+    from frazil.maintenance.chunk_statistics import coverage
 
     opened = Opened(target)
+    rows, failures = _arrays_below(opened, everything=True), 0
+    if build:
+        nodes = opened.workspace.snapshot.nodes.paths_list()
+        paths = [nodes[row] for row in rows] if target.path is not None else None
+        with output.progress("stats") as bar:
+            report = opened.repo.upkeep.build_statistics(opened.id, paths, progress=bar)
+        failures = report.chunks_failed
     whole = opened.context.catalog.full_repo_info()
     statistics = opened.repo.chunk_storage_stats()
     document: dict[str, Any] = {
@@ -284,11 +331,24 @@ def stats(output: Output, target: Location) -> None:
         "inline_bytes": statistics.inlined_bytes,
         "virtual_bytes": statistics.virtual_bytes,
     }
-    rows = [
-        (name.replace("_", " "), size(value) if name.endswith("bytes") else f"{value:,}")
-        for name, value in document.items()
-    ]
-    output.emit(document, table(rows, right=frozenset({1})))
+    lines = table(
+        (
+            (name.replace("_", " "), size(value) if name.endswith("bytes") else f"{value:,}")
+            for name, value in document.items()
+        ),
+        right=frozenset({1}),
+    )
+    arrays = coverage(opened.workspace, rows)
+    lines += table(
+        (f"statistics {path}", f"{known:,} of {counted(chunks, 'chunk')}") for path, chunks, known in arrays
+    )
+    lines += [f"{counted(failures, 'chunk')} could not be read: `frazil verify` names them"] * bool(failures)
+    document |= {
+        "chunks_failed": failures,
+        "arrays": [dict(zip(("path", "chunks", "known"), each, strict=True)) for each in arrays],
+    }
+    output.emit(document, lines)
+    return 1 if failures else 0
 
 
 @verb("inspect")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from math import prod
 from typing import Any, ClassVar, Final
 
@@ -28,9 +29,11 @@ from frazil.repository.catalog.assets import MANIFEST, with_read_statistics
 from frazil.repository.catalog.context import Context
 from frazil.repository.session.workspace import Workspace
 from frazil.survey.steps import Progress, run_with
+from frazil.threads import Purpose, map_bounded
 
 #: The most bytes of chunks that are read together.
 _BATCH: Final = 64 << 20
+_THREADS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -86,6 +89,31 @@ def build_statistics(
         progress.advance()
     context.assets.forget_statistics(list(users))
     return report
+
+
+def coverage(workspace: Workspace, rows: Sequence[int]) -> list[tuple[str, int, int]]:
+    """Return arrays of numbers among rows of the node table: path, chunks, and chunks with statistics."""
+    report = []
+    for node in map(workspace.node_table().node, rows):
+        meaning = meaning_of(node.user_data)
+        if meaning is None or node.array is None:
+            continue
+        read = partial(known_table, workspace, node, meaning, is_cached=False)
+        ids = [ref.id for ref in node.array.manifests]
+        tables = [
+            each for each in map_bounded(Purpose.CATALOG_READS, read, ids, _THREADS) if each is not None
+        ]
+        known = sum(_whole(table, meaning) for table in tables)
+        report.append((node.path, sum(map(len, tables)), known))
+    return report
+
+
+def _whole(table: ChunkTable, meaning: Meaning) -> int:
+    """Return the number of references all of whose cells have statistics."""
+    statistics = table.statistics
+    if statistics is None or statistics.context != meaning.context:
+        return 0
+    return int((statistics.rows["known"].all(axis=1) & may_have_statistics(table)).sum())
 
 
 def _is_wanted(node: Node) -> bool:

@@ -73,7 +73,7 @@ class Field:
         """Return the decoded values of stored values, by the CF conventions."""
         if self.decode:
             values = cf.decoded(values, self.attributes)
-        if self.valid_range and (limits := self._limits):
+        if self.valid_range and (limits := self.valid_limits):
             values = values if values.dtype.kind == "f" else values.astype(np.float64)
             values = np.where(
                 (values >= limits[0]) & (values <= limits[1]), values, values.dtype.type(np.nan)
@@ -81,7 +81,7 @@ class Field:
         return values
 
     @cached_property
-    def _limits(self) -> tuple[float, float] | None:
+    def valid_limits(self) -> tuple[float, float] | None:
         """The valid range, in decoded values. The attributes of the file have it in packed values."""
         attributes = self.attributes
         if _VALID.isdisjoint(attributes):

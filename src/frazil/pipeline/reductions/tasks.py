@@ -24,6 +24,7 @@ from frazil.pipeline.reductions.kernels import (
     combine_tree,
     empty_partial,
 )
+from frazil.pipeline.reductions.known_partials import known_part
 from frazil.pipeline.reductions.plan import Combination, Corner, Exact, Item, Reduction, Sketch
 from frazil.repository.session.session import ForkSession, Session
 
@@ -207,19 +208,25 @@ def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any]
     groups = np.arange(*item.groups, dtype=np.int64)
     shape = box_shape(item.retained_start, item.retained_stop)
     states = [empty_partial(kernel, groups, shape) for kernel in kernels]
-    boxes = retained_boxes(reduction, item, shared.block)
     has_cells, size = np.zeros(len(groups), np.bool_), 0
-    for start, stop in read_blocks(reduction, item, shared.block):
+    blocks = list(read_blocks(reduction, item, shared.block))
+    known = known_part(shared.session, reduction, item, blocks)
+    if known is not None:
+        for kernel, state, partial in zip(kernels, states, known.partials, strict=True):
+            absorb_partial(kernel, state, partial)
+            has_cells[partial.groups - item.groups[0]] = True
+    unread = [(item, block) for block in blocks] if known is None else known.unread
+    for part, (start, stop) in unread:
         codes = group_codes(reduction, item, start, stop)
         if codes is not None and not (codes >= 0).any():
             continue
-        raw = np.asarray(array[region_of(reduction, item.retained_start, item.retained_stop, start, stop)])
+        raw = np.asarray(array[region_of(reduction, part.retained_start, part.retained_stop, start, stop)])
         size += raw.nbytes
-        for low, high in boxes:
+        for low, high in retained_boxes(reduction, part, shared.block):
             box_states = [_box_of(state, item, low, high) for state in states]
             for first, end in slab_spans(reduction, low, high, start, stop):
                 region = region_of(reduction, low, high, first, end)
-                values = slab_values(reduction, item, raw, start, region)
+                values = slab_values(reduction, part, raw, start, region)
                 cells = region_cells(reduction, item, values, region)
                 has_cells[cells.groups - item.groups[0]] = True
                 for kernel, state in zip(kernels, box_states, strict=True):

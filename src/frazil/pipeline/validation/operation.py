@@ -14,6 +14,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arrays.cell_statistics import Box
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import Limits, blocks, regular_grid, slabs
 from frazil.jobs.engine import Engine, EngineName, engine_of
@@ -28,6 +29,8 @@ from frazil.pipeline.reductions.fields import (
     open_field,
 )
 from frazil.pipeline.reductions.kernels import Partial, Variance, cells, combine_partials, empty_partial
+from frazil.pipeline.reductions.known_chunks import known_chunks
+from frazil.pipeline.reductions.known_partials import known_moments
 from frazil.pipeline.validation.rules import (
     Dims,
     DType,
@@ -60,12 +63,21 @@ class Offence:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Values outside of [low, high] are offences; with ``infinite`` and ``nan``, infinities and NaN too."""
+    """Values outside of [low, high] are offences; with ``infinite`` and ``nan``, infinities and NaN too.
+
+    ``is_share``: NaN is allowed up to a share, so that chunks whose statistics count it need not be read.
+    """
 
     low: float = -np.inf
     high: float = np.inf
     infinite: bool = False
     nan: bool = False
+    is_share: bool = False
+
+    def outside(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which values are outside of [low, high]."""
+        with np.errstate(over="ignore"):  # a limit may be beyond the type
+            return np.asarray((values < self.low) | (values > self.high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +122,7 @@ def summarize_block(values: NDArray[Any], start: Sequence[int], limits: Sequence
         least, most = float(valid_values.min()), float(valid_values.max())
     offences = []
     for limit in limits:
-        with np.errstate(over="ignore"):  # a limit may be beyond the type
-            is_offence = (flat < limit.low) | (flat > limit.high)
+        is_offence = limit.outside(flat)
         if limit.infinite:
             is_offence |= ~(finite | missing)
         if limit.nan:
@@ -178,16 +189,45 @@ def scan_block(shared: bytes, item: bytes) -> bytes:
     scan = _scans(shared)[number]
     array = open_array(scan.session, scan.field.path)
     shape = tuple(np.subtract(stop, start).tolist())
-    summary: ValueSummary | None = None
-    for low, high in zip(*blocks(shape, scan.field.grid, scan.field.raw.itemsize, size), strict=True):
-        piece = low + np.array(start, np.int64)
-        region = tuple(map(slice, piece.tolist(), (high + np.array(start, np.int64)).tolist()))
-        raw = np.asarray(array[region])
+    columns = (
+        (column + np.array(start, np.int64)).tolist()
+        for column in blocks(shape, scan.field.grid, scan.field.raw.itemsize, size)
+    )
+    pieces = [tuple(zip(low, high, strict=True)) for low, high in zip(*columns, strict=True)]
+    summary, unread = _known_summary(scan, tuple(zip(start, stop, strict=True)), pieces)
+    for piece in unread:
+        raw = np.asarray(array[tuple(slice(*side) for side in piece)])
         for slab in slabs(raw.shape, raw.itemsize):
-            slab_start = [at + inside.start for at, inside in zip(piece.tolist(), slab, strict=True)]
+            slab_start = [low + inside.start for (low, _), inside in zip(piece, slab, strict=True)]
             part = summarize_block(scan.field.decoded(raw[slab]), slab_start, scan.limits)
             summary = part if summary is None else combine_summaries(summary, part)
     return pickle.dumps(summary)
+
+
+def _known_summary(
+    scan: ArrayScan, region: Box, pieces: Sequence[Box]
+) -> tuple[ValueSummary | None, Sequence[Box]]:
+    """Return the summary of the chunks whose statistics prove that they keep all limits, and what is left."""
+    chunks = known_chunks(scan.session, scan.field, region)
+    if chunks is None:
+        return None, pieces
+    is_proven = chunks.is_known
+    for limit in scan.limits:
+        is_proven &= ~((chunks.count > 0) & (limit.outside(chunks.low) | limit.outside(chunks.high)))
+        if limit.nan and not limit.is_share:
+            is_proven &= chunks.nan == 0
+    unread = ~is_proven
+    if unread.all():
+        return None, pieces
+    left = [box for piece in pieces for box in chunks.boxes_to_read(unread, piece)]
+    proven = ~unread
+    has_values = proven & (chunks.count > 0)
+    least, most = np.nan, np.nan
+    if has_values.any():
+        least, most = float(chunks.low[has_values].min()), float(chunks.high[has_values].max())
+    count, nan = int(chunks.count[proven].sum()), int(chunks.nan[proven].sum())
+    offences = tuple(Offence() for _ in scan.limits)
+    return ValueSummary(count + nan, nan, known_moments(chunks, proven), least, most, offences), left
 
 
 @lru_cache(maxsize=2)
@@ -473,6 +513,23 @@ def validate(
     summaries = [] if engine is None else scan_arrays(scans, engine, task=bounds.task, block=bounds.block)
     by_array = dict(zip(arrays, summaries, strict=True))
     results = {key: (by_array[array], by_array[array].offences[at]) for key, (array, at) in places.items()}
+    # Chunks with NaN are read only if a report must say where the first one is.
+    unplaced = [
+        (key, arrays[array][0], rule)
+        for key, (array, _) in places.items()
+        if isinstance(rule := all_rules[key[0]], NanShare)
+        and not _nan_share(CheckedRule(session, rule, (by_array[array], Offence())))[0]
+        and results[key][1].count < by_array[array].nan
+    ]
+    if engine is not None and unplaced:
+        scans = [
+            ArrayScan(each, open_field(each, rule.path), (Limit(nan=True),)) for _, each, rule in unplaced
+        ]
+        summaries = scan_arrays(scans, engine, task=bounds.task, block=bounds.block)
+        results |= {
+            key: (results[key][0], summary.offences[0])
+            for (key, _, _), summary in zip(unplaced, summaries, strict=True)
+        }
     rows = tuple(
         _row(CheckedRule(session, rule, results.get((number, False)), results.get((number, True))))
         for number, rule in enumerate(all_rules)
@@ -551,7 +608,7 @@ def _limit_of(rule: Rule) -> Limit:
         return Limit(low, math.inf if rule.max is None else rule.max)
     if isinstance(rule, Finite):
         return Limit(infinite=True, nan=not rule.nan)
-    return Limit(nan=isinstance(rule, NanShare))
+    return Limit(nan=isinstance(rule, NanShare), is_share=isinstance(rule, NanShare))
 
 
 def _row(rule: CheckedRule) -> Row:
