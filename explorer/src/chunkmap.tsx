@@ -2,18 +2,19 @@
 
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { cellsOf, changedRows, chunkBox, fileShade, kindColours, kinds, KINDS, paintCells, sizeShade, summary, type Cells } from "./chunks";
-import { pixel, table as colourTable } from "./colour";
+import { cellsOf, changedRows, chunkBox, kinds, KINDS, paintCells, type Cells } from "./chunks";
+import { pixel } from "./colour";
 import { ChunkKind, type ArrayNode, type ChunkTable, type Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { dimensionName, gridShape, product } from "./nodes";
 import { Canvas, Choice, css, Facts, useSize, Wait } from "./parts";
 import { parseSlice, sliceQuery } from "./slices";
 import { Fixed } from "./sliders";
-import { lastWriter } from "./compare";
+import { needsWriters, SHADES } from "./shades";
 import { messageOf } from "./search";
 import { address, route, setQuery, useLoad } from "./state";
 import { bytes, count, firstLine, number, plural } from "./text";
+import { chunkWriters, lastWriter } from "./writers";
 
 interface ChunksProps {
   readonly reader: Reader;
@@ -38,7 +39,6 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
   const grid = gridShape(node);
   const { query } = route.value;
   const slice = parseSlice(grid, query);
-  const { kinds: found, size } = useMemo(() => summary(table, product(grid)), [table]);
   const changes = useLoad(() => reader.repository.changes(snapshot.id), [snapshot.id]);
   const changed = useMemo(() => {
     const coords = given ?? changes.value?.updatedChunks.find((other) => other.nodeId === node.id)?.coords;
@@ -47,25 +47,21 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
   const colour = query["colour"] ?? (given ? "change" : "kind");
   const cells = useMemo(() => cellsOf(table, grid, slice.x, slice.y, slice.index), [table, slice.x, slice.y, slice.index.join()]);
   const theme = css("page");
-  const painted = useMemo(() => {
+  const size = useMemo(() => table.size.reduce((sum, each) => sum + each, 0), [table]);
+  const written = useLoad(async (signal, progress) => (needsWriters(colour) ? chunkWriters(reader.repository, snapshot.id, node, table, progress, signal) : undefined), [needsWriters(colour), table]);
+  const shown = useMemo(
+    () => (SHADES[colour] ?? SHADES["kind"]!)({ repository: reader.repository, table, places: product(grid), changed, writers: written.value }),
+    [colour, table, changed, written.value, theme],
+  );
+  const image = useMemo(() => {
     const pixels = new Uint32Array(cells.width * cells.height);
-    const [missing, plain] = [pixel(css("missing")), pixel(css("plain"))];
-    const own = kinds(table);
-    const sizes = sizeShade(table);
-    const files = fileShade(table);
-    const ways: Record<string, () => void> = {
-      kind: () => paintCells(cells, (row) => own[row]!, kindColours(), missing, plain, pixels),
-      size: () => paintCells(cells, sizes.shade, colourTable("viridis"), missing, plain, pixels),
-      file: () => paintCells(cells, files, colourTable("viridis"), missing, plain, pixels),
-      change: () => paintCells(cells, (row) => (changed?.[row] ? 0 : -1), Uint32Array.of(pixel("#d55e00")), missing, plain, pixels),
-    };
-    (ways[colour] ?? ways["kind"]!)();
-    const image = document.createElement("canvas");
-    image.width = cells.width;
-    image.height = cells.height;
-    image.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), cells.width, cells.height), 0, 0);
-    return { image, sizes };
-  }, [cells, colour, changed, theme]);
+    paintCells(cells, shown.shade, shown.colours, pixel(css("missing")), pixel(css("plain")), pixels);
+    const canvas = document.createElement("canvas");
+    canvas.width = cells.width;
+    canvas.height = cells.height;
+    canvas.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), cells.width, cells.height), 0, 0);
+    return canvas;
+  }, [cells, shown]);
   const chosen = parseCell(query["cell"], grid);
   if (product(grid) === 0) return <p class="quiet">This array has no values, so it has no chunks.</p>;
   const options = [
@@ -73,6 +69,8 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
     ["size", "stored size"],
     ...(table.length <= MOST_FILES ? [["file", "file"] as const] : []),
     ["change", given ? "changed between the versions" : "changed by this commit"],
+    ["commit", "commit that wrote it"],
+    ["age", "age"],
   ] as const;
   return (
     <div class="column fill">
@@ -83,20 +81,7 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
       </div>
       <Fixed node={node} shape={grid} slice={slice} what="chunk" onIndex={(index) => setQuery(sliceQuery(grid, { ...slice, index }))} />
       <div class="legend">
-        {colour === "kind" &&
-          found.map((kind) => (
-            <span key={kind.name}>
-              <i class="swatch" style={{ background: kind.colour || css("missing") }} /> {kind.name} {count(kind.count)}
-              {kind.size > 0 && <span class="quiet"> {bytes(kind.size)}</span>}
-            </span>
-          ))}
-        {colour === "size" && <SizeScale low={painted.sizes.low} high={painted.sizes.high} />}
-        {colour === "change" && (
-          <span>
-            <i class="swatch" style={{ background: "#d55e00" }} /> changed {count(changed ? changed.reduce((sum, one) => sum + one, 0) : 0)}
-          </span>
-        )}
-        {colour === "file" && <span>Chunks in one file have one colour.</span>}
+        {needsWriters(colour) ? <Wait of={written} what="the records of commits">{() => shown.legend}</Wait> : shown.legend}
         <span class="quiet">
           {plural(table.length, "chunk")}, {bytes(size)}
           {Math.max(...cells.factor) > 1 && `; a cell is ${cells.factor.map(count).join(" × ")} chunks`}
@@ -105,12 +90,12 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
       <div class="split fill">
         <Map
           cells={cells}
-          image={painted.image}
+          image={image}
           chosen={chosen && cells.cell(chosen)}
           describe={(cell) => {
             const coords = cells.coords(cell);
             const row = cells.rows[cell]! - 1;
-            return `${coords.join(", ")}: ${row < 0 ? "missing" : `${KINDS[kinds(table)[row]!]!.name}, ${bytes(table.size[row]!)}`}`;
+            return [`${coords.join(", ")}: ${row < 0 ? "missing" : `${KINDS[kinds(table)[row]!]!.name}, ${bytes(table.size[row]!)}`}`, row >= 0 && shown.describe?.(row)].filter(Boolean).join("; ");
           }}
           onChoose={(cell) => setQuery({ cell: cells.coords(cell).join(",") })}
         />
@@ -167,28 +152,6 @@ export function Axes({ node, grid, line = false }: { node: ArrayNode; grid: read
       <Choice label="Across" value={String(slice.x)} options={options} onSelect={(value) => select({ x: Number(value) })} />
       <Choice label="Down" value={String(slice.y)} options={line || slice.y < 0 ? [["-1", "none (line)"], ...options] : options} onSelect={(value) => select({ y: Number(value) })} />
     </>
-  );
-}
-
-function SizeScale({ low, high }: { low: number; high: number }): VNode {
-  return (
-    <span class="scale">
-      {bytes(low)}
-      <Canvas
-        width={160}
-        height={12}
-        aria-hidden="true"
-        draw={(context) => {
-          const colours = colourTable("viridis");
-          for (let at = 0; at < 160; at++) {
-            const colour = colours[Math.floor((at / 160) * 256)]!;
-            context.fillStyle = `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`;
-            context.fillRect(at, 0, 1, 12);
-          }
-        }}
-      />
-      {bytes(high)}
-    </span>
   );
 }
 
@@ -323,7 +286,7 @@ function Map({ cells, image, chosen, describe, onChoose }: MapProps): VNode {
 const MOST_VALUES = 4_000_000;
 
 function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; snapshot: Snapshot; node: ArrayNode; coords: number[]; packed: boolean }): VNode {
-  const reference = useLoad(async () => ({ found: await snapshot.chunk(node.path, coords) }), [snapshot, node.path]);
+  const reference = useLoad(async () => ({ entry: await snapshot.chunk(node.path, coords) }), [snapshot, node.path]);
   const { start, stop } = chunkBox(coords, node.shape, node.chunkShape);
   const extent = stop.map((high, dimension) => high - start[dimension]!);
   const values = useLoad(
@@ -334,16 +297,16 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
     <>
       <h3>Chunk {coords.join(", ") || "of the scalar"}</h3>
       <Wait of={reference} what="the reference">
-        {({ found }) => (
+        {({ entry }) => (
           <Facts
             rows={
-              found
+              entry
                 ? [
-                    ["Kind", found.kind === ChunkKind.Inline ? "inline in the manifest" : found.kind === ChunkKind.Virtual ? "virtual" : packed ? "in a pack" : "own file"],
-                    found.location !== undefined && ["Location", <code class="text">{found.location}</code>],
-                    found.kind !== ChunkKind.Inline && ["Offset", count(found.offset)],
-                    ["Size", `${count(found.size)} bytes`],
-                    found.checksum !== undefined && ["Checksum", <code class="text">{found.checksum}</code>],
+                    ["Kind", entry.kind === ChunkKind.Inline ? "inline in the manifest" : entry.kind === ChunkKind.Virtual ? "virtual" : packed ? "in a pack" : "own file"],
+                    entry.location !== undefined && ["Location", <code class="text">{entry.location}</code>],
+                    entry.kind !== ChunkKind.Inline && ["Offset", count(entry.offset)],
+                    ["Size", `${count(entry.size)} bytes`],
+                    entry.checksum !== undefined && ["Checksum", <code class="text">{entry.checksum}</code>],
                     ["Region", start.map((low, at) => `${low}:${stop[at]}`).join(", ") || "scalar"],
                   ]
                 : [["Kind", "missing: all values are the fill value"], ["Region", start.map((low, at) => `${low}:${stop[at]}`).join(", ")]]
@@ -351,7 +314,7 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
           />
         )}
       </Wait>
-      {reference.value?.found && <Writer reader={reader} snapshot={snapshot} node={node} coords={coords} />}
+      {reference.value?.entry && <Writer reader={reader} snapshot={snapshot} node={node} coords={coords} />}
       <h3>Values</h3>
       <Wait of={values} what="the values">
         {(decoded) => (decoded ? <Values values={decoded.values} shape={extent} label={decoded.values instanceof Float64Array && !decoded.isTime ? (at) => number(decoded.values[at] as number) : (at) => decoded.label(at)} /> : <p class="quiet">This chunk has too many values to show: {count(product(extent))}.</p>)}
@@ -361,9 +324,9 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
 }
 
 function Writer({ reader: { repository }, snapshot, node, coords }: { reader: Reader; snapshot: Snapshot; node: ArrayNode; coords: number[] }): VNode {
-  const [wanted, setWanted] = useState(false);
-  const writer = useLoad(async (_, progress) => (wanted ? { id: await lastWriter(repository, snapshot.id, node.id, coords, progress) } : {}), [wanted]);
-  if (!wanted) return <button onClick={() => setWanted(true)}>Which commit wrote it?</button>;
+  const [isAsked, setAsked] = useState(false);
+  const writer = useLoad(async (_, progress) => (isAsked ? { id: await lastWriter(repository, snapshot.id, node.id, coords, progress) } : {}), [isAsked]);
+  if (!isAsked) return <button onClick={() => setAsked(true)}>Which commit wrote it?</button>;
   return (
     <Wait of={writer} what="the records of commits">
       {({ id }) =>
@@ -409,15 +372,15 @@ export function Values({ values, shape, label }: { values: Float64Array | string
 }
 
 function Statistics({ values, label }: { values: Float64Array; label: (index: number) => string }): VNode {
-  const found = useMemo(() => statistics(values), [values]);
-  if (!found.count) return <p class="quiet">No values: all are missing.</p>;
+  const facts = useMemo(() => statistics(values), [values]);
+  if (!facts.count) return <p class="quiet">No values: all are missing.</p>;
   return (
     <Facts
       rows={[
-        ["Smallest", label(found.lowAt)],
-        ["Largest", label(found.highAt)],
-        ["Mean", number(found.mean)],
-        ["Without value", count(values.length - found.count)],
+        ["Smallest", label(facts.lowAt)],
+        ["Largest", label(facts.highAt)],
+        ["Mean", number(facts.mean)],
+        ["Without value", count(values.length - facts.count)],
       ]}
     />
   );

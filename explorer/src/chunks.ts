@@ -1,7 +1,7 @@
 /** The map of the chunks of an array: which reference lies in which cell, and its colour. */
 
 import { ChunkKind, type ChunkTable } from "./format/types";
-import { pixel } from "./colour";
+import { pixel, table as colourTable } from "./colour";
 
 /** Kinds as a person sees them; colours by Okabe and Ito. */
 export const KINDS = [
@@ -16,27 +16,27 @@ const kindsOf = new WeakMap<ChunkTable, Uint8Array>();
 
 /** Row -> place in KINDS. */
 export function kinds(table: ChunkTable): Uint8Array {
-  let found = kindsOf.get(table);
-  if (!found) {
-    found = new Uint8Array(table.length);
+  let places = kindsOf.get(table);
+  if (!places) {
+    places = new Uint8Array(table.length);
     for (let row = 0; row < table.length; row++) {
       const kind = table.kind[row] as ChunkKind;
-      found[row] = kind === ChunkKind.Inline ? 1 : kind === ChunkKind.Virtual ? 4 : table.isPacked(row) ? 2 : 3;
+      places[row] = kind === ChunkKind.Inline ? 1 : kind === ChunkKind.Virtual ? 4 : table.isPacked(row) ? 2 : 3;
     }
-    kindsOf.set(table, found);
+    kindsOf.set(table, places);
   }
-  return found;
+  return places;
 }
 
 export function summary(table: ChunkTable | undefined, places: number): { kinds: { name: string; colour: string; count: number; size: number }[]; size: number } {
-  const found = KINDS.map((kind) => ({ ...kind, count: 0, size: 0 }));
-  if (!table) return { kinds: found, size: 0 };
+  const totals = KINDS.map((kind) => ({ ...kind, count: 0, size: 0 }));
+  if (!table) return { kinds: totals, size: 0 };
   kinds(table).forEach((kind, row) => {
-    found[kind]!.count++;
-    found[kind]!.size += table.size[row]!;
+    totals[kind]!.count++;
+    totals[kind]!.size += table.size[row]!;
   });
-  found[0]!.count = Math.max(0, places - table.length);
-  return { kinds: found, size: found.reduce((sum, kind) => sum + kind.size, 0) };
+  totals[0]!.count = Math.max(0, places - table.length);
+  return { kinds: totals, size: totals.reduce((sum, kind) => sum + kind.size, 0) };
 }
 
 const MOST_CELLS = 4_000_000;
@@ -103,16 +103,28 @@ export function paintCells(cells: Cells, shade: (row: number) => number, colours
 
 export const kindColours = (): Uint32Array => Uint32Array.from(KINDS, (kind) => (kind.colour ? pixel(kind.colour) : 0));
 
-/** Sizes on a logarithmic scale, with their limits. */
-export function sizeShade(table: ChunkTable): { shade: (row: number) => number; low: number; high: number } {
-  let [low, high] = [Infinity, 0];
-  for (let row = 0; row < table.length; row++) {
-    low = Math.min(low, table.size[row]!);
-    high = Math.max(high, table.size[row]!);
+/** A colour of each chunk: a place among `colours`, or -1 where nothing is known. */
+export interface Shade {
+  readonly colours: Uint32Array;
+  shade(row: number): number;
+}
+
+/** Colours of a column of numbers, one for each row of a table, with their limits. */
+export function columnShade(values: ArrayLike<number>): Shade & { readonly low: number; readonly high: number } {
+  let [low, high] = [Infinity, -Infinity];
+  for (let row = 0; row < values.length; row++) {
+    if (values[row]! < low) low = values[row]!;
+    if (values[row]! > high) high = values[row]!;
   }
-  if (!table.length) [low, high] = [0, 1];
-  const [base, scale] = [Math.log(low + 1), 255 / (Math.log(high + 1) - Math.log(low + 1) || 1)];
-  return { shade: (row) => ((Math.log(table.size[row]! + 1) - base) * scale) | 0, low, high };
+  if (low > high) [low, high] = [0, 1];
+  const scale = 255 / (high - low || 1);
+  return { colours: colourTable("viridis"), shade: (row) => (Number.isNaN(values[row]!) ? -1 : ((values[row]! - low) * scale) | 0), low, high };
+}
+
+/** Sizes on a logarithmic scale, with their limits in bytes. */
+export function sizeShade(table: ChunkTable): ReturnType<typeof columnShade> {
+  const { low, high, ...rest } = columnShade(Float64Array.from(table.size, (size) => Math.log(size + 1)));
+  return { ...rest, low: Math.round(Math.exp(low) - 1), high: Math.round(Math.exp(high) - 1) };
 }
 
 /** Neighbours in the same file have the same colour: the packs of an array show. */
@@ -145,15 +157,34 @@ function extentOf(rank: number, ...all: Uint32Array[]): number[] {
   return extent;
 }
 
+const DENSE = 1 << 24; // places of a grid for which a list of all of them is small
+
+/** From coordinates to the row of the table that has them, or -1. */
+export function rowFinder(table: ChunkTable, rank: number): (coords: Uint32Array, at: number) => number {
+  if (rank === 0) return () => table.length - 1;
+  const extent = extentOf(rank, table.coords);
+  const places = extent.reduce((product, length) => product * length, 1);
+  const isInside = (coords: Uint32Array, at: number): boolean => extent.every((length, dimension) => coords[at * rank + dimension]! < length);
+  if (places > DENSE) {
+    const rows = new Map<number, number>();
+    for (let row = 0; row < table.length; row++) rows.set(flat(table.coords, row, extent), row);
+    return (coords, at) => (isInside(coords, at) ? (rows.get(flat(coords, at, extent)) ?? -1) : -1);
+  }
+  const rows = new Int32Array(places).fill(-1);
+  for (let row = 0; row < table.length; row++) rows[flat(table.coords, row, extent)] = row;
+  return (coords, at) => (isInside(coords, at) ? rows[flat(coords, at, extent)]! : -1);
+}
+
 /** Row of the table -> 1 if its coordinates are among `changed`. */
 export function changedRows(table: ChunkTable, rank: number, changed: Uint32Array): Uint8Array {
   if (rank === 0) return new Uint8Array(table.length).fill(1);
-  const extent = extentOf(rank, table.coords, changed);
-  const places = new Set<number>();
-  for (let row = 0; row < changed.length / rank; row++) places.add(flat(changed, row, extent));
-  const found = new Uint8Array(table.length);
-  for (let row = 0; row < table.length; row++) if (places.has(flat(table.coords, row, extent))) found[row] = 1;
-  return found;
+  const marks = new Uint8Array(table.length);
+  const rowOf = rowFinder(table, rank);
+  for (let at = 0; at < changed.length / rank; at++) {
+    const row = rowOf(changed, at);
+    if (row >= 0) marks[row] = 1;
+  }
+  return marks;
 }
 
 /** What differs between the references of two versions. */
@@ -187,6 +218,17 @@ export function compareTables(before: ChunkTable, after: ChunkTable, rank: numbe
     for (let dimension = 0; dimension < rank; dimension++) coords.push(after.coords[row * rank + dimension]!);
   }
   return { added, removed: rows.size, changed, coords: Uint32Array.from(coords), unsure };
+}
+
+/** Coordinates of the chunks that are new or changed, with inline ones of one size whose bytes differ. */
+export function changedReferences(before: ChunkTable, after: ChunkTable, rank: number): Uint32Array {
+  const { coords, unsure } = compareTables(before, after, rank);
+  const rowOf = rowFinder(before, rank);
+  const differs = unsure.filter((row) => {
+    const [now, old] = [after.reference?.(row).data, before.reference?.(rowOf(after.coords, row)).data];
+    return now?.some((byte, at) => byte !== old?.[at]);
+  });
+  return Uint32Array.from([...coords, ...differs.flatMap((row) => [...after.coords.subarray(row * rank, (row + 1) * rank)])]);
 }
 
 export const chunkBox = (coords: readonly number[], shape: readonly number[], chunkShape: readonly number[]): { start: number[]; stop: number[] } => ({

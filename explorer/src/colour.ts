@@ -71,12 +71,12 @@ export function paint(values: ArrayLike<number>, [low, high]: Limits, colours: U
 }
 
 /** Round numbers between two limits for an axis. */
-export function ticks([low, high]: Limits, wanted: number): number[] {
-  if (!(high > low) || wanted < 1) return [];
-  const rough = (high - low) / wanted;
+export function ticks([low, high]: Limits, most: number): number[] {
+  if (!(high > low) || most < 1) return [];
+  const rough = (high - low) / most;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10);
-  const found: number[] = [];
-  for (let at = Math.ceil(low / step); at * step <= high + step * 1e-9; at++) found.push(Number((at * step).toPrecision(12)));
-  return found;
+  const places: number[] = [];
+  for (let at = Math.ceil(low / step); at * step <= high + step * 1e-9; at++) places.push(Number((at * step).toPrecision(12)));
+  return places;
 }

@@ -12,14 +12,14 @@ export interface NodeDifference {
 
 /** `data` holds the ids of arrays whose chunks changed; undefined if nobody recorded it: then all arrays may have changed. */
 export function compareNodes(before: Snapshot, after: Snapshot, data: ReadonlySet<string> | undefined): NodeDifference[] {
-  const found: NodeDifference[] = [];
+  const differences: NodeDifference[] = [];
   for (const node of after.nodes) {
     const old = before.node(node.path);
     const change = !old ? "added" : describe(old) !== describe(node) ? "changed" : node.kind === "group" ? undefined : !data ? "unknown" : data.has(node.id) || old.id !== node.id ? "data" : undefined;
-    if (change) found.push({ path: node.path, change });
+    if (change) differences.push({ path: node.path, change });
   }
-  for (const node of before.nodes) if (!after.node(node.path)) found.push({ path: node.path, change: "removed" });
-  return found.sort((a, b) => (a.path < b.path ? -1 : 1));
+  for (const node of before.nodes) if (!after.node(node.path)) differences.push({ path: node.path, change: "removed" });
+  return differences.sort((a, b) => (a.path < b.path ? -1 : 1));
 }
 
 const describe = (node: Node): string => JSON.stringify(node.document, (_, value) => (value && typeof value === "object" && !Array.isArray(value) ? Object.fromEntries(Object.entries(value).sort()) : value));
@@ -34,36 +34,12 @@ export async function changedData(repository: Repository, base: string, version:
   for (; row >= 0 && row !== oldest && line.length <= MOST_COMMITS; row = repository.history.parent[row]!) line.push(idOf(repository.history, row));
   if (row !== oldest || oldest < 0 || line.length > MOST_COMMITS) return undefined;
   const all = await Promise.all(line.map((id) => repository.changes(id)));
-  const found = new Set<string>();
+  const arrays = new Set<string>();
   for (const changes of all) {
     if (!changes) return undefined;
-    for (const item of changes.updatedChunks) found.add(item.nodeId);
+    for (const item of changes.updatedChunks) arrays.add(item.nodeId);
   }
-  return found;
-}
-
-const FARTHEST = 1000; // commits
-
-/** The newest commit up to `version` that wrote a chunk or made its array; undefined if that is not on record. */
-export async function lastWriter(repository: Repository, version: string, node: string, coords: readonly number[], progress?: (done: number, total: number) => void): Promise<string | undefined> {
-  let row = repository.row(version);
-  for (let step = 0; row >= 0 && step < FARTHEST; row = repository.history.parent[row]!, step++) {
-    const id = idOf(repository.history, row);
-    const changes = await repository.changes(id);
-    if (!changes) return undefined;
-    const written = changes.updatedChunks.find((item) => item.nodeId === node)?.coords;
-    if (written && includes(written, coords)) return id;
-    if (changes.newArrays.includes(node)) return id;
-    progress?.(step, FARTHEST);
-  }
-  return undefined;
-}
-
-function includes(all: Uint32Array, coords: readonly number[]): boolean {
-  const rank = coords.length;
-  if (rank === 0) return true;
-  for (let at = 0; at < all.length; at += rank) if (coords.every((place, dimension) => all[at + dimension] === place)) return true;
-  return false;
+  return arrays;
 }
 
 export interface LineDifference {
@@ -85,14 +61,14 @@ export function compareLines(before: string, after: string): LineDifference[] {
       common[i * width + j] = old[i] === now[j] ? common[(i + 1) * width + j + 1]! + 1 : Math.max(common[(i + 1) * width + j]!, common[i * width + j + 1]!);
     }
   }
-  const found: LineDifference[] = [];
+  const lines: LineDifference[] = [];
   let [i, j] = [0, 0];
   while (i < old.length || j < now.length) {
     if (i < old.length && j < now.length && old[i] === now[j]) {
-      found.push({ sign: " ", text: old[i++]! });
+      lines.push({ sign: " ", text: old[i++]! });
       j++;
-    } else if (i < old.length && (j === now.length || common[(i + 1) * width + j]! >= common[i * width + j + 1]!)) found.push({ sign: "-", text: old[i++]! });
-    else found.push({ sign: "+", text: now[j++]! });
+    } else if (i < old.length && (j === now.length || common[(i + 1) * width + j]! >= common[i * width + j + 1]!)) lines.push({ sign: "-", text: old[i++]! });
+    else lines.push({ sign: "+", text: now[j++]! });
   }
-  return found;
+  return lines;
 }

@@ -2,23 +2,28 @@
 
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { aspect, axisOf, earthReference, useCoordinates, type Coordinate, type EarthReference } from "./axes";
 import { Axes, statistics } from "./chunkmap";
 import { diverging, MAPS, robust, spread, symmetric, type Limits } from "./colour";
 import type { ArrayNode, Decoded, Snapshot } from "./format/types";
-import type { Reader } from "./home";
-import { Image, type Axis } from "./image";
-import { coordinate, dimensionName, itemSize, product, title } from "./nodes";
-import { Choice, css, Failure, useSize, Wait } from "./parts";
+import type { Geolocation, Located } from "./geolocation";
 import type { GlobeProps } from "./globe";
-import { box, boxShape, chunksOf, parseSlice, plane, sliceQuery, type Box, type Slice } from "./slices";
-import { Fixed } from "./sliders";
+import type { Reader } from "./home";
+import { Image, type Mark } from "./image";
+import { Lines, Table } from "./lines";
+import { dimensionName, itemSize, product, title } from "./nodes";
+import { Choice, css, Failure, Wait } from "./parts";
+import { Frames, framesOf, limitsOver, nodeOf, NOTHING, samplePlaces, useStop, useVersions, VERSIONS } from "./play";
+import { addPoint, pointColour, Points } from "./points";
+import { messageOf } from "./search";
+import { box, boxShape, chunksOf, parsePoints, parseSlice, plane, sliceQuery, typedIndex, type Box, type Point, type Slice } from "./slices";
+import { Fixed, VersionSlider } from "./sliders";
 import { route, setQuery, useLoad } from "./state";
-import { bytes, count, number, plural } from "./text";
+import { bytes, count, firstLine, number, plural, when } from "./text";
 
-const MOST = { line: 50_000, image: 1_500 }; // values along an axis
+const MOST = { line: 50_000, image: 1_500, sample: 200 }; // values along an axis
 const ASK = 200e6; // bytes to decode before the view asks
 const PAUSE = 120; // milliseconds between pictures
-const LONGEST = 500_000; // values of a coordinate
 
 interface Plane {
   readonly values: Float64Array | string[];
@@ -27,63 +32,113 @@ interface Plane {
   readonly label: (value: number) => string;
 }
 
-interface DataProps {
-  readonly reader: Reader;
+interface Target {
   readonly snapshot: Snapshot;
   readonly node: ArrayNode;
-  /** The older version to subtract. */
-  readonly base?: { readonly snapshot: Snapshot; readonly node: ArrayNode } | undefined;
 }
 
-export function Data({ reader, snapshot, node, base }: DataProps): VNode {
+interface DataProps extends Target {
+  readonly reader: Reader;
+  /** The older version to subtract. */
+  readonly base?: Target | undefined;
+}
+
+export function Data({ reader, base, ...top }: DataProps): VNode {
   const { query } = route.value;
-  const shape = base ? node.shape.map((length, at) => Math.min(length, base.node.shape[at]!)) : node.shape;
+  const versions = useVersions(reader.repository, top.snapshot, top.node);
+  const { snapshot, node } = versions;
+  const shapeOf = (of: ArrayNode): number[] => (base ? of.shape.map((length, at) => Math.min(length, base.node.shape[at]!)) : [...of.shape]);
+  const shape = shapeOf(node);
   const slice = parseSlice(shape, query);
-  const part = box(shape, slice, slice.y < 0 ? MOST.line : MOST.image);
+  const most = slice.y < 0 ? MOST.line : MOST.image;
+  const part = box(shape, slice, most);
   const cost = chunksOf(part, node.chunkShape) * product(node.chunkShape) * (itemSize(node.dtype) ?? 8) * (base ? 2 : 1);
   const [allowed, setAllowed] = useState("");
   const key = JSON.stringify([part, slice.x, slice.y]);
   const ask = cost > ASK && allowed !== `${node.path} ${slice.x} ${slice.y}`;
   const { coordinates, waiting } = useCoordinates(reader, snapshot, node);
-  const [playing, setPlaying] = useState(-1);
+  const [playing, setPlaying] = useState(NOTHING);
+  const isPlaying = playing !== NOTHING;
+  useStop(isPlaying, () => setPlaying(NOTHING));
+  const frames = useRef(new Frames<Plane>());
+
+  const load = async (target: Target, { index }: Slice, longest: number, signal?: AbortSignal): Promise<Plane> => {
+    const own = parseSlice(shapeOf(target.node), { ...query, i: index.join(",") });
+    const region = box(shapeOf(target.node), own, longest);
+    const read = async (of: Target): Promise<Decoded> => reader.decode(of.node, await reader.read(of.snapshot, of.node.path, region.start, region.stop, region.step, signal));
+    const [decoded, before] = await Promise.all([read(target), base && read(base)]);
+    if (!(decoded.values instanceof Float64Array)) return { values: decoded.values, box: region, slice: own, label: String };
+    const values = plane(decoded.values, boxShape(region), own.x, own.y);
+    if (before?.values instanceof Float64Array) {
+      const old = plane(before.values, boxShape(region), own.x, own.y);
+      // Two places without a value are equal
+      values.forEach((value, at) => (values[at] = Number.isNaN(value) && Number.isNaN(old[at]!) ? 0 : value - old[at]!));
+    }
+    return { values, box: region, slice: own, label: decoded.isTime && !base ? timeLabel : number };
+  };
+  /** What plays, so many frames on: its version and its index. */
+  const length = playing === VERSIONS ? (versions.ids?.length ?? 1) : isPlaying ? shape[playing]! : 1;
+  const at = playing === VERSIONS ? versions.at : isPlaying ? slice.index[playing]! : 0;
+  const targetAt = async (place: number): Promise<Target> => (playing === VERSIONS ? nodeOf(await reader.repository.snapshot(versions.ids![place]!), node) : undefined) ?? { snapshot, node };
+  const sliceAt = (place: number): Slice => ({ ...slice, index: slice.index.map((old, dimension) => (dimension === playing ? place : old)) });
+  const { ahead, most: kept } = framesOf(product(boxShape(part)));
+  // What a frame depends on besides its place
+  const others = JSON.stringify([playing, slice.x, slice.y, slice.from, slice.to, sliceAt(0).index]);
+  const frameAt = (place: number): Promise<Plane> => frames.current.get(`${place} ${others}`, kept, async () => load(await targetAt(place), sliceAt(place), most));
 
   const loaded = useLoad<Plane | undefined>(
     async (signal) => {
       if (ask) return undefined;
-      const [start, stop, step] = [part.start, part.stop, part.step] as const;
-      const read = async (from: Snapshot, of: ArrayNode): Promise<Decoded> => reader.decode(of, await reader.read(from, of.path, start, stop, step, signal));
-      const [decoded, before] = await Promise.all([read(snapshot, node), base && read(base.snapshot, base.node)]);
-      if (!(decoded.values instanceof Float64Array)) return { values: decoded.values, box: part, slice, label: String };
-      const values = plane(decoded.values, boxShape(part), slice.x, slice.y);
-      if (before?.values instanceof Float64Array) {
-        const old = plane(before.values, boxShape(part), slice.x, slice.y);
-        // Two places without a value are equal
-        values.forEach((value, at) => (values[at] = Number.isNaN(value) && Number.isNaN(old[at]!) ? 0 : value - old[at]!));
+      if (!isPlaying) {
+        frames.current.clear();
+        return load({ snapshot, node }, slice, most, signal);
       }
-      return { values, box: part, slice, label: decoded.isTime && !base ? timeLabel : number };
+      const frame = await frameAt(at);
+      for (let step = 1; step <= ahead && step < length; step++) frameAt((at + step) % length).catch(() => undefined);
+      return frame;
     },
     [snapshot, node.path, key, ask, base?.snapshot],
     true,
   );
+  const range = useLoad<{ limits: Limits; size: number } | undefined>(
+    async (signal) => {
+      if (!isPlaying || ask) return undefined;
+      const places = samplePlaces(length, Math.max(1, Math.floor(ASK / cost)));
+      const planes = await Promise.all(places.map(async (place) => (await load(await targetAt(place), sliceAt(place), MOST.sample, signal)).values));
+      return { limits: limitsOver(planes.filter((values) => values instanceof Float64Array)), size: places.length };
+    },
+    [playing, ask],
+  );
 
+  const move = (place: number): void => setQuery(playing === VERSIONS ? { ver: versions.ids![place]! } : sliceQuery(shape, sliceAt(place)));
   useEffect(() => {
-    if (playing < 0 || loaded.busy || loaded.error) return;
-    const timer = setTimeout(() => {
-      const index = slice.index.map((at, dimension) => (dimension === playing ? (at + 1) % shape[dimension]! : at));
-      setQuery(sliceQuery(shape, { ...slice, index }));
-    }, PAUSE);
+    if (!isPlaying || loaded.busy || range.busy || versions.busy || loaded.error) return;
+    const timer = setTimeout(() => move((at + 1) % length), PAUSE);
     return () => clearTimeout(timer);
-  }, [playing, loaded.busy, key]);
+  }, [playing, loaded.busy, range.busy, versions.busy, key, versions.at]);
 
-  const zoomed = slice.from.some((from, at) => from > 0 || slice.to[at]! < shape[at]!);
+  const reference = useMemo(() => earthReference(snapshot, node, slice.x, slice.y), [snapshot, node.path, slice.x, slice.y]);
+  const located = useLocated(reader, snapshot, node, reference, coordinates, waiting, part, slice);
+  const places = located && "places" in located ? located.places : undefined;
+  const axes = useMemo(() => [slice.x, slice.y].map((dimension) => axisOf(node, coordinates, part, dimension)), [node, coordinates, key]);
+  const zoomed = slice.from.some((from, dimension) => from > 0 || slice.to[dimension]! < shape[dimension]!);
   const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && part.step[dimension]! > 1);
   return (
     <div class="column fill">
       <div class="bar">
         {shape.length > 1 && <Axes node={node} grid={shape} line />}
         {slice.y >= 0 && <ColourSettings />}
-        {slice.y >= 0 && EAST_NAME.test(dimensionName(node, slice.x)) && NORTH_NAME.test(dimensionName(node, slice.y)) && (
-          <Choice label="Map" value={query["proj"] ?? ""} options={PROJECTIONS} onSelect={(proj) => setQuery({ proj })} />
+        {places && <Choice label="Map" value={query["proj"] ?? ""} options={PROJECTIONS} onSelect={(proj) => setQuery({ proj })} />}
+        {axes.some((axis) => axis.isUneven) && (
+          <Choice
+            label="Cells"
+            value={query["cells"] ?? ""}
+            options={[
+              ["", "by coordinates"],
+              ["index", "by index"],
+            ]}
+            onSelect={(cells) => setQuery({ cells })}
+          />
         )}
         <Choice
           label="Show"
@@ -95,6 +150,7 @@ export function Data({ reader, snapshot, node, base }: DataProps): VNode {
           onSelect={(value) => setQuery({ show: value === "picture" ? "" : value })}
         />
         {zoomed && <button onClick={() => setQuery(sliceQuery(shape, { ...slice, from: shape.map(() => 0), to: [...shape] }), false)}>Whole extent</button>}
+        {!base && !query["ver"] && <button onClick={() => setQuery({ ver: snapshot.id }, false)}>Versions</button>}
       </div>
       <Fixed
         node={node}
@@ -107,6 +163,21 @@ export function Data({ reader, snapshot, node, base }: DataProps): VNode {
         onPlay={setPlaying}
         onIndex={(index) => setQuery(sliceQuery(shape, { ...slice, index }))}
       />
+      {!base && query["ver"] && (
+        <Wait of={{ ...versions.loaded, value: versions.ids }} what="the versions of this array">
+          {(ids) => (
+            <VersionSlider
+              length={ids.length}
+              at={versions.at}
+              label={versionText(reader, ids[versions.at]!)}
+              isPlaying={playing === VERSIONS}
+              onPlay={() => setPlaying(playing === VERSIONS ? NOTHING : VERSIONS)}
+              onPlace={(place) => setQuery({ ver: ids[place]! })}
+              onClose={() => (setPlaying(NOTHING), setQuery({ ver: "" }, false))}
+            />
+          )}
+        </Wait>
+      )}
       {ask ? (
         <p class="failure">
           This view needs {plural(chunksOf(part, node.chunkShape), "chunk")} ({bytes(cost)} of values). <button onClick={() => setAllowed(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>
@@ -115,7 +186,7 @@ export function Data({ reader, snapshot, node, base }: DataProps): VNode {
         <>
           <Failure of={loaded} />
           {loaded.value ? (
-            <Picture plane={loaded.value} shape={shape} node={node} coordinates={coordinates} hold={playing >= 0} difference={base !== undefined} />
+            <Picture reader={reader} snapshot={snapshot} plane={loaded.value} shape={shape} node={node} coordinates={coordinates} range={range.value?.limits} difference={base !== undefined} places={places} isDegrees={reference?.isDegrees ?? false} />
           ) : (
             !loaded.error && (
               <p class="wait" role="status">
@@ -124,8 +195,10 @@ export function Data({ reader, snapshot, node, base }: DataProps): VNode {
             )
           )}
           <p class="quiet foot" aria-busy={loaded.busy}>
+            {located && "unknown" in located && `This page does not know the coordinate reference system ${located.unknown}: the picture has its own x and y. `}
+            {range.value && `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
             {steps.length > 0 && `Every ${steps.map((dimension) => `${part.step[dimension]}th value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
-            {loaded.busy && loaded.value ? "Loading…" : ""}
+            {loaded.busy && loaded.value && !isPlaying ? "Loading…" : ""}
           </p>
         </>
       )}
@@ -135,27 +208,33 @@ export function Data({ reader, snapshot, node, base }: DataProps): VNode {
 
 const timeLabel = (value: number): string => (Number.isNaN(value) ? "no value" : new Date(value).toISOString().slice(0, 19).replace("T", " "));
 
-/** Coordinates of all dimensions that have them. A coordinate that cannot be read leaves the index. */
-function useCoordinates(reader: Reader, snapshot: Snapshot, node: ArrayNode): { coordinates: ReadonlyMap<number, Decoded>; waiting: boolean } {
-  const loaded = useLoad(async (signal) => {
-    const found = new Map<number, Decoded>();
-    await Promise.all(
-      node.shape.map(async (length, dimension) => {
-        const array = coordinate(snapshot, node, dimension);
-        if (!array || length > LONGEST || array.path === node.path) return;
-        try {
-          found.set(dimension, reader.decode(array, await reader.read(snapshot, array.path, [0], [length], undefined, signal)));
-        } catch (cause) {
-          console.warn(`coordinate ${array.path}:`, cause);
-        }
-      }),
-    );
-    return found;
-  }, [snapshot, node.path]);
-  return { coordinates: loaded.value ?? EMPTY, waiting: loaded.busy };
+function versionText({ repository }: Reader, id: string): string {
+  const row = repository.row(id);
+  return `${id.slice(0, 6)} ${row < 0 ? "" : `${when(repository.history.times[row]!).slice(0, 16)} ${firstLine(messageOf(repository.history, row))}`}`;
 }
 
-const EMPTY: ReadonlyMap<number, Decoded> = new Map();
+/** Where the cells of the plane are on Earth. */
+function useLocated(reader: Reader, snapshot: Snapshot, node: ArrayNode, reference: EarthReference | undefined, coordinates: ReadonlyMap<number, Coordinate>, waiting: boolean, part: Box, { x, y }: Slice): Located {
+  const region = [x, y].map((dimension) => [part.start[dimension], part.stop[dimension], part.step[dimension]] as [number, number, number]);
+  const located = useLoad(
+    async (signal) => {
+      if (!reference || waiting) return undefined;
+      const { locate } = await import("./geolocation");
+      const read = async (which: 0 | 1): Promise<Float64Array> => {
+        const array = reference.cells![which];
+        const own = [x, y].map((dimension) => array.dimensions.indexOf(node.dimensions[dimension]!));
+        const ranges = array.shape.map((_, dimension) => region[own.indexOf(dimension)]!);
+        const [start, stop, step] = [0, 1, 2].map((which) => ranges.map((range) => range[which]!)) as [number[], number[], number[]];
+        const decoded = reader.decode(array, await reader.read(snapshot, array.path, start, stop, step, signal));
+        return plane(decoded.values as Float64Array, decoded.shape, own[0]!, own[1]!);
+      };
+      return locate(reference, axisOf(node, coordinates, part, x), axisOf(node, coordinates, part, y), read);
+    },
+    [reference, coordinates, waiting, JSON.stringify(region)],
+    true,
+  );
+  return located.value;
+}
 
 function ColourSettings(): VNode {
   const { query } = route.value;
@@ -174,203 +253,133 @@ function ColourSettings(): VNode {
   );
 }
 
-interface PictureProps {
+interface PictureProps extends Target {
+  readonly reader: Reader;
   readonly plane: Plane;
   readonly shape: readonly number[];
-  readonly node: ArrayNode;
-  readonly coordinates: ReadonlyMap<number, Decoded>;
-  readonly hold: boolean;
+  readonly coordinates: ReadonlyMap<number, Coordinate>;
+  /** Limits of the colours that stay while frames play. */
+  readonly range: Limits | undefined;
   readonly difference: boolean;
+  readonly places: Geolocation | undefined;
+  readonly isDegrees: boolean;
 }
 
-function Picture({ plane: { values, box: part, slice, label }, shape, node, coordinates, hold, difference }: PictureProps): VNode {
+const degrees = (value: number, signs: string): string => `${Math.abs(value).toFixed(3)}°${signs[value < 0 ? 1 : 0]}`;
+
+function Picture({ reader, snapshot, plane: { values, box: part, slice, label }, shape, node, coordinates, range, difference, places, isDegrees }: PictureProps): VNode {
   const { query } = route.value;
   const [place, setPlace] = useState<readonly [number, number] | undefined>(undefined);
   const lengths = boxShape(part);
   const width = slice.x < 0 ? 1 : lengths[slice.x]!;
   const height = slice.y < 0 ? 1 : lengths[slice.y]!;
-  const axes = useMemo(() => [axisOf(node, coordinates, part, slice.x), axisOf(node, coordinates, part, slice.y)] as const, [node, coordinates, part]);
+  const isByIndex = query["cells"] === "index";
+  const axes = useMemo(() => [axisOf(node, coordinates, part, slice.x, isByIndex), axisOf(node, coordinates, part, slice.y, isByIndex)] as const, [node, coordinates, part, isByIndex]);
   const [x, y] = axes;
   // Most values of a difference are zero and say nothing about its size
   const automatic = useMemo(() => (values instanceof Float64Array ? robust(difference ? values.filter((value) => value !== 0) : values) : ([0, 1] as Limits)), [values, difference]);
-  const held = useRef(automatic);
-  if (!hold) held.current = automatic;
+  const own = range ?? automatic;
   const name = difference ? `difference of ${title(node)}` : title(node);
+  const series = useMemo(() => [{ title: name, colour: css("accent"), values: values as Float64Array }], [values, name]);
   if (!(values instanceof Float64Array)) return <Table text={(at) => values[at] ?? ""} width={slice.y < 0 ? 1 : width} height={slice.y < 0 ? width : height} x={slice.y < 0 ? undefined : x} y={slice.y < 0 ? x : y} />;
   if (values.length === 0) return <p class="quiet">No values in this part.</p>;
-  const [low, high] = query["lo"] || query["hi"] ? held.current : difference || (diverging(held.current) && !query["map"]) ? symmetric(held.current) : held.current;
+  const [low, high] = query["lo"] || query["hi"] ? own : difference || (diverging(own) && !query["map"]) ? symmetric(own) : own;
   const limits = spread([query["lo"] ? Number(query["lo"]) : low, query["hi"] ? Number(query["hi"]) : high]);
   const map = query["map"] || (difference || diverging(limits) ? "balance" : "viridis");
+  const located = places?.width === width && places.height === height ? places : undefined;
+  const placeText = (column: number, row: number): string => {
+    const own = [slice.x >= 0 && `${dimensionName(node, slice.x)} ${x.label(column)}`, slice.y >= 0 && `${dimensionName(node, slice.y)} ${y.label(row)}`].filter(Boolean).join(", ");
+    const [east, north] = located && !isDegrees ? located.place(column, row) : [NaN, NaN];
+    return Number.isFinite(east + north) ? `${own} (${degrees(north, "NS")} ${degrees(east, "EW")})` : own;
+  };
   const at = place && place[0] < width && place[1] < height ? place : undefined;
-  const readout = at
-    ? `${[slice.x >= 0 && `${dimensionName(node, slice.x)} ${x.label(at[0])}`, slice.y >= 0 && `${dimensionName(node, slice.y)} ${y.label(at[1])}`].filter(Boolean).join(", ")}: ${label(values[at[1] * width + at[0]]!)}`
-    : "";
+  const readout = at ? `${placeText(at[0], at[1])}: ${label(values[at[1] * width + at[0]]!)}` : "";
   const zoom = (columns: readonly [number, number], rows?: readonly [number, number]): void => {
     const [from, to] = [[...slice.from], [...slice.to]];
-    for (const [dimension, range] of [[slice.x, columns], [slice.y, rows]] as const) {
-      if (dimension < 0 || !range) continue;
-      from[dimension] = part.start[dimension]! + range[0] * part.step[dimension]!;
-      to[dimension] = Math.min(part.stop[dimension]!, part.start[dimension]! + range[1] * part.step[dimension]!);
+    for (const [dimension, ends] of [[slice.x, columns], [slice.y, rows]] as const) {
+      if (dimension < 0 || !ends) continue;
+      from[dimension] = part.start[dimension]! + ends[0] * part.step[dimension]!;
+      to[dimension] = Math.min(part.stop[dimension]!, part.start[dimension]! + ends[1] * part.step[dimension]!);
     }
     setQuery(sliceQuery(shape, { ...slice, from, to }), false);
   };
+  const hasPoints = slice.y >= 0 && !difference && query["show"] !== "table";
+  const points = hasPoints ? parsePoints(query["p"], shape) : [];
+  const cellOf = (point: Point, dimension: number): number => Math.round((point[dimension]! - part.start[dimension]!) / part.step[dimension]!);
+  const pointOf = (column: number, row: number): Point => slice.index.map((fixed, dimension) => (dimension === slice.x ? part.start[dimension]! + column * part.step[dimension]! : dimension === slice.y ? part.start[dimension]! + row * part.step[dimension]! : fixed));
+  const inside = (point: Point): boolean => [[slice.x, width], [slice.y, height]].every(([dimension, length]) => cellOf(point, dimension!) >= 0 && cellOf(point, dimension!) < length!);
+  const marks: Mark[] = points.map((point, which) => ({ column: cellOf(point, slice.x), row: cellOf(point, slice.y), colour: pointColour(which), text: String(which + 1), isInside: inside(point) })).filter((mark) => mark.isInside);
+  const choose = (column: number, row: number): void => void (hasPoints && addPoint(points, pointOf(column, row)));
+  const typed = (text: string): Point | undefined => {
+    const [one = "", other = ""] = text.split(/\s*[,;]\s*/);
+    if (located && !isDegrees && !text.includes("#")) {
+      const cell = located.find(Number(one), Number(other));
+      return cell >= 0 ? pointOf(cell % width, Math.floor(cell / width)) : undefined;
+    }
+    const [right, up] = [typedIndex(one, shape[slice.x]!, coordinates.get(slice.x)), typedIndex(other, shape[slice.y]!, coordinates.get(slice.y))];
+    return right === undefined || up === undefined ? undefined : slice.index.map((fixed, dimension) => (dimension === slice.x ? right : dimension === slice.y ? up : fixed));
+  };
+  const labelOf = (point: Point, dimension: number): string => `${dimensionName(node, dimension)} ${coordinates.get(dimension)?.label(point[dimension]!) ?? point[dimension]}`;
   return (
     <>
       {query["show"] === "table" || slice.x < 0 ? (
         <Table text={(index) => label(values[index]!)} width={slice.y < 0 ? 1 : width} height={slice.y < 0 ? width : height} x={slice.y < 0 ? undefined : x} y={slice.y < 0 ? x : y} />
       ) : slice.y < 0 ? (
-        <Line x={x} values={values} title={name} onPlace={(index) => setPlace(index === null ? undefined : [index, 0])} />
+        <Lines x={x} series={series} title={name} isByIndex={isByIndex} onPlace={(index) => setPlace(index === null ? undefined : [index, 0])} />
+      ) : query["proj"] && located ? (
+        <LazyGlobe values={values} places={located} marks={marks} limits={limits} map={map} title={name} projection={query["proj"]} onPlace={(column, row) => setPlace([column, row])} onChoose={choose} />
       ) : (
-        query["proj"] && isMap(node, slice, x, y) ? (
-          <LazyGlobe values={values} x={x} y={y} limits={limits} map={map} title={name} projection={query["proj"]} onPlace={(column, row) => setPlace([column, row])} />
-        ) : (
-        <Image values={values} x={x} y={y} limits={limits} map={map} title={name} aspect={aspect(node, slice, x, y)} onPlace={(column, row) => setPlace([column, row])} onZoom={zoom} />
-        )
+        <Image values={values} x={x} y={y} limits={limits} map={map} title={name} aspect={isByIndex ? undefined : aspect(node, slice.y, x, y)} marks={marks} onPlace={(column, row) => setPlace([column, row])} onChoose={choose} onZoom={zoom} />
       )}
       <output class="readout" aria-live="polite">
-        {readout || `Point at a place for its value; drag to ${query["proj"] ? "turn the map" : "zoom"}.`}
+        {readout || `Point at a place for its value; ${hasPoints ? "click for its line; " : ""}drag to ${query["proj"] ? "turn the map" : "zoom"}.`}
       </output>
       <Numbers values={values} label={label} difference={difference} />
+      {hasPoints && (
+        <Points
+          reader={reader}
+          snapshot={snapshot}
+          node={node}
+          shape={shape}
+          slice={slice}
+          coordinates={coordinates}
+          points={points}
+          isByIndex={isByIndex}
+          nameOf={(point) => (inside(point) ? placeText(cellOf(point, slice.x), cellOf(point, slice.y)) : `${labelOf(point, slice.x)}, ${labelOf(point, slice.y)}`)}
+          typed={typed}
+          hint={located && !isDegrees ? "longitude, latitude" : `${dimensionName(node, slice.x)}, ${dimensionName(node, slice.y)}`}
+        />
+      )}
     </>
   );
 }
 
 function Numbers({ values, label, difference }: { values: Float64Array; label: (value: number) => string; difference: boolean }): VNode {
-  const found = useMemo(() => {
+  const facts = useMemo(() => {
     const all = statistics(values);
     return { ...all, different: difference ? values.reduce((sum, value) => sum + (value !== 0 ? 1 : 0), 0) : 0 };
   }, [values, difference]);
-  if (!found.count) return <p class="quiet foot">All values of this part are missing.</p>;
-  const largest = Math.max(Math.abs(values[found.lowAt]!), Math.abs(values[found.highAt]!));
+  if (!facts.count) return <p class="quiet foot">All values of this part are missing.</p>;
+  const largest = Math.max(Math.abs(values[facts.lowAt]!), Math.abs(values[facts.highAt]!));
   return (
     <p class="quiet foot">
       {difference
-        ? `${count(found.different)} of ${plural(values.length, "value")} differ; mean ${number(found.mean)}, largest ${number(largest)}.`
-        : `${plural(found.count, "value")}: ${label(values[found.lowAt]!)} to ${label(values[found.highAt]!)}, mean ${label(found.mean)}${found.count < values.length ? `, ${count(values.length - found.count)} missing` : ""}.`}
+        ? `${count(facts.different)} of ${plural(values.length, "value")} differ; mean ${number(facts.mean)}, largest ${number(largest)}.`
+        : `${plural(facts.count, "value")}: ${label(values[facts.lowAt]!)} to ${label(values[facts.highAt]!)}, mean ${label(facts.mean)}${facts.count < values.length ? `, ${count(values.length - facts.count)} missing` : ""}.`}
     </p>
   );
 }
 
-const NORTH = /^(lat|latitude|y|northing|projection_y_coordinate|grid_latitude|rlat)$/i;
-
-function axisOf(node: ArrayNode, coordinates: ReadonlyMap<number, Decoded>, part: Box, dimension: number): Axis {
-  if (dimension < 0) return { title: "", length: 1, reverse: false, label: String };
-  const decoded = coordinates.get(dimension);
-  const [start, step] = [part.start[dimension]!, part.step[dimension]!];
-  const length = boxShape(part)[dimension]!;
-  const numbers = decoded?.values instanceof Float64Array ? Float64Array.from({ length }, (_, at) => (decoded.values as Float64Array)[start + at * step]!) : undefined;
-  const name = dimensionName(node, dimension);
-  return {
-    title: decoded?.units && !decoded.isTime ? `${name} (${decoded.units})` : name,
-    length,
-    reverse: NORTH.test(name) && numbers !== undefined && numbers[length - 1]! > numbers[0]!,
-    values: decoded?.isTime ? undefined : numbers,
-    times: decoded?.isTime && STANDARD.test(decoded.calendar ?? "") ? numbers : undefined,
-    label: (at) => (decoded ? decoded.label(start + Math.round(at) * step) : String(start + Math.round(at) * step)),
-  };
-}
-
-/** Calendars whose times the plot can draw. */
-const STANDARD = /^(standard|gregorian|proleptic_gregorian|)$/;
-
-/** Cells of a map keep their shape if both axes are places in one unit. */
-function aspect(node: ArrayNode, slice: Slice, x: Axis, y: Axis): number | undefined {
-  const step = (axis: Axis): number | undefined => (axis.values && axis.length > 1 ? Math.abs((axis.values[axis.length - 1]! - axis.values[0]!) / (axis.length - 1)) : undefined);
-  if (!NORTH.test(dimensionName(node, slice.y))) return undefined;
-  const [across, down] = [step(x), step(y)];
-  const ratio = across && down ? across / down : undefined;
-  return ratio && ratio > 0.05 && ratio < 20 ? ratio : undefined;
-}
-
 const PROJECTIONS = [
   ["", "grid"],
+  ["local", "around its centre"],
   ["natural", "natural Earth"],
   ["equal", "equal areas"],
   ["plate", "degrees"],
   ["globe", "globe"],
 ] as const;
 
-const EAST_NAME = /^(lon|longitude)$/i;
-const NORTH_NAME = /^(lat|latitude)$/i;
-
-/** Whether the axes are longitude and latitude. */
-const isMap = (node: ArrayNode, slice: Slice, x: Axis, y: Axis): boolean =>
-  x.values !== undefined && y.values !== undefined && EAST_NAME.test(dimensionName(node, slice.x)) && NORTH_NAME.test(dimensionName(node, slice.y));
-
 function LazyGlobe(props: GlobeProps): VNode {
   const module = useLoad(() => import("./globe"), []);
   return <Wait of={module} what="the map">{({ Globe }) => <Globe {...props} />}</Wait>;
 }
-
-function Line({ x, values, title: name, onPlace }: { x: Axis; values: Float64Array; title: string; onPlace: (index: number | null) => void }): VNode {
-  const [element, size] = useSize<HTMLDivElement>();
-  const plot = useLoad(() => import("./plot"), []);
-  useEffect(() => {
-    const target = element.current;
-    if (!plot.value || !target || size.width < 50) return;
-    const index = Float64Array.from({ length: values.length }, (_, at) => at);
-    const places = [x.times, x.values].find((axis) => axis && axis.length === values.length && rises(axis)) ?? index;
-    return plot.value.line(target, {
-      width: size.width,
-      height: Math.max(160, size.height),
-      x: places,
-      y: values,
-      isTime: places === x.times,
-      xTitle: x.title,
-      yTitle: name,
-      colours: { line: css("accent"), text: css("text"), grid: css("line") },
-      ...(places === index ? { label: x.label } : {}),
-      onPlace,
-    });
-  }, [plot.value, values, size.width, size.height, x, css("page")]);
-  return (
-    <>
-      <Failure of={plot} />
-      <div ref={element} class="plot" role="img" aria-label={`Line of ${name} along ${x.title}. The table shows the values.`} />
-    </>
-  );
-}
-
-/** uPlot draws only along rising numbers. */
-const rises = (values: Float64Array): boolean => values.every((value, at) => at === 0 || value > values[at - 1]!);
-
-const TABLE = { rows: 200, columns: 30 };
-
-function Table({ text, width, height, x, y }: { text: (index: number) => string; width: number; height: number; x: Axis | undefined; y: Axis | undefined }): VNode {
-  const columns = Math.min(width, TABLE.columns);
-  const rows = Math.min(height, TABLE.rows);
-  return (
-    <div class="scroll" tabIndex={0} role="group" aria-label="Values">
-      <table class="values">
-        {x && (
-          <thead>
-            <tr>
-              <td />
-              {Array.from({ length: columns }, (_, column) => (
-                <th key={column} scope="col">
-                  {x.label(column)}
-                </th>
-              ))}
-            </tr>
-          </thead>
-        )}
-        <tbody>
-          {Array.from({ length: rows }, (_, row) => (
-            <tr key={row}>
-              {y && <th scope="row">{y.label(row)}</th>}
-              {Array.from({ length: columns }, (_, column) => (
-                <td key={column}>{text(row * width + column)}</td>
-              ))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      {(rows < height || columns < width) && (
-        <p class="quiet">
-          {count(rows)} of {plural(height, "row")}, {count(columns)} of {plural(width, "column")}: zoom in for others.
-        </p>
-      )}
-    </div>
-  );
-}
-

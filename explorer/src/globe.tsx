@@ -1,26 +1,29 @@
-/** A plane over longitude and latitude as a map with coastlines. Loaded when somebody chooses a projection. */
+/** A plane whose cells have places on Earth as a map with coastlines. Loaded when somebody chooses a projection. */
 
-import { geoEqualEarth, geoEquirectangular, geoGraticule10, geoNaturalEarth1, geoOrthographic, geoPath, type GeoPermissibleObjects, type GeoProjection } from "d3-geo";
+import { geoAzimuthalEqualArea, geoEqualEarth, geoEquirectangular, geoGraticule10, geoNaturalEarth1, geoOrthographic, geoPath, type GeoPermissibleObjects, type GeoProjection } from "d3-geo";
 import type { VNode } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
 import land from "world-atlas/land-110m.json";
 import { paint, table, type Limits } from "./colour";
-import { drawBar, MARGIN, type Axis } from "./image";
+import type { Geolocation } from "./geolocation";
+import { drawBar, drawMark, MARGIN, type Mark } from "./image";
 import { Canvas, css, theme, useSize } from "./parts";
-import { cellFinder } from "./slices";
 
 export interface GlobeProps {
   readonly values: Float64Array;
-  readonly x: Axis;
-  readonly y: Axis;
+  readonly places: Geolocation;
+  readonly marks: readonly Mark[];
   readonly limits: Limits;
   readonly map: string;
   readonly title: string;
   readonly projection: string;
   onPlace(column: number, row: number): void;
+  onChoose(column: number, row: number): void;
 }
 
-const PROJECTIONS: Record<string, () => GeoProjection> = { natural: geoNaturalEarth1, equal: geoEqualEarth, plate: geoEquirectangular, globe: geoOrthographic };
+const PROJECTIONS: Record<string, () => GeoProjection> = { natural: geoNaturalEarth1, equal: geoEqualEarth, plate: geoEquirectangular, globe: geoOrthographic, local: geoAzimuthalEqualArea };
+/** Projections that turn in both directions. */
+const isRound = (name: string): boolean => name === "globe" || name === "local";
 const GRATICULE = geoGraticule10();
 const SPHERE = { type: "Sphere" } as const;
 
@@ -40,55 +43,70 @@ function coastlines(): GeoPermissibleObjects {
 
 const COAST = coastlines();
 
-/** Frame of a part of the world as a line; undefined for most of the world. */
-function frame(x: Float64Array, y: Float64Array): { line: GeoPermissibleObjects; centre: [number, number] } | undefined {
-  const [west, east] = [Math.min(...x), Math.max(...x)];
-  const [south, north] = [Math.min(...y), Math.max(...y)].map((value) => Math.min(Math.max(value, -89), 89)) as [number, number];
-  if (east - west > 180 || x.length < 2 || y.length < 2) return undefined;
-  const steps = Array.from({ length: 21 }, (_, at) => at / 20);
-  const across = (latitude: number): number[][] => steps.map((at) => [west + at * (east - west), latitude]);
-  const up = (longitude: number): number[][] => steps.map((at) => [longitude, south + at * (north - south)]);
-  return { line: { type: "MultiLineString", coordinates: [across(south), across(north), up(west), up(east)] }, centre: [(west + east) / 2, (south + north) / 2] };
+const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
+
+/** The frame of a plane as a line, and its centre; without a line if it is most of the world. */
+function frame({ width, height, place }: Geolocation): { line?: GeoPermissibleObjects; centre: [number, number] } {
+  const at = (across: number, down: number): [number, number] => {
+    const [east, north] = place(Math.round(across * (width - 1)), Math.round(down * (height - 1)));
+    return [east, Math.min(Math.max(north, -89), 89)];
+  };
+  const isPlace = (pair: readonly number[]): boolean => pair.every(Number.isFinite);
+  const inside = STEPS.flatMap((across) => STEPS.map((down) => at(across, down))).filter(isPlace);
+  const sum = [0, 0, 0];
+  for (const [east, north] of inside) {
+    const [longitude, latitude] = [(east * Math.PI) / 180, (north * Math.PI) / 180];
+    [Math.cos(latitude) * Math.cos(longitude), Math.cos(latitude) * Math.sin(longitude), Math.sin(latitude)].forEach((part, axis) => (sum[axis]! += part / inside.length));
+  }
+  const [x, y, z] = sum as [number, number, number];
+  // Around a pole, the picture keeps the direction of the grid
+  const [down] = at(0.5, z > 0 ? 1 : 0);
+  const centre: [number, number] = [Math.hypot(x, y) > 0.1 ? (Math.atan2(y, x) * 180) / Math.PI : (down || 0), (Math.atan2(z, Math.hypot(x, y)) * 180) / Math.PI];
+  if (Math.hypot(x, y, z) < 0.6 || width < 2 || height < 2) return { centre: [centre[0], 0] };
+  const sides = [STEPS.map((step) => at(step, 0)), STEPS.map((step) => at(step, 1)), STEPS.map((step) => at(0, step)), STEPS.map((step) => at(1, step))];
+  const lines = sides.map((side) => side.filter(isPlace)).filter((side) => side.length > 1);
+  return lines.length ? { line: { type: "MultiLineString", coordinates: lines }, centre } : { line: { type: "MultiPoint", coordinates: inside }, centre };
 }
 
-export function Globe({ values, x, y, limits, map, title, projection: name, onPlace }: GlobeProps): VNode {
+export function Globe({ values, places, marks, limits, map, title, projection: name, onPlace, onChoose }: GlobeProps): VNode {
   const [element, size] = useSize<HTMLDivElement>();
   const [turn, setTurn] = useState<readonly [number, number] | undefined>(undefined);
-  const drag = useRef<{ x: number; y: number; turn: readonly [number, number] } | undefined>(undefined);
+  const drag = useRef<{ x: number; y: number; turn: readonly [number, number]; moved: boolean } | undefined>(undefined);
   const [dragged, setDragged] = useState(false);
-  const part = useMemo(() => frame(x.values!, y.values!), [x, y]);
-  const [column, row] = useMemo(() => [cellFinder(x.values!, 360), cellFinder(y.values!)] as const, [x, y]);
+  const part = useMemo(() => frame(places), [places]);
   const colours = useMemo(() => table(map), [map]);
   const colourTheme = theme.value;
-  const [east, north] = turn ?? [part ? -part.centre[0] : 0, part && name === "globe" ? -part.centre[1] : 0];
+  const [east, north] = turn ?? [part.line ? -part.centre[0] : 0, isRound(name) ? -part.centre[1] : 0];
   const width = Math.max(10, size.width - MARGIN.right);
   const height = Math.max(10, size.height - 4);
 
   const projection = useMemo(() => {
-    const made = (PROJECTIONS[name] ?? geoNaturalEarth1)().rotate([east, north]);
-    return made.fitExtent([[4, 4], [width - 4, height - 4]], part?.line ?? SPHERE);
+    const shape = (PROJECTIONS[name] ?? geoNaturalEarth1)().rotate([east, north]);
+    return shape.fitExtent([[4, 4], [width - 4, height - 4]], part.line ?? SPHERE);
   }, [name, east, north, width, height, part]);
 
+  const cellAt = (across: number, down: number): number => {
+    const place = projection.invert?.([across, down]);
+    return place ? places.find(place[0], place[1]) : -1;
+  };
   const image = useMemo(() => {
     const coarse = dragged ? 3 : 1;
     const [columns, rows] = [Math.ceil(width / coarse), Math.ceil(height / coarse)];
-    const found = new Float64Array(columns * rows).fill(NaN);
+    const seen = new Float64Array(columns * rows).fill(NaN);
     for (let down = 0, at = 0; down < rows; down++) {
       for (let across = 0; across < columns; across++, at++) {
-        const place = projection.invert?.([(across + 0.5) * coarse, (down + 0.5) * coarse]);
-        if (!place) continue;
-        const [right, up] = [column(place[0]), row(place[1])];
-        if (right >= 0 && up >= 0) found[at] = values[up * x.length + right]!;
+        const cell = cellAt((across + 0.5) * coarse, (down + 0.5) * coarse);
+        if (cell >= 0) seen[at] = values[cell]!;
       }
     }
     const pixels = new Uint32Array(columns * rows);
-    paint(found, limits, colours, pixels);
+    paint(seen, limits, colours, pixels);
     const canvas = document.createElement("canvas");
     canvas.width = columns;
     canvas.height = rows;
     canvas.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), columns, rows), 0, 0);
     return canvas;
-  }, [projection, values, limits[0], limits[1], colours, dragged]);
+  }, [projection, places, values, limits[0], limits[1], colours, dragged]);
 
   const overlay = useMemo(() => {
     const canvas = document.createElement("canvas");
@@ -128,15 +146,30 @@ export function Globe({ values, x, y, limits, map, title, projection: name, onPl
     context.drawImage(image, 0, 0, width, height);
     context.restore();
     context.drawImage(overlay, 0, 0, width, height);
+    for (const mark of marks) {
+      const place = places.place(mark.column, mark.row);
+      // A path leaves out what is behind the Earth
+      context.beginPath();
+      if (place.every(Number.isFinite)) geoPath(projection, context).pointRadius(1)({ type: "Point", coordinates: [...place] });
+      const seen = projection([...place]);
+      if (seen && context.isPointInPath(seen[0] * devicePixelRatio, seen[1] * devicePixelRatio)) drawMark(context, mark, seen[0], seen[1]);
+    }
     drawBar(context, colours, limits, title, width + 16, 8, height - 16);
   };
-  const rotate = (right: number, up: number): void => setTurn([east + right, name === "globe" ? Math.min(Math.max(north + up, -90), 90) : north]);
+  const rotate = (right: number, up: number): void => setTurn([east + right, isRound(name) ? Math.min(Math.max(north + up, -90), 90) : north]);
+  const cellUnder = (event: PointerEvent): number => {
+    const box = element.current!.getBoundingClientRect();
+    const [across, down] = [event.clientX - box.left, event.clientY - box.top];
+    // Beyond the edge of the Earth, a projection gives the place of another point
+    const back = projection(projection.invert?.([across, down]) ?? [NaN, NaN]);
+    return back && Math.hypot(back[0] - across, back[1] - down) < 1 ? cellAt(across, down) : -1;
+  };
   return (
     <div
       ref={element}
       class="image"
       role="application"
-      aria-label={`Map of ${title}. Arrow keys turn it.`}
+      aria-label={`Map of ${title}. Arrow keys turn it; a click adds a point.`}
       tabIndex={0}
       onKeyDown={(event) => {
         const step = { ArrowRight: [-15, 0], ArrowLeft: [15, 0], ArrowUp: [0, -15], ArrowDown: [0, 15] }[event.key];
@@ -145,23 +178,25 @@ export function Globe({ values, x, y, limits, map, title, projection: name, onPl
         rotate(step[0]!, step[1]!);
       }}
       onPointerDown={(event) => {
-        drag.current = { x: event.clientX, y: event.clientY, turn: [east, north] };
+        drag.current = { x: event.clientX, y: event.clientY, turn: [east, north], moved: false };
         event.currentTarget.setPointerCapture(event.pointerId);
       }}
       onPointerMove={(event) => {
         const from = drag.current;
         if (from) {
-          const degrees = name === "globe" ? 90 / projection.scale() : 180 / Math.PI / projection.scale();
+          from.moved ||= Math.hypot(event.clientX - from.x, event.clientY - from.y) > 4;
+          if (!from.moved) return;
+          const degrees = isRound(name) ? 90 / projection.scale() : 180 / Math.PI / projection.scale();
           setDragged(true);
-          setTurn([from.turn[0] + (event.clientX - from.x) * degrees, name === "globe" ? Math.min(Math.max(from.turn[1] - (event.clientY - from.y) * degrees, -90), 90) : north]);
+          setTurn([from.turn[0] + (event.clientX - from.x) * degrees, isRound(name) ? Math.min(Math.max(from.turn[1] - (event.clientY - from.y) * degrees, -90), 90) : north]);
           return;
         }
-        const box = element.current!.getBoundingClientRect();
-        const place = projection.invert?.([event.clientX - box.left, event.clientY - box.top]);
-        const [right, up] = place ? [column(place[0]), row(place[1])] : [-1, -1];
-        if (right >= 0 && up >= 0) onPlace(right, up);
+        const cell = cellUnder(event);
+        if (cell >= 0) onPlace(cell % places.width, Math.floor(cell / places.width));
       }}
-      onPointerUp={() => {
+      onPointerUp={(event) => {
+        const cell = drag.current && !drag.current.moved ? cellUnder(event) : -1;
+        if (cell >= 0) onChoose(cell % places.width, Math.floor(cell / places.width));
         drag.current = undefined;
         setDragged(false);
       }}

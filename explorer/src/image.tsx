@@ -2,20 +2,17 @@
 
 import type { VNode } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
+import type { Axis } from "./axes";
 import { paint, table, ticks, type Limits } from "./colour";
 import { Canvas, css, useSize } from "./parts";
 import { number } from "./text";
 
-export interface Axis {
-  readonly title: string;
-  readonly length: number;
-  /** Turned round on the screen: north is up. */
-  readonly reverse: boolean;
-  /** Values of an even axis, for round numbers beside it. */
-  readonly values?: Float64Array | undefined;
-  /** Times of a standard calendar. */
-  readonly times?: Float64Array | undefined;
-  label(index: number): string;
+/** A point that a person chose. */
+export interface Mark {
+  readonly column: number;
+  readonly row: number;
+  readonly colour: string;
+  readonly text: string;
 }
 
 interface ImageProps {
@@ -27,39 +24,39 @@ interface ImageProps {
   readonly title: string;
   /** Width by height of one cell, if both axes are places. */
   readonly aspect?: number | undefined;
+  readonly marks: readonly Mark[];
   onPlace(column: number, row: number): void;
+  /** A click or Enter. */
+  onChoose(column: number, row: number): void;
   onZoom(columns: readonly [number, number], rows: readonly [number, number]): void;
 }
 
 export const MARGIN = { left: 78, top: 8, bottom: 46, right: 92 };
 
-export function Image({ values, x, y, limits, map, title, aspect, onPlace, onZoom }: ImageProps): VNode {
+export function Image({ values, x, y, limits, map, title, aspect, marks, onPlace, onChoose, onZoom }: ImageProps): VNode {
   const [element, size] = useSize<HTMLDivElement>();
   const [cursor, setCursor] = useState<{ column: number; row: number } | undefined>(undefined);
   const [drag, setDrag] = useState<{ x: number; y: number; toX: number; toY: number } | undefined>(undefined);
   const moved = useRef(false);
   const colours = useMemo(() => table(map), [map]);
-  const image = useMemo(() => {
-    const pixels = new Uint32Array(x.length * y.length);
-    paint(values, limits, colours, pixels);
-    const canvas = document.createElement("canvas");
-    canvas.width = x.length;
-    canvas.height = y.length;
-    canvas.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), x.length, y.length), 0, 0);
-    return canvas;
-  }, [values, limits[0], limits[1], colours]);
-
   const room = { width: Math.max(10, size.width - MARGIN.left - MARGIN.right), height: Math.max(10, size.height - MARGIN.top - MARGIN.bottom) };
   if (aspect) {
-    const wanted = (x.length / y.length) * aspect;
-    if (room.width / room.height > wanted) room.width = Math.max(40, room.height * wanted);
-    else room.height = Math.max(40, room.width / wanted);
+    const shape = (x.length / y.length) * aspect;
+    if (room.width / room.height > shape) room.width = Math.max(40, room.height * shape);
+    else room.height = Math.max(40, room.width / shape);
   }
-  const cell = (axis: Axis, fraction: number): number => {
-    const at = Math.min(Math.max(Math.floor(fraction * axis.length), 0), axis.length - 1);
-    return axis.reverse ? axis.length - 1 - at : at;
-  };
-  const centre = (axis: Axis, index: number): number => ((axis.reverse ? axis.length - 1 - index : index) + 0.5) / axis.length;
+  // Cells of one width are drawn as pixels that the canvas enlarges; others at the size of the screen
+  const isDrawn = (x.edges && x.isUneven) || (y.edges && y.isUneven);
+  const [columns, rows] = isDrawn ? [Math.round(room.width), Math.round(room.height)] : [x.length, y.length];
+  const image = useMemo(() => {
+    const pixels = new Uint32Array(columns * rows);
+    paint(isDrawn ? onScreen(values, x, y, columns, rows) : values, limits, colours, pixels);
+    const canvas = document.createElement("canvas");
+    canvas.width = columns;
+    canvas.height = rows;
+    canvas.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), columns, rows), 0, 0);
+    return canvas;
+  }, [values, x, y, limits[0], limits[1], colours, columns, rows]);
   const fractions = (event: PointerEvent): { x: number; y: number } => {
     const box = element.current!.getBoundingClientRect();
     return { x: (event.clientX - box.left - MARGIN.left) / room.width, y: (event.clientY - box.top - MARGIN.top) / room.height };
@@ -69,13 +66,17 @@ export function Image({ values, x, y, limits, map, title, aspect, onPlace, onZoo
     onPlace(column, row);
   };
   const key = (event: KeyboardEvent): void => {
+    if ((event.key === "Enter" || event.key === " ") && cursor) {
+      event.preventDefault();
+      return onChoose(cursor.column, cursor.row);
+    }
     const [right, down] = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key] ?? [];
     if (right === undefined || down === undefined) return;
     event.preventDefault();
     const { column, row } = cursor ?? { column: 0, row: 0 };
     const step = event.shiftKey ? 10 : 1;
     const limit = (value: number, length: number): number => Math.min(Math.max(value, 0), length - 1);
-    place(limit(column + right * step * (x.reverse ? -1 : 1), x.length), limit(row + down * step * (y.reverse ? -1 : 1), y.length));
+    place(limit(column + right * step * way(x), x.length), limit(row + down * step * way(y), y.length));
   };
 
   const draw = (context: CanvasRenderingContext2D): void => {
@@ -84,9 +85,10 @@ export function Image({ values, x, y, limits, map, title, aspect, onPlace, onZoo
     context.fillStyle = css("missing");
     context.fillRect(left, top, room.width, room.height);
     context.save();
-    context.translate(left + (x.reverse ? room.width : 0), top + (y.reverse ? room.height : 0));
-    context.scale(x.reverse ? -1 : 1, y.reverse ? -1 : 1);
-    if (x.length > room.width * 2) context.imageSmoothingEnabled = true;
+    const [turnX, turnY] = isDrawn ? [1, 1] : [way(x), way(y)];
+    context.translate(left + (turnX < 0 ? room.width : 0), top + (turnY < 0 ? room.height : 0));
+    context.scale(turnX, turnY);
+    if (!isDrawn && x.length > room.width * 2) context.imageSmoothingEnabled = true;
     context.drawImage(image, 0, 0, room.width, room.height);
     context.restore();
     context.strokeStyle = css("quiet");
@@ -97,8 +99,8 @@ export function Image({ values, x, y, limits, map, title, aspect, onPlace, onZoo
     context.textAlign = "center";
     context.textBaseline = "top";
     let edge = -Infinity;
-    for (const { at, text } of labels(x, room.width / 90)) {
-      const where = left + centre(x, at) * room.width;
+    for (const { place, text } of labels(x, room.width / 90)) {
+      const where = left + place * room.width;
       const half = context.measureText(text).width / 2;
       if (where - half < edge + 8) continue;
       edge = where + half;
@@ -108,8 +110,11 @@ export function Image({ values, x, y, limits, map, title, aspect, onPlace, onZoo
     context.fillText(x.title, left + room.width / 2, top + room.height + 28, room.width);
     context.textAlign = "right";
     context.textBaseline = "middle";
-    for (const { at, text } of labels(y, room.height / 40)) {
-      const where = top + centre(y, at) * room.height;
+    edge = -Infinity;
+    for (const { place, text } of labels(y, room.height / 40)) {
+      const where = top + place * room.height;
+      if (where < edge + 14) continue;
+      edge = where;
       context.fillRect(left - 5, where, 5, 1);
       context.fillText(text, left - 8, where, MARGIN.left - 26);
     }
@@ -122,10 +127,11 @@ export function Image({ values, x, y, limits, map, title, aspect, onPlace, onZoo
     drawBar(context, colours, limits, title, left + room.width + 16, top, room.height);
     if (cursor) {
       context.strokeStyle = css("text");
-      const [width, height] = [room.width / x.length, room.height / y.length];
-      const [column, row] = [left + centre(x, cursor.column) * room.width, top + centre(y, cursor.row) * room.height];
-      context.strokeRect(column - Math.max(width, 6) / 2, row - Math.max(height, 6) / 2, Math.max(width, 6), Math.max(height, 6));
+      const [[west, east], [upper, lower]] = [x.sides(cursor.column), y.sides(cursor.row)];
+      const [width, height] = [Math.max((east - west) * room.width, 6), Math.max((lower - upper) * room.height, 6)];
+      context.strokeRect(left + ((west + east) / 2) * room.width - width / 2, top + ((upper + lower) / 2) * room.height - height / 2, width, height);
     }
+    for (const mark of marks) drawMark(context, mark, left + x.centre(mark.column) * room.width, top + y.centre(mark.row) * room.height);
     if (drag && moved.current) {
       context.strokeStyle = css("text");
       context.setLineDash([4, 3]);
@@ -138,7 +144,7 @@ export function Image({ values, x, y, limits, map, title, aspect, onPlace, onZoo
       ref={element}
       class="image"
       role="application"
-      aria-label={`Image of ${title}. Arrow keys move the place whose value is shown; with Shift by ten. Drag zooms.`}
+      aria-label={`Image of ${title}. Arrow keys move the place whose value is shown; with Shift by ten. Enter or a click adds a point. Drag zooms.`}
       tabIndex={0}
       onKeyDown={key}
       onPointerDown={(event) => {
@@ -154,16 +160,16 @@ export function Image({ values, x, y, limits, map, title, aspect, onPlace, onZoo
           moved.current ||= Math.hypot((at.x - drag.x) * room.width, (at.y - drag.y) * room.height) > 6;
           setDrag({ ...drag, toX: Math.min(Math.max(at.x, 0), 1), toY: Math.min(Math.max(at.y, 0), 1) });
         }
-        if (at.x >= 0 && at.y >= 0 && at.x <= 1 && at.y <= 1) place(cell(x, at.x), cell(y, at.y));
+        if (at.x >= 0 && at.y >= 0 && at.x <= 1 && at.y <= 1) place(x.cell(at.x), y.cell(at.y));
       }}
       onPointerUp={() => {
         if (drag && moved.current) {
           const range = (axis: Axis, one: number, other: number): readonly [number, number] => {
-            const ends = [cell(axis, one), cell(axis, other)].sort((a, b) => a - b);
+            const ends = [axis.cell(one), axis.cell(other)].sort((a, b) => a - b);
             return [ends[0]!, ends[1]! + 1];
           };
           onZoom(range(x, drag.x, drag.toX), range(y, drag.y, drag.toY));
-        }
+        } else if (drag) onChoose(x.cell(drag.x), y.cell(drag.y));
         setDrag(undefined);
       }}
     >
@@ -197,15 +203,48 @@ export function drawBar(context: CanvasRenderingContext2D, colours: Uint32Array,
   context.restore();
 }
 
-/** Places on an axis: round values if the axis has even numbers, else even steps of the index. */
-function labels(axis: Axis, wanted: number): { at: number; text: string }[] {
-  const { values, length } = axis;
-  if (values && length > 1) {
-    const [first, final] = [values[0]!, values[length - 1]!];
-    const step = (final - first) / (length - 1);
-    const even = step !== 0 && values.every((value, at) => Math.abs(value - first - at * step) < Math.abs(step) * 0.1);
-    if (even) return ticks([Math.min(first, final), Math.max(first, final)], wanted).map((value) => ({ at: (value - first) / step, text: number(value) }));
+/** -1 if an axis is turned round on the screen. */
+const way = (axis: Axis): number => (axis.length > 1 && axis.centre(0) > axis.centre(axis.length - 1) ? -1 : 1);
+
+/** The values of a plane at each pixel. */
+function onScreen(values: Float64Array, x: Axis, y: Axis, width: number, height: number): Float64Array {
+  const across = Int32Array.from({ length: width }, (_, at) => x.cell((at + 0.5) / width));
+  const pixels = new Float64Array(width * height);
+  for (let down = 0, at = 0; down < height; down++) {
+    const row = y.cell((down + 0.5) / height) * x.length;
+    for (let column = 0; column < width; column++, at++) pixels[at] = values[row + across[column]!]!;
   }
-  const step = Math.max(1, Math.ceil(length / Math.max(1, wanted)));
-  return Array.from({ length: Math.ceil(length / step) }, (_, at) => ({ at: at * step, text: axis.label(at * step) }));
+  return pixels;
+}
+
+/** A point that a person chose, with two rings, so that it shows on all colours. */
+export function drawMark(context: CanvasRenderingContext2D, { colour, text }: Mark, x: number, y: number): void {
+  context.save();
+  for (const [stroke, width] of [[css("page"), 5], [css("text"), 3], [colour, 2]] as const) {
+    context.beginPath();
+    context.arc(x, y, 5, 0, 2 * Math.PI);
+    context.strokeStyle = stroke;
+    context.lineWidth = width;
+    context.stroke();
+  }
+  context.font = "bold 12px system-ui, sans-serif";
+  context.textAlign = "left";
+  context.textBaseline = "bottom";
+  context.lineWidth = 3;
+  context.strokeStyle = css("page");
+  context.strokeText(text, x + 7, y - 4);
+  context.fillStyle = css("text");
+  context.fillText(text, x + 7, y - 4);
+  context.restore();
+}
+
+/** Places on an axis with their texts: round numbers where the axis has some, else even steps of the index. */
+function labels(axis: Axis, most: number): { place: number; text: string }[] {
+  const { values, edges, length } = axis;
+  if (values && edges && length > 1) {
+    const limits: Limits = [Math.min(values[0]!, values[length - 1]!), Math.max(values[0]!, values[length - 1]!)];
+    return ticks(limits, most).map((value) => ({ place: axis.place(value), text: number(value) })).sort((a, b) => a.place - b.place);
+  }
+  const step = Math.max(1, Math.ceil(length / Math.max(1, most)));
+  return Array.from({ length: Math.ceil(length / step) }, (_, at) => ({ place: axis.centre(at * step), text: axis.label(at * step) })).sort((a, b) => a.place - b.place);
 }

@@ -20,18 +20,18 @@ export function tree(nodes: readonly Node[]): Branch | undefined {
 
 /** The rows on the screen. A search shows the matches and the groups above them. */
 export function rows(root: Branch | undefined, isOpen: (branch: Branch) => boolean, text = ""): Branch[] {
-  const found: Branch[] = [];
-  const wanted = text.trim().toLowerCase();
+  const branches: Branch[] = [];
+  const words = text.trim().toLowerCase();
   const visit = (branch: Branch): boolean => {
-    const at = found.push(branch);
-    const own = !wanted || branch.node.path.toLowerCase().includes(wanted);
+    const at = branches.push(branch);
+    const own = !words || branch.node.path.toLowerCase().includes(words);
     let any = own;
-    if (wanted || isOpen(branch)) for (const child of branch.children) any = visit(child) || any;
-    if (!any) found.length = at - 1;
+    if (words || isOpen(branch)) for (const child of branch.children) any = visit(child) || any;
+    if (!any) branches.length = at - 1;
     return any;
   };
   if (root) visit(root);
-  return found;
+  return branches;
 }
 
 export const isArray = (node: Node | undefined): node is ArrayNode => node?.kind === "array";
@@ -50,16 +50,27 @@ export const gridShape = (node: ArrayNode): number[] => node.shape.map((length, 
 
 export const dimensionName = (node: ArrayNode, dimension: number): string => node.dimensions[dimension] || `dimension ${dimension}`;
 
+/** The node and the groups around it, from the inside. */
+const around = (path: string): string[] => path.split("/").map((_, at, parts) => parts.slice(0, parts.length - at).join("/") || "/");
+
+/** The array of a name in the same group or above that fits. */
+export function arrayNear(snapshot: Snapshot, node: Node, name: string, fits: (array: ArrayNode) => boolean = () => true): ArrayNode | undefined {
+  for (const group of around(parent(node.path))) {
+    const array = snapshot.node(`${group === "/" ? "" : group}/${name}`);
+    if (isArray(array) && fits(array)) return array;
+  }
+  return undefined;
+}
+
 /** The array with the coordinates of a dimension: a 1-D array with its name, in the same group or above. */
 export function coordinate(snapshot: Snapshot, node: ArrayNode, dimension: number): ArrayNode | undefined {
   const name = node.dimensions[dimension];
-  if (!name) return undefined;
-  for (let group = parent(node.path); ; group = parent(group)) {
-    const found = snapshot.node(`${group === "/" ? "" : group}/${name}`);
-    if (isArray(found) && found.shape.length === 1 && found.shape[0] === node.shape[dimension]) return found;
-    if (group === "/") return undefined;
-  }
+  return name ? arrayNear(snapshot, node, name, ({ shape }) => shape.length === 1 && shape[0] === node.shape[dimension]) : undefined;
 }
+
+/** An attribute of a node, or of the groups around it. */
+export const inherited = (snapshot: Snapshot, node: Node, name: string): unknown =>
+  around(node.path).map((path) => snapshot.node(path)).map((each) => each && attributes(each)[name]).find((value) => value !== undefined);
 
 export const attributes = (node: Node): Record<string, unknown> => (node.document["attributes"] as Record<string, unknown> | undefined) ?? {};
 
@@ -93,12 +104,12 @@ export type Change = "added" | "changed" | "data";
 /** What a commit did to the nodes of its snapshot, by path. */
 export function changedPaths(snapshot: Snapshot, changes: Changes): Map<string, Change> {
   const paths = new Map(snapshot.nodes.map((node) => [node.id, node.path]));
-  const found = new Map<string, Change>();
+  const marks = new Map<string, Change>();
   const mark = (ids: readonly string[], change: Change): void => {
-    for (const id of ids) if (paths.has(id)) found.set(paths.get(id)!, change);
+    for (const id of ids) if (paths.has(id)) marks.set(paths.get(id)!, change);
   };
   mark(changes.updatedChunks.map((item) => item.nodeId), "data");
   mark([...changes.updatedGroups, ...changes.updatedArrays], "changed");
   mark([...changes.newGroups, ...changes.newArrays], "added");
-  return found;
+  return marks;
 }

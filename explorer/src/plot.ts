@@ -2,18 +2,18 @@
 
 import UPlot from "uplot";
 
-export interface LineSettings {
+export interface LinesSettings {
   readonly width: number;
   readonly height: number;
   readonly x: ArrayLike<number>;
-  readonly y: ArrayLike<number>;
+  readonly series: readonly { readonly title: string; readonly colour: string; readonly values: ArrayLike<number> }[];
   readonly isTime: boolean;
   readonly xTitle: string;
   readonly yTitle: string;
-  readonly colours: { readonly line: string; readonly text: string; readonly grid: string };
+  readonly colours: { readonly text: string; readonly grid: string };
   /** Text of a place on the axis, if numbers do not say enough. */
   label?(index: number): string;
-  onPlace(index: number | null): void;
+  onPlace?: ((index: number | null) => void) | undefined;
 }
 
 const DAY = 86_400;
@@ -24,15 +24,15 @@ function dates(seconds: readonly number[], step: number): string[] {
   return seconds.map((at) => new Date(at * 1000).toISOString()).map((text) => (from && text.slice(11, 19) === "00:00:00" ? text.slice(0, 10) : text.slice(from, to)));
 }
 
-export function line(target: HTMLElement, settings: LineSettings): () => void {
+export function lines(target: HTMLElement, settings: LinesSettings): () => void {
   const { colours } = settings;
   const axis = { stroke: colours.text, grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid } };
   // Gaps are null for uPlot; times are seconds
-  const y = Array.from(settings.y, (value) => (Number.isNaN(value) ? null : value));
+  const columns = settings.series.map(({ values }) => Array.from(values, (value) => (Number.isNaN(value) ? null : value)));
   const x = Float64Array.from(settings.x, (value) => (settings.isTime ? value / 1000 : value));
   const single = x.length < 200;
   const { label } = settings;
-  const values = settings.isTime
+  const texts = settings.isTime
     ? (_: unknown, places: number[], __: number, ___: number, step: number) => dates(places, step)
     : label && ((_: unknown, places: number[]) => places.map((at) => (Number.isInteger(at) ? label(at) : "")));
   const plot = new UPlot(
@@ -43,13 +43,13 @@ export function line(target: HTMLElement, settings: LineSettings): () => void {
       tzDate: (seconds) => UPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       scales: { x: { time: settings.isTime } },
       axes: [
-        { ...axis, label: settings.xTitle, space: settings.isTime || label ? 90 : 60, ...(values ? { values } : {}) },
+        { ...axis, label: settings.xTitle, space: settings.isTime || label ? 90 : 60, ...(texts ? { values: texts } : {}) },
         { ...axis, label: settings.yTitle, size: 70 },
       ],
-      series: [{}, { stroke: colours.line, width: 1.5, points: { show: single, size: 5 } }],
-      hooks: { setCursor: [(self) => settings.onPlace(self.cursor.idx ?? null)] },
+      series: [{}, ...settings.series.map(({ title, colour }) => ({ label: title, stroke: colour, width: 1.5, points: { show: single, size: 5 } }))],
+      hooks: { setCursor: [(self) => settings.onPlace?.(self.cursor.idx ?? null)] },
     },
-    [x, y],
+    [x, ...columns],
     target,
   );
   return () => plot.destroy();

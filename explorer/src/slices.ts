@@ -1,5 +1,7 @@
 /** Which part of an array a view shows, as text in the address and as a region to read. */
 
+import { timeOf } from "./format/calendar";
+
 export interface Slice {
   /** Dimension along the horizontal axis; -1 for an array without dimensions. */
   readonly x: number;
@@ -31,7 +33,7 @@ export function parseSlice(shape: readonly number[], query: Readonly<Record<stri
   const line = query["y"] === "none" || long.length < 2;
   let y = line && query["y"] === undefined ? -1 : query["y"] === "none" ? -1 : clamp(whole(query["y"], usual.at(-2) ?? -1), -1, rank - 1);
   if (y === x) y = query["x"] !== undefined && query["y"] === undefined ? (usual.filter((dimension) => dimension !== x).at(-1) ?? -1) : -1;
-  const given = (query["i"] ?? "").split(",");
+  const indices = (query["i"] ?? "").split(",");
   const ranges = shape.map((length, dimension) => {
     const [, low, high] = /^(\d+)-(\d+)$/.exec(query[`r${dimension}`] ?? "") ?? [];
     const from = clamp(whole(low, 0), 0, Math.max(0, length - 1));
@@ -40,7 +42,7 @@ export function parseSlice(shape: readonly number[], query: Readonly<Record<stri
   return {
     x,
     y,
-    index: shape.map((length, dimension) => clamp(whole(given[dimension], 0), 0, Math.max(0, length - 1))),
+    index: shape.map((length, dimension) => clamp(whole(indices[dimension], 0), 0, Math.max(0, length - 1))),
     from: ranges.map((range) => range.from),
     to: ranges.map((range) => range.to),
   };
@@ -87,61 +89,96 @@ export function plane(values: ArrayLike<number>, shape: readonly number[], x: nu
   const height = y < 0 ? 1 : shape[y]!;
   const strides = shape.map((_, dimension) => shape.slice(dimension + 1).reduce((product, length) => product * length, 1));
   const [across, down] = [x < 0 ? 0 : strides[x]!, y < 0 ? 0 : strides[y]!];
-  const found = new Float64Array(width * height);
-  for (let row = 0, at = 0; row < height; row++) for (let column = 0; column < width; column++, at++) found[at] = values[row * down + column * across]!;
-  return found;
+  const cells = new Float64Array(width * height);
+  for (let row = 0, at = 0; row < height; row++) for (let column = 0; column < width; column++, at++) cells[at] = values[row * down + column * across]!;
+  return cells;
 }
 
-/** The index of the value nearest to `wanted`; coordinates need no order. */
-export function nearest(values: ArrayLike<number>, wanted: number): number {
+/** The index of the value nearest to `place`; coordinates need no order. */
+export function nearest(values: ArrayLike<number>, place: number): number {
   let best = 0;
   let least = Infinity;
   for (let at = 0; at < values.length; at++) {
-    const distance = Math.abs(values[at]! - wanted);
+    const distance = Math.abs(values[at]! - place);
     if (distance < least) [best, least] = [at, distance];
   }
   return best;
 }
 
+/** Edges of cells around centres, one more than there are centres; undefined if the centres neither rise nor fall. */
+export function cellEdges(centres: ArrayLike<number>): Float64Array | undefined {
+  const { length } = centres;
+  const step = (at: number): number => (length < 2 ? 1 : centres[at + 1]! - centres[at]!);
+  const way = Math.sign(step(0));
+  for (let at = 0; at < length - 1; at++) if (!(step(at) * way > 0)) return undefined;
+  if (length === 0 || !Number.isFinite(centres[0]! + centres[length - 1]!)) return undefined;
+  const edges = new Float64Array(length + 1);
+  for (let at = 1; at < length; at++) edges[at] = (centres[at - 1]! + centres[at]!) / 2;
+  edges[0] = centres[0]! - step(0) / 2;
+  edges[length] = centres[length - 1]! + step(length - 2) / 2;
+  return edges;
+}
+
 /**
- * From a value to the index of the cell around it; -1 outside. Values rise or fall. With a period,
- * for longitudes, a value may be any number of turns away.
+ * From a value to the index of the cell around it; -1 outside. With a period, for longitudes, a value may be any
+ * number of turns away.
  */
-export function cellFinder(values: Float64Array, period = 0): (value: number) => number {
-  const length = values.length;
-  const sign = length > 1 && values[length - 1]! < values[0]! ? -1 : 1;
-  const rising = values.map((value) => value * sign);
-  const room = (at: number): number => (length < 2 ? 0.5 : (rising[Math.min(at + 1, length - 1)]! - rising[Math.max(at - 1, 0)]!) / (at > 0 && at < length - 1 ? 2 : 1));
-  const [low, high] = [rising[0]! - room(0) / 2, rising[length - 1]! + room(length - 1) / 2];
-  return (given) => {
-    let value = given * sign;
+export function cellFinder(edges: Float64Array, period = 0): (value: number) => number {
+  const length = edges.length - 1;
+  const sign = edges[length]! < edges[0]! ? -1 : 1;
+  const rising = edges.map((edge) => edge * sign);
+  const [low, high] = [rising[0]!, rising[length]!];
+  return (place) => {
+    let value = place * sign;
     if (period) value = low + ((((value - low) % period) + period) % period);
     if (!(value >= low && value <= high)) return -1;
     let [left, right] = [0, length - 1];
     while (left < right) {
       const middle = (left + right) >> 1;
-      if (value < (rising[middle]! + rising[middle + 1]!) / 2) right = middle;
+      if (value < rising[middle + 1]!) right = middle;
       else left = middle + 1;
     }
     return left;
   };
 }
 
-/** What a person typed as a place on a dimension: `#12` an index, a date, a number, or a label. Undefined if none of these. */
-export function typedIndex(text: string, length: number, values?: ArrayLike<number> | string[], isTime = false): number | undefined {
-  const wanted = text.trim();
-  const [, index] = /^#\s*(\d+)$/.exec(wanted) ?? [];
-  if (index !== undefined || !values) {
-    const at = Number(index ?? wanted);
-    return wanted !== "" && Number.isInteger(at) && at >= 0 && at < length ? at : undefined;
+/** What a person typed as a place on a dimension: `#12` an index, a date of the calendar, a number, or a label. Undefined if none of these. */
+export function typedIndex(typed: string, length: number, decoded?: { readonly values: ArrayLike<number> | string[]; readonly isTime?: boolean; readonly calendar?: string }): number | undefined {
+  const text = typed.trim();
+  const [, index] = /^#\s*(\d+)$/.exec(text) ?? [];
+  if (index !== undefined || !decoded) {
+    const at = Number(index ?? text);
+    return text !== "" && Number.isInteger(at) && at >= 0 && at < length ? at : undefined;
   }
-  if (length === 0 || wanted === "") return undefined;
+  const { values } = decoded;
+  if (length === 0 || text === "") return undefined;
   if (isStrings(values)) {
-    const at = values.findIndex((value) => value.toLowerCase().startsWith(wanted.toLowerCase()));
+    const at = values.findIndex((value) => value.toLowerCase().startsWith(text.toLowerCase()));
     return at < 0 ? undefined : at;
   }
-  const value = isTime ? Date.parse(/^\d{4}-\d\d(-\d\d)?([T ][\d:.]+)?$/.test(wanted) ? `${wanted.replace(" ", "T")}${wanted.length > 10 ? "Z" : ""}` : wanted) : Number(wanted);
-  return Number.isNaN(value) ? undefined : nearest(values, value);
+  const value = decoded.isTime ? timeOf(text, decoded.calendar) : Number(text);
+  return value === undefined || Number.isNaN(value) ? undefined : nearest(values, value);
 }
 
 const isStrings = (values: ArrayLike<number> | string[]): values is string[] => Array.isArray(values) && typeof values[0] === "string";
+
+/** A place of an array that a person chose: an index along each dimension. */
+export type Point = readonly number[];
+
+export const MOST_POINTS = 7; // as many as there are colours
+
+/** `p=0.12.34,0.20.50`: points by their indices. */
+export const parsePoints = (text: string | undefined, shape: readonly number[]): Point[] =>
+  (text ?? "")
+    .split(",")
+    .map((part) => part.split(".").map((at) => (/^\d+$/.test(at) ? Number(at) : NaN)))
+    .filter((point) => point.length === shape.length && point.every((at, dimension) => at < shape[dimension]!))
+    .slice(0, MOST_POINTS);
+
+/** The dimension of the lines of points: as the address says, else of times, else one that the plane does not show. */
+export function lineDimension(shape: readonly number[], { x, y }: Slice, isTime: (dimension: number) => boolean, text: string | undefined): number {
+  const long = shape.map((_, dimension) => dimension).filter((dimension) => shape[dimension]! > 1);
+  if (text && long.includes(Number(text))) return Number(text);
+  const others = long.filter((dimension) => dimension !== x && dimension !== y);
+  return others.find(isTime) ?? others[0] ?? long.find(isTime) ?? x;
+}

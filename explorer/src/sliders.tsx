@@ -58,13 +58,33 @@ export function Fixed({ node, shape, slice, what, coordinates, waiting = false, 
   );
 }
 
+/** A slider along the versions of an array. */
+export function VersionSlider({ length, at, label, isPlaying, onPlay, onPlace, onClose }: { length: number; at: number; label: string; isPlaying: boolean; onPlay: () => void; onPlace: (at: number) => void; onClose: () => void }): VNode {
+  return (
+    <div class="slider">
+      <span>version</span>
+      <button aria-pressed={isPlaying} aria-label={`${isPlaying ? "Stop" : "Play"} along the versions`} disabled={length < 2} onClick={onPlay}>
+        {isPlaying ? "■" : "▶"}
+      </button>
+      <input type="range" min={0} max={length - 1} value={at} aria-label="version of the array" aria-valuetext={label} onInput={(event) => onPlace(Number(event.currentTarget.value))} />
+      <output class="text">{label}</output>
+      <span class="quiet">
+        {count(at + 1)} of {count(length)} that changed this array
+      </span>
+      <button aria-label="Only this version" onClick={onClose}>
+        ×
+      </button>
+    </div>
+  );
+}
+
 function Typed({ label, shown, length, decoded, disabled, onIndex }: { label: string; shown: string; disabled: boolean; length: number; decoded: Decoded | undefined; onIndex: (index: number) => void }): VNode {
   const [text, setText] = useState<string | undefined>(undefined);
   const [wrong, setWrong] = useState(false);
   const hint = decoded ? `${decoded.isTime ? "A date" : "A value"}, or # and an index` : "An index";
   const enter = (): void => {
     if (text === undefined || text === shown) return setWrong(false);
-    const at = typedIndex(text, length, decoded?.values, decoded?.isTime);
+    const at = typedIndex(text, length, decoded);
     setWrong(at === undefined);
     if (at !== undefined) {
       setText(undefined);

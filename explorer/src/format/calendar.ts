@@ -96,16 +96,16 @@ export interface Clock {
 /** The clock of units like "days since 1900-01-01"; undefined if they are no times. */
 export function clockOf(units: string, calendar = "standard"): Clock | undefined {
   const match = SINCE.exec(units);
-  const found = Object.hasOwn(CALENDARS, calendar.toLowerCase()) ? CALENDARS[calendar.toLowerCase()] : undefined;
+  const rule = Object.hasOwn(CALENDARS, calendar.toLowerCase()) ? CALENDARS[calendar.toLowerCase()] : undefined;
   const unit = match && unitLength(match[1]);
   // a month is a length of time in one calendar only
-  const step = unit ?? (match && found === DAY_360 && /^months?$/i.test(match[1]) ? 30 * DAY : undefined);
-  if (!match || !found || step === undefined) return undefined;
+  const step = unit ?? (match && rule === DAY_360 && /^months?$/i.test(match[1]) ? 30 * DAY : undefined);
+  if (!match || !rule || step === undefined) return undefined;
   const [, , y, m, d, hour, minute, second, sign, zoneHour, zoneMinute] = match;
   const zone = sign ? (Number(zoneHour) * 60 + Number(zoneMinute ?? 0)) * (sign === "-" ? -1 : 1) : 0;
   const time = ((Number(hour ?? 0) * 60 + Number(minute ?? 0) - zone) * 60 + Number(second ?? 0)) * 1000;
   if (Number(m) < 1 || Number(m) > 12) return undefined;
-  return { calendar: calendar.toLowerCase(), step, origin: found.days([Number(y), Number(m), Number(d)]) * DAY + time };
+  return { calendar: calendar.toLowerCase(), step, origin: rule.days([Number(y), Number(m), Number(d)]) * DAY + time };
 }
 
 const two = (value: number): string => String(value).padStart(2, "0");
@@ -137,4 +137,18 @@ export function timeText(time: number, calendar: string, precision: Precision): 
   if (precision === "minute") return `${date} ${clock}`;
   const seconds = two(Math.floor(rest / 1000) % 60);
   return `${date} ${clock}:${seconds}${precision === "second" ? "" : `.${String(rest % 1000).padStart(3, "0")}`}`;
+}
+
+const TYPED = /^(-?\d{1,6})(?:-(\d\d?)(?:-(\d\d?)(?:[T ]+(\d\d?)(?::(\d\d)(?::(\d\d(?:\.\d*)?))?)?Z?)?)?)?$/;
+
+/** The time of a date as a person types it, in the milliseconds of `timeText`; undefined if the calendar has no such date. */
+export function timeOf(typed: string, calendar = "proleptic_gregorian"): number | undefined {
+  const rule = CALENDARS[calendar] ?? GREGORIAN;
+  const parts = TYPED.exec(typed.trim());
+  if (!parts) return undefined;
+  const [year, month, day, hour, minute, second] = [parts[1], parts[2] ?? 1, parts[3] ?? 1, parts[4] ?? 0, parts[5] ?? 0, parts[6] ?? 0].map(Number) as [number, number, number, number, number, number];
+  if (month < 1 || month > 12 || hour > 24 || minute > 59 || second >= 60) return undefined;
+  const days = rule.days([year, month, day]);
+  const [, sameMonth, sameDay] = rule.date(days);
+  return sameMonth === month && sameDay === day ? days * DAY + ((hour * 60 + minute) * 60 + second) * 1000 : undefined;
 }

@@ -233,6 +233,43 @@ def write_frames(folder: Path) -> None:
     (folder / "names.json").write_text(json.dumps(names))
 
 
+def write_history(folder: Path) -> None:
+    """An array of many commits, with the commit that wrote each chunk: all of them, and after an expiration."""
+    rng = np.random.default_rng(SEED)
+    repo = frazil.Repository.create(str(folder / "whole"))
+    session = repo.writable_session("main")
+    options: dict[str, Any] = {"shape": (24, 18), "chunks": (3, 3), "dtype": "f8"}
+    zarr.create_array(session.store, name="a", **options)[:20] = 1.0
+    zarr.create_array(session.store, name="other", shape=(4,), dtype="i4")[:] = 1
+    session.commit("create")
+    times = []
+    for number in range(12):
+        session = repo.rearrange_session("main") if number == 6 else repo.writable_session("main")
+        path = "b" if number > 6 else "a"
+        if number == 6:
+            session.move("/a", "/b")
+        else:
+            row, column = rng.integers(0, 20), rng.integers(0, 15)
+            values = np.full((4, 3), number + 2.0)
+            zarr.open_array(session.store, path=path)[row : row + 4, column : column + 3] = values
+        (session.amend if number == 4 else session.commit)(f"step {number}")
+        times.append(next(iter(repo.ancestry(branch="main"))).written_at)
+
+    def blame(of: frazil.Repository) -> dict[str, str | None]:
+        answer = of.history.blame("/b")
+        names = [None if each.is_before else each.snapshot_id for each in answer.commits]
+        cells = zip(answer.index.tolist(), answer.number.tolist(), strict=True)
+        return {",".join(map(str, cell)): names[number] for cell, number in cells}
+
+    shutil.copytree(folder / "whole", folder / "expired")
+    expired = frazil.Repository.open(str(folder / "expired"))
+    expired.expire_snapshots(times[7])
+    lost = [each.id for each in repo.ancestry(branch="main") if each.message in ("step 2", "step 9")]
+    (folder / "expected.json").write_text(
+        json.dumps({"whole": blame(repo), "expired": blame(expired), "lost": lost})
+    )
+
+
 def main(folder: Path) -> None:
     """Write all of it below the folder."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -246,6 +283,7 @@ def main(folder: Path) -> None:
         write_random(target, version, SEED + number)
     write_cf(folder)
     write_frames(folder / "zstd")
+    write_history(folder / "history")
     (folder / "done").touch()
 
 

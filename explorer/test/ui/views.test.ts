@@ -2,13 +2,15 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cellsOf, changedRows, chunkBox, compareTables, fileShade, kinds, paintCells, sizeShade, summary } from "../../src/chunks";
 import { diverging, paint, robust, spread, symmetric, table, ticks } from "../../src/colour";
-import { changedData, compareLines, compareNodes, lastWriter } from "../../src/compare";
+import { changedData, compareLines, compareNodes } from "../../src/compare";
+import { timeOf, timeText } from "../../src/format/calendar";
 import type { ArrayNode } from "../../src/format/types";
 import { changedPaths, codecs, coordinate, gridShape, itemSize, rows, tree } from "../../src/nodes";
 import { parseRoute, resolve, writeRoute, HOME } from "../../src/route";
 import { search } from "../../src/search";
-import { box, boxShape, cellFinder, chunksOf, nearest, parseSlice, plane, sliceQuery, typedIndex } from "../../src/slices";
+import { box, boxShape, cellEdges, cellFinder, chunksOf, nearest, parseSlice, plane, sliceQuery, typedIndex } from "../../src/slices";
 import { bytes, firstLine, number, parent, when } from "../../src/text";
+import { lastWriter } from "../../src/writers";
 import { array, chunkTable, history, memoryReader, nodes } from "./memory";
 
 test("addresses say the same after reading and writing", () => {
@@ -76,12 +78,28 @@ test("planes", () => {
 test("typed places", () => {
   const times = Float64Array.from([0, 1, 2], (day) => Date.UTC(2020, 0, 1 + day));
   const table: [string, number | undefined][] = [["#2", 2], ["#3", undefined], ["2020-01-02", 1], ["2020-01-02 18:00", 2], ["2031", 2], ["yesterday", undefined], ["", undefined]];
-  for (const [text, at] of table) assert.equal(typedIndex(text, 3, times, true), at, text);
-  assert.equal(typedIndex("11.4", 3, [10, 11, 12]), 1);
-  assert.equal(typedIndex("ber", 3, ["Oslo", "Bergen", "x"]), 1);
+  for (const [text, at] of table) assert.equal(typedIndex(text, 3, { values: times, isTime: true }), at, text);
+  assert.equal(typedIndex("11.4", 3, { values: [10, 11, 12] }), 1);
+  assert.equal(typedIndex("ber", 3, { values: ["Oslo", "Bergen", "x"] }), 1);
   assert.equal(typedIndex("2", 3), 2);
   assert.equal(typedIndex("7", 3), undefined);
   assert.equal(nearest([5, NaN, 1], 2), 2);
+});
+
+test("typed dates of any calendar", () => {
+  const dates: [string, string, boolean][] = [["360_day", "2001-02-30", true], ["360_day", "2001-01-31", false], ["noleap", "2004-02-29", false], ["all_leap", "2001-02-29 06:30", true], ["standard", "1582-10-10", false], ["julian", "1900-02-29", true], ["proleptic_gregorian", "1900-02-29", false], ["noleap", "2001-13-01", false]];
+  for (const [calendar, text, exists] of dates) {
+    const time = timeOf(text, calendar);
+    assert.equal(time !== undefined, exists, `${text} in ${calendar}`);
+    if (time !== undefined) assert.equal(timeText(time, calendar, text.length > 10 ? "minute" : "day"), text);
+  }
+  const values = Float64Array.from([0, 1, 2], (at) => timeOf("2000-02-29", "360_day")! + at * 86_400_000);
+  assert.deepEqual(["2000-02-30", "2000-03-01", "2000-02-31"].map((text) => typedIndex(text, 3, { values, isTime: true, calendar: "360_day" })), [1, 2, undefined]);
+});
+
+test("edges of cells", () => {
+  assert.deepEqual([...cellEdges([1, 2, 4])!], [0.5, 1.5, 3, 5]);
+  assert.deepEqual([cellEdges([1, 1]), cellEdges([1, 3, 2]), cellEdges([NaN, 1]), cellEdges([])], Array(4).fill(undefined));
 });
 
 test("cells of a map", () => {
@@ -97,7 +115,7 @@ test("cells of a map", () => {
     [[5], 0, 5.2, 0],
     [[5], 0, NaN, -1],
   ];
-  for (const [values, period, value, cell] of table) assert.equal(cellFinder(Float64Array.from(values), period)(value), cell, `${values}: ${value}`);
+  for (const [values, period, value, cell] of table) assert.equal(cellFinder(cellEdges(values)!, period)(value), cell, `${values}: ${value}`);
 });
 
 test("limits of colours", () => {

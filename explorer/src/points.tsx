@@ -1,0 +1,121 @@
+/** Points of a plane that a person chose, and their values along another dimension as lines. */
+
+import type { VNode } from "preact";
+import { useState } from "preact/hooks";
+import { axisOf, type Coordinate } from "./axes";
+import type { ArrayNode, Snapshot } from "./format/types";
+import type { Reader } from "./home";
+import { Lines, Table, type Series } from "./lines";
+import { dimensionName, itemSize, product, title } from "./nodes";
+import { Choice, css, Wait } from "./parts";
+import { boxShape, chunksOf, lineDimension, MOST_POINTS, type Point, type Slice } from "./slices";
+import { notice, route, setQuery, useLoad } from "./state";
+import { bytes, number, plural } from "./text";
+
+const LONGEST = 20_000; // values of a line
+const ASK = 200e6; // bytes to decode before the view asks
+
+export const pointColour = (at: number): string => css(`lane${at % MOST_POINTS}`);
+
+const write = (points: readonly Point[]): void => setQuery({ p: points.map((point) => point.join(".")).join(",") }, false);
+
+export function addPoint(points: readonly Point[], point: Point): void {
+  if (points.some((each) => each.join() === point.join())) return;
+  if (points.length >= MOST_POINTS) notice.value = `There are ${MOST_POINTS} points. Remove one first.`;
+  else write([...points, point]);
+}
+
+interface PointsProps {
+  readonly reader: Reader;
+  readonly snapshot: Snapshot;
+  readonly node: ArrayNode;
+  readonly shape: readonly number[];
+  readonly slice: Slice;
+  readonly coordinates: ReadonlyMap<number, Coordinate>;
+  readonly points: readonly Point[];
+  readonly isByIndex: boolean;
+  nameOf(point: Point): string;
+  /** A typed place as a point. */
+  typed(text: string): Point | undefined;
+  readonly hint: string;
+}
+
+export function Points({ reader, snapshot, node, shape, slice, coordinates, points, isByIndex, nameOf, typed, hint }: PointsProps): VNode {
+  const [text, setText] = useState("");
+  const [isWrong, setWrong] = useState(false);
+  const along = lineDimension(shape, slice, (dimension) => coordinates.get(dimension)?.isTime === true, route.value.query["along"]);
+  const step = Math.max(1, Math.ceil(shape[along]! / LONGEST));
+  // On the dimensions that the plane does not show, the sliders decide for all points
+  const places = points.map((point) => point.map((at, dimension) => (dimension === slice.x || dimension === slice.y ? at : slice.index[dimension]!)).with(along, 0));
+  const boxes = places.map((place) => ({ start: place, stop: place.map((at) => at + 1).with(along, shape[along]!), step: place.map(() => 1).with(along, step) }));
+  const cost = boxes.reduce((sum, box) => sum + chunksOf(box, node.chunkShape), 0) * product(node.chunkShape) * (itemSize(node.dtype) ?? 8);
+  const [allowed, setAllowed] = useState(0);
+  const isAsked = cost > ASK && cost > allowed;
+  const loaded = useLoad(
+    async (signal) => {
+      if (isAsked || !boxes.length) return [];
+      const regions = await Promise.all(boxes.map(({ start, stop, step: by }) => reader.read(snapshot, node.path, start, stop, by, signal)));
+      return regions.map((region) => reader.decode(node, region).values).map((values) => (values instanceof Float64Array ? values : new Float64Array(values.length).fill(NaN)));
+    },
+    [snapshot, node.path, JSON.stringify(boxes), isAsked],
+    true,
+  );
+  const x = axisOf(node, coordinates, boxes[0] ?? { start: [], stop: [], step: [] }, boxes.length ? along : -1);
+  const series: Series[] = (loaded.value ?? []).slice(0, points.length).map((values, at) => ({ values, colour: pointColour(at), title: nameOf(points[at]!) }));
+  const length = boxes.length ? boxShape(boxes[0]!)[along]! : 0;
+  const isReady = series.length === points.length && series.every(({ values }) => values.length === length);
+  return (
+    <section aria-label="Points" class="column">
+      <div class="bar">
+        <form
+          class="field"
+          onSubmit={(event) => {
+            event.preventDefault();
+            const point = typed(text);
+            setWrong(!point);
+            if (!point) return;
+            setText("");
+            addPoint(points, point);
+          }}
+        >
+          <label>
+            <span>Add a point</span>
+            <input value={text} size={18} placeholder={hint} title={`${hint}; or # and an index for each`} aria-invalid={isWrong} onInput={(event) => setText(event.currentTarget.value)} />
+          </label>
+        </form>
+        {points.length > 0 && (
+          <Choice label="Lines along" value={String(along)} options={shape.flatMap((size, dimension) => (size > 1 ? [[String(dimension), dimensionName(node, dimension)] as const] : []))} onSelect={(value) => setQuery({ along: value })} />
+        )}
+        {points.map((point, at) => (
+          <span key={point.join()}>
+            <i class="swatch" style={{ background: pointColour(at) }} /> {at + 1}: {nameOf(point)}{" "}
+            <button aria-label={`Remove point ${at + 1}`} onClick={() => write(points.filter((each) => each !== point))}>
+              ×
+            </button>
+          </span>
+        ))}
+      </div>
+      {isAsked ? (
+        <p class="failure">
+          These lines need {bytes(cost)} of values. <button onClick={() => setAllowed(cost)}>Read them</button>
+        </p>
+      ) : (
+        points.length > 0 && (
+          <Wait of={loaded} what="the lines">
+            {() =>
+              isReady && (
+                <>
+                  <Lines x={x} series={series} title={title(node)} isByIndex={isByIndex} />
+                  <details>
+                    <summary>Values of {plural(points.length, "point")}</summary>
+                    <Table x={{ label: (at) => series[at]!.title }} y={x} width={series.length} height={length} text={(at) => number(series[at % series.length]!.values[Math.floor(at / series.length)]!)} />
+                  </details>
+                </>
+              )
+            }
+          </Wait>
+        )
+      )}
+    </section>
+  );
+}

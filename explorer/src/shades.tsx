@@ -1,0 +1,148 @@
+/** The colours of the map of chunks: what each stands for, and its legend. */
+
+import type { ComponentChildren, VNode } from "preact";
+import { columnShade, fileShade, kindColours, kinds, sizeShade, summary, type Shade } from "./chunks";
+import { pixel } from "./colour";
+import type { ChunkTable, Repository } from "./format/types";
+import { Canvas, css } from "./parts";
+import { author, idOf, messageOf } from "./search";
+import { address } from "./state";
+import { bytes, count, firstLine, plural, when } from "./text";
+import type { Writers } from "./writers";
+
+/** What the colours can be computed from. A column that comes later, such as statistics, is one more field. */
+export interface ShadeData {
+  readonly repository: Repository;
+  readonly table: ChunkTable;
+  readonly places: number;
+  readonly changed: Uint8Array | undefined;
+  readonly writers: Writers | undefined;
+}
+
+interface Shown extends Shade {
+  readonly legend: ComponentChildren;
+  /** More about a row, for the line below the map. */
+  describe?(row: number): string;
+}
+
+/** Colours by Okabe and Ito, and by Tol: neighbours in time differ. */
+const COMMITS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#882255", "#44aa99", "#999933", "#aa4499", "#332288"];
+const LISTED = 100; // commits in the legend
+const NOTHING = { colours: new Uint32Array(1), shade: () => -1, legend: null };
+
+const Swatch = ({ colour }: { colour: string }): VNode => <i class="swatch" style={{ background: colour }} />;
+
+/** The colours that a person can choose, by their name in the address. */
+export const SHADES: Record<string, (data: ShadeData) => Shown> = {
+  kind: ({ table, places }) => {
+    const own = kinds(table);
+    return {
+      colours: kindColours(),
+      shade: (row) => own[row]!,
+      legend: summary(table, places).kinds.map((kind) => (
+        <span key={kind.name}>
+          <Swatch colour={kind.colour || css("missing")} /> {kind.name} {count(kind.count)}
+          {kind.size > 0 && <span class="quiet"> {bytes(kind.size)}</span>}
+        </span>
+      )),
+    };
+  },
+  size: ({ table }) => {
+    const sizes = sizeShade(table);
+    return { ...sizes, legend: <Scale {...sizes} low={bytes(sizes.low)} high={bytes(sizes.high)} /> };
+  },
+  file: ({ table }) => ({ colours: columnShade([]).colours, shade: fileShade(table), legend: <span>Chunks in one file have one colour.</span> }),
+  change: ({ changed }) => ({
+    colours: Uint32Array.of(pixel("#d55e00")),
+    shade: (row) => (changed?.[row] ? 0 : -1),
+    legend: (
+      <span>
+        <Swatch colour="#d55e00" /> changed {count(changed ? changed.reduce((sum, one) => sum + one, 0) : 0)}
+      </span>
+    ),
+  }),
+  commit: ({ repository, writers }) =>
+    writers
+      ? {
+          colours: Uint32Array.from(COMMITS, pixel),
+          shade: (row) => (writers.places[row]! < 0 ? -1 : writers.places[row]! % COMMITS.length),
+          describe: (row) => writerText(repository, writers, row),
+          legend: <Commits repository={repository} writers={writers} />,
+        }
+      : NOTHING,
+  age: ({ repository, writers }) => {
+    if (!writers) return NOTHING;
+    const { times } = repository.history;
+    const ages = columnShade(Float64Array.from(writers.rows, (row) => (row < 0 ? NaN : times[row]!)));
+    const isEmpty = writers.commits.length === 0;
+    return {
+      ...ages,
+      describe: (row) => writerText(repository, writers, row),
+      legend: (
+        <>
+          {!isEmpty && <Scale {...ages} low={when(ages.low)} high={when(ages.high)} />}
+          <Older writers={writers} />
+        </>
+      ),
+    };
+  },
+};
+
+/** Whether a name of `SHADES` needs the commits that wrote the chunks. */
+export const needsWriters = (name: string): boolean => name === "commit" || name === "age";
+
+function writerText({ history }: Repository, { rows, read }: Writers, at: number): string {
+  const row = rows[at]!;
+  if (row < 0) return `older than ${plural(read, "commit")}`;
+  return `${idOf(history, row).slice(0, 6)} ${firstLine(messageOf(history, row))}, ${when(history.times[row]!).slice(0, 16)}`;
+}
+
+const Older = ({ writers: { older, read } }: { writers: Writers }): VNode | null =>
+  older ? (
+    <span>
+      <Swatch colour={css("plain")} /> {plural(older, "chunk")} older than {read === 1 ? "the commit" : `the ${plural(read, "commit")}`} on record
+    </span>
+  ) : null;
+
+function Commits({ repository: { history }, writers }: { repository: Repository; writers: Writers }): VNode {
+  const { commits } = writers;
+  return (
+    <>
+      <ol class="plain commits scroll" aria-label="Commits that wrote these chunks" tabIndex={0}>
+        {commits.slice(0, LISTED).map(({ row, count: chunks }, place) => (
+          <li key={row}>
+            <Swatch colour={COMMITS[place % COMMITS.length]!} /> <a href={address({ page: "history", query: { at: idOf(history, row) } })}>{idOf(history, row).slice(0, 6)}</a> {firstLine(messageOf(history, row))}{" "}
+            <span class="quiet">
+              {author(history.metadata(row))} {when(history.times[row]!).slice(0, 16)}, {plural(chunks, "chunk")}
+            </span>
+          </li>
+        ))}
+        {commits.length > LISTED && <li class="quiet">and {plural(commits.length - LISTED, "older commit")}</li>}
+      </ol>
+      {commits.length > COMMITS.length && <span class="quiet">Colours repeat after {COMMITS.length} commits.</span>}
+      <Older writers={writers} />
+    </>
+  );
+}
+
+/** A scale of colours between two texts. */
+export function Scale({ colours, low, high }: { colours: Uint32Array; low: string; high: string }): VNode {
+  return (
+    <span class="scale">
+      {low}
+      <Canvas
+        width={160}
+        height={12}
+        aria-hidden="true"
+        draw={(context) => {
+          for (let at = 0; at < 160; at++) {
+            const colour = colours[Math.floor((at / 160) * 256)]!;
+            context.fillStyle = `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`;
+            context.fillRect(at, 0, 1, 12);
+          }
+        }}
+      />
+      {high}
+    </span>
+  );
+}

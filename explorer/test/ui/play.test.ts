@@ -1,0 +1,41 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Frames, framesOf, limitsOver, samplePlaces, versionsOf } from "../../src/play";
+import { lineDimension, parsePoints, parseSlice } from "../../src/slices";
+import { memoryReader } from "./memory";
+
+test("frames are read once, and only so many are kept", async () => {
+  const frames = new Frames<string>();
+  const reads: string[] = [];
+  const get = (key: string): Promise<string> => frames.get(key, 2, async () => (reads.push(key), key));
+  for (const key of ["a", "b", "a", "c", "a", "b"]) assert.equal(await get(key), key);
+  assert.deepEqual(reads, ["a", "b", "c", "b"]);
+  await assert.rejects(frames.get("d", 2, async () => assert.fail("no frame")));
+  assert.equal(await get("d"), "d");
+  assert.deepEqual(framesOf(1500 * 1500), { ahead: 2, most: 3 });
+  assert.deepEqual(framesOf(1e9), { ahead: 0, most: 1 });
+});
+
+test("colours come from frames over the whole length", () => {
+  assert.deepEqual([samplePlaces(3, 99), samplePlaces(15, 99), samplePlaces(100, 2), samplePlaces(1, 1)], [[0, 1, 2], [0, 2, 4, 6, 8, 10, 12, 14], [0, 99], [0]]);
+  const frame = (base: number): Float64Array => Float64Array.from({ length: 100 }, (_, at) => base + at / 100);
+  const [low, high] = limitsOver([frame(0), frame(10)]);
+  assert.ok(low < 0.1 && high > 10.9);
+});
+
+test("versions that changed an array", async () => {
+  const { repository } = memoryReader({ commits: 6 });
+  const id = (row: number): string => repository.history.ids[row]!;
+  assert.deepEqual(await versionsOf(repository, id(5), "id of /t2m"), [1, 2, 3, 4, 5].map(id));
+  assert.deepEqual(await versionsOf(repository, id(5), "id of /stations/s00019"), [id(5)]);
+  assert.deepEqual(await versionsOf(repository, id(4), "id of /wide"), [id(4)]);
+});
+
+test("points of an address", () => {
+  const shape = [5, 10, 20];
+  assert.deepEqual(parsePoints("0.1.2,4.9.19,5.0.0,1.2,0.x.1,", shape), [[0, 1, 2], [4, 9, 19]]);
+  assert.equal(parsePoints(Array.from({ length: 9 }, (_, at) => `0.${at}.0`).join(), shape).length, 7);
+  const slice = parseSlice(shape, {});
+  const along = (text?: string, time = 0): number => lineDimension(shape, slice, (dimension) => dimension === time, text);
+  assert.deepEqual([along(), along("2"), along("9"), along("", 2), lineDimension([1, 4, 4], slice, () => false, "")], [0, 2, 0, 0, slice.x]);
+});
