@@ -43,7 +43,7 @@ from zarr.core.metadata.v3 import ArrayV3Metadata, RectilinearChunkGridMetadata,
 from zarr.storage import StorePath
 
 from frazil.arrays.box_reading import PieceReading, read_box_into, read_in_chunk
-from frazil.arrays.box_writing import BoxWriting
+from frazil.arrays.box_writing import BoxWriting, wants_statistics
 from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import AxisSlice, Pieces, Region, chunks_of_slice
 from frazil.errors import ErrorKind, InvalidInputError
@@ -323,7 +323,9 @@ def zarr_write(
 ) -> Callable[[], bool] | None:
     """Return a function that writes the box of a list of chunks of zarr, or None for other writes."""
     array = None if opened is None else opened.stored(batch)
-    if len(batch) <= _FEW:
+    if array is None or (
+        len(batch) <= _FEW and not wants_statistics(array.store.session.workspace, array.document)
+    ):
         return None
     box, values = zarr_box(array, batch), value.as_ndarray_like()
     if box is None or not isinstance(values, np.ndarray) or values.shape not in ((), box.shape):

@@ -25,7 +25,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from frazil.arrays.box_reading import read_chunks
-from frazil.arrays.element_statistics import Meaning, chunk_rows, meaning_of
+from frazil.arrays.element_statistics import STATISTICS_ATTRIBUTE, Meaning, chunk_rows, meaning_of
 from frazil.arrays.encoding import encoder_of, encoding_of, uncompressed
 from frazil.arrays.selection import (
     AxisChunks,
@@ -318,6 +318,15 @@ _BATCHES: Final = 4
 _SMALL: Final = 1 << 20
 
 
+def wants_statistics(workspace: Workspace, document: bytes) -> bool:
+    """Return whether new chunks of an array get statistics: by its attribute, or by the configuration."""
+    by_default = workspace.context.settings.statistics
+    if not by_default and STATISTICS_ATTRIBUTE.encode() not in document:
+        return False
+    meaning = meaning_of(document)
+    return meaning is not None and (by_default if meaning.is_wanted is None else meaning.is_wanted)
+
+
 class BoxWriting:
     """One write of a box."""
 
@@ -350,15 +359,12 @@ class BoxWriting:
                 return True
 
     def _meaning(self) -> Meaning | None:
-        """Return what the elements mean, if the configuration or the array wants statistics of new chunks."""
+        """Return what the elements mean, if new chunks get statistics."""
         entry = self._workspace.array_entry(self._path)
-        meaning = None if entry is None else meaning_of(entry.node.user_data)
-        if meaning is None:
+        document = None if entry is None else entry.node.user_data
+        if document is None or not wants_statistics(self._workspace, document):
             return None
-        is_wanted = meaning.is_wanted
-        if is_wanted is None:
-            is_wanted = self._workspace.context.settings.statistics
-        return meaning if is_wanted else None
+        return meaning_of(document)
 
     def _encoded(
         self, encoder: ChunkEncoding, slices: tuple[AxisSlice, ...], values: NDArray[Any]

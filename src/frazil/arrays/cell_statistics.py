@@ -381,7 +381,7 @@ def _is_possible(rows: NDArray[Any], size: I64) -> Mask:
     sums = rows["sum"]
     if rows.dtype["minimum"].kind != "f":
         digits = signed_digits(sums)
-        sums = digits @ np.ldexp(1.0, _DIGIT * np.arange(digits.shape[-1]))
+        sums = np.ldexp((digits[:, 2] << _DIGIT) + digits[:, 1], _DIGIT) + digits[:, 0]
     with np.errstate(invalid="ignore", over="ignore"):
         room = 1e-6 * count * np.maximum(np.abs(low), np.abs(high))
         possible &= np.isfinite(sums) & (sums >= count * low - room) & (sums <= count * high + room)

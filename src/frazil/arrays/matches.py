@@ -221,7 +221,7 @@ def where(array: Array | zarr.Array[Any], condition: str, index: Any = ...) -> M
         )
     met, parts = box.met_cells(), list[U32]()
     masks = list[Mask]()
-    for cells, part in cells_of(box.session.workspace, box.grid, met) if met else ():
+    for cells, part in cells_of(box.session.workspace, box.grid, met) if met is not None else ():
         possible, certain = _verdicts(box, test, cells, part)
         index = np.argwhere(possible) + np.array([low for low, _ in part], np.int64)
         parts.append(index.astype(np.uint32))
@@ -229,7 +229,7 @@ def where(array: Array | zarr.Array[Any], condition: str, index: Any = ...) -> M
     ndim = len(box.elements)
     coordinates = np.concatenate([np.zeros((0, ndim), np.uint32), *parts])
     is_certain = np.concatenate([np.zeros(0, np.bool_), *masks])
-    total = prod(high - low for low, high in met) if met else 0
+    total = 0 if met is None else prod(high - low for low, high in met)
     return Matches(box, test, coordinates, is_certain, total)
 
 

@@ -1,0 +1,463 @@
+"""Statistics of chunks: `frazil.reduce` and `frazil.where` beside numpy, and how little they read."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import pickle
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from numpy.typing import NDArray
+from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
+
+import frazil
+from frazil.format.chunk_statistics import decode_statistics, encode_statistics
+from frazil.format.ids import statistics_key
+from frazil.storage.checks import TRAFFIC
+
+ON = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(statistics=True))
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+DTYPES = ("f2", "f4", "f8", ">f4", ">f8", "i1", "i2", "i4", "i8", ">i4", "u1", "u2", "u4", "u8", "?")
+TIMES = ("M8[s]", "m8[ns]")
+
+
+@pytest.fixture(autouse=True)
+def zarr_pipeline() -> None:
+    """zarr uses the pipeline that users get, which writes statistics."""
+
+
+def elements_of(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return random elements of a dtype, from all over its range, with NaN or NaT."""
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        values = (rng.normal(3, 10, shape) * 10.0 ** rng.integers(-2, 3)).astype(kind)
+        values[rng.random(shape) < rng.choice([0, 0.1])] = np.nan
+        return values
+    if kind.kind == "b":
+        return rng.random(shape) < 0.5
+    if kind.kind in "mM":
+        values = rng.integers(-(2**62), 2**62, shape).astype("i8").view(kind)
+        values[rng.random(shape) < 0.1] = np.array("NaT", kind)
+        return values
+    limits = np.iinfo(kind)
+    small = rng.random() < 0.5
+    low, high = (max(limits.min, -9), 9) if small else (limits.min, limits.max)
+    return rng.integers(low, high, shape, dtype=kind.newbyteorder("="), endpoint=True).astype(kind)
+
+
+def random_array(
+    store: Any, name: str, dtype: str, seed: int, attributes: dict[str, Any] | None = None
+) -> NDArray[Any]:
+    """Create an array with a random grid, codecs and fill value, and return its elements."""
+    rng, dice = np.random.default_rng(seed), random.Random(seed)
+    ndim = dice.choice([0, 1, 2, 2, 3])
+    shape = tuple(dice.randint(1, 23) for _ in range(ndim))
+    chunks = tuple(dice.randint(1, 9) for _ in range(ndim))
+    values = elements_of(rng, dtype, (*shape, 1))[..., 0]
+    fill = values.reshape(-1)[0] if dice.random() < 0.3 else None
+    filters = (
+        [TransposeCodec(order=tuple(reversed(range(ndim))))] if ndim > 1 and dice.random() < 0.3 else None
+    )
+    array = zarr.create_array(
+        store,
+        name=name,
+        shape=shape,
+        chunks=chunks,
+        dtype=values.dtype,
+        fill_value=fill,
+        filters=filters or (),
+        compressors=dice.choice([None, [ZstdCodec(level=1)], [BloscCodec(cname="lz4")]]),
+        shards=tuple(2 * n for n in chunks) if ndim and not filters and dice.random() < 0.3 else None,
+        attributes=attributes or {},
+    )
+    written = tuple(slice(0, dice.randint(0, n)) for n in shape)
+    array[written] = values[written]
+    return np.asarray(array[...])
+
+
+def check_reduction(found: frazil.Reduction, elements: NDArray[Any], fills: tuple[Any, ...] = ()) -> None:
+    """Compare a reduction with numpy."""
+    kind = elements.dtype.kind
+    nan = np.zeros(elements.shape, np.bool_)
+    if kind in "fmM":
+        nan = np.isnan(elements)
+    missing = np.zeros(elements.shape, np.bool_)
+    for fill in fills:
+        missing |= elements == fill
+    missing &= ~nan
+    assert (found.size, found.nan, found.missing) == (elements.size, nan.sum(), missing.sum())
+    values = elements[~(nan | missing)]
+    assert found.count == len(values)
+    if not len(values):
+        assert math.isnan(found.mean)
+        assert math.isnan(found.min)
+        return
+    if kind == "f":
+        wide = values.astype(np.float64)
+        exact = math.fsum(wide.tolist())
+        assert abs(found.sum - exact) <= found.error + 1e-300
+        assert found.mean == pytest.approx(wide.mean(), rel=1e-9, abs=found.error / len(wide))
+        assert found.var == pytest.approx(wide.var(), rel=1e-6, abs=1e-9)
+        assert (found.min, found.max) == (wide.min(), wide.max())
+    else:
+        whole = [int(each) for each in (values.view("i8") if kind in "mM" else values)]
+        assert (found.sum, found.min, found.max) == (sum(whole), min(whole), max(whole))
+        assert found.error == 0
+        mean = sum(whole) / len(whole)
+        assert found.mean == mean
+        exact_var = (sum(n * n for n in whole) * len(whole) - sum(whole) ** 2) / len(whole) ** 2
+        assert found.var == exact_var
+    assert found.any == bool((values.view("i8") if kind in "mM" else values).any())
+
+
+def random_box(dice: random.Random, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    cuts = [sorted(dice.choices(range(n + 1), k=2)) for n in shape]
+    return tuple(slice(*cut) for cut in cuts)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, *TIMES])
+@pytest.mark.parametrize("built", [False, True], ids=["written", "built"])
+def test_reductions_equal_numpy(dtype: str, built: bool) -> None:
+    dice = random.Random(dtype)
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=None if built else ON)
+    with repo.transaction("main", message="arrays") as store:
+        arrays = {f"a{n}": random_array(store, f"a{n}", dtype, 100 * n) for n in range(12)}
+    if built:
+        repo.upkeep.build_statistics()
+    session = repo.readonly_session("main")
+    unread = 0
+    for name, elements in arrays.items():
+        array = frazil.Array(session, f"/{name}")
+        whole = frazil.reduce(array)
+        unread += whole.chunks - whole.chunks_read
+        check_reduction(whole, elements)
+        if built:
+            assert whole.chunks_read == 0
+        for _ in range(6):
+            box = random_box(dice, elements.shape)
+            check_reduction(frazil.reduce(array, box), elements[box])
+    assert unread > 0
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, *TIMES])
+def test_matches_equal_numpy(dtype: str) -> None:
+    dice = random.Random(dtype)
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    with repo.transaction("main", message="arrays") as store:
+        arrays = {f"a{n}": random_array(store, f"a{n}", dtype, 7 + 100 * n) for n in range(8)}
+    session = repo.readonly_session("main")
+    for name, elements in arrays.items():
+        array = frazil.Array(session, f"/{name}")
+        for _ in range(8):
+            box = random_box(dice, elements.shape)
+            part = elements[box].view("i8") if elements.dtype.kind in "mM" else elements[box]
+            nan = np.isnan(elements[box]) if elements.dtype.kind in "fmM" else np.zeros(part.shape, np.bool_)
+            if not part.size:
+                continue
+            name_of_comparison = dice.choice(list(COMPARE))
+            number = dice.choice(part.reshape(-1).tolist())
+            number = number if number == number else 0.0
+            expected = COMPARE[name_of_comparison](part, number) & ~nan
+            text = repr(number) if isinstance(number, float) else str(int(number))
+            matches = frazil.where(array, f"{name_of_comparison} {text}", box)
+            points = np.argwhere(expected) + np.array([each.start for each in box], np.int64)
+            assert np.array_equal(matches.points(), points)
+            assert matches.count() == len(points)
+            assert matches.any() == bool(len(points))
+            inside = np.zeros(elements.shape, np.bool_)
+            for each in matches.boxes:
+                inside[each] = True
+            assert not len(points) or inside[tuple(points.T)].all()
+
+
+@pytest.mark.parametrize("skipna", [True, False])
+def test_missing_and_packed_values(skipna: bool) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    attributes = {"_FillValue": -99, "scale_factor": -0.5, "add_offset": 10.0}
+    packed = np.random.default_rng(1).integers(-100, 100, (30, 20)).astype("i2")
+    packed[::7, ::3] = -99
+    with repo.transaction("main", message="packed") as store:
+        array = zarr.create_array(store, name="p", data=packed, chunks=(8, 8), attributes=attributes)
+    array = frazil.Array(repo.readonly_session("main"), "/p")
+    values = np.where(packed == -99, np.nan, packed * -0.5 + 10.0)
+    found = frazil.reduce(array, skipna=skipna)
+    assert found.missing == (packed == -99).sum()
+    expected = [
+        getattr(np, f"nan{name}" if skipna else name)(values) for name in ("mean", "min", "max", "std")
+    ]
+    assert np.allclose([found.mean, found.min, found.max, found.std], expected, equal_nan=True)
+    check_reduction(frazil.reduce(array, decoded=False), packed, (-99,))
+    assert frazil.where(array, "> 30 and <= 45").count() == ((values > 30) & (values <= 45)).sum()
+    assert found.chunks_read == 0
+
+
+def test_unsigned_integers_in_signed_ones() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    with repo.transaction("main", message="bytes") as store:
+        zarr.create_array(
+            store, name="u", data=np.array([-1, 5, -128], "i1"), chunks=(2,), attributes={"_Unsigned": "true"}
+        )
+    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/u"))
+    assert (found.min, found.max, found.sum) == (5, 255, 255 + 5 + 128)
+
+
+def test_another_attribute_of_missing_values_makes_statistics_unknown() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    with repo.transaction("main", message="array") as store:
+        zarr.create_array(store, name="t", data=np.arange(20.0), chunks=(5,))
+    with repo.transaction("main", message="attribute") as store:
+        zarr.open_array(store, path="t").attrs["_FillValue"] = 7.0
+    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    assert (found.missing, found.chunks_read) == (1, 4)
+    repo.upkeep.build_statistics()
+    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    assert (found.missing, found.chunks_read) == (1, 0)
+
+
+def test_only_the_edges_of_a_box_are_read_and_a_whole_array_costs_four_requests() -> None:
+    storage = frazil.in_memory_storage()
+    repo = frazil.Repository.create(storage, config=ON)
+    data = np.random.default_rng(0).normal(size=(2000, 2000)).astype("f4")
+    with repo.transaction("main", message="array") as store:
+        zarr.create_array(store, name="t", data=data, chunks=(200, 200), compressors=None)
+    cold = frazil.Repository.open(storage)
+    TRAFFIC.take_counts()
+    array = frazil.Array(cold.readonly_session("main"), "/t")
+    whole = frazil.reduce(array)
+    traffic = TRAFFIC.take_counts()
+    assert whole.chunks_read == 0
+    assert traffic.requests <= 6, "the configuration, repo, snapshot, manifest, statistics"
+    found = frazil.reduce(array, (slice(50, 1950), slice(50, 1950)))
+    edges = TRAFFIC.take_counts()
+    assert (found.chunks, found.chunks_read) == (100, 36)
+    assert edges.bytes_read <= 36 * 200 * 200 * 4
+    assert frazil.where(array, "> 100").count() == 0
+    assert TRAFFIC.take_counts().bytes_read == 0
+    spikes = np.argwhere(data > 4.9)
+    assert 0 < len(spikes) < 10
+    assert np.array_equal(frazil.where(array, "> 4.9").points(), spikes)
+    assert TRAFFIC.take_counts().bytes_read <= len(spikes) * 200 * 200 * 4
+
+
+def test_size_of_statistics() -> None:
+    storage = frazil.in_memory_storage()
+    repo = frazil.Repository.create(storage, config=ON)
+    with repo.transaction("main", message="array") as store:
+        data = np.random.default_rng(0).normal(size=(64, 512, 256)).astype("f8")
+        zarr.create_array(store, name="t", data=data, chunks=(1, 512, 256), compressors=None)
+    size = sum(each.size for each in storage.list("statistics"))
+    assert 0 < size <= data.nbytes * 0.002
+
+
+@pytest.mark.parametrize("wish", [True, False])
+def test_the_attribute_of_an_array_overrides_the_configuration(wish: bool) -> None:
+    config = None if wish else ON
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=config)
+    with repo.transaction("main", message="array") as store:
+        array = zarr.create_array(
+            store, name="t", shape=(20,), chunks=(5,), dtype="f4", attributes={"frazil_statistics": wish}
+        )
+        array[:] = np.arange(20)
+    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    assert found.chunks_read == (0 if wish else 4)
+    assert repo.upkeep.build_statistics().chunks_read == 0
+
+
+def test_changes_that_are_not_committed() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    with repo.transaction("main", message="array") as store:
+        zarr.create_array(store, name="t", data=np.arange(20.0), chunks=(5,))
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="t")[5:10] = 100.0
+    found = frazil.reduce(frazil.Array(session, "/t"))
+    assert (found.max, found.chunks_read) == (100.0, 0)
+    zarr.open_array(session.store, path="t")[7] = -1.0  # a part of a chunk, which is written whole
+    found = frazil.reduce(frazil.Array(session, "/t"))
+    assert found.min == -1.0
+    session.discard_changes()
+
+
+def test_statistics_of_forks_and_of_pickled_changes() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    with repo.transaction("main", message="array") as store:
+        zarr.create_array(store, name="t", shape=(40,), chunks=(5,), dtype="f8")
+    session = repo.writable_session("main")
+    forks = [session.fork() for _ in range(2)]
+    for number, fork in enumerate(forks):
+        zarr.open_array(fork.store, path="t")[20 * number : 20 * number + 20] = np.arange(20.0)
+    session.merge(*(pickle.loads(pickle.dumps(fork)) for fork in forks))
+    session.commit("forks")
+    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    assert (found.sum, found.chunks_read) == (380.0, 0)
+
+
+def one_manifest() -> tuple[frazil.Storage, str, frazil.Repository]:
+    storage = frazil.in_memory_storage()
+    repo = frazil.Repository.create(storage, config=ON)
+    with repo.transaction("main", message="array") as store:
+        zarr.create_array(store, name="t", data=np.arange(200.0), chunks=(5,))
+    (key,) = (f"statistics/{each.key.rpartition('/')[2]}" for each in storage.list("statistics"))
+    return storage, key, repo
+
+
+def test_a_damaged_file_costs_reads_and_no_answer() -> None:
+    storage, key, _ = one_manifest()
+    data = bytes(storage.get(key))
+    dice = random.Random(5)
+    damages = [data[: dice.randrange(len(data))] for _ in range(20)]
+    for _ in range(60):
+        changed = bytearray(data)
+        changed[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        damages.append(bytes(changed))
+    for damage in [b"", b"\0" * len(data), *damages]:
+        storage.put(key, damage)
+        found = frazil.reduce(frazil.Array(frazil.Repository.open(storage).readonly_session("main"), "/t"))
+        assert (found.sum, found.max, found.chunks_read) == (19900.0, 199.0, 40)
+
+
+def test_the_file_of_another_manifest_is_ignored() -> None:
+    storage, key, _ = one_manifest()
+    other_storage, other_key, _ = one_manifest()
+    storage.put(key, other_storage.get(other_key))
+    found = frazil.reduce(frazil.Array(frazil.Repository.open(storage).readonly_session("main"), "/t"))
+    assert (found.sum, found.chunks_read) == (19900.0, 40)
+
+
+def rewrite(
+    storage: frazil.Storage, key: str, repo: frazil.Repository, change: Callable[[Any], None]
+) -> None:
+    """Store a file with a right checksum, and with other rows."""
+    workspace = repo.readonly_session("main").workspace
+    node = workspace.require_array("/t")
+    assert node.array is not None
+    manifest = workspace.manifests([ref.id for ref in node.array.manifests])[0]
+    assert key == statistics_key(manifest.id)
+    arrays = dict(workspace.context.assets.with_statistics(manifest).arrays)
+    statistics = arrays[node.id].statistics
+    assert statistics is not None
+    change(statistics.rows)
+    storage.put(key, encode_statistics(manifest.id, arrays))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("minimum", 1e9), ("sum", 1e9), ("sum", np.nan), ("squares", -1.0), ("nan", 6), ("extent", 4)],
+)
+def test_rows_that_contradict_themselves_are_ignored(column: str, value: float) -> None:
+    storage, key, repo = one_manifest()
+
+    def change(rows: Any) -> None:
+        rows[column][3] = value
+
+    rewrite(storage, key, repo, change)
+    found = frazil.reduce(frazil.Array(frazil.Repository.open(storage).readonly_session("main"), "/t"))
+    assert (found.sum, found.max, found.nan, found.chunks_read) == (19900.0, 199.0, 0, 1)
+
+
+def test_a_file_that_claims_large_columns_takes_no_memory() -> None:
+    storage, key, repo = one_manifest()
+    data = bytes(storage.get(key))
+    workspace = repo.readonly_session("main").workspace
+    node = workspace.require_array("/t")
+    assert node.array is not None
+    manifest = workspace.manifests([ref.id for ref in node.array.manifests])[0]
+    length = int.from_bytes(data[40:44], "little")
+    document = json.loads(data[44 : 44 + length])
+    for cells in (0, -1, 1 << 40, 1 << 62):
+        document["arrays"][0]["cells"] = cells
+        header = json.dumps(document).encode()
+        body = len(header).to_bytes(4, "little") + header + data[44 + length :]
+        with pytest.raises(ValueError, match="columns"):
+            decode_statistics(data[:8] + sha256(body).digest() + body, manifest.id, manifest.arrays)
+
+
+def test_virtual_chunks_have_statistics_only_with_a_checksum(tmp_path: Path) -> None:
+    data = np.arange(40.0)
+    (tmp_path / "raw").write_bytes(data.tobytes())
+    container = frazil.VirtualChunkContainer(
+        f"file://{tmp_path}/", frazil.local_filesystem_store(str(tmp_path))
+    )
+    config = frazil.RepositoryConfig()
+    config.set_virtual_chunk_container(container)
+    repo = frazil.Repository.create(
+        frazil.in_memory_storage(),
+        config,
+        authorize_virtual_chunk_access={f"file://{tmp_path}/": frazil.credentials.LocalFileSystemAccess},
+    )
+    after = datetime.fromtimestamp(int((tmp_path / "raw").stat().st_mtime) + 1, UTC)
+    with repo.transaction("main", message="virtual") as store:
+        for name in ("with", "without"):
+            zarr.create_array(store, name=name, shape=(40,), chunks=(10,), dtype="f8", compressors=None)
+            for number in range(4):
+                checksum = {"checksum": after} if name == "with" else {}
+                store.set_virtual_ref(
+                    f"{name}/c/{number}", f"file://{tmp_path}/raw", offset=80 * number, length=80, **checksum
+                )
+    repo.upkeep.build_statistics()
+    session = repo.readonly_session("main")
+    reads = {name: frazil.reduce(frazil.Array(session, f"/{name}")) for name in ("with", "without")}
+    assert {name: (each.sum, each.chunks_read) for name, each in reads.items()} == {
+        "with": (780.0, 0),
+        "without": (780.0, 4),
+    }
+
+
+@pytest.mark.parametrize("index", [slice(0, 10, 2), [1, 2], (slice(None), None, slice(None)), "a"])
+def test_an_index_that_is_no_box(index: Any) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="array") as store:
+        zarr.create_array(store, name="t", data=np.arange(20.0), chunks=(5,))
+    with pytest.raises((frazil.InvalidInputError, frazil.InvalidIndexError)):
+        frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"), index)
+
+
+@pytest.mark.parametrize("condition", ["", "40", "> x", "> 1 or < 2", ">> 3"])
+def test_a_condition_that_is_none(condition: str) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="array") as store:
+        zarr.create_array(store, name="t", data=np.arange(20.0), chunks=(5,))
+    with pytest.raises(frazil.InvalidInputError, match="condition must have comparisons"):
+        frazil.where(frazil.Array(repo.readonly_session("main"), "/t"), condition)
+
+
+def test_texts_have_no_statistics() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    with repo.transaction("main", message="array") as store:
+        zarr.create_array(store, name="c", data=np.ones(4, "c16"), chunks=(2,))
+    with pytest.raises(frazil.InvalidInputError, match="real numbers"):
+        frazil.reduce(frazil.Array(repo.readonly_session("main"), "/c"))
+
+
+def test_collections_and_copies_have_statistics(tmp_path: Path) -> None:
+    storage = frazil.local_filesystem_storage(str(tmp_path / "ice"))
+    repo = frazil.Repository.create(storage, config=ON)
+    with repo.transaction("main", message="array") as store:
+        zarr.create_array(store, name="t", data=np.arange(200.0), chunks=(5,))
+    with repo.transaction("main", message="change") as store:
+        zarr.open_array(store, path="t")[:5] = 0.0
+    assert len(list(storage.list("statistics"))) == 2
+    copy = frazil.local_filesystem_storage(str(tmp_path / "copy"))
+    frazil.pipeline.copy_repository(repo, copy)
+    found = frazil.reduce(frazil.Array(frazil.Repository.open(copy).readonly_session("main"), "/t"))
+    assert (found.sum, found.chunks_read) == (19890.0, 0)
+    repo.expire_snapshots(datetime.now(UTC))
+    summary = repo.garbage_collect(datetime.now(UTC))
+    assert (summary.statistics_deleted, summary.manifests_deleted) == (1, 1)
+    found = frazil.reduce(frazil.Array(frazil.Repository.open(storage).readonly_session("main"), "/t"))
+    assert (found.sum, found.chunks_read) == (19890.0, 0)
