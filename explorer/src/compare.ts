@@ -1,7 +1,7 @@
 /** What differs between the trees of two versions. */
 
 import type { Node, Repository, Snapshot } from "./format/types";
-import { idOf } from "./search";
+import { commitsBack } from "./writers";
 
 export type NodeChange = "added" | "removed" | "changed" | "data" | "unknown";
 
@@ -28,18 +28,14 @@ const MOST_COMMITS = 200;
 
 /** Ids of the arrays whose chunks changed between `base` and its descendant; undefined if that is not on record. */
 export async function changedData(repository: Repository, base: string, version: string): Promise<Set<string> | undefined> {
-  const line: string[] = [];
   const oldest = repository.row(base);
-  let row = repository.row(version);
-  for (; row >= 0 && row !== oldest && line.length <= MOST_COMMITS; row = repository.history.parent[row]!) line.push(idOf(repository.history, row));
-  if (row !== oldest || oldest < 0 || line.length > MOST_COMMITS) return undefined;
-  const all = await Promise.all(line.map((id) => repository.changes(id)));
   const arrays = new Set<string>();
-  for (const changes of all) {
+  for await (const { row, changes } of commitsBack(repository, version, MOST_COMMITS)) {
+    if (row === oldest) return arrays;
     if (!changes) return undefined;
     for (const item of changes.updatedChunks) arrays.add(item.nodeId);
   }
-  return arrays;
+  return undefined;
 }
 
 export interface LineDifference {

@@ -1,7 +1,7 @@
 /**
  * Coordinate reference systems: from the x and y of a raster to longitude and latitude, and back. Parameters have the
  * names of the CF conventions. Mercator, polar stereographic, Lambert's conic and transverse Mercator are functions of the
- * isometric latitude, the equal-area ones of the authalic latitude. Formulas: Snyder 1987, Karney 2011 (transverse Mercator),
+ * isometric latitude, the equal-area one of the authalic latitude. Formulas: Snyder 1987, Karney 2011 (transverse Mercator),
  * CGMS LRIT (geostationary).
  */
 
@@ -88,13 +88,12 @@ const FORMULAS: Record<string, (of: Parameter, body: Body, list: number[], attri
     const [one, two] = [parallels[0] ?? of("latitude_of_projection_origin"), parallels[1] ?? parallels[0] ?? of("latitude_of_projection_origin")].map((each) => each * DEGREE) as [number, number];
     const n = abs(one - two) < 1e-9 ? sin(one) : log(body.m(one) / body.m(two)) / (body.isometric(two) - body.isometric(one));
     const k = (body.a * of("scale_factor_at_projection_origin", 1) * body.m(one) * exp(n * body.isometric(one))) / n;
-    return conic(n, (north) => k * exp(-n * body.isometric(north)), (radius) => body.fromIsometric(-log(radius / k) / n), of("latitude_of_projection_origin", 0) * DEGREE);
-  },
-  albers_conical_equal_area(of, body, parallels) {
-    const [one, two] = [parallels[0]!, parallels[1] ?? parallels[0]!].map((each) => each * DEGREE) as [number, number];
-    const n = abs(one - two) < 1e-9 ? sin(one) : (body.m(one) ** 2 - body.m(two) ** 2) / (body.q(two) - body.q(one));
-    const c = body.m(one) ** 2 + n * body.q(one);
-    return conic(n, (north) => (body.a * sqrt(c - n * body.q(north))) / n, (radius) => body.fromQ((c - ((radius * n) / body.a) ** 2) / n), of("latitude_of_projection_origin", 0) * DEGREE);
+const radius = (north: number): number => k * exp(-n * body.isometric(north));
+    const base = radius(of("latitude_of_projection_origin", 0) * DEGREE);
+    return {
+      forward: (east, north) => [radius(north) * sin(n * east), base - radius(north) * cos(n * east)],
+      inverse: (x, y) => [atan2(sign(n) * x, sign(n) * (base - y)) / n, body.fromIsometric(-log((sign(n) * hypot(x, base - y)) / k) / n)],
+    };
   },
   transverse_mercator(of, body) {
     const f = 1 - sqrt(1 - body.e ** 2);
@@ -142,10 +141,6 @@ const FORMULAS: Record<string, (of: Parameter, body: Body, list: number[], attri
       },
     };
   },
-  lambert_cylindrical_equal_area(of, body, [parallel]) {
-    const k = parallel === undefined ? of("scale_factor_at_projection_origin", 1) : body.m(parallel * DEGREE);
-    return { forward: (east, north) => [body.a * k * east, (body.a * body.q(north)) / (2 * k)], inverse: (x, y) => [x / (body.a * k), body.fromQ((2 * y * k) / body.a)] };
-  },
   geostationary(of, { a, e }, _, { sweep_angle_axis: sweep, fixed_angle_axis: fixed }) {
     const height = a + of("perspective_point_height");
     const flat = 1 - e * e; // (b / a) squared
@@ -168,14 +163,6 @@ const FORMULAS: Record<string, (of: Parameter, body: Body, list: number[], attri
     };
   },
 };
-
-function conic(n: number, radius: (north: number) => number, latitude: (radius: number) => number, origin: number): Formula {
-  const base = radius(origin);
-  return {
-    forward: (east, north) => [radius(north) * sin(n * east), base - radius(north) * cos(n * east)],
-    inverse: (x, y) => [atan2(sign(n) * x, sign(n) * (base - y)) / n, latitude(sign(n) * hypot(x, base - y))],
-  };
-}
 
 const MERIDIANS = "longitude_of_central_meridian straight_vertical_longitude_from_pole longitude_of_projection_origin";
 
@@ -243,9 +230,6 @@ const CODES: Record<number, Attributes> = {
   3035: equal(52, 10, 4_321_000, 3_210_000),
   6931: equal(90),
   6932: equal(-90),
-  6933: { grid_mapping_name: "lambert_cylindrical_equal_area", standard_parallel: 30 },
-  5070: { grid_mapping_name: "albers_conical_equal_area", standard_parallel: [29.5, 45.5], latitude_of_projection_origin: 23, longitude_of_central_meridian: -96 },
-  2154: { grid_mapping_name: "lambert_conformal_conic", standard_parallel: [49, 44], latitude_of_projection_origin: 46.5, longitude_of_central_meridian: 3, false_easting: 700_000, false_northing: 6_600_000 },
 };
 
 /** The grid mapping of a code such as `EPSG:32633`; undefined if this page does not know it. */

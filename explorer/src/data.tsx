@@ -17,7 +17,7 @@ import { Frames, framesOf, limitsOver, nodeOf, NOTHING, samplePlaces, useStop, u
 import { addPoint, pointColour, Points } from "./points";
 import { messageOf } from "./search";
 import { box, boxShape, chunksOf, parsePoints, parseSlice, plane, sliceQuery, typedIndex, type Box, type Point, type Slice } from "./slices";
-import { Fixed, VersionSlider } from "./sliders";
+import { Fixed, Slider } from "./sliders";
 import { route, setQuery, useLoad } from "./state";
 import { bytes, count, firstLine, number, plural, when } from "./text";
 
@@ -133,10 +133,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
           <Choice
             label="Cells"
             value={query["cells"] ?? ""}
-            options={[
-              ["", "by coordinates"],
-              ["index", "by index"],
-            ]}
+            options={[["", "by coordinates"], ["index", "by index"]]}
             onSelect={(cells) => setQuery({ cells })}
           />
         )}
@@ -166,15 +163,25 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
       {!base && query["ver"] && (
         <Wait of={{ ...versions.loaded, value: versions.ids }} what="the versions of this array">
           {(ids) => (
-            <VersionSlider
-              length={ids.length}
+            <Slider
+              name="version"
+              along="the versions"
+              label="version of the array"
+              text={versionText(reader, ids[versions.at]!)}
               at={versions.at}
-              label={versionText(reader, ids[versions.at]!)}
+              length={ids.length}
               isPlaying={playing === VERSIONS}
               onPlay={() => setPlaying(playing === VERSIONS ? NOTHING : VERSIONS)}
               onPlace={(place) => setQuery({ ver: ids[place]! })}
-              onClose={() => (setPlaying(NOTHING), setQuery({ ver: "" }, false))}
-            />
+            >
+              <output class="text">{versionText(reader, ids[versions.at]!)}</output>
+              <span class="quiet">
+                {count(versions.at + 1)} of {count(ids.length)} that changed this array
+              </span>
+              <button aria-label="Only this version" onClick={() => (setPlaying(NOTHING), setQuery({ ver: "" }, false))}>
+                ×
+              </button>
+            </Slider>
           )}
         </Wait>
       )}

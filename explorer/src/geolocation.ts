@@ -24,8 +24,8 @@ export type Located = { readonly places: Geolocation } | { readonly unknown: str
 /** `x` and `y` are axes by coordinates. `read` gives the longitudes and latitudes of all cells. */
 export async function locate(reference: EarthReference, x: Axis, y: Axis, read: (which: 0 | 1) => Promise<Float64Array>): Promise<Located> {
   const { isDegrees, mapping, code, cells } = reference;
-  if (isDegrees) return ofAxes(x, y);
-  const crs = (mapping && crsOf(mapping)) ?? crsOf((code !== undefined && mappingOfCode(code)) || {});
+  const known = isDegrees ? mappingOfCode("EPSG:4326") : code !== undefined && mappingOfCode(code);
+  const crs = (mapping && crsOf(mapping)) ?? crsOf(known || {});
   if (crs && x.edges && y.edges) return { places: ofCrs(crs, x, y, mapping ?? {}) };
   if (cells) {
     const [longitudes, latitudes] = await Promise.all([read(0), read(1)]);
@@ -33,24 +33,6 @@ export async function locate(reference: EarthReference, x: Axis, y: Axis, read: 
   }
   if (crs) return undefined; // a known system, but no coordinates along the axes
   return { unknown: code ?? String(mapping?.["grid_mapping_name"] ?? mapping?.["crs_wkt"] ?? "without a name").slice(0, 80) };
-}
-
-function ofAxes(x: Axis, y: Axis): Located {
-  if (!x.edges || !y.edges) return undefined;
-  const [column, row] = [cellFinder(x.edges, 360), cellFinder(y.edges)];
-  const { length } = x;
-  return {
-    places: {
-      name: "degrees",
-      width: length,
-      height: y.length,
-      place: (at, down) => [x.values![at]!, y.values![down]!],
-      find: (longitude, latitude) => {
-        const [right, up] = [column(longitude), row(latitude)];
-        return right < 0 || up < 0 ? -1 : up * length + right;
-      },
-    },
-  };
 }
 
 /** Radians, metres or degrees of the system for one unit of an axis. */

@@ -1,6 +1,6 @@
 /** Places on the dimensions that no axis shows: slider, typed value, play. */
 
-import type { VNode } from "preact";
+import type { ComponentChildren, VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { ArrayNode, Decoded } from "./format/types";
 import { dimensionName } from "./nodes";
@@ -30,53 +30,57 @@ export function Fixed({ node, shape, slice, what, coordinates, waiting = false, 
         const at = slice.index[dimension]!;
         const decoded = coordinates?.get(dimension);
         const name = dimensionName(node, dimension);
+        const shown = decoded ? decoded.label(at) : String(at);
         return (
-          <div class="slider" key={dimension}>
-            <span>{name}</span>
-            {onPlay && (
-              <button aria-pressed={playing === dimension} aria-label={`${playing === dimension ? "Stop" : "Play"} along ${name}`} onClick={() => onPlay(playing === dimension ? -1 : dimension)}>
-                {playing === dimension ? "■" : "▶"}
-              </button>
-            )}
-            <input
-              type="range"
-              min={0}
-              max={shape[dimension]! - 1}
-              value={at}
-              aria-label={`${what} along ${name}`}
-              aria-valuetext={decoded ? decoded.label(at) : String(at)}
-              onInput={(event) => set(dimension, Number(event.currentTarget.value))}
-            />
-            <Typed key={at} label={name} disabled={waiting} shown={decoded ? decoded.label(at) : String(at)} length={shape[dimension]!} decoded={decoded} onIndex={(index) => set(dimension, index)} />
+          <Slider
+            key={dimension}
+            name={name}
+            along={name}
+            label={`${what} along ${name}`}
+            text={shown}
+            at={at}
+            length={shape[dimension]!}
+            isPlaying={playing === dimension}
+            {...(onPlay ? { onPlay: () => onPlay(playing === dimension ? -1 : dimension) } : {})}
+            onPlace={(index) => set(dimension, index)}
+          >
+            <Typed key={at} label={name} disabled={waiting} shown={shown} length={shape[dimension]!} decoded={decoded} onIndex={(index) => set(dimension, index)} />
             <span class="quiet">
               {what} {count(at)} of {count(shape[dimension]!)}
             </span>
-          </div>
+          </Slider>
         );
       })}
     </div>
   );
 }
 
-/** A slider along the versions of an array. */
-export function VersionSlider({ length, at, label, isPlaying, onPlay, onPlace, onClose }: { length: number; at: number; label: string; isPlaying: boolean; onPlay: () => void; onPlace: (at: number) => void; onClose: () => void }): VNode {
-  return (
-    <div class="slider">
-      <span>version</span>
-      <button aria-pressed={isPlaying} aria-label={`${isPlaying ? "Stop" : "Play"} along the versions`} disabled={length < 2} onClick={onPlay}>
+interface SliderProps {
+  readonly name: string;
+  /** What a person plays. */
+  readonly along: string;
+  readonly label: string;
+  readonly text: string;
+  readonly at: number;
+  readonly length: number;
+  readonly isPlaying: boolean;
+  onPlay?(): void;
+  onPlace(at: number): void;
+  readonly children: ComponentChildren;
+}
+
+export const Slider = ({ name, along, label, text, at, length, isPlaying, onPlay, onPlace, children }: SliderProps): VNode => (
+  <div class="slider">
+    <span>{name}</span>
+    {onPlay && (
+      <button aria-pressed={isPlaying} aria-label={`${isPlaying ? "Stop" : "Play"} along ${along}`} onClick={onPlay}>
         {isPlaying ? "■" : "▶"}
       </button>
-      <input type="range" min={0} max={length - 1} value={at} aria-label="version of the array" aria-valuetext={label} onInput={(event) => onPlace(Number(event.currentTarget.value))} />
-      <output class="text">{label}</output>
-      <span class="quiet">
-        {count(at + 1)} of {count(length)} that changed this array
-      </span>
-      <button aria-label="Only this version" onClick={onClose}>
-        ×
-      </button>
-    </div>
-  );
-}
+    )}
+    <input type="range" min={0} max={length - 1} value={at} aria-label={label} aria-valuetext={text} onInput={(event) => onPlace(Number(event.currentTarget.value))} />
+    {children}
+  </div>
+);
 
 function Typed({ label, shown, length, decoded, disabled, onIndex }: { label: string; shown: string; disabled: boolean; length: number; decoded: Decoded | undefined; onIndex: (index: number) => void }): VNode {
   const [text, setText] = useState<string | undefined>(undefined);

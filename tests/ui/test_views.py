@@ -35,6 +35,11 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             root.create_array(name, data=values, dimension_names=[name]).attrs.update(attributes)
         data = np.arange(160, dtype="f4").reshape(4, 5, 8)
         root.create_array("t", data=data, chunks=(1, 5, 8), dimension_names=list(coordinates))
+        for name, code in (("polar", "EPSG:3413"), ("unknown", "EPSG:2056")):
+            group = root.create_group(name, attributes={"proj:code": code})
+            for axis, metres in (("x", np.linspace(-2e6, 2e6, 4)), ("y", np.linspace(2e6, -2e6, 5))):
+                group.create_array(axis, data=metres, dimension_names=[axis]).attrs["units"] = "m"
+            group.create_array("ice", data=np.arange(20.0).reshape(5, 4), dimension_names=["y", "x"])
     with repo.transaction("main", message="correct one day", metadata={"author": "Grace"}) as store:
         array = zarr.open_group(store, mode="a")["t"]
         assert isinstance(array, zarr.Array)
@@ -82,6 +87,74 @@ def test_line_and_table(page: Any, address: str) -> None:  # noqa: F811
     page.get_by_role("img", name="Line of t along time").locator("canvas").wait_for()
     page.get_by_role("combobox", name="Show").select_option("table")
     page.get_by_role("rowheader", name="2020-01-03").wait_for()
+
+
+#: The colours of four cells of 40 pixels in the middle of a map.
+CELLS = """canvas => [-60, -20, 20, 60].map(right => {
+  const [x, y] = [canvas.width / 2 + right, canvas.height / 2];
+  return [...canvas.getContext("2d").getImageData(x, y, 1, 1).data].slice(0, 3);
+})"""
+
+
+def test_chunks_by_commit(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/t?view=chunks&colour=commit")
+    commits = page.get_by_role("list", name="Commits that wrote these chunks")
+    commits.get_by_text("3 chunks").wait_for()
+    chunks = page.get_by_role("application")
+    newest, oldest = [0, 114, 178], [230, 159, 0]
+    assert chunks.locator("canvas").evaluate(CELLS) == [oldest, oldest, newest, oldest]
+    page.goto(f"{address}#/v/main/t?view=chunks&colour=age&cell=2,0,0")
+    page.locator(".map-foot").get_by_text("correct one day").wait_for()
+    assert chunks.locator("canvas").evaluate(CELLS)[0] == [68, 1, 84]
+    page.go_back()
+    commits.get_by_role("link").first.click()
+    page.get_by_role("heading", name="correct one day").wait_for()
+
+
+def test_points_as_lines(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/t?view=data&i=1,0,0")
+    image = page.get_by_role("application")
+    image.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.get_by_role("textbox", name="Add a point").fill("90, 60")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Remove point 2").wait_for()
+    page.reload()  # the address has both
+    page.get_by_text("Values of 2 points").click()
+    for day, (first, second) in enumerate([(1, 34), (41, 74), (80.5, 80.5), (121, 154)]):
+        row = page.get_by_role("row", name=f"2020-01-0{day + 1}")
+        assert row.get_by_role("cell").all_inner_texts() == [str(first), str(second)]
+    page.get_by_role("button", name="Remove point 1").click()
+    page.get_by_text("Values of 1 point").wait_for()
+    assert "p=1.4.2" in page.url
+
+
+def test_play_and_stop(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/t?view=data")
+    page.get_by_role("button", name="Play along time").click()
+    page.get_by_text("values of 4 frames").wait_for()
+    page.wait_for_url("**i=2,0,0*")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Play along time").wait_for()
+    page.get_by_role("button", name="Versions").click()
+    page.get_by_text("2 of 2 that changed this array").wait_for()
+    page.get_by_role("slider", name="index along time").fill("2")
+    page.get_by_text("mean 80.5").wait_for()
+    page.get_by_role("slider", name="version of the array").press("Home")
+    page.get_by_text("40 values: 80 to 119").wait_for()
+
+
+def test_projected_rasters(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/polar/ice?view=data&proj=local")
+    page.get_by_role("application", name="Map of ice").wait_for()
+    page.get_by_role("combobox", name="Map").select_option("grid")
+    page.get_by_role("application", name="Image of ice").focus()
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+    page.get_by_text("x -2000000, y 0 (71.689°N 135.000°W): 8").wait_for()
+    page.goto(f"{address}#/v/main/unknown/ice?view=data")
+    page.get_by_text("does not know the coordinate reference system EPSG:2056").wait_for()
 
 
 def test_chunk_and_its_writer(page: Any, address: str) -> None:  # noqa: F811

@@ -234,7 +234,7 @@ def write_frames(folder: Path) -> None:
 
 
 def write_history(folder: Path) -> None:
-    """An array of many commits, with the commit that wrote each chunk: all of them, and after an expiration."""
+    """An array of many commits, with the commit of each chunk: of all commits, and after an expiration."""
     rng = np.random.default_rng(SEED)
     repo = frazil.Repository.create(str(folder / "whole"))
     session = repo.writable_session("main")
