@@ -251,7 +251,8 @@ def plan_scan(
     tables = {node.path: session.workspace.ref_table(node.path) for node in shared.nodes}
     require_bounded(grid, prod(counts_of(grid)), LARGEST_GRID)
     needed_blocks = matching_blocks(session, grid, where, coordinates, missing)
-    if any(has_ranges(session, each) for each in needed.values() if not is_small(grid, each)):
+    large = [each for each in needed.values() if not is_small(grid, each)]
+    if missing != "skip" and any(has_ranges(session, each) for each in large):
         # Blocks of several chunks become chunks, if statistics leave out half of the cells.
         fine = replace(grid, block=finest_block(session, grid, variables))
         if prod(counts_of(fine)) <= MOST_CHUNKS:
