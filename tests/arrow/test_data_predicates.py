@@ -85,6 +85,11 @@ def random_grid(folder: Path, seed: int) -> list[str]:
             array[tuple(map(slice, part))] = values(dtype, part)
         if dice.random() < 0.5:
             zarr.create_array(store, name="z", data=rng.permutation(shape[0]), dimension_names=["z"])
+    with repo.transaction("main", message="both arrays") as store:
+        for name in "ab":
+            array = zarr.open_array(store, path=name)
+            corner = tuple(slice(0, max(1, n // 4)) for n in array.shape)
+            array[corner] = values(str(array.dtype), array[corner].shape)
     if dice.random() < 0.5:
         with frazil.Repository.open(folder / "on", config=OFF).transaction("main", message="a part") as store:
             array = zarr.open_array(store, path="a")
