@@ -78,11 +78,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "repository.handle": {*OF_REPOSITORY, "maintenance", "survey", *CORE},
     "repository.__init__": {*OF_REPOSITORY, "storage"},  # the public names
     "zarr_store": {"repository.session", "repository.settings", "repository"},
-    "arrays": {"zarr_store", "repository.session", "repository", "changes", "chunks", "format"},
+    "arrays": {
+        *("zarr_store", "repository.session", "repository.catalog", "repository"),
+        *("changes", "chunks", "format"),
+    },
     "survey": {"repository.catalog", "repository", *CORE},
     "maintenance": {
         *("survey", "repository.session", "repository.catalog", "repository.settings", "repository"),
-        *CORE,
+        *("arrays", *CORE),
     },
     "importing": {*OF_REPOSITORY, *CORE},
     "readers": {"storage"},

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
 
 import frazil
-from frazil.format.chunk_statistics import decode_statistics, encode_statistics
 from frazil.format.ids import statistics_key
+from frazil.format.statistics_file import decode_statistics, encode_statistics
 from frazil.storage.checks import TRAFFIC
 
 ON = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(statistics=True))

@@ -43,8 +43,10 @@ type Mask = NDArray[np.bool_]
 #: A half-open box: the first number and the end along each dimension.
 type Box = tuple[tuple[int, int], ...]
 
-#: The largest number of cells whose columns are in memory together.
+#: The largest number of cells of an array whose columns are cached.
 MOST_CELLS: Final = 1 << 20
+#: The number of cells of larger arrays whose columns are in memory together: about 50 MB.
+_SLAB: Final = 1 << 18
 #: The digits of floating-point sums with a common exponent.
 _FLOAT_DIGITS: Final = 4
 _DIGIT: Final = 32
@@ -423,7 +425,7 @@ def cells_of(workspace: Workspace, grid: CellGrid, box: Box) -> Iterator[tuple[C
         derived = workspace.context.assets.derived
         yield derived.get_or_make(key, lambda _: CellStatistics.read(workspace, grid, whole)), box
         return
-    for part in parts_of(box, MOST_CELLS):
+    for part in parts_of(box, _SLAB):
         yield CellStatistics.read(workspace, grid, part), part
 
 

@@ -134,16 +134,55 @@ class Matches:
         return [tuple(map(slice, start, stop)) for start, stop in zip(starts, stops, strict=True)]
 
     def count(self) -> int:
-        """Return the number of elements that meet the condition. Chunks are read where it can be some."""
+        """Return the number of elements that meet the condition. It reads chunks in which only some can.
+
+        Returns:
+            The number.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", data=np.arange(6).reshape(2, 3))
+            >>> t = frazil.Array(repo.readonly_session("main"), "/t")
+            >>> frazil.where(t, ">= 4").count()
+            2
+        """
         low, high = self._bounds(self.chunks[self._is_certain])
         return int((high - low).prod(axis=1).sum()) + sum(map(len, self._read()))
 
     def any(self) -> bool:
-        """Return whether an element meets the condition. Reads chunks up to the first one."""
+        """Return whether an element meets the condition. It reads chunks up to the first that has one.
+
+        Returns:
+            Whether there is one.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", data=np.arange(6).reshape(2, 3))
+            >>> t = frazil.Array(repo.readonly_session("main"), "/t")
+            >>> frazil.where(t, "> 5").any()
+            False
+        """
         return bool(self._is_certain.any()) or any(map(len, self._read()))
 
     def points(self) -> I64:
-        """Return the coordinates of the elements that meet the condition, shape (n, ndim), in C order."""
+        """Return the coordinates of the elements that meet the condition.
+
+        Returns:
+            The coordinates, int64 of shape (n, ndim), in C order.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", data=np.arange(6).reshape(2, 3))
+            >>> t = frazil.Array(repo.readonly_session("main"), "/t")
+            >>> frazil.where(t, ">= 4").points().tolist()
+            [[1, 1], [1, 2]]
+        """
         parts = list(self._read(everything=True))
         points = np.concatenate([np.zeros((0, len(self._box.elements)), np.int64), *parts])
         return points[np.lexsort(points.T[::-1])] if points.shape[1] else points

@@ -1,50 +1,20 @@
-"""Statistics of chunks: columns beside the references of an array, and the files that contain them.
+"""Statistics of chunks: columns beside the references of an array.
 
 A row belongs to a reference, so it goes wherever the reference goes: into forks, merges, shifts and copies.
 A reference of another chunk has a row of its own, or none. A row says what the elements of the chunk are that
 the array has; ``extent`` is their shape, because an array that has grown or shrunk has others.
-
-``statistics/<id>`` has the rows of the manifest with this id. The specification does not know the file, and
-other implementations ignore the folder. No decision needs a file: without it, chunks are read.
-
-    0   8 bytes   magic
-    8  32 bytes   SHA-256 of the rest
-   40   4 bytes   uint32, the length of the header
-   44             the header as JSON: the manifest, and for each array ``ArrayHeader``
-                  a zstd frame for each array, with its columns one after the other
-
-The hash proves that the file is as it was written. The digest of the references proves that they are those of
-the manifest. A file that fails one of the two, or has other sizes, is ignored.
 """
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Buffer, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
-from frazil.format.ids import id_to_text
-
-if TYPE_CHECKING:
-    from frazil.format.chunk_table import ChunkTable
-
-_MAGIC: Final = b"FRZSTAT1"
-_HASH_BYTES: Final = 32
-_LENGTH: Final = struct.Struct("<I")
-_LEVEL: Final = 3
-#: The most bytes of columns: this number, or this number for each byte of their frame.
-_FREE_BYTES: Final = 64 << 20
-_MOST_RATIO: Final = 1000
-#: The numbers of native, virtual and inline references, those of ``ChunkKind``.
-_KINDS: Final = (1, 2, 3)
 #: The number of 32-bit digits of the exact sums of integers, and of the sums of their squares.
 SUM_DIGITS: Final = 3
 SQUARE_DIGITS: Final = 5
@@ -137,108 +107,3 @@ class ChunkStatistics:
                 ]
             ),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayHeader:
-    """The part of an array in a file: its node, the shape of the columns, and the length of the frame."""
-
-    node: str
-    context: str
-    kind: str
-    ndim: int
-    rows: int
-    cells: int
-    references: str
-    size: int
-
-
-def references_digest(table: ChunkTable) -> str:
-    """Return the digest of the references of a table: coordinates, files, ranges and checksums.
-
-    It does not depend on the order of the sources, which a reader of the manifest may number in another way.
-    """
-    digest = sha256()
-    native, virtual, inline = (np.flatnonzero(table.kind == kind) for kind in _KINDS)
-    foreign, source = table.foreign, table.source[virtual]
-    objects = zip(foreign.locations.blobs(), foreign.etags.blobs(), foreign.modified.tolist(), strict=True)
-    # A step for each object, of which many references are parts.
-    names = b"".join(sha256(repr(each).encode()).digest() for each in objects)
-    data = table.inline.take(table.source[inline]).compact()
-    for column in (
-        *(table.index, table.kind, table.offset, table.length, table.chunk_ids[table.source[native]]),
-        *(np.frombuffer(names, f"V{_HASH_BYTES}")[source], data.values, data.lengths),
-    ):
-        digest.update(np.ascontiguousarray(column).tobytes())
-    return digest.hexdigest()[:32]
-
-
-def has_statistics(arrays: Mapping[bytes, ChunkTable]) -> bool:
-    """Return whether a reference of a manifest has statistics."""
-    parts = [table.statistics for table in arrays.values()]
-    return any(part is not None and part.rows["known"].any() for part in parts)
-
-
-def encode_statistics(manifest_id: bytes, arrays: Mapping[bytes, ChunkTable]) -> bytes:
-    """Return the file for the references of a manifest."""
-    headers, frames = [], []
-    for node_id, table in arrays.items():
-        statistics = table.statistics
-        if statistics is None or not statistics.rows["known"].any():
-            continue
-        frame = zstandard.ZstdCompressor(_LEVEL).compress(statistics.columns().data)
-        headers.append(
-            ArrayHeader(
-                node_id.hex(),
-                statistics.context.hex(),
-                statistics.kind,
-                table.ndim,
-                statistics.rows.shape[0],
-                statistics.rows.shape[1],
-                references_digest(table),
-                len(frame),
-            )
-        )
-        frames.append(frame)
-    document = {"manifest": id_to_text(manifest_id), "arrays": list(map(asdict, headers))}
-    header = json.dumps(document).encode()
-    body = b"".join([_LENGTH.pack(len(header)), header, *frames])
-    return b"".join([_MAGIC, sha256(body).digest(), body])
-
-
-def decode_statistics(
-    data: Buffer, manifest_id: bytes, arrays: Mapping[bytes, ChunkTable]
-) -> dict[bytes, ChunkStatistics]:
-    """Return the statistics in a file, by node id, for the references of its manifest.
-
-    Raises ``ValueError`` for a file that is damaged, or belongs to another manifest.
-    """
-    view = memoryview(data)
-    start = len(_MAGIC) + _HASH_BYTES
-    body = view[start:]
-    if bytes(view[:start]) != _MAGIC + sha256(body).digest():
-        raise ValueError("it has another checksum")
-    (length,) = _LENGTH.unpack_from(body)
-    document = json.loads(bytes(body[_LENGTH.size : _LENGTH.size + length]))
-    if document["manifest"] != id_to_text(manifest_id):
-        raise ValueError("it belongs to another manifest")
-    statistics = {}
-    end = _LENGTH.size + length
-    for header in (ArrayHeader(**each) for each in document["arrays"]):
-        frame, end = body[end : end + header.size], end + header.size
-        node_id = bytes.fromhex(header.node)
-        table = arrays.get(node_id)
-        if table is None or (len(table), table.ndim) != (header.rows, header.ndim):
-            raise ValueError("it has other arrays")
-        if references_digest(table) != header.references:
-            raise ValueError("it has other references")
-        dtype = row_dtype(header.kind, header.ndim)
-        size = header.rows * header.cells * dtype.itemsize
-        if not 0 < size <= max(_FREE_BYTES, _MOST_RATIO * len(frame)):
-            raise ValueError("it has columns that are too large")
-        if zstandard.frame_content_size(frame) != size:
-            raise ValueError("it has columns of another size")
-        columns = zstandard.ZstdDecompressor().decompress(frame)
-        rows = np.zeros((header.rows, header.cells), dtype)
-        statistics[node_id] = ChunkStatistics.of_columns(bytes.fromhex(header.context), rows, columns)
-    return statistics

@@ -19,10 +19,11 @@ from frazil.arrays.element_statistics import Meaning, chunk_rows, meaning_of
 from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.display import Record
 from frazil.engines import Engine, EngineName
-from frazil.format.chunk_statistics import ChunkStatistics, encode_statistics, row_dtype
+from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
 from frazil.format.chunk_table import ChunkKind, ChunkTable, within
 from frazil.format.ids import statistics_key
 from frazil.format.snapshot import Node
+from frazil.format.statistics_file import encode_statistics
 from frazil.repository.catalog.assets import MANIFEST, with_read_statistics
 from frazil.repository.catalog.context import Context
 from frazil.repository.session.workspace import Workspace

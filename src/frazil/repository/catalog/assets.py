@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from frazil.errors import FormatError
-from frazil.format.chunk_statistics import ChunkStatistics, decode_statistics
+from frazil.format.chunk_statistics import ChunkStatistics
 from frazil.format.envelope import Violation
 from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import (
@@ -47,6 +47,7 @@ from frazil.format.joined_files import (
 )
 from frazil.format.manifest import Manifest, decode_manifest, open_manifest
 from frazil.format.snapshot import Snapshot, SnapshotEntry, decode_entry, decode_snapshot, open_snapshot
+from frazil.format.statistics_file import decode_statistics
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log
 from frazil.repository.catalog.repo_update import RepoInfoCache
 from frazil.storage.base import Storage

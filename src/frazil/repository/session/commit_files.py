@@ -32,7 +32,6 @@ from frazil.changes.manifests import (
     share,
 )
 from frazil.chunks.writer import ChunkFlush, ChunkWriter
-from frazil.format.chunk_statistics import encode_statistics, has_statistics
 from frazil.format.ids import (
     OBJECT_ID_BYTES,
     id_keys,
@@ -55,6 +54,7 @@ from frazil.format.snapshot import (
     Snapshot,
     encode_snapshot,
 )
+from frazil.format.statistics_file import encode_statistics, has_statistics
 from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.context import Context
