@@ -97,10 +97,11 @@ export const SHADES: Record<string, (data: ShadeData) => Shown> = {
       ),
     };
   },
-  ...Object.fromEntries(STATISTICS.map((name) => [name, (data) => statisticShade(data, (statistics) => statistics[name].values as Float64Array, (statistics, row) => statistics[name].label(row))])),
+  ...Object.fromEntries(STATISTICS.map((name) => [name, (data) => statisticShade(data, (statistics) => statistics[name].values as Float64Array, (statistics, row) => labelOf(statistics[name], row))])),
   gaps: (data) => statisticShade(data, ({ gaps }) => gaps, ({ gaps }, row) => share(gaps[row]!)),
 };
 
+const labelOf = ({ isTime, values, label }: Decoded, row: number): string => (isTime ? label(row) : number(Number(values[row])));
 const share = (part: number): string => `${number(100 * part)} %`;
 
 /** The colours of a column of statistics, with the labels of its smallest and its largest number. */
@@ -132,7 +133,7 @@ function statisticShade({ statistics, table }: ShadeData, column: (of: Statistic
 function describeStatistics(statistics: Statistics, row: number): string {
   const gaps = statistics.gaps[row]!;
   if (Number.isNaN(gaps)) return "no statistics";
-  const labels = STATISTICS.map((name) => `${name} ${statistics[name].label(row)}`);
+  const labels = STATISTICS.map((name) => `${name} ${labelOf(statistics[name], row)}`);
   return [...(gaps < 1 ? labels : []), gaps > 0 && `${share(gaps)} without value`].filter(Boolean).join(", ");
 }
 

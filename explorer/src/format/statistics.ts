@@ -1,6 +1,6 @@
 /**
  * Statistics of chunks: files of Frazil beside the manifests, which other programs ignore. The layout is in
- * `src/frazil/format/chunk_statistics.py`. A missing file means that nothing is known; a damaged one is ignored.
+ * `src/frazil/format/statistics_file.py`. A missing file means that nothing is known; a damaged one is ignored.
  */
 import { formatError } from "./files";
 import { idTexts, text } from "./flatbuffer";

@@ -327,7 +327,7 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
         batch_size: int = _BATCH_ROWS,
         **options: Any,
     ) -> GridScanner:
-        """Return a scanner of the rows. A filter on coordinates leaves out chunks before they are read.
+        """Return a scanner of the rows. A filter leaves out chunks before they are read, by coordinates and by statistics.
 
         Args:
             columns: Names of columns, or expressions by name. Default: all columns.
