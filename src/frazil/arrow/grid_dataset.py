@@ -8,8 +8,9 @@ each of them, so the rows are exact. No loop runs over rows.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -41,6 +42,8 @@ _NO_FILE: Final = "no files: call to_table() of the dataset of Frazil first"
 
 #: The most boxes of cells whose ranges are in memory together.
 _MOST_BOXES: Final = 1 << 18
+#: More than the rounding of a number of 32 bits.
+_ROUNDING: Final = 1e-5
 #: The column with the numbers of rows in the grid. No array has this name.
 _NUMBER: Final = "/"
 
@@ -327,7 +330,9 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
         batch_size: int = _BATCH_ROWS,
         **options: Any,
     ) -> GridScanner:
-        """Return a scanner of the rows. A filter leaves out chunks before they are read, by coordinates and by statistics.
+        """Return a scanner of the rows. A filter leaves out chunks before they are read.
+
+        It compares coordinates, and the statistics of chunks for columns of data.
 
         Args:
             columns: Names of columns, or expressions by name. Default: all columns.
@@ -392,6 +397,23 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
         """
         cells = self._scan.cells
         return GridDataset(cells.session, cells.grid, _all_of([self._where, expression]))
+
+
+def within_bounds(dataset: GridDataset, bounds: Iterable[tuple[str, float, float]]) -> GridDataset:
+    """Return a dataset with all rows between bounds of floating-point columns. NaN is above lower bounds.
+
+    It has some more rows: bounds are a little wider, because they can be rounded to numbers of 32 bits.
+    """
+    for name, low, high in bounds:
+        if name in dataset.schema.names and pa.types.is_floating(dataset.schema.field(name).type):
+            field, kind = pc.field(name), dataset.schema.field(name).type
+            least, most = (
+                pa.scalar(each + sign * (_ROUNDING * abs(each) + 1e-30), kind)
+                for each, sign in ((low, -1), (high, 1))
+            )
+            dataset = dataset.filter(~(field < least))
+            dataset = dataset.filter(field <= most) if high < math.inf else dataset
+    return dataset
 
 
 class _GridFragment(ds.Fragment):  # type: ignore[misc]  # pyarrow ships no types

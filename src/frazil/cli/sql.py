@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
@@ -102,8 +101,6 @@ def _dataset(version: Opened, path: str) -> GridDataset:
 #: A bound of a column in a plan of DuckDB.
 _NUMBER: Final = r"(-?\d+(?:\.\d*)?(?:e[-+]?\d+)?)"
 _BOUND: Final = re.compile(rf"\((\w+) (?:>=? {_NUMBER}|BETWEEN {_NUMBER} AND {_NUMBER})\)")
-#: More than the rounding of a number of 32 bits in a plan.
-_ROUNDING: Final = 1e-5
 
 
 def _hand_over_bounds(connection: Any, query: str, datasets: Mapping[str, GridDataset]) -> None:
@@ -113,8 +110,8 @@ def _hand_over_bounds(connection: Any, query: str, datasets: Mapping[str, GridDa
     and DuckDB still applies the bounds, so the rows are the same. A query with several tables stays as it is.
     """
     import duckdb
-    import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    from frazil.arrow.grid_dataset import within_bounds
 
     statements = connection.extract_statements(query)
     if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
@@ -128,16 +125,11 @@ def _hand_over_bounds(connection: Any, query: str, datasets: Mapping[str, GridDa
     parents = [each for each in _with_parents(plan, {}) if each[0]["name"].strip().endswith("ARROW_SCAN")]
     if len(names) != 1 or len(parents) != 1:
         return
-    name, text = names[0], str(parents[0][1].get("extra_info", {}).get("Expression", ""))
-    scanned = datasets[name]
-    for column, above, low, high in _bounds(text):
-        if column in scanned.schema.names and pa.types.is_floating(scanned.schema.field(column).type):
-            field, kind = pc.field(column), scanned.schema.field(column).type
-            least, most = float(above or low), float(high or "inf")
-            scanned = scanned.filter(~(field < pa.scalar(least - _ROUNDING * abs(least) - 1e-30, kind)))
-            if most < inf:
-                scanned = scanned.filter(field <= pa.scalar(most + _ROUNDING * abs(most) + 1e-30, kind))
-    connection.register(name, scanned)
+    text = str(parents[0][1].get("extra_info", {}).get("Expression", ""))
+    bounds = (
+        (column, float(above or low), float(high or "inf")) for column, above, low, high in _bounds(text)
+    )
+    connection.register(names[0], within_bounds(datasets[names[0]], bounds))
 
 
 def _with_parents(nodes: list[dict[str, Any]], parent: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
