@@ -18,8 +18,8 @@ test:    ## the tests for every change: a few minutes. ARGS="-k name" for pytest
 	@scripts/setup test
 	@scripts/test $(ARGS)
 
-test-all: ## the tests of CI: also clusters, servers, Spark Connect, long property tests, all fixtures, a browser if there is one
-	@scripts/setup test $(if $(shell scripts/install-browser --find 2>/dev/null),browser)
+test-all: ## the tests of CI: also clusters, servers, Spark Connect, long property tests, all fixtures, a browser
+	@scripts/setup test
 	@scripts/test --all $(ARGS)
 
 test-weekly: ## all tests with all sets of parameters

@@ -113,7 +113,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("arrow", "pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"),
     },
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
-    "ui": {"repository.catalog", "repository", "chunks", "storage", "format"},
+    "ui": {*OF_REPOSITORY, "chunks", "storage", "format"},
     "cli": ROOMS
     | {
         *("arrow", "maintenance", "importing", "readers", "jobs", "__init__"),
@@ -179,6 +179,7 @@ ONLY_IN: dict[str, set[str]] = {
     "cloudpickle": {"jobs"},
     "pyarrow": OF_SPARK | {"arrow", "jobs", "pipeline.ingest", "pipeline.replication"},
     "duckdb": {"cli"},
+    **{each: {"ui"} for each in ("anywidget", "traitlets")},
     "virtualizarr": {"pipeline.replication"},
     **{each: set() for each in ("datafusion", "polars")},
     "datasketches": {"pipeline.reductions"},

@@ -37,7 +37,7 @@ ROWS = (
     "quarters of the time; rows of Parquet never leave the JVM"
 )
 WORKER = "what Spark does for each task of a Python worker. Plain PySpark has more idle slots"
-DAEMON = "half of the difference is the imports of the workers' daemon (zarr, xarray, pandas), once"
+DAEMON = "half of the difference is the imports of the workers' daemon (zarr, Frazil), once"
 
 PIPELINE = (
     Workload(

@@ -2,6 +2,7 @@
 
 import { render, type VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { change, ChangeDialog } from "./change";
 import { Chunks } from "./chunkmap";
 import { Data } from "./data";
 import { Diff, Version } from "./diff";
@@ -14,7 +15,7 @@ import { Boundary, forgetColours, List, Tabs, Wait } from "./parts";
 import { RepositoryView } from "./repository";
 import { resolve, writeRoute, type Route } from "./route";
 import { idOf } from "./search";
-import { address, followAddress, go, notice, reader, route, setQuery, snapshotOf, useLoad } from "./state";
+import { address, followAddress, go, notice, opening, reader, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, last, parent, plural, when } from "./text";
 
 export function start(target: Element, open: () => Promise<Reader>): void {
@@ -26,15 +27,19 @@ export function start(target: Element, open: () => Promise<Reader>): void {
 const EMBEDDED = new URLSearchParams(location.search).has("embed");
 
 function App({ open }: { open: () => Promise<Reader> }): VNode {
-  const opened = useLoad(async () => {
-    const found = await open();
-    reader.value = found;
-    document.title = `${found.label} – Frazil explorer`;
-    if (!location.hash.includes("/") && (found.version || found.path)) {
-      go({ page: "node", version: found.version ?? "main", path: `/${(found.path ?? "").replace(/^\//, "")}`, query: {} }, true);
-    }
-    return found;
-  }, []);
+  const opened = useLoad(
+    async () => {
+      const home = await open();
+      reader.value = home;
+      document.title = `${home.label} – Frazil explorer`;
+      if (!location.hash.includes("/") && (home.version || home.path)) {
+        go({ page: "node", version: home.version ?? "main", path: `/${(home.path ?? "").replace(/^\//, "")}`, query: {} }, true);
+      }
+      return home;
+    },
+    [opening.value],
+    true,
+  );
   return (
     <div class="app">
       {!EMBEDDED && <Header of={opened.value} />}
@@ -43,6 +48,7 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
           {(value) => <PageView reader={value} />}
         </Wait>
       </main>
+      {opened.value?.change && change.value && <ChangeDialog reader={opened.value} of={change.value} />}
       <div class="hidden" role="status">
         {notice.value}
       </div>
@@ -53,12 +59,15 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
 const THEMES = ["system", "light", "dark", "contrast"];
 
 function Header({ of }: { of: Reader | undefined }): VNode {
-  const [theme, setTheme] = useState(localStorage.getItem("frazil-theme") ?? "system");
+  const [theme, setTheme] = useState(localStorage.getItem("frazil-theme") ?? document.documentElement.dataset["theme"] ?? "system");
   useEffect(() => {
     document.documentElement.dataset["theme"] = theme;
-    localStorage.setItem("frazil-theme", theme);
     forgetColours();
   }, [theme]);
+  const select = (name: string): void => {
+    localStorage.setItem("frazil-theme", name);
+    setTheme(name);
+  };
   const { page, version } = route.value;
   const main = of && (of.version ?? ([...of.repository.branches.keys()].find((name) => name === "main") ?? [...of.repository.branches.keys()][0]));
   const tab = (name: Route["page"], title: string, href: string): VNode => (
@@ -93,7 +102,7 @@ function Header({ of }: { of: Reader | undefined }): VNode {
           </datalist>
         </>
       )}
-      <button class="theme" aria-label={`Colours of the page: ${theme}`} title="Colours of the page" onClick={() => setTheme(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]!)}>
+      <button class="theme" aria-label={`Colours of the page: ${theme}`} title="Colours of the page" onClick={() => select(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]!)}>
         ◐ {theme}
       </button>
     </header>
@@ -148,12 +157,14 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
   const [toggled, setToggled] = useState<ReadonlySet<string>>(new Set());
   const [text, setText] = useState("");
   const many = snapshot.nodes.length > ALL_OPEN;
-  const isOpen = (branch: Branch): boolean => (many && branch.depth > 0 && !`${path}/`.startsWith(`${branch.node.path}/`)) === toggled.has(branch.node.path);
+  // Groups such as `.frazil` hold notes of programs
+  const isFolded = (branch: Branch): boolean => (many && branch.depth > 0) || last(branch.node.path).startsWith(".");
+  const isOpen = (branch: Branch): boolean => (isFolded(branch) && !`${path}/`.startsWith(`${branch.node.path}/`)) === toggled.has(branch.node.path);
   const shown = useMemo(() => rows(root, isOpen, text), [root, toggled, text, many ? path : ""]);
   const active = shown.findIndex((branch) => branch.node.path === path);
   const changes = useLoad(async () => {
-    const found = await of.repository.changes(snapshot.id);
-    return found ? changedPaths(snapshot, found) : new Map<string, Change>();
+    const log = await of.repository.changes(snapshot.id);
+    return log ? changedPaths(snapshot, log) : new Map<string, Change>();
   }, [snapshot]);
   const toggle = (branch: Branch): void => {
     const next = new Set(toggled);

@@ -222,7 +222,7 @@ function Map({ cells, image, chosen, describe, onChoose }: MapProps): VNode {
   };
   const draw = (context: CanvasRenderingContext2D, width: number, height: number): void => {
     context.imageSmoothingEnabled = Math.min(scale, wide) < 1;
-    context.imageSmoothingQuality = "medium";
+    context.imageSmoothingQuality = Math.min(scale, wide) < 0.5 ? "medium" : "low";
     const [x, y] = [Math.max(0, Math.floor(-left / wide)), Math.max(0, Math.floor(-top / scale))];
     const [right, bottom] = [Math.min(cells.width, Math.ceil((width - left) / wide)), Math.min(cells.height, Math.ceil((height - top) / scale))];
     if (right <= x || bottom <= y) return;
@@ -241,13 +241,12 @@ function Map({ cells, image, chosen, describe, onChoose }: MapProps): VNode {
       }
       context.stroke();
     }
-    for (const [cell, colour] of [[hover, css("quiet")], [chosen ?? -1, css("text")]] as const) {
-      if (cell < 0) continue;
-      const [across, down] = [Math.max(wide, 6), Math.max(scale, 6)];
-      context.strokeStyle = colour;
-      context.lineWidth = 2;
-      context.strokeRect(left + ((cell % cells.width) + 0.5) * wide - across / 2, top + (Math.floor(cell / cells.width) + 0.5) * scale - down / 2, across, down);
-    }
+  };
+  // Elements before the canvas: the pointer moves them, and nothing is drawn again
+  const mark = (cell: number, kind: string): VNode | false => {
+    const [across, down] = [Math.max(wide, 6) + 2, Math.max(scale, 6) + 2];
+    const [x, y] = [left + ((cell % cells.width) + 0.5) * wide - across / 2, top + (Math.floor(cell / cells.width) + 0.5) * scale - down / 2];
+    return cell >= 0 && <div class={`frame ${kind}`} style={{ transform: `translate(${x}px, ${y}px)`, width: `${across}px`, height: `${down}px` }} />;
   };
   return (
     <div class="map-frame">
@@ -276,7 +275,9 @@ function Map({ cells, image, chosen, describe, onChoose }: MapProps): VNode {
         }}
         onPointerLeave={() => setHover(-1)}
       >
-        <Canvas width={size.width} height={size.height} draw={draw} aria-hidden="true" />
+        <Canvas width={size.width} height={size.height} draw={draw} keys={[image, scale, left, top]} aria-hidden="true" />
+        {mark(hover, "hover")}
+        {mark(chosen ?? -1, "chosen")}
       </div>
       <div class="map-foot">
         <button aria-label="Zoom in" onClick={() => zoom(1.5)}>+</button>

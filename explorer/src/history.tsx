@@ -2,6 +2,7 @@
 
 import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { ChangeButtons } from "./change";
 import type { Repository } from "./format/types";
 import type { Reader } from "./home";
 import { layLanes, linesBetween, type Lanes } from "./lanes";
@@ -169,11 +170,11 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
   const metadata = history.metadata(row);
   const [base, setBase] = useState("");
   const changes = useLoad(async () => {
-    const found = await repository.changes(id);
-    if (!found) return {};
-    const deletes = found.deletedArrays.length + found.deletedGroups.length > 0 && above >= 0;
+    const own = await repository.changes(id);
+    if (!own) return {};
+    const deletes = own.deletedArrays.length + own.deletedGroups.length > 0 && above >= 0;
     const [snapshot, former] = await Promise.all([repository.snapshot(id), deletes ? repository.snapshot(idOf(history, above)) : undefined]);
-    return { found, snapshot, former };
+    return { own, snapshot, former };
   }, [id]);
   return (
     <>
@@ -188,6 +189,7 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
           </a>
         )}
       </p>
+      {reader.change && <ChangeButtons repository={repository} id={id} names={names} />}
       <form
         class="bar"
         onSubmit={(event) => {
@@ -205,13 +207,14 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
           names.length > 0 && ["Names", names.map((name) => <Name key={name} of={name} />)],
           above >= 0 && ["Parent", <a href={address({ page: "history", query: { at: idOf(history, above) } })}>{idOf(history, above).slice(0, 6)} {firstLine(messageOf(history, above))}</a>],
           detached && ["Reach", "No branch or tag leads to this commit."],
-          ...Object.entries(metadata).map(([key, value]) => [key, <Value of={value} />] as const),
         ]}
       />
       <h3>Changes of this commit</h3>
       <Wait of={changes} what="the changes">
-        {({ found, snapshot, former }) => (found ? <ChangeList changes={found} snapshot={snapshot} former={former} version={id} /> : <p class="quiet">There is no record of changes for this commit.</p>)}
+        {({ own, snapshot, former }) => (own ? <ChangeList changes={own} snapshot={snapshot} former={former} version={id} /> : <p class="quiet">There is no record of changes for this commit.</p>)}
       </Wait>
+      {Object.keys(metadata).length > 0 && <h3>Metadata</h3>}
+      <Facts rows={Object.entries(metadata).map(([key, value]) => [key, <Value of={value} />] as const)} />
     </>
   );
 }

@@ -1,6 +1,8 @@
-/** Where the page is at home: a server of `frazil ui`, or files beside the data. */
+/** Where the page is at home: a server of `frazil ui`, files beside the data, or a notebook. */
 
+import { corsAdvice } from "./format/index";
 import { ExplorerError, type ArrayNode, type Decoded, type Region, type Repository, type Snapshot, type Source } from "./format/types";
+import { kernel, KernelSource } from "./kernel";
 
 /** All that the views need of a repository. */
 export interface Reader {
@@ -9,8 +11,10 @@ export interface Reader {
   /** Version and path to show first. */
   readonly version?: string;
   readonly path?: string;
-  /** A slow answer of the server, as JSON; undefined beside static files. */
+  /** A slow answer of the server, as JSON; undefined beside static files and in a notebook. */
   ask?(name: string, query: Record<string, string>, signal?: AbortSignal): Promise<unknown>;
+  /** Asks for the plan of a change, or applies it; undefined where the page may not change the repository. */
+  change?(step: "plan" | "apply", change: Record<string, string>): Promise<unknown>;
   read(snapshot: Snapshot, path: string, start: number[], stop: number[], step?: number[], signal?: AbortSignal): Promise<Region>;
   decode(node: ArrayNode, region: Region): Decoded;
 }
@@ -23,6 +27,8 @@ interface Settings {
   readonly label?: string;
   readonly version?: string;
   readonly path?: string;
+  /** Whether a server makes changes. */
+  readonly writable?: boolean;
 }
 
 const TOKEN = "frazil-token";
@@ -31,9 +37,9 @@ const WHOLE_FILES = 64e6; // bytes of files that a server without ranges sent wh
 
 /** The token of the server: from the address at first load, later from the session of this tab. */
 function token(): string | null {
-  const [, found, rest] = /^#token=([^&/?]+)(.*)$/s.exec(location.hash) ?? [];
-  if (found) {
-    sessionStorage.setItem(TOKEN, found);
+  const [, secret, rest] = /^#token=([^&/?]+)(.*)$/s.exec(location.hash) ?? [];
+  if (secret) {
+    sessionStorage.setItem(TOKEN, secret);
     history.replaceState(null, "", `#${(rest ?? "").replace(/^&/, "")}`);
   }
   return sessionStorage.getItem(TOKEN);
@@ -101,6 +107,12 @@ export class ServerSource extends WebSource {
     return (await this.request(`api/${name}`, query, signal)).json();
   }
 
+  /** The answer may be an error, with its kind. The request is never repeated: a lost one may have taken effect. */
+  async change(step: "plan" | "apply", change: Record<string, string>): Promise<unknown> {
+    const headers = { "Content-Type": "application/json", ...(this.token ? { Authorization: `Bearer ${this.token}` } : {}) };
+    return (await fetch(`${this.server}api/${step}`, { method: "POST", headers, body: JSON.stringify(change) })).json();
+  }
+
   private async request(path: string, query: Record<string, string>, signal?: AbortSignal): Promise<Response> {
     const headers: Record<string, string> = this.token ? { Authorization: `Bearer ${this.token}` } : {};
     const response = await patientFetch(`${this.server}${path}?${new URLSearchParams(query)}`, headers, signal);
@@ -130,6 +142,8 @@ async function patientFetch(url: string, headers: Record<string, string>, signal
       if (attempt === TRIES || !(response.status === 429 || response.status >= 500)) return response;
     } catch (cause) {
       if (signal?.aborted) throw cause;
+      const { origin } = new URL(url, location.href);
+      if (attempt === TRIES && origin !== location.origin) throw new ExplorerError("forbidden", corsAdvice(origin));
       if (attempt === TRIES) throw new ExplorerError("network", `No answer from ${new URL(url, location.href).host}: ${cause instanceof Error ? cause.message : cause}.`);
     }
     await new Promise((resume) => setTimeout(resume, 200 * 2 ** attempt));
@@ -149,14 +163,15 @@ async function answer<T>(url: string, headers: Record<string, string> = {}): Pro
   }
 }
 
-export async function findHome(): Promise<{ source: WebSource | ServerSource; settings: Partial<Settings> }> {
+export async function findHome(): Promise<{ source: Source; settings: Partial<Settings> }> {
+  if (kernel) return { source: new KernelSource(kernel.ask, kernel.settings.label), settings: kernel.settings };
   const secret = token();
   const settings = secret ? undefined : await answer<Settings>("explorer.json");
   if (settings?.repo !== undefined) {
     const base = new URL(settings.repo.replace(/\/?$/, "/"), location.href).href;
     return { source: new WebSource(base, settings.label ?? base, null, settings.index ? { "index.json": new URL(settings.index, location.href).href } : {}), settings };
   }
-  const info = await answer<{ label: string; version?: string; path?: string }>("api/info", secret ? { Authorization: `Bearer ${secret}` } : {});
+  const info = await answer<{ label: string; version?: string; path?: string; writable?: boolean }>("api/info", secret ? { Authorization: `Bearer ${secret}` } : {});
   if (!info) throw new ExplorerError("not-found", "There is no repository here: neither `explorer.json` beside this page nor a server of `frazil ui`.");
   return { source: new ServerSource(new URL("./", location.href).href, info.label, secret), settings: info };
 }

@@ -116,10 +116,10 @@ export function useSize<T extends HTMLElement>(): [{ current: T | null }, { widt
   return [element, size];
 }
 
-/** A canvas as sharp as the screen. `draw` gets CSS pixels and runs at most once per frame. */
-export function Canvas({ width, height, draw, ...rest }: { width: number; height: number; draw: (context: CanvasRenderingContext2D, width: number, height: number) => void } & Omit<JSX.IntrinsicElements["canvas"], "width" | "height" | "ref" | "style">): VNode {
+/** A canvas as sharp as the screen. `draw` gets CSS pixels and runs at most once per frame, with `keys` only if one of them changes. */
+export function Canvas({ width, height, draw, keys, ...rest }: { width: number; height: number; keys?: readonly unknown[]; draw: (context: CanvasRenderingContext2D, width: number, height: number) => void } & Omit<JSX.IntrinsicElements["canvas"], "width" | "height" | "ref" | "style">): VNode {
   const element = useRef<HTMLCanvasElement>(null);
-  void theme.value;
+  const themes = theme.value;
   useLayoutEffect(() => {
     const canvas = element.current;
     const context = canvas?.getContext("2d");
@@ -132,7 +132,7 @@ export function Canvas({ width, height, draw, ...rest }: { width: number; height
     context.setTransform(scale, 0, 0, scale, 0, 0);
     context.clearRect(0, 0, width, height);
     draw(context, width, height);
-  });
+  }, keys && [...keys, width, height, themes]);
   return <canvas ref={element} style={{ width: `${width}px`, height: `${height}px` }} {...rest} />;
 }
 
@@ -140,12 +140,17 @@ const colours = new Map<string, string>();
 
 /** Colours of the style sheet, for canvases. Kept, because the browser computes the styles of the page anew for each question. */
 export function css(name: string): string {
-  let found = colours.get(name);
-  if (found === undefined) {
-    found = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || "#888888";
-    colours.set(name, found);
+  let value = colours.get(name);
+  if (value === undefined) {
+    // The value of a variable is its text, with both colours of light and dark: an element tells which one applies
+    const element = document.documentElement.appendChild(document.createElement("i"));
+    element.style.color = `var(--${name}, #888888)`;
+    const channels = getComputedStyle(element).color.match(/\d+/g) ?? [];
+    element.remove();
+    value = `#${channels.map((channel) => Number(channel).toString(16).padStart(2, "0")).join("")}`;
+    colours.set(name, value);
   }
-  return found;
+  return value;
 }
 
 /** Counts changes of the colours: whoever draws on a canvas reads it. */
@@ -184,7 +189,8 @@ export function List({ label, role, count, rowHeight, active, row, attributes, o
   const [element, size] = useSize<HTMLDivElement>();
   const [first, setFirst] = useState(0);
   const [id] = useState(() => `list${++lists}`);
-  const shown = Math.min(count - first, Math.ceil(size.height / rowHeight) + 2 * SPARE);
+  const most = Math.ceil(size.height / rowHeight) + 2 * SPARE;
+  const shown = Math.min(count - first, most);
   const follow = (): void => {
     const top = element.current?.scrollTop ?? 0;
     // Steps of half the spare rows: most scroll events then change nothing
@@ -211,12 +217,12 @@ export function List({ label, role, count, rowHeight, active, row, attributes, o
     } else onKey?.(event);
   };
   // Rows that stay on the screen are not compared again
-  const kept = useRef<{ row?: unknown; active?: number; rows: Map<number, VNode> }>({ rows: new Map() });
-  if (kept.current.row !== row || kept.current.active !== active) kept.current = { row, active, rows: new Map() };
+  const cache = useRef<{ row?: unknown; active?: number; most?: number; rows: Map<number, VNode> }>({ rows: new Map() });
+  if (cache.current.row !== row || cache.current.active !== active || cache.current.most !== most) cache.current = { row, active, most, rows: new Map() };
   const rows: VNode[] = [];
   const make = (index: number): VNode => (
       <div
-        key={index}
+        key={index % most} // a row that comes takes over the elements of a row that goes
         id={`${id}-${index}`}
         role={role === "tree" ? "treeitem" : "option"}
         aria-selected={index === active}
@@ -231,11 +237,11 @@ export function List({ label, role, count, rowHeight, active, row, attributes, o
   );
   const now = new Map<number, VNode>();
   for (let index = first; index < first + shown; index++) {
-    const found = kept.current.rows.get(index) ?? make(index);
-    now.set(index, found);
-    rows.push(found);
+    const item = cache.current.rows.get(index) ?? make(index);
+    now.set(index, item);
+    rows.push(item);
   }
-  kept.current.rows = now;
+  cache.current.rows = now;
   const visible = active >= first && active < first + shown;
   return (
     <div ref={element} class={`list ${name ?? ""}`} role={role} aria-label={label} tabIndex={0} onScroll={follow} onKeyDown={key} {...(visible ? { "aria-activedescendant": `${id}-${active}` } : {})}>

@@ -1,16 +1,28 @@
 /** The repository as a whole: names, state, settings, operations, and slow answers of a server. */
 
-import type { VNode } from "preact";
-import { useState } from "preact/hooks";
+import type { ComponentChildren, VNode } from "preact";
+import { useMemo, useState } from "preact/hooks";
+import { change } from "./change";
 import type { Repository } from "./format/types";
 import type { Reader } from "./home";
+import { record, steps, texts } from "./lineage";
 import { Value } from "./overview";
 import { Facts, Wait } from "./parts";
-import { messageOf } from "./search";
+import { idOf, messageOf } from "./search";
 import { address, useLoad } from "./state";
 import { count, firstLine, plural, when } from "./text";
 
 const MOST = 500; // lines of names and operations
+
+/** Title and name of the answers that only a server has. */
+const SLOW = [
+  ["Sizes of all versions", "statistics"],
+  ["Verify metadata", "verify"],
+  ["Open jobs", "jobs"],
+  ["Leases of running work", "status"],
+] as const;
+/** The item of the metadata of a repository with the rules of branches. */
+const RULES = "frazil.protection";
 
 export function RepositoryView({ reader }: { reader: Reader }): VNode {
   const { repository } = reader;
@@ -23,21 +35,29 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
           ["Format", `version ${repository.specVersion}`],
           ["State", [repository.status, repository.statusReason].filter(Boolean).join(": ")],
           ["Commits", count(repository.history.parent.length)],
-          ...Object.entries(repository.metadata ?? {}).map(([key, value]) => [key, <Value of={value} />] as const),
+          ...Object.entries(repository.metadata ?? {}).filter(([key]) => key !== RULES).map(([key, value]) => [key, <Value of={value} />] as const),
         ]}
       />
-      {reader.ask && (
-        <>
-          <Slow title="Sizes of all versions" name="statistics" ask={reader.ask} />
-          <Slow title="Verify metadata" name="verify" ask={reader.ask} />
-        </>
+      {reader.ask ? (
+        SLOW.map(([title, name]) => <Slow key={name} title={title} name={name} ask={reader.ask!} />)
+      ) : (
+        <p class="quiet">
+          {SLOW.map(([title]) => title).join(", ")}: only on a server. Run <code>frazil ui</code>.
+        </p>
       )}
+      <Rules of={repository.metadata?.[RULES]} />
       <Names title="Branches" kind="branch" names={repository.branches} repository={repository} />
       <Names title="Tags" kind="tag" names={repository.tags} repository={repository} />
       {repository.deletedTags && repository.deletedTags.length > 0 && <p class="quiet">Deleted tags: {repository.deletedTags.slice(0, MOST).join(", ")}</p>}
+      <Lineage repository={repository} />
       {repository.ops.length > 0 && (
         <>
           <h3>Operations, newest first</h3>
+          {reader.change && (
+            <p class="actions">
+              <button onClick={() => (change.value = { action: "undo", id: "" })}>Undo the last update…</button>
+            </p>
+          )}
           <table>
             <tbody>
               {repository.ops.slice(0, MOST).map((entry, at) => (
@@ -100,12 +120,12 @@ function Names({ title, kind, names, repository }: { title: string; kind: string
 }
 
 function Slow({ title, name, ask }: { title: string; name: string; ask: NonNullable<Reader["ask"]> }): VNode {
-  const [wanted, setWanted] = useState(false);
-  const answer = useLoad(async (signal) => (wanted ? { value: await ask(name, {}, signal) } : {}), [wanted]);
-  if (!wanted) {
+  const [isOpen, setOpen] = useState(false);
+  const answer = useLoad(async (signal) => (isOpen ? { value: await ask(name, {}, signal) } : {}), [isOpen]);
+  if (!isOpen) {
     return (
       <p class="actions">
-        <button onClick={() => setWanted(true)}>{title}</button>
+        <button onClick={() => setOpen(true)}>{title}</button>
       </p>
     );
   }
@@ -113,8 +133,108 @@ function Slow({ title, name, ask }: { title: string; name: string; ask: NonNulla
     <section aria-label={title}>
       <h3>{title}</h3>
       <Wait of={answer} what="the answer of the server">
-        {({ value }) => <Facts rows={Object.entries(value && typeof value === "object" ? value : { answer: value }).map(([key, item]) => [key.replaceAll("_", " "), <Value of={item} />] as const)} />}
+        {({ value }) => {
+          if (Array.isArray(value) || !value || typeof value !== "object") return <Items of={value} />;
+          if (name === "status") return <Items of={record(value)["leases"]} />;
+          return <Facts rows={Object.entries(value).map(([key, item]) => [key.replaceAll("_", " "), <Items of={item} />] as const)} />;
+        }}
       </Wait>
+    </section>
+  );
+}
+
+/** An answer: a list of objects is a table. */
+function Items({ of }: { of: unknown }): VNode {
+  if (!Array.isArray(of) || of.some((item) => !item || typeof item !== "object")) return <Value of={of} />;
+  if (!of.length) return <span class="quiet">none</span>;
+  const names = [...new Set(of.flatMap((item) => Object.keys(item)))];
+  return <Table heads={names.map((name) => name.replaceAll("_", " "))} rows={of.map((item) => names.map((name) => (item[name] === undefined || item[name] === null ? "" : <Value of={item[name]} />)))} />;
+}
+
+function Table({ heads, rows }: { heads: readonly string[]; rows: readonly (readonly ComponentChildren[])[] }): VNode {
+  return (
+    <div class="items" tabIndex={0}>
+      <table>
+        <thead>
+          <tr>
+            {heads.map((head) => (
+              <th key={head} scope="col">
+                {head}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.slice(0, MOST).map((row, at) => (
+            <tr key={at}>
+              {row.map((cell, column) => (
+                <td key={column}>{cell}</td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {rows.length > MOST && <p class="quiet">and {count(rows.length - MOST)} more</p>}
+    </div>
+  );
+}
+
+/** The rules of branches, which the metadata of the repository has. */
+function Rules({ of }: { of: unknown }): VNode | null {
+  const rules = Object.entries(record(of));
+  if (!rules.length) return null;
+  return (
+    <section aria-label="Rules of branches">
+      <h3>Rules of branches</h3>
+      <Table
+        heads={["Branches", "Moved by", "Moves", "Rules of data", "Since (UTC)"]}
+        rows={rules.map(([pattern, item]) => {
+          const rule = record(item);
+          const checks = Array.isArray(rule["rules"]) ? rule["rules"] : [];
+          return [<code>{pattern}</code>, texts(rule["principals"]) || "everybody", rule["fast_forward_only"] === false ? "to any version" : "only forward", checks.length ? <Value of={checks} /> : "none", when(Number(rule["since"]) / 1000)];
+        })}
+      />
+    </section>
+  );
+}
+
+function Lineage({ repository }: { repository: Repository }): VNode {
+  const { history } = repository;
+  const [isShown, setShown] = useState(false);
+  const all = useMemo(() => (isShown ? steps(repository) : []), [isShown, repository]);
+  if (!isShown) {
+    return (
+      <p class="actions">
+        <button onClick={() => setShown(true)}>Lineage: what jobs read and wrote</button>
+      </p>
+    );
+  }
+  const commit = (id: string): VNode => (
+    <a href={address({ page: "history", query: { at: id } })}>
+      <code>{id.slice(0, 6)}</code>
+    </a>
+  );
+  return (
+    <section aria-label="Lineage">
+      <h3>Lineage: finished jobs, newest first</h3>
+      {all.length ? (
+        <Table
+          heads={["Time (UTC)", "Commit", "Job", "Wrote", "Read"]}
+          rows={all.map((step) => [
+            <time>{when(history.times[step.row]!).slice(0, 16)}</time>,
+            commit(idOf(history, step.row)),
+            step.job,
+            step.wrote,
+            step.inputs.map((each, at) => (
+              <div key={at}>
+                {each.paths} {each.snapshot && (repository.row(each.snapshot) >= 0 ? <>of {commit(each.snapshot)}</> : `of ${each.snapshot.slice(0, 6)} elsewhere`)}
+              </div>
+            )),
+          ])}
+        />
+      ) : (
+        <p class="quiet">No commit has the record of a job.</p>
+      )}
     </section>
   );
 }

@@ -21,13 +21,13 @@ export function author(metadata: Record<string, unknown>): string {
 const texts = new WeakMap<History, { readonly words: string[]; readonly authors: string[] }>();
 
 function textsOf(history: History): { readonly words: string[]; readonly authors: string[] } {
-  let found = texts.get(history);
-  if (!found) {
+  let entry = texts.get(history);
+  if (!entry) {
     const { ids, messages } = history;
-    found = { words: messages.map((message, row) => `${message}\n${ids[row]}`.toLowerCase()), authors: [] };
-    texts.set(history, found);
+    entry = { words: messages.map((message, row) => `${message}\n${ids[row]}`.toLowerCase()), authors: [] };
+    texts.set(history, entry);
   }
-  return found;
+  return entry;
 }
 
 const FILTER = /(author|after|before):("[^"]*"|\S+)/gi;
@@ -48,7 +48,7 @@ export function search(history: History, order: Int32Array, text: string, names:
   });
   const words = rest.toLowerCase().split(/\s+/).filter(Boolean);
   const { words: all, authors } = textsOf(history);
-  const found: number[] = [];
+  const matches: number[] = [];
   for (let place = 0; place < order.length; place++) {
     const row = order[place]!;
     if (history.times[row]! < after || history.times[row]! >= before) continue;
@@ -60,9 +60,9 @@ export function search(history: History, order: Int32Array, text: string, names:
         if (!by.includes(who) || left.some((word) => !by.includes(word))) continue;
       }
     }
-    found.push(place);
+    matches.push(place);
   }
-  return Int32Array.from(found);
+  return Int32Array.from(matches);
 }
 
 const orElse = (value: number, other: number): number => (Number.isNaN(value) ? other : value);

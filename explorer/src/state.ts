@@ -8,6 +8,8 @@ import { HOME, parseRoute, resolve, writeRoute, type Route } from "./route";
 
 export const route = signal<Route>(HOME);
 export const reader = signal<Reader | undefined>(undefined);
+/** Counts how often the page has opened the repository: one more reads its present state. */
+export const opening = signal(0);
 /** Text for screen readers. */
 export const notice = signal("");
 
@@ -42,7 +44,7 @@ const asError = (cause: unknown): ExplorerError =>
     ? (cause as ExplorerError)
     : new ExplorerError("format", cause instanceof Error ? cause.message : String(cause));
 
-const ID = /^[0-9A-HJKMNP-TV-Z]{20}$/;
+export const ID = /^[0-9A-HJKMNP-TV-Z]{20}$/;
 
 /** The snapshot of a branch, a tag or an id. */
 export async function snapshotOf(repository: Repository, version: string): Promise<Snapshot> {

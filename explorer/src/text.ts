@@ -8,7 +8,8 @@ export function bytes(size: number): string {
   return `${unit === 0 || size >= 100 ? Math.round(size) : size.toPrecision(3)} ${size === 1 && unit === 0 ? "byte" : UNITS[unit]}`;
 }
 
-export const count = (value: number): string => value.toLocaleString("en-US");
+const COUNT = new Intl.NumberFormat("en-US"); // toLocaleString would make one for each number
+export const count = (value: number): string => COUNT.format(value);
 
 export const plural = (value: number, noun: string): string => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 

@@ -207,18 +207,27 @@ class Record:
         return _STYLE + self._html_body() + "\n"
 
 
-class Lines(Record):
-    """A record that is made from the text of an object: a title, and lines of ``name: value``."""
+class Listing(Record):
+    """Rows below a title, at most ``most`` of them, such as a detail of another record."""
 
-    def __init__(self, title: str, text: str) -> None:
+    def __init__(self, title: str, rows: Iterable[tuple[str, Shown]], most: int | None = None) -> None:
+        first = list(islice(rows, None if most is None else most + 1))
+        more = [("and", "more")] if most is not None and len(first) > most else []
         self._named = title
-        self._text = text
+        self._shown = [*first[:most], *more]
 
     def _title(self) -> str:
         return self._named
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return (line.partition(": ")[::2] for line in self._text.splitlines()[1:])
+        return self._shown
+
+
+class Lines(Listing):
+    """A listing that is made from the text of an object: lines of ``name: value`` after its first line."""
+
+    def __init__(self, title: str, text: str) -> None:
+        super().__init__(title, (line.partition(": ")[::2] for line in text.splitlines()[1:]))
 
 
 class NamedEnum(Enum):

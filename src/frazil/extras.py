@@ -29,6 +29,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "virtualizarr": "virtualizarr",
     **dict.fromkeys(("grpc", "grpc_status", "google", "google.rpc"), "connect"),
     "opentelemetry": "telemetry",
+    "anywidget": "widget",
     **dict.fromkeys(("jax", "torch"), ""),
 }
 

@@ -87,6 +87,7 @@ IMPORTS = [
     ("pyspark", "import frazil.spark as spark; spark.OnSpark", "frazil.spark.OnSpark", "spark"),
     ("pyspark", "from frazil.spark import *", "frazil.spark.OnSpark", "spark"),
     ("rasterio", "import frazil.pipeline.reductions.zones", "rasterized", "geotiff"),
+    ("anywidget", "from frazil.ui import Explorer", "frazil.ui.Explorer", "widget"),
     (
         "xarray_regrid",
         "from frazil.pipeline.transform.regridding import _regridder as r; r()",

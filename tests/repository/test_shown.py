@@ -5,14 +5,19 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import pytest
+import zarr
 
 import frazil
 from frazil.display import Record
 from frazil.repository.catalog.version_info import Diff
 from frazil.repository.handle.version_history import ROWS, HistoryTable
+from frazil.storage.local import LocalStorage
 
 
 def history(commits: int = 3) -> frazil.Repository:
@@ -95,6 +100,54 @@ def test_the_picture_names_branches_tags_and_times_in_the_colours_of_the_page() 
     assert texts[0][2:] == ["branch fix", wide]
     # 13 pixels high: 0.6 of that for most, all of it for wide ones
     assert int(root.attrib["width"]) > 2 * 26 + 8 + 30 * 13 + (8 + 16 + 10 + 30 + 6) * 8
+
+
+def written(html: str) -> list[str]:
+    """The text of HTML, without tags. What a repository contains must be escaped in it."""
+    assert not re.search(r"<b>|<script|onerror|https?:", html)
+    text = re.sub(r"<[^>]*>", "\n", html.partition("</style>")[2])
+    return [line.strip() for line in unescape(text).splitlines() if line.strip()]
+
+
+def test_notebooks_show_branches_sessions_and_the_history_of_a_cell_without_a_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = frazil.Repository.create(str(tmp_path / "ice"))
+    name = "<b>t"
+    with repo.transaction("main", message="<b>first", metadata={"author": "<b>Ada"}) as store:
+        array = zarr.create_array(
+            store, name=name, shape=(4, 2000), chunks=(2, 2), dtype="i4", dimension_names=["time", None]
+        )
+        array[:2, :2] = 1
+    for number in range(ROWS + 5):
+        repo.create_branch(f"b{number:02}", repo.lookup_branch("main"))
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    repo.list_branches()
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path=name)[2:, :4] = 2
+    unread = frazil.Repository.open(str(tmp_path / "ice")).readonly_session(branch="main")
+    history = repo.history.history_of(name, (0, 0))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a read")
+
+    with monkeypatch.context() as patch:
+        for method in ("get", "get_versioned", "head", "list"):
+            patch.setattr(LocalStorage, method, refuse)
+        shown = written(repo._repr_html_())
+        tip = next(line for line in shown if line.endswith("<b>first"))
+        assert tip.startswith(session.snapshot_id)
+        assert shown.count(tip) == ROWS
+        assert shown[1:3] == ["branch main:", tip]
+        assert shown[1 + 2 * ROWS :][:4] == ["and:", "6 more branches", "tags:", "1"]
+        shown = written(session._repr_html_())
+        assert shown[shown.index("changes") + 2 :][:2] == ["updated_chunks:", f'{{"/{name}": 2 chunks}}']
+        assert shown[shown.index("2 nodes") + 2 :] == ["/:", "group", f"/{name}:", "time 4, 2,000"]
+        assert "nodes" not in unread._repr_html_()
+        shown = written(history._repr_html_())  # type: ignore[attr-defined]  # a list for users
+    assert [shown[5], *shown[7:]] == [session.snapshot_id, "<b>Ada", "<b>first"]
+    session.discard_changes()
+    assert "changes" not in written(session._repr_html_())
 
 
 def test_differences_leave_out_what_is_empty() -> None:

@@ -32,6 +32,7 @@ PUBLIC_MODULES = (
     "frazil.store",
     "frazil.testing",
     "frazil.types",
+    "frazil.ui",
     "frazil.virtual",
     "frazil.xarray",
     "frazil.zarr_pipeline",

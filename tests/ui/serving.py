@@ -61,14 +61,16 @@ class Client:
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=patience(30))
 
-    def send(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Reply:
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> Reply:
         connection = self.connect()
         try:
-            wanted = {"Host": f"127.0.0.1:{self.port}", **(self.token if headers is None else headers)}
+            every = {"Host": f"127.0.0.1:{self.port}", **(self.token if headers is None else headers)}
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-            for name, value in wanted.items():
+            for name, value in every.items():
                 connection.putheader(name, value)
-            connection.endheaders()
+            connection.endheaders(body)
             answer = connection.getresponse()
             return Reply(answer.status, answer.headers, answer.read())
         finally:
@@ -77,6 +79,12 @@ class Client:
     def get(self, path: str, **headers: str) -> Reply:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.send("GET", path, {**self.token, **named})
+
+    def post(self, path: str, document: object, **headers: str) -> Reply:
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        usual = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        return self.send("POST", path, {**self.token, **usual, **named}, body)
 
 
 @contextmanager
@@ -92,14 +100,22 @@ def served(site: Site, host: str = "127.0.0.1") -> Iterator[Client]:
 
 
 class _Quiet(SimpleHTTPRequestHandler):
+    extra: Mapping[str, str] = {}
+
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
+    def end_headers(self) -> None:
+        for name, value in self.extra.items():
+            self.send_header(name, value)
+        super().end_headers()
+
 
 @contextmanager
-def hosted(folder: Path) -> Iterator[str]:
-    """What `python -m http.server` does."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
+def hosted(folder: Path, headers: Mapping[str, str] | None = None) -> Iterator[str]:
+    """What `python -m http.server` does, with more headers."""
+    handler = type("_Handler", (_Quiet,), {"extra": headers or {}})
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:

@@ -104,3 +104,23 @@ def test_texts_of_a_repository_are_no_html(page: Any, site: Site, folder: Path) 
         page.locator("body", has_text=html).wait_for()
         assert page.locator("img").count() == 0
         assert "hacked" not in page.title()
+
+
+def test_rows_of_a_long_history(page: Any, site: Site, folder: Path) -> None:
+    """A row that scrolls into view takes over the elements of another one."""
+    repo = frazil.Repository.open(str(folder))
+    for number in range(200):
+        repo.writable_session("main").commit(f"commit {number}", allow_empty=True)
+    with served(replace(site, target=Target(site.target.location))) as client:
+        page.goto(client.server.url)
+        rows = page.get_by_role("option")
+        page.get_by_role("option", name="commit 199", exact=False).wait_for()
+        for top in (90, 1000, 4000, 2500, 2590, 0):
+            page.get_by_role("listbox").evaluate(f"list => {{ list.scrollTop = {top} }}")
+            newest = 199 - top // 30
+            page.get_by_role("option", name=f"commit {newest}", exact=False).wait_for()
+            texts = [text for text in rows.all_inner_texts() if "commit " in text]
+            numbers = [int(text.split("commit ")[1].split()[0]) for text in texts]
+            assert numbers == list(range(numbers[0], numbers[0] - len(numbers), -1))
+            assert newest in numbers
+            assert len(numbers) < 60

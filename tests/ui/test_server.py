@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -449,8 +450,7 @@ def test_virtual_chunks_of_authorised_containers_only(tmp_path: Path, folder: Pa
             f"url={prefix}data&start=0&end=5&modified=1": 409,
             "": 400,
         }
-        found = {query: client.get(f"/virtual?{query}").status for query in statuses}
-        assert found == statuses
+        assert {query: client.get(f"/virtual?{query}").status for query in statuses} == statuses
 
 
 # ---- slow answers ------------------------------------------------------------------------------------
@@ -601,9 +601,28 @@ def test_the_command_serves_until_it_is_interrupted(folder: Path, number: signal
         (["none"], "none"),
         (["ice", "--repo-url", "https://a.example"], "--static"),
         (["ice", "--port", "99999"], "99999"),
+        (["ice", "--write", "--static", "page"], "--write"),
     ],
 )
 def test_wrong_arguments(folder: Path, words: list[str], message: str, capsys, monkeypatch) -> None:
     monkeypatch.chdir(folder.parent)
     assert main(["ui", *words]) != 0
     assert message in capsys.readouterr().err
+
+
+def test_assets_are_packed_for_clients_that_unpack(client: Client) -> None:
+    plain = client.get("/app.js")
+    packed = client.get("/app.js", Accept_Encoding="br, gzip")
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert len(packed.body) < len(plain.body) / 2
+    assert gzip.decompress(packed.body) == plain.body
+    assert packed.headers["ETag"] != plain.headers["ETag"]
+    assert client.get("/app.js", Accept_Encoding="gzip", If_None_Match=packed.headers["ETag"]).status == 304
+    for headers in ({"Accept_Encoding": "gzip;q=0"}, {"Accept_Encoding": "gzip", "Range": "bytes=0-9"}):
+        reply = client.get("/app.js", **headers)
+        assert reply.headers["Content-Encoding"] is None
+        assert plain.body.startswith(reply.body)
+    # The names of parts say which bytes they have. The page itself changes with the version of Frazil
+    part = next(name for name in client.server.assets if "-" in name)
+    assert "immutable" in client.get(f"/{part}").headers["Cache-Control"]
+    assert client.get("/index.html").headers["Cache-Control"] == "no-cache"

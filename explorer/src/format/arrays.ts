@@ -101,14 +101,14 @@ async function decodeInto(target: Target, spec: ChunkSpec, start: number[], size
   if (shard.indexSize > size) throw new RangeError("a shard is smaller than its index");
   const index = await shardIndex(shard, configuration, shard.isAtEnd ? await read(size - shard.indexSize, size) : await read(0, shard.indexSize));
   const places = strides(shard.grid);
-  const wanted: { offset: number; length: number; start: number[] }[] = [];
+  const parts: { offset: number; length: number; start: number[] }[] = [];
   for (let i = 0; i < index.length / 2; i++) {
     const inner = shard.grid.map((count, d) => start[d] + (Math.floor(i / places[d]) % count) * shard.inner.shape[d]);
     if (index[2 * i] < 0 || !target.isWanted(inner, shard.inner.shape)) continue;
     if (index[2 * i] + index[2 * i + 1] > size) throw new RangeError("an inner chunk ends after its shard");
-    wanted.push({ offset: index[2 * i], length: index[2 * i + 1], start: inner });
+    parts.push({ offset: index[2 * i], length: index[2 * i + 1], start: inner });
   }
-  await inGroups(wanted, read, ({ start: inner, length }, part) => decodeInto(target, shard.inner, inner, length, part));
+  await inGroups(parts, read, ({ start: inner, length }, part) => decodeInto(target, shard.inner, inner, length, part));
 }
 
 /** Reads ranges, neighbours together, and passes each on with a reader of its bytes. */

@@ -44,10 +44,10 @@ function clock(node: ArrayNode, attributes: Record<string, unknown>): Clock | un
 /** The range of an integer type that the attribute `_Unsigned` asks for: bits, whether unsigned. */
 function reinterpreted(node: ArrayNode, attributes: Record<string, unknown>): ((value: number) => number) | undefined {
   const match = /^(u?)int(8|16|32)$/.exec(node.dtype);
-  const wanted = String(attributes._Unsigned ?? "").toLowerCase();
-  if (!match || !["true", "false"].includes(wanted) || (wanted === "true") === (match[1] === "u")) return undefined;
+  const flag = String(attributes._Unsigned ?? "").toLowerCase();
+  if (!match || !["true", "false"].includes(flag) || (flag === "true") === (match[1] === "u")) return undefined;
   const size = 2 ** Number(match[2]);
-  return wanted === "true" ? (value) => (value < 0 ? value + size : value) : (value) => (value >= size / 2 ? value - size : value);
+  return flag === "true" ? (value) => (value < 0 ? value + size : value) : (value) => (value >= size / 2 ? value - size : value);
 }
 
 function numberText(value: number, isShort: boolean): string {

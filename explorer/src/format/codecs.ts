@@ -113,9 +113,9 @@ interface ArrayCodec {
 function orderOf({ order }: Record<string, unknown>, rank: number): number[] {
   if (order === "C" || order === undefined) return Array.from({ length: rank }, (_, d) => d);
   if (order === "F") return Array.from({ length: rank }, (_, d) => rank - 1 - d);
-  const found = sizes(order, "order of the codec transpose");
-  if (found.length !== rank || new Set(found).size !== rank || found.some((d) => d >= rank)) throw new ExplorerError("format", "wrong order of the codec transpose");
-  return found;
+  const axes = sizes(order, "order of the codec transpose");
+  if (axes.length !== rank || new Set(axes).size !== rank || axes.some((d) => d >= rank)) throw new ExplorerError("format", "wrong order of the codec transpose");
+  return axes;
 }
 
 function numbers(elements: Elements, type: DType): number[] {
@@ -188,8 +188,8 @@ type Serializer = (data: Uint8Array, type: DType, shape: number[], configuration
 
 const SERIALIZERS: Record<string, Serializer> = {
   bytes: (data, type, shape, { endian }) => {
-    const wanted = product(shape) * type.size;
-    if (type.size === 0 || data.length !== wanted) throw new RangeError(`a chunk has ${data.length} bytes, expected ${wanted}`);
+    const total = product(shape) * type.size;
+    if (type.size === 0 || data.length !== total) throw new RangeError(`a chunk has ${data.length} bytes, expected ${total}`);
     return endian === "big" && type.unit > 1 ? swap(data, type.unit) : data;
   },
   "vlen-utf8": (data, _, shape) => texts(data, product(shape), (part) => utf8.decode(part)),

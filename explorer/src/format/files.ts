@@ -7,7 +7,7 @@ import { decompress } from "./zstd";
 const MAGIC = Uint8Array.of(0x49, 0x43, 0x45, 0xf0, 0x9f, 0xa7, 0x8a, 0x43, 0x48, 0x55, 0x4e, 0x4b);
 const HEADER = 39;
 /** Compressed files above this size are decompressed in the worker. */
-const LARGE = 1 << 18;
+const LARGE = 1 << 15;
 const MAX_BODY = 2 ** 31 - 1;
 
 export const enum FileType {
@@ -41,8 +41,8 @@ export function reading<T>(what: string, read: () => T): T {
 export async function openBody(key: string, data: Uint8Array, type: FileType): Promise<Body> {
   const fail = (what: string): ExplorerError => new ExplorerError("format", `${key}: ${what}`);
   if (data.length < HEADER || MAGIC.some((byte, i) => data[i] !== byte)) throw fail("expected a file of Icechunk, found other bytes");
-  const [spec, found, compression] = data.subarray(HEADER - 3, HEADER);
-  if (found !== type) throw fail(`expected a ${NAMES[type]}, found ${NAMES[found] ?? `type ${found}`}`);
+  const [spec, code, compression] = data.subarray(HEADER - 3, HEADER);
+  if (code !== type) throw fail(`expected a ${NAMES[type]}, found ${NAMES[code] ?? `type ${code}`}`);
   if (spec !== 1 && spec !== 2) throw new ExplorerError("unsupported", `${key}: spec version ${spec} is newer than this page. Use a newer explorer`);
   if (compression > 1) throw fail(`unknown compression ${compression}`);
   const payload = data.subarray(HEADER);
@@ -72,11 +72,11 @@ export class Cache<T> {
   constructor(private readonly limit: number) {}
 
   get(key: string, load: () => Promise<T>, sizeOf: (value: T) => number = () => 1): Promise<T> {
-    const found = this.entries.get(key);
-    if (found) {
+    const hit = this.entries.get(key);
+    if (hit) {
       this.entries.delete(key);
-      this.entries.set(key, found);
-      return found.value;
+      this.entries.set(key, hit);
+      return hit.value;
     }
     const entry = { value: load(), size: 0 };
     this.entries.set(key, entry);

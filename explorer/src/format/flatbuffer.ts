@@ -57,9 +57,9 @@ export class Flat {
   }
 
   required(table: number, slot: number): string {
-    const found = this.text(table, slot);
-    if (found === undefined) throw new RangeError(`field ${slot} of a table is missing`);
-    return found;
+    const value = this.text(table, slot);
+    if (value === undefined) throw new RangeError(`field ${slot} of a table is missing`);
+    return value;
   }
 
   u8(table: number, slot: number, absent = 0): number {
@@ -114,7 +114,8 @@ export function text(data: Uint8Array): string {
   return decoder.decode(data);
 }
 
-const ALPHABET = new TextEncoder().encode("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
+export const ID_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+const ALPHABET = new TextEncoder().encode(ID_LETTERS);
 const latin = new TextDecoder("latin1");
 
 /** The letters of an id in Crockford's base 32: 20 of an id of an object, 13 of a node. */

@@ -45,15 +45,15 @@ export function chunkGrid(node: Described): ChunkGrid {
   const grid = record(node.document.chunk_grid);
   const config = record(grid.configuration);
   const what = `chunk grid of ${node.path}`;
-  let found: ChunkGrid;
-  if (grid.name === "regular") found = { shape, chunkShape: sizes(config.chunk_shape, what) };
+  let result: ChunkGrid;
+  if (grid.name === "regular") result = { shape, chunkShape: sizes(config.chunk_shape, what) };
   else if (grid.name === "rectilinear" && Array.isArray(config.chunk_shapes)) {
     const edges = config.chunk_shapes.map((spec, d) => edgesOf(spec, shape[d], what));
-    found = { shape, edges, chunkShape: edges.map((list) => list.reduce((a, b) => Math.max(a, b), 1)) };
+    result = { shape, edges, chunkShape: edges.map((list) => list.reduce((a, b) => Math.max(a, b), 1)) };
   } else throw new ExplorerError("unsupported", `${what}: this page does not know grids of the kind ${JSON.stringify(grid.name)}`);
-  if (found.chunkShape.length !== shape.length) throw new ExplorerError("format", `${what}: ${found.chunkShape.length} dimensions, but the shape has ${shape.length}`);
-  grids.set(node, found);
-  return found;
+  if (result.chunkShape.length !== shape.length) throw new ExplorerError("format", `${what}: ${result.chunkShape.length} dimensions, but the shape has ${shape.length}`);
+  grids.set(node, result);
+  return result;
 }
 
 /** Numpy's name where it has one. */

@@ -15,6 +15,8 @@ export async function runJob(job: Job): Promise<Elements> {
 }
 
 export interface Pool {
+  /** Starts a worker before there is work: its script loads beside the first files. */
+  warm(): void;
   zstd(data: Uint8Array): Promise<Uint8Array>;
   chunk(spec: ChunkSpec, data: Uint8Array): Promise<Elements>;
 }
@@ -28,7 +30,11 @@ interface Member {
   readonly worker: Worker;
   readonly waiting: Map<number, Waiting>;
   hasAnswered: boolean;
+  rest: ReturnType<typeof setTimeout> | undefined;
 }
+
+/** Milliseconds without work after which a worker ends: the memory of WebAssembly grows with the largest file and never shrinks. */
+const IDLE = 5000;
 
 class Workers implements Pool {
   private readonly members: Member[] = [];
@@ -41,25 +47,38 @@ class Workers implements Pool {
     const idle = this.members.find(({ waiting }) => waiting.size === 0);
     if (idle) return idle;
     if (this.start && this.members.length < this.count) {
-      const member: Member = { worker: this.start(), waiting: new Map(), hasAnswered: false };
+      const member: Member = { worker: this.start(), waiting: new Map(), hasAnswered: false, rest: undefined };
       member.worker.onmessage = ({ data }: MessageEvent<Reply>) => {
         member.hasAnswered = true;
         const waiting = member.waiting.get(data.id);
         member.waiting.delete(data.id);
         if ("error" in data) waiting?.reject(new ExplorerError(data.error.kind, data.error.message));
         else waiting?.resolve(data.value);
+        clearTimeout(member.rest);
+        member.rest = setTimeout(() => {
+          if (member.waiting.size === 0) this.dismiss(member);
+        }, IDLE);
       };
       member.worker.onerror = (event) => {
         event.preventDefault();
         // a script that never ran, because of its address or a policy, will not run the next time either
         if (!member.hasAnswered) this.start = undefined;
-        this.members.splice(this.members.indexOf(member), 1);
+        this.dismiss(member);
         for (const { reject } of member.waiting.values()) reject(new WorkerFailure(event.message));
       };
       this.members.push(member);
       return member;
     }
     return this.members.length === 0 ? undefined : this.members.reduce((a, b) => (b.waiting.size < a.waiting.size ? b : a));
+  }
+
+  private dismiss(member: Member): void {
+    member.worker.terminate();
+    this.members.splice(this.members.indexOf(member), 1);
+  }
+
+  warm(): void {
+    if (this.members.length === 0) this.member();
   }
 
   private async run(job: Job): Promise<Elements> {

@@ -23,9 +23,9 @@ function containers(configuration: Record<string, unknown>): Container[] {
 export function absoluteLocation(location: string, configuration: Record<string, unknown>): string {
   const match = /^vcc:\/\/([^/]*)\/(.*)$/s.exec(location);
   if (!match) return location;
-  const found = containers(configuration).find(({ name }) => name === match[1]);
-  if (!found) throw new ExplorerError("unsupported", `${location}: the repository has no saved container "${match[1]}", so the place of this chunk is unknown`);
-  return found.prefix.replace(/\/?$/, "/") + match[2];
+  const entry = containers(configuration).find(({ name }) => name === match[1]);
+  if (!entry) throw new ExplorerError("unsupported", `${location}: the repository has no saved container "${match[1]}", so the place of this chunk is unknown`);
+  return entry.prefix.replace(/\/?$/, "/") + match[2];
 }
 
 /** The address under which a browser may read a location. */
@@ -45,7 +45,8 @@ export function httpUrl(location: string, configuration: Record<string, unknown>
   return bucket.includes(".") ? `https://${host}/${bucket}/${path}` : `https://${bucket}.${host}/${path}`;
 }
 
-function corsAdvice(url: string): string {
+/** What the owner of another server can do for a page that may not read it. */
+export function corsAdvice(url: string): string {
   const origin = globalThis.location?.origin ?? "*";
   const rule = JSON.stringify([{ AllowedOrigins: [origin], AllowedMethods: ["GET", "HEAD"], AllowedHeaders: ["Range"], ExposeHeaders: ["Content-Range", "ETag", "Last-Modified"] }]);
   return `${url} is not readable from a browser: the server is not reachable, or it does not allow this page to read. Its owner can add the CORS rule ${rule}. Or open the repository with "frazil ui"`;
@@ -54,11 +55,11 @@ function corsAdvice(url: string): string {
 function checkUnchanged(url: string, headers: Headers, checksum: string | undefined): void {
   if (checksum === undefined) return;
   const isTime = checksum.endsWith("GMT");
-  const found = headers.get(isTime ? "Last-Modified" : "ETag"); // null if the server does not expose it
-  if (found === null) return;
+  const current = headers.get(isTime ? "Last-Modified" : "ETag"); // null if the server does not expose it
+  if (current === null) return;
   const plain = (tag: string): string => tag.replace(/^W\/|"/g, "");
-  const isSame = isTime ? !(Date.parse(found) > Date.parse(checksum) + TOLERANCE) : plain(found) === plain(checksum);
-  if (!isSame) throw new ExplorerError("format", `${url} changed after the reference to it was written: it has ${found}, expected ${checksum}`);
+  const isSame = isTime ? !(Date.parse(current) > Date.parse(checksum) + TOLERANCE) : plain(current) === plain(checksum);
+  if (!isSame) throw new ExplorerError("format", `${url} changed after the reference to it was written: it has ${current}, expected ${checksum}`);
 }
 
 async function fetchRange(url: string, start: number, end: number, checksum: string | undefined, signal?: AbortSignal): Promise<Uint8Array> {
@@ -94,9 +95,8 @@ export async function readBytes(source: Source, configuration: Record<string, un
     return exactly(data, end - start, key);
   }
   if (ref.location === undefined) throw new ExplorerError("format", "a virtual reference without a location");
-  const data = await source.external?.(absoluteLocationOr(ref.location, configuration), first, last);
-  const found = data ?? (await fetchRange(httpUrl(ref.location, configuration), first, last, ref.checksum, signal));
-  return exactly(found, end - start, ref.location);
+  const data = (await source.external?.(absoluteLocationOr(ref.location, configuration), first, last)) ?? (await fetchRange(httpUrl(ref.location, configuration), first, last, ref.checksum, signal));
+  return exactly(data, end - start, ref.location);
 }
 
 /** The source may know containers that the repository does not. */

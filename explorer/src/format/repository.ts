@@ -1,5 +1,6 @@
 /** Repositories of the spec versions 1 and 2: refs, history, operations. */
-import { idTexts, type Flat, text } from "./flatbuffer";
+import { ID_LETTERS, idTexts, type Flat, text } from "./flatbuffer";
+import { pool } from "./pool";
 import { Cache, FileType, openBody, readBody, reading, readJson, type Body } from "./files";
 import { manifestCache, snapshotHead, SnapshotView, type SnapshotHead } from "./snapshot";
 import { readChanges } from "./changes";
@@ -98,15 +99,41 @@ function ascending(key: Float64Array): Uint32Array {
   return order;
 }
 
+/** The first 30 bits of an id as text. */
+const lead = (id: string): number => [...id.slice(0, 6)].reduce((value, letter) => value * 32 + ID_LETTERS.indexOf(letter), 0);
+
 abstract class Rows implements History {
   abstract readonly parent: Int32Array;
   abstract readonly times: Float64Array;
   readonly isCut: boolean = false;
+  private places: { chains: Int32Array; length: number } | undefined;
   private idList: string[] | undefined;
   private messageList: string[] | undefined;
   abstract id(row: number): string;
   abstract message(row: number): string;
   abstract metadata(row: number): Properties;
+
+  /** The row of an id, or -1: a table of the first bits of ids, which are random, with chains of rows. */
+  find(id: string): number {
+    const { chains, length } = (this.places ??= this.hashed());
+    for (let row = chains[lead(id) % length] - 1; row >= 0; row = chains[length + row] - 1) if (this.id(row) === id) return row;
+    return -1;
+  }
+
+  private hashed(): { chains: Int32Array; length: number } {
+    const length = this.parent.length + 1;
+    const chains = new Int32Array(length + this.parent.length);
+    for (let row = 0; row < this.parent.length; row++) {
+      const slot = this.leadOf(row) % length;
+      chains[length + row] = chains[slot];
+      chains[slot] = row + 1;
+    }
+    return { chains, length };
+  }
+
+  protected leadOf(row: number): number {
+    return lead(this.id(row));
+  }
 
   get ids(): string[] {
     return (this.idList ??= reading("repo", () => this.allIds()));
@@ -161,6 +188,10 @@ class FileRows extends Rows {
   protected override allIds(): string[] {
     const { flat, table } = this;
     return idTexts(flat.bytes, Array.from(table, (at) => flat.field(at, 0)), 12);
+  }
+
+  protected override leadOf(row: number): number {
+    return this.flat.view.getUint32(this.flat.field(this.table[row], 0)) >>> 2;
   }
 
   id(row: number): string {
@@ -230,7 +261,6 @@ class RepositoryView implements Repository {
   readonly deletedTags: string[];
   private readonly snapshots = new Cache<Snapshot>(SNAPSHOTS_KEPT);
   private readonly manifests = manifestCache();
-  private rows: Map<string, number> | undefined;
   private entries: OpsEntry[] | undefined;
 
   constructor(private readonly source: Source, private readonly contents: Contents) {
@@ -250,8 +280,7 @@ class RepositoryView implements Repository {
   }
 
   row(id: string): number {
-    this.rows ??= new Map(this.history.ids.map((name, row) => [name, row]));
-    return this.rows.get(id) ?? -1;
+    return this.history.find(id);
   }
 
   snapshot(id: string): Promise<Snapshot> {
@@ -323,23 +352,23 @@ async function openVersion1(source: Source): Promise<Contents> {
   }
   const [branches, tags] = refs;
   const heads = new Map<string, SnapshotHead>();
-  let wanted = [...new Set([...branches.values(), ...tags.values()])];
+  let next = [...new Set([...branches.values(), ...tags.values()])];
   let isCut = false;
-  while (wanted.length > 0) {
-    if (heads.size + wanted.length > HISTORY_LIMIT) {
+  while (next.length > 0) {
+    if (heads.size + next.length > HISTORY_LIMIT) {
       isCut = true;
       break;
     }
-    const found = await Promise.all(
-      wanted.map(async (id) => {
+    const level = await Promise.all(
+      next.map(async (id) => {
         const key = `snapshots/${id}`;
         const body = await readBody(source, key, FileType.Snapshot);
         // an expired ancestor, or a ref whose snapshot is lost: the rest can be shown
         return body && reading(key, () => snapshotHead(body));
       }),
     );
-    for (const head of found) if (head) heads.set(head.id, head);
-    wanted = [...new Set(found.flatMap((head) => (head?.parent !== undefined && !heads.has(head.parent) ? [head.parent] : [])))];
+    for (const head of level) if (head) heads.set(head.id, head);
+    next = [...new Set(level.flatMap((head) => (head?.parent !== undefined && !heads.has(head.parent) ? [head.parent] : [])))];
   }
   return {
     specVersion: 1,
@@ -356,6 +385,7 @@ async function openVersion1(source: Source): Promise<Contents> {
 
 /** Opens a repository of any kind that the format has: spec versions 1 and 2. */
 export async function openRepository(source: Source): Promise<Repository> {
+  pool().warm();
   const data = await source.get("repo");
   if (!data) return new RepositoryView(source, await openVersion1(source));
   const body = await openBody("repo", data, FileType.RepoInfo);

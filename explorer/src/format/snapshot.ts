@@ -174,8 +174,8 @@ export class SnapshotView implements Snapshot {
     for (const { id, extents } of reading(`snapshots/${this.id}`, () => node.manifests)) {
       if (!coords.every((at, d) => at >= extents[2 * d] && at < extents[2 * d + 1])) continue;
       const manifest = await this.manifest(id);
-      const found = reading(`manifests/${id}`, () => manifest.find(node.id, coords));
-      if (found) return found;
+      const chunk = reading(`manifests/${id}`, () => manifest.find(node.id, coords));
+      if (chunk) return chunk;
     }
     return undefined;
   }

@@ -458,10 +458,10 @@ class Frame {
           if (literal === 0) value++;
           if (value === 1) value = first;
           else {
-            const wanted = value === 2 ? second : value === 3 ? third : first - 1;
+            const repeat = value === 2 ? second : value === 3 ? third : first - 1;
             if (value !== 2) third = second;
             second = first;
-            first = value = wanted;
+            first = value = repeat;
           }
         }
         if (i + 1 < count) {

@@ -16,6 +16,8 @@ class NearWorker {
   onmessage: ((event: { data: unknown }) => void) | null = null;
   onerror = null;
 
+  terminate(): void {}
+
   async postMessage(message: { id: number; job: Job }, transfer: Transferable[]): Promise<void> {
     const { id, job } = structuredClone(message, { transfer });
     const reply = await runJob(job).then(
@@ -63,6 +65,8 @@ test("a page that may not start workers decodes in place", async () => {
     constructor() {
       started++;
     }
+
+    terminate(): void {}
 
     postMessage(): void {
       setTimeout(() => this.onerror?.({ message: "refused", preventDefault: () => undefined }));

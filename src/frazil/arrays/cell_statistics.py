@@ -85,18 +85,24 @@ class CellGrid:
     def whole_cells(self, elements: Box) -> Box:
         """Return the cells whose elements are all in a box of elements. The result can be empty."""
         cells = []
-        for axis, (start, stop) in enumerate(elements):
-            first, end = self.bounds(axis, 0, self.shape[axis])
-            inside = np.flatnonzero((first >= start) & (end <= stop) & (end > first))
-            cells.append((int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0))
+        for (start, stop), length, size in zip(
+            elements, self.encoding.lengths, self.encoding.shape, strict=True
+        ):
+            if isinstance(length, int):
+                low, high = -(-start // length), -(-stop // length) if stop >= size else stop // length
+            else:
+                low = int(np.searchsorted(length, start, "left"))
+                end = length[-1] if stop >= size else stop
+                high = int(np.searchsorted(length, end, "right")) - 1
+            cells.append((low, max(low, high)))
         return tuple(cells)
 
     def elements_of(self, cells: Box) -> Box:
         """Return the elements of a box of cells that is not empty."""
         out = []
-        for axis, (low, high) in enumerate(cells):
-            first, end = self.bounds(axis, low, high)
-            out.append((int(first[0]), int(end[-1])))
+        for (low, high), length, size in zip(cells, self.encoding.lengths, self.encoding.shape, strict=True):
+            first, end = chunk_bounds(np.array([low, high - 1]), length)
+            out.append((int(first[0]), min(int(end[1]), size)))
         return tuple(out)
 
 

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.arrays.array import Array
 from frazil.arrow.grid import Column, Values
 from frazil.repository.session.session import Session
-from frazil.zarr_store.arrays import array_at
 
 
 def read_column(session: Session, column: Column) -> Values:
     """Return all values of a column along its own dimensions; those of instances repeated."""
     if column.path is None:
         return Values(np.arange(column.shape[0], dtype=np.int64))
-    values = column.decoder.decode(np.asarray(array_at(session, column.path)[...]))
+    values = column.decoder.decode(np.asarray(Array(session, column.path)[...]))
     if column.instances is None:
         return values
-    numbers = np.asarray(array_at(session, column.instances.path)[...]).astype(np.int64)
+    numbers = np.asarray(Array(session, column.instances.path)[...]).astype(np.int64)
     if column.instances.by_size:
         numbers = np.repeat(np.arange(len(numbers)), numbers)
     return values.take((numbers,))

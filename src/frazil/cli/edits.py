@@ -18,6 +18,9 @@ from frazil.cli.opening import Opened
 from frazil.cli.output import Output
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.ids import id_to_text
+from frazil.repository.catalog.ancestry import all_ancestors
+from frazil.repository.catalog.repo_changes import snapshot_named
 from frazil.repository.paths import absolute
 
 if TYPE_CHECKING:
@@ -51,16 +54,23 @@ def _integrate(
     message: args.Message,
     metadata: args.Metadata,
     conflicts: _Conflicts,
+    tip: Annotated[str | None, option(metavar="ID")],
     dry_run: args.DryRun,
     yes: args.Yes,
     *,
     method: str,
     **further: Any,
 ) -> None:
-    """Bring changes of a version into a branch."""
+    """Bring changes of a version into a branch.
+
+    Args:
+        tip: Change the branch only if this is still the id of its newest version.
+    """
     change = BranchChange(output, target, dry_run)
-    source = change.opened.source(version)
-    if message is None and method == "merge" and source != version:
+    info = change.opened.context.catalog.repo_info()
+    source_id = snapshot_named(info, change.opened.source(version))
+    source = id_to_text(source_id)
+    if message is None and method == "merge":
         message = f"Merge {version} into {change.branch}"  # the default has the id
     name = f"the revert of `{version}`" if method == "revert" else f"`{version}`"
     solver = None
@@ -69,7 +79,8 @@ def _integrate(
         solver = _AskingSolver(output, elements, (name, f"`{change.branch}`"), yes, change.dry_run)
     try:
         integrate = getattr(change.repo, method)
-        integrate(source, change.branch, solver=solver, message=message, metadata=metadata or None, **further)
+        further |= {"solver": solver, "message": message, "metadata": metadata or None}
+        integrate(source, change.branch, from_snapshot_id=tip, **further)
     except frazil.RebaseFailedError as error:
         advice = f"Change `{change.branch}` or {name} so that the conflict ends, and repeat the command"
         if conflicts in ("elements", "fail") and {each.conflict_type for each in error.conflicts} <= _DECIDED:
@@ -82,11 +93,12 @@ def _integrate(
                 advice = f"{both}, {advice}"
         error.with_remedy("{}", advice)
         raise
-    if solver is None:
-        change.emit(discarded=[])
-    else:
-        lines = solver.lines("would discard" if change.dry_run else "discards")
-        change.emit(tuple(lines), discarded=solver.document())
+    lines = () if solver is None else tuple(solver.lines("would discard" if change.dry_run else "discards"))
+    members: dict[str, Any] = {"source": source, "discarded": [] if solver is None else solver.document()}
+    if method == "merge":
+        existing = all_ancestors(info, info.branches[change.branch])
+        members["commits"] = len(np.setdiff1d(all_ancestors(info, source_id), existing))
+    change.emit(lines, **members)
 
 
 @verb("merge", commits=True, like=_integrate)

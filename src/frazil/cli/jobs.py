@@ -10,9 +10,9 @@ import click
 
 from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import emit_tip
+from frazil.cli.documents import clock, emit_tip
 from frazil.cli.opening import Opened
-from frazil.cli.output import Output, picked
+from frazil.cli.output import Output, picked, table
 from frazil.display import counted
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.repository.target import Target
@@ -26,6 +26,8 @@ _Id = Annotated[str, argument(metavar="ID")]
 _SIGNAL: Final = 128
 #: What `job status` prints of a missing task as JSON.
 _FIELDS: Final = ("number", "attempts", "host", "process", "started_at", "error")
+#: What it prints of a job that is not committed.
+_JOB: Final = ("id", "name", "branch", "snapshot_id", "started_at")
 
 
 def _job(target: Target, job_id: str) -> SharedJob:
@@ -107,14 +109,29 @@ def job_task(
 
 
 @verb("job status")
-def job_status(output: Output, target: _Target, job_id: _Id) -> int:
+def job_status(
+    output: Output,
+    target: _Target,
+    job_id: Annotated[str | None, argument(metavar="[ID]", required=False)],
+) -> int:
     """Show the tasks of a job that have no result, with the host of their last attempts.
 
-    The exit status is 0 if no task is missing, else 1.
+    The exit status is 0 if no task is missing, else 1. Without ID, list the jobs of all branches that were
+    started and not committed, with the number of their results.
 
     Examples:
-        frazil job status ice 2026-11-27
+        frazil job status ice 2026-11-27    the missing tasks of a job
+        frazil job status ice               all jobs that are not committed
     """
+    if job_id is None:
+        from frazil.jobs.staging import staged_jobs
+
+        jobs = staged_jobs(Opened(target).repo)
+        rows = ((each.id, each.name, each.branch, clock(each.started_at), str(each.tasks)) for each in jobs)
+        output.emit(
+            [picked(each, *_JOB, results="tasks") for each in jobs], table(rows, right=frozenset({4}))
+        )
+        return 0
     job = _job(target, job_id)
     missing = job.missing()
     document = picked(job, "id", "branch", "tasks", "snapshot_id")

@@ -17,6 +17,7 @@ from frazil.cli.documents import SHORT, BranchChange, confirm
 from frazil.cli.history import rules_of, update_document
 from frazil.cli.opening import Opened, storage_of
 from frazil.cli.output import Output, picked
+from frazil.errors import ConflictError, ErrorKind
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.ancestry import is_in_history
 from frazil.repository.catalog.repo_changes import find_snapshot, snapshot_id
@@ -89,6 +90,7 @@ def undo(
     output: Output,
     target: Annotated[args.AnyTarget, argument(metavar="[LOCATION[@BRANCH]]")],
     branch: Annotated[str | None, option(metavar="NAME")],
+    update: args.Time,
     dry_run: args.DryRun,
     yes: args.Yes,
 ) -> None:
@@ -100,6 +102,7 @@ def undo(
 
     Args:
         branch: Undo the last update of this branch, as LOCATION@NAME does.
+        update: Change nothing unless this is the time of the update to undo, as --dry-run --json prints it.
 
     Examples:
         frazil undo ice --dry-run       show what would change
@@ -111,6 +114,10 @@ def undo(
     if None not in (branch, target.version) and branch != target.version:
         raise click.UsageError(f"name one branch, either {target.version} in the target or --branch {branch}")
     plan = Opened(target).repo.history.undo(branch=branch or target.version)
+    last = plan.updates[0].updated_at
+    if update not in (None, last):
+        text = f"the update to undo must be that of {update}, got {last}. Nothing was changed"
+        raise ConflictError(message=text, kind=ErrorKind.REPO_INFO_UPDATED)
     _apply(output, "Undo", plan, dry_run, yes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from html import escape
@@ -184,22 +184,6 @@ class Summary(Record):
 
     def _repr_html_(self) -> str:
         return record_html(self._title(), [*self._rows(), *self._details()])
-
-
-class Listing(Record):
-    """Rows below a title: a detail of a `Summary`."""
-
-    __slots__ = ("_lines", "_named")
-
-    def __init__(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
-        self._named = title
-        self._lines = rows
-
-    def _title(self) -> str:
-        return self._named
-
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return self._lines
 
 
 def brief(value: Any) -> str:

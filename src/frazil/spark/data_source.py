@@ -19,7 +19,7 @@ import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Final, override
+from typing import TYPE_CHECKING, Any, ClassVar, Final, override
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
@@ -31,9 +31,9 @@ from pyspark.sql.types import StructType
 from frazil.arrow.grid import Selection, grid_of
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RepositoryNotFoundError
 from frazil.jobs.job import Source, Target, Version
+from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
-from frazil.spark.functions.sql_functions import register_functions
 from frazil.spark.runtime.errors import causes_only
 from frazil.spark.runtime.session import get_spark
 from frazil.spark.streams.sink import RowsWriter
@@ -68,6 +68,11 @@ from frazil.spark.tables.scan import Scan, ScanTask, Split, blocks_of, plan_scan
 from frazil.spark.tables.scan_frame import frame_of_rows, frame_of_tasks
 from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark
 from frazil.spark.tables.write_table import TableWriter
+
+if TYPE_CHECKING:
+    from frazil.spark.functions import sql_functions
+else:  # the processes of Spark that plan or read do not register functions
+    sql_functions = ModuleOnDemand("frazil.spark.functions.sql_functions")
 
 
 @causes_only
@@ -218,7 +223,7 @@ def register(spark: SparkSession | None = None) -> None:
 
     WithProfiles.profiles = named
     spark.dataSource.register(WithProfiles)
-    register_functions(spark, named)
+    sql_functions.register_functions(spark, named)
 
 
 def register_repository(spark: SparkSession, repo: Repository, text: str = "") -> str:

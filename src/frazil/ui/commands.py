@@ -44,6 +44,14 @@ def _history_of(target: Target, query: Mapping[str, str]) -> list[str]:
     return ["history", "--json", "--", _node(target, query), query.get("cell", "")]
 
 
+def _jobs(target: Target, query: Mapping[str, str]) -> list[str]:
+    return ["job", "status", "--json", "--", str(Target(target.location))]
+
+
+def _status(target: Target, query: Mapping[str, str]) -> list[str]:
+    return ["status", "--json", "--", str(Target(target.location))]
+
+
 #: The name of an answer -> the arguments of its command, from the target of the server and the query.
 COMMANDS: Final[dict[str, Callable[[Target, Mapping[str, str]], list[str]]]] = {
     "verify": _verify,
@@ -51,6 +59,8 @@ COMMANDS: Final[dict[str, Callable[[Target, Mapping[str, str]], list[str]]]] = {
     "sizes": _sizes,
     "blame": _blame,
     "history-of": _history_of,
+    "jobs": _jobs,
+    "status": _status,
 }
 
 
@@ -66,6 +76,11 @@ class Result:
 
     text: bytes
     is_answer: bool
+
+    @property
+    def kind(self) -> str:
+        """The kind of the error."""
+        return str(json.loads(self.text)["error"]["kind"])
 
 
 class Processes:

@@ -7,6 +7,7 @@ more of them are known.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -23,16 +24,20 @@ from frazil.repository.catalog.files_v1 import read_all_refs
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
 
-_ID: Final = rf"[0-9A-HJKMNP-TV-Z]{{{ID_TEXT_LENGTH}}}"
-_IMMUTABLE: Final = re.compile(rf"(?:snapshots|manifests|transactions|chunks)/{_ID}")
+ID: Final = rf"[0-9A-HJKMNP-TV-Z]{{{ID_TEXT_LENGTH}}}"
+_IMMUTABLE: Final = re.compile(rf"(?:snapshots|manifests|transactions|chunks)/{ID}")
 _MUTABLE: Final = re.compile(
     r"repo|config\.yaml|refs/(?:branch|tag)\.[^/\\\x00-\x1f\x7f]+/ref\.json(?:\.deleted)?"
     rf"|statistics/{_ID}"
 )
 #: The file with the refs of a repository of spec version 1, which only the homes of the explorer have.
 INDEX: Final = "index.json"
+#: The name of an asset that says which bytes it has. The build of the page gives such names to its parts.
+_OF_CONTENT: Final = re.compile(r"-[A-Z0-9]{8}\.js$")
 #: A part of a range is read and sent at once.
 _PART: Final = 4 << 20
+#: The largest range that one answer contains in memory.
+LONGEST: Final = 256 << 20
 
 #: The suffix of an asset -> its type.
 TYPES: Final = {
@@ -73,6 +78,12 @@ class Held:
 
     data: Buffer
     is_immutable: bool = False
+
+    @classmethod
+    def of_asset(cls, asset: Traversable, is_packed: bool) -> Held:
+        """Read a file of the page, and pack it with gzip if the client unpacks it."""
+        data = asset.read_bytes()
+        return cls(gzip.compress(data, mtime=0) if is_packed else data, bool(_OF_CONTENT.search(asset.name)))
 
     @property
     def size(self) -> int:
@@ -126,6 +137,12 @@ class Stored:
             if error.kind is ErrorKind.OBJECT_STORE:  # also a range that begins at the end or after it
                 return None
             raise
+
+
+def range_of(content: Content, start: int, stop: int) -> Buffer:
+    """Return a range of a content in memory, which ends where the content ends."""
+    data = content.part(start, stop) if isinstance(content, Stored) else None
+    return b"".join(content.parts(start, min(stop, content.size))) if data is None else data
 
 
 class RepositoryFiles:

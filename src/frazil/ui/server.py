@@ -9,6 +9,9 @@ a request with the ``Origin`` of another page.
 
 **Slow answers** of ``api/`` are commands of Frazil in processes of their own. Such a process cannot delay the
 threads that send files, and ends with its client.
+
+**Changes** are commands too (`frazil.ui.changes`). Only a server that was started for them accepts ``POST``.
+The bearer header makes forged requests impossible, and a change that has begun does not end with its client.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ import select
 import socket
 import sys
 from collections.abc import Buffer, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -35,8 +39,9 @@ from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.chunk_table import VirtualRef
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
-from frazil.ui.commands import COMMANDS, Processes
-from frazil.ui.files import BINARY, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
+from frazil.ui.changes import Change, planned
+from frazil.ui.commands import COMMANDS, Processes, Result
+from frazil.ui.files import BINARY, LONGEST, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
 
 _log: Final = logging.getLogger(__name__)
 
@@ -53,15 +58,17 @@ _HEADERS: Final = {
 }
 _FOREVER: Final = "private, max-age=31536000, immutable"
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-#: The largest range of a virtual chunk in one answer.
-_LONGEST: Final = 256 << 20
+#: The largest body of a request.
+_LONGEST_BODY: Final = 64 << 10
 #: Seconds until a client that neither sends nor receives is disconnected.
 _PATIENCE: Final = 60
 
-_STATUS: Final = {
+_STATUS: Final[Mapping[str, HTTPStatus]] = {
     ErrorKind.OBJECT_NOT_FOUND: HTTPStatus.NOT_FOUND,
     ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER: HTTPStatus.FORBIDDEN,
     ErrorKind.VIRTUAL_CHUNK_MODIFIED: HTTPStatus.CONFLICT,
+    ErrorKind.BRANCH_UPDATE_CONFLICT: HTTPStatus.CONFLICT,
+    ErrorKind.REPO_INFO_UPDATED: HTTPStatus.CONFLICT,
 }
 
 
@@ -75,6 +82,7 @@ class Site:
         spec_version: The version of the format.
         virtual: The containers of virtual chunks that the user has authorised.
         token: What a request must present.
+        is_writable: Whether the page may change the repository.
     """
 
     target: Target
@@ -82,6 +90,7 @@ class Site:
     spec_version: int
     virtual: VirtualSources
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    is_writable: bool = False
 
     @property
     def info(self) -> dict[str, Any]:
@@ -89,7 +98,7 @@ class Site:
         return {
             "label": self.storage.label(),
             **start(self.target),
-            "writable": False,
+            "writable": self.is_writable,
             "specVersion": self.spec_version,
             "frazil": __version__,
         }
@@ -141,6 +150,7 @@ class ExplorerServer(ThreadingHTTPServer):
         self.host = host
         self.files = RepositoryFiles(site.storage, site.spec_version)
         self.assets = assets()
+        self.asset = cache(lambda name, is_packed: Held.of_asset(self.assets[name], is_packed))
         self.processes = Processes()
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         super().__init__((host, port), _Handler)
@@ -188,8 +198,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request."""
+        self._reply(self._answer)
+
+    def do_POST(self) -> None:
+        """Answer a request to change the repository, if there are such requests."""
+        if self.server.site.is_writable:
+            self._reply(self._change)
+        else:
+            self.send_error(HTTPStatus.NOT_IMPLEMENTED)
+
+    def _reply(self, compute: Callable[[], Answer]) -> None:
         try:
-            answer = self._answer()
+            answer = compute()
         except Refusal as refusal:
             self._refuse(refusal)
         except IcechunkError as error:
@@ -204,7 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815  # as the base class names methods
 
-    def _answer(self) -> Answer:
+    def _require_own_page(self) -> None:
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # a body that nobody reads would be the next request
         hosts, origins = self.headers.get_all("Host", []), self.headers.get_all("Origin", [])
@@ -212,16 +232,18 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(HTTPStatus.FORBIDDEN, "host", "the request is for another host")
         if origins not in ([], [f"http://{hosts[0]}"]):
             raise Refusal(HTTPStatus.FORBIDDEN, "origin", "the request is from another page")
+
+    def _answer(self) -> Answer:
+        self._require_own_page()
         coded, _, text = self.path.partition("?")
         try:
             path = unquote(coded, errors="strict")
             pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=20)
         except ValueError:
             raise Refusal(HTTPStatus.BAD_REQUEST, "request", "the address is not valid") from None
-        asset = self.server.assets.get(path.removeprefix("/") or "index.html")
-        if asset is not None and path.startswith("/"):
-            kind = TYPES.get(asset.name.rpartition(".")[2], BINARY)
-            return self._of_content(Held(asset.read_bytes()), kind)
+        name = path.removeprefix("/") or "index.html"
+        if name in self.server.assets and path.startswith("/"):
+            return self._of_asset(name)
         self._require_token()
         query = dict(pairs)
         for prefix, answer in _ROUTES.items():
@@ -242,6 +264,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     # Routes
 
+    def _of_asset(self, name: str) -> Answer:
+        codings = {each.strip() for each in self.headers.get("Accept-Encoding", "").split(",")}
+        is_packed = "gzip" in codings and "Range" not in self.headers
+        answer = self._of_content(
+            self.server.asset(name, is_packed), TYPES.get(name.rpartition(".")[2], BINARY)
+        )
+        coding = {"Content-Encoding": "gzip"} if is_packed else {}
+        return replace(answer, headers={**answer.headers, **coding, "Vary": "Accept-Encoding"})
+
     def _of_file(self, key: str, _query: Mapping[str, str]) -> Answer:
         content = self.server.files.content(key)
         if content is None:
@@ -252,7 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
         if rest:
             raise _not_found()
         start, stop = _number(query, "start"), _number(query, "end")
-        if not 0 < stop - start <= _LONGEST:
+        if not 0 < stop - start <= LONGEST:
             raise Refusal(HTTPStatus.BAD_REQUEST, "range", "`end` must be after `start`, by at most 256 MiB")
         modified = _number(query, "modified") if "modified" in query else None
         ref = VirtualRef(query.get("url", ""), start, stop - start, query.get("etag"), modified)
@@ -266,19 +297,49 @@ class _Handler(BaseHTTPRequestHandler):
             raise _not_found()
         if self.command == "HEAD":
             raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method", "only GET", Allow="GET")
-        arguments = command(self.server.site.target, query)
-        result = self.server.processes.run(arguments, self._is_gone)
+        return self._of_result(self._run(command(self.server.site.target, query), self._is_gone))
+
+    def _change(self) -> Answer:
+        """Answer with the plan of a change, or make the change."""
+        self._require_own_page()
+        self._require_token()
+        is_plan = self.path == "/api/plan"
+        if not is_plan and self.path != "/api/apply":
+            raise _not_found()
+        change = Change.of(self._body(), is_plan=is_plan)
+        arguments = change.arguments(self.server.site.target, is_plan=is_plan)
+        if not is_plan:
+            return self._of_result(self._run(arguments, lambda: False))
+        result = self._run(arguments, self._is_gone)
+        return self._of_result(planned(change, result) if result.is_answer else result)
+
+    def _body(self) -> Any:
+        lengths = self.headers.get_all("Content-Length", [])
+        if len(lengths) != 1 or not re.fullmatch("[0-9]{1,15}", lengths[0]):
+            raise Refusal(HTTPStatus.LENGTH_REQUIRED, "request", "the request needs one `Content-Length`")
+        if int(lengths[0]) > _LONGEST_BODY:
+            text = f"the body must have at most {_LONGEST_BODY} bytes, got {lengths[0]}"
+            raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "request", text)
+        if self.headers.get_content_type() != "application/json":
+            raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "request", "the body must be application/json")
+        try:
+            return json.loads(self.rfile.read(int(lengths[0])))
+        except (ValueError, RecursionError):
+            raise Refusal(HTTPStatus.BAD_REQUEST, "request", "the body is not valid JSON") from None
+
+    def _run(self, arguments: list[str], is_gone: Callable[[], bool]) -> Result:
+        result = self.server.processes.run(arguments, is_gone)
         if result is None:
             raise Refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE, "busy", "other answers are computed", Retry_After="5"
             )
-        status = HTTPStatus.OK if result.is_answer else HTTPStatus.UNPROCESSABLE_ENTITY
-        return Answer(
-            status,
-            {"Content-Type": TYPES["json"], "Cache-Control": "no-store"},
-            len(result.text),
-            [result.text],
-        )
+        return result
+
+    def _of_result(self, result: Result) -> Answer:
+        status = HTTPStatus.OK
+        if not result.is_answer:
+            status = _STATUS.get(result.kind, HTTPStatus.UNPROCESSABLE_ENTITY)
+        return self._whole(result.text, TYPES["json"], status)
 
     def _is_gone(self) -> bool:
         """Return whether the client has closed the connection."""
@@ -377,7 +438,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer what is no request, or has an unknown method."""
         self.close_connection = True
         if code == HTTPStatus.NOT_IMPLEMENTED:
-            refusal = Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method", "only GET and HEAD", Allow="GET, HEAD")
+            allowed = f"GET, HEAD{', POST' if self.server.site.is_writable else ''}"
+            refusal = Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method", f"only {allowed}", Allow=allowed)
         else:
             refusal = Refusal(HTTPStatus(code), "request", HTTPStatus(code).phrase)
         self._refuse(refusal)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 import zarr
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from tests.support.examples import examples
 import frazil
 from frazil.conflicts import BasicConflictSolver, ConflictDetector, ConflictType, VersionSelection
 from frazil.errors import (
+    ConflictError,
     ErrorKind,
     InvalidInputError,
     RebaseFailedError,
@@ -282,6 +285,32 @@ def test_a_branch_that_moves_meanwhile(repo):
     assert newest.parent_id == late[0] == newest.metadata["__frazil"]["parents"][0]
     assert numbers(repo, "a") == [1, 2, 3, 0]
     assert numbers(repo, "b") == [2, 0, 0, 0]
+
+
+@pytest.mark.parametrize("timeout", [0, 60])
+def test_an_expected_tip(repo, timeout):
+    """The branch has moved before the call, or moves during the call: nothing happens."""
+    repo = repo.reopen(frazil.RepositoryConfig(fast_forward_timeout=timedelta(seconds=timeout)))
+    source = edit(repo, "dev", put("a", 0, 1))
+    seen = repo.lookup_branch("main")
+    tips = [edit(repo, "main", put("b", 0, 1))]
+
+    class Late:
+        def solve(self, conflicts):
+            tips.append(edit(repo, "main", put("b", 1, 1)))
+            return [OURS] * len(conflicts)
+
+    edit(repo, "dev", put("b", 0, 2))
+    for act, what in ((repo.merge, "dev"), (repo.cherry_pick, source), (repo.revert, seen)):
+        with pytest.raises(ConflictError) as error:
+            act(what, from_snapshot_id=seen)
+        assert (error.value.kind, error.value.expected_parent) == (ErrorKind.BRANCH_UPDATE_CONFLICT, seen)
+    with pytest.raises(ConflictError) as error:
+        repo.merge("dev", from_snapshot_id=tips[0], solver=Late())
+    assert error.value.kind == ErrorKind.BRANCH_UPDATE_CONFLICT
+    assert repo.lookup_branch("main") == tips[-1] != tips[0]
+    repo.revert("dev", "dev", from_snapshot_id=repo.lookup_branch("dev"))
+    assert numbers(repo, "b", "dev") == [0, 0, 0, 0]
 
 
 NAMES = ("a", "b", "d", "e")

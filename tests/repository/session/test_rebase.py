@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 import zarr
+from tests.format.test_repo_info import patched
 
 import frazil
 from frazil.conflicts import (
@@ -17,8 +18,9 @@ from frazil.conflicts import (
     ConflictType,
     VersionSelection,
 )
-from frazil.errors import ConflictError, ErrorKind, RebaseFailedError, SessionStateError
+from frazil.errors import ConflictError, ErrorKind, FormatError, RebaseFailedError, SessionStateError
 from frazil.format.ids import id_to_text, transaction_key
+from frazil.format.repo_info import decode_repo_info
 from frazil.storage.memory import MemoryStorage
 from frazil.testing import FaultyStorage
 
@@ -83,6 +85,23 @@ def test_what_was_passed_before_it_failed_stays_passed(repo):
     assert late.value.expected_parent == first
     session.commit("ours", rebase_with=BasicConflictSolver())
     assert values(repo.readonly_session("main")) == expected(c0=1, c1=1, c5=100, c6=100)
+
+
+def test_a_commit_on_a_moved_branch_reads_only_the_branch():
+    """Among many writers most attempts are lost: these do not decode the log, which is damaged here."""
+    storage = MemoryStorage()
+    repo = repository(storage)
+    stale = frazil.Repository.open(storage).writable_session("main")
+    write(stale, 0, 1)
+    commit(repo, 5)
+    current = frazil.Repository.open(storage).writable_session("main")
+    write(current, 1, 1)
+    whole = decode_repo_info(storage.get("repo"), "repo")
+    storage.put("repo", patched(whole, 7, 0, "u1", 17))
+    with pytest.raises(ConflictError):
+        stale.commit("too late")
+    with pytest.raises(FormatError, match="update of kind 17"):
+        current.commit("in time")
 
 
 def test_the_fill_value_in_place_of_no_chunk_meets_a_chunk_of_others(repo):

@@ -6,14 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
-from frazil.display import Shown, counted, some_of
-from frazil.jobs.progress import Listing, Summary, brief, listed, size
+from frazil.display import Listing, Shown, counted, some_of
+from frazil.jobs.progress import Summary, brief, listed, size
 from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.inspection import ANY, Inspection, VirtualChunks, dims_text
 from frazil.pipeline.ingest.options import Problem
@@ -99,12 +98,6 @@ def variable_line(variable: VariableSchema) -> str:
 def _kinds(problems: Iterable[Problem]) -> str:
     kinds = Counter(each.kind for each in problems)
     return brief(", ".join(f"{kind} ({count:,})" for kind, count in kinds.items()) or "none")
-
-
-def _listing(title: str, rows: Iterable[tuple[str, str]]) -> Listing:
-    first = list(islice(rows, _LISTED + 1))
-    more = [("and", "more")] if len(first) > _LISTED else []
-    return Listing(title, [*first[:_LISTED], *more])
 
 
 _EXAMPLES: Final = 10
@@ -229,10 +222,10 @@ class Report(Summary):
     def details(self) -> Iterable[tuple[str, Shown]]:
         """Return all variables, problems and notes: the folded parts of the HTML, as titles and records."""
         described = ((name, brief(variable_line(each))) for name, each in self._variables())
-        yield "all variables", _listing("variables", described)
+        yield "all variables", Listing("variables", described, _LISTED)
         if self.problems:
             listing = ((each.kind, brief(f"{each.url or ''} {each.message}")) for each in self.problems)
-            yield "all problems", _listing("problems", listing)
+            yield "all problems", Listing("problems", listing, _LISTED)
 
     _rows, _details = outline, details
 

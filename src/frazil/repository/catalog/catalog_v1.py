@@ -54,8 +54,10 @@ from frazil.repository.catalog.repo_update import (
     NewFiles,
     RepoChange,
     RepoUpdate,
+    StateCheck,
     UpdateSettings,
     attempts_exhausted,
+    no_check,
 )
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_object_id
@@ -227,9 +229,11 @@ class CatalogV1(Catalog):
 
         return all(map_bounded(Purpose.CATALOG_WRITES, renew, branches))
 
-    def begin_commit(self) -> CommitStartV1:
+    def begin_commit(self, check: StateCheck = no_check) -> CommitStartV1:
         """See ``Catalog.begin_commit``."""
-        return CommitStartV1(self.repo_info())
+        info = self.repo_info()
+        check(info)
+        return CommitStartV1(info)
 
     def finish_commit(
         self, change: RepoChange, start: CommitStart, files: NewFiles | None = None

@@ -43,10 +43,12 @@ from frazil.repository.catalog.repo_update import (
     NewFiles,
     RepoChange,
     RepoUpdate,
+    StateCheck,
     UpdateSettings,
     UpdateStart,
     begin_update,
     newest_update,
+    no_check,
     open_current_repo_info,
     restore_advice,
     update_repo_info,
@@ -97,8 +99,8 @@ class Catalog(ABC):
         return self._update(change)
 
     @abstractmethod
-    def begin_commit(self) -> CommitStart:
-        """Return the state that a commit starts from."""
+    def begin_commit(self, check: StateCheck = no_check) -> CommitStart:
+        """Return the state that a commit starts from, after ``check``, which may raise an error."""
 
     @abstractmethod
     def finish_commit(
@@ -134,10 +136,10 @@ class CatalogV2(Catalog):
             info.snapshots  # noqa: B018  # decoded here, so that damage gets the advice
             return info
 
-    def begin_commit(self) -> UpdateStart:
+    def begin_commit(self, check: StateCheck = no_check) -> UpdateStart:
         """See ``Catalog.begin_commit``."""
         with restore_advice(self.storage):
-            return begin_update(self.storage, self.assets.repo_info_cache)
+            return begin_update(self.storage, self.assets.repo_info_cache, check)
 
     def finish_commit(
         self, change: ConditionalChange, start: CommitStart | None, files: NewFiles | None = None

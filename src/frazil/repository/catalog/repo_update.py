@@ -113,8 +113,22 @@ class RepoInfoCache:
         return last[1]
 
 
-def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tuple[RepoInfo, Version, bytes]:
-    """Return the current repo info, with all fields, the version of its file, and its bytes."""
+#: A function that raises an error for a repo info that an update cannot start from.
+type StateCheck = Callable[[RepoInfo], None]
+
+
+def no_check(info: RepoInfo) -> None:
+    """Accept any repo info."""
+
+
+def read_repo_info(
+    storage: Storage, cache: RepoInfoCache | None = None, check: StateCheck = no_check
+) -> tuple[RepoInfo, Version, bytes]:
+    """Return the current repo info, with all fields, the version of its file, and its bytes.
+
+    ``check`` sees the repo info first, with the few fields that it needs. A commit on a branch that has moved
+    decodes nothing else: among many writers this is the more frequent outcome.
+    """
     try:
         data, version = storage.get_versioned(REPO)
     except StorageError as error:
@@ -122,7 +136,9 @@ def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tupl
         raise
     raw = bytes(data)
     try:
-        return complete((cache or RepoInfoCache()).opened(raw)), version, raw
+        info = (cache or RepoInfoCache()).opened(raw)
+        check(info)
+        return complete(info), version, raw
     except FormatError:
         require_whole(storage, REPO, raw, version)
         raise
@@ -274,9 +290,11 @@ class NewFiles:
     confirm: Callable[[], None]
 
 
-def begin_update(storage: Storage, cache: RepoInfoCache | None = None) -> UpdateStart:
+def begin_update(
+    storage: Storage, cache: RepoInfoCache | None = None, check: StateCheck = no_check
+) -> UpdateStart:
     """Read the repo info for an attempt to change it."""
-    info, version, raw = read_repo_info(storage, cache)
+    info, version, raw = read_repo_info(storage, cache, check)
     return UpdateStart(info, version, raw, backup_name(now_us() // 1000, new_object_id()))
 
 

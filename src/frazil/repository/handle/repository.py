@@ -40,7 +40,7 @@ from frazil.repository.handle.opening import (
     saved_config,
 )
 from frazil.repository.handle.sessions import Integration, RepositoryBase, Sessions, readonly_session_of
-from frazil.repository.handle.version_history import VersionHistory
+from frazil.repository.handle.version_history import VersionHistory, ref_rows
 from frazil.repository.session.session import Session
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage.base import Storage
@@ -162,8 +162,11 @@ class Repository(
         return f"frazil.Repository ({self.spec_version.name})"
 
     def _repr_html_(self) -> str:
+        """Return the repository as HTML, for notebooks, with the branches that the handle has read last."""
+        last = self._context.assets.repo_info_cache.last
+        refs = () if last is None else ref_rows(last[1])
         storage = Lines("frazil.Storage", repr(self.storage))
-        return record_html(self._title(), [("storage", storage), ("config", self.config)])
+        return record_html(self._title(), [*refs, ("storage", storage), ("config", self.config)])
 
     history = _Part(lambda: handle.History)
     upkeep = _Part(lambda: handle.Upkeep)

@@ -501,6 +501,7 @@ class Integration(RepositoryBase):
         message: str | None = None,
         metadata: dict[str, Any] | None = None,
         fast_forward: bool = True,
+        from_snapshot_id: str | None = None,
     ) -> str:
         """Merge a version into a branch.
 
@@ -518,6 +519,8 @@ class Integration(RepositoryBase):
             message: The message of the commit. Default: ``Merge SOURCE into INTO``.
             metadata: Metadata of the commit, in addition. Default: none.
             fast_forward: Whether to move the branch without a new commit if possible.
+            from_snapshot_id: The id of the expected tip of the branch. If the branch is on another snapshot,
+                it does not change. Default: any tip.
 
         Returns:
             The id of the snapshot at the tip of the branch.
@@ -526,7 +529,8 @@ class Integration(RepositoryBase):
             RebaseFailedError: ``rebase-failed`` if the solver leaves conflicts.
             SessionStateError: ``rebase-tx-log-pruned`` if a needed transaction log is gone.
             RefNotFoundError: ``ref-not-found`` if there is no such source or branch.
-            ConflictError: If other commits come first in all of 1000 attempts.
+            ConflictError: If other commits come first in all of 1000 attempts. ``branch-update-conflict`` if
+                the branch is not on ``from_snapshot_id``.
 
         Examples:
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
@@ -560,7 +564,7 @@ class Integration(RepositoryBase):
             text = f"Merge {source} into {into}"
             return IntegrationPlan(base, start, text, origin, True, (*latest, *alone))
 
-        return self._integrate(plan, into, solver, message, metadata)
+        return self._integrate(plan, into, solver, message, metadata, from_snapshot_id)
 
     def cherry_pick(
         self,
@@ -570,6 +574,7 @@ class Integration(RepositoryBase):
         solver: ConflictSolver | None = None,
         message: str | None = None,
         metadata: dict[str, Any] | None = None,
+        from_snapshot_id: str | None = None,
     ) -> str:
         """Repeat on a branch what one commit did to its parent snapshot.
 
@@ -582,6 +587,7 @@ class Integration(RepositoryBase):
             solver: See ``merge``.
             message: The message of the new commit. Default: the message of the commit.
             metadata: See ``merge``.
+            from_snapshot_id: See ``merge``.
 
         Returns:
             The id of the new commit.
@@ -593,7 +599,7 @@ class Integration(RepositoryBase):
                 alone are not known.
             InvalidInputError: ``invalid-snapshot-id`` if ``snapshot`` is the first snapshot.
             RefNotFoundError: ``ref-not-found`` if there is no such commit or branch.
-            ConflictError: If other commits come first in all of 1000 attempts.
+            ConflictError: See ``merge``.
 
         Examples:
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
@@ -614,7 +620,7 @@ class Integration(RepositoryBase):
             origin = {"cherry_picked": id_to_text(entry.id)}
             return IntegrationPlan(parent, entry.id, entry.message, origin, batches=batches)
 
-        return self._integrate(plan, onto, solver, message, metadata)
+        return self._integrate(plan, onto, solver, message, metadata, from_snapshot_id)
 
     def revert(
         self,
@@ -624,6 +630,7 @@ class Integration(RepositoryBase):
         solver: ConflictSolver | None = None,
         message: str | None = None,
         metadata: dict[str, Any] | None = None,
+        from_snapshot_id: str | None = None,
     ) -> str:
         """Undo on a branch what one commit did.
 
@@ -637,6 +644,7 @@ class Integration(RepositoryBase):
             solver: See ``merge``.
             message: The message of the new commit. Default: ``Revert "MESSAGE OF THE COMMIT"``.
             metadata: See ``merge``.
+            from_snapshot_id: See ``merge``.
 
         Returns:
             The id of the new commit.
@@ -658,7 +666,7 @@ class Integration(RepositoryBase):
             text, origin = f'Revert "{entry.message}"', {"reverted": id_to_text(entry.id)}
             return IntegrationPlan(entry.id, parent, text, origin)
 
-        return self._integrate(plan, on, solver, message, metadata)
+        return self._integrate(plan, on, solver, message, metadata, from_snapshot_id)
 
     def _integrate(
         self,
@@ -667,15 +675,19 @@ class Integration(RepositoryBase):
         solver: ConflictSolver | None,
         message: str | None,
         metadata: dict[str, Any] | None,
+        expected: str | None,
     ) -> str:
         """Plan for the current tip of the branch and commit the plan; repeat if another commit came first."""
         solver, context = solver or ConflictDetector(), self._context
         require_solver(solver)
+        expected_tip = None if expected is None else resolve_id(expected, context.catalog.repo_info)
         tries_left = _TRIES
         while True:
             tries_left -= 1
             info = context.catalog.repo_info()
             tip = repo_changes.branch_tip(info, branch)
+            if expected_tip not in (None, tip):
+                raise ConflictError(expected, id_to_text(tip), kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
             try:
                 with snapshot_errors():
                     integration = plan(info, tip)
@@ -689,7 +701,14 @@ class Integration(RepositoryBase):
                         state.note = partial(integration.recorded_metadata, branch)
                     document = {**(metadata or {}), FRAZIL: integration.commit_metadata()}
                     text = message if message is not None else integration.message
-                    return Session(state).commit(text, document, allow_empty=integration.allow_empty)
+                    return Session(state).commit(
+                        text,
+                        document,
+                        # without retries, which would accept another tip
+                        rebase_with=solver if expected and context.settings.fast_forward_timeout else None,
+                        rebase_tries=0,
+                        allow_empty=integration.allow_empty,
+                    )
             except ConflictError as error:
                 if error.kind not in _TOO_LATE or not tries_left:
                     raise

@@ -237,6 +237,18 @@ def _time(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
+def ref_rows(info: RepoInfo) -> Iterator[tuple[str, str]]:
+    """Yield the branches with their last commits, and the number of tags, as rows of a record."""
+    branches = sorted(info.branches, key=lambda name: (name != MAIN, name))
+    for name in branches[:ROWS]:
+        entry = info.snapshots.entry(info.snapshots.find_snapshot(info.branches[name]))
+        time = _time(to_datetime(entry.flushed_at))
+        yield f"branch {name}", f"{id_to_text(entry.id)} {time} {first_line(entry.message)}"
+    if len(branches) > ROWS:
+        yield "and", f"{len(branches) - ROWS:,} more branches"
+    yield "tags", f"{len(info.tags):,}"
+
+
 class VersionHistory(RepositoryBase):
     """Methods of ``Repository`` that read its history."""
 

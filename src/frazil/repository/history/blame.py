@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import accumulate, pairwise
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.zarr_metadata import chunk_lengths
-from frazil.display import Record, Shown, counted, literal, utc
+from frazil.display import Record, Shown, counted, literal, table_html, utc
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
 from frazil.format.columns import I64, U32
@@ -228,6 +228,23 @@ class ChunkCommit(Record):
         yield "job", str(self.job)
 
 
+class ChunkHistory(list[ChunkCommit]):
+    """The commits that wrote a chunk, newest first. Notebooks show a table."""
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (
+                f"{'before ' if each.is_before else ''}{each.snapshot_id}",
+                f"{each.written_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
+                each.author or "",
+                each.message,
+            )
+            for each in self
+        )
+        columns = ("snapshot", "written at (UTC)", "author", "message")
+        return table_html("commits of a chunk, newest first", columns, rows)
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Blame(Record):
     """The commit that wrote each chunk of an array last.
@@ -355,7 +372,10 @@ def history_of(
                 continue
             entry = info.snapshots.entry(log.row)
             commits[entry.id, log.is_before] = _commit(entry, log.is_before)
-    return sorted(commits.values(), key=lambda each: (each.written_at, not each.is_before), reverse=True)
+    newest_first = sorted(
+        commits.values(), key=lambda each: (each.written_at, not each.is_before), reverse=True
+    )
+    return ChunkHistory(newest_first)
 
 
 def _commit(entry: SnapshotEntry, is_before: bool) -> ChunkCommit:

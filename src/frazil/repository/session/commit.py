@@ -342,17 +342,15 @@ def write_commit(pending: PendingCommit) -> bytes:
 def _attempt_commit(pending: PendingCommit) -> bytes | None:
     """Make one attempt of ``write_commit``. Return None if a garbage collection ran since it began."""
     context, kind, parent = pending.context, pending.kind, pending.parent
-    start = context.catalog.begin_commit()
-    info = start.info
-    if kind.replaces_parent:
-        row = info.snapshots.find_snapshot(parent.id)
-        if row >= 0 and info.snapshots.entry(row).parent is None:
-            raise SessionStateError(
-                "the first commit of a repository cannot be amended. Make a new commit",
-                ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
-            )
     # In spec version 1 this reads the branch. It must come before the check for garbage collections.
-    before = info.snapshots.entry(_require_possible(pending, info))
+    start = context.catalog.begin_commit(partial(_require_possible, pending))
+    info = start.info
+    before = info.snapshots.entry(info.snapshots.find_snapshot(parent.id))
+    if kind.replaces_parent and before.parent is None:
+        raise SessionStateError(
+            "the first commit of a repository cannot be amended. Make a new commit",
+            ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
+        )
     opened = pending.session_start.update
     try:
         if not is_uncollected(context.storage, info, opened, partial(_required_files, pending, _NO_IDS)):
@@ -412,14 +410,14 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
     return files.snapshot.id
 
 
-def _require_possible(pending: PendingCommit, info: RepoInfo) -> int:
-    """Make the checks of the update before the files are written. Return the row of the parent."""
+def _require_possible(pending: PendingCommit, info: RepoInfo) -> None:
+    """Make the checks of the update before the files are written."""
     require_online(info)
     if pending.changes.moves:
         require_flag(info, MOVE_NODE)
     if pending.branch is not None:
         require_tip(info, pending.branch, pending.parent.id)
-    return require_base(info, pending.parent.id)
+    require_base(info, pending.parent.id)
 
 
 def _replaced_log(pending: PendingCommit, before: SnapshotEntry) -> TransactionLog:

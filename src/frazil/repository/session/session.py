@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, override
+from typing import TYPE_CHECKING, Any, Final, override
 
 from frazil.arguments import checks_arguments
 from frazil.changes.change_set import transaction_log
 from frazil.changes.diff import compose_logs
 from frazil.changes.merge import ForkGenerations
 from frazil.changes.node_changes import ReadSet, joined_reads
-from frazil.display import Lines
+from frazil.display import Lines, Listing, Shown, counted, record_html
 from frazil.errors import ConflictError, ErrorKind, IcechunkError, InvalidInputError, SessionStateError
 from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import REPO, id_to_text
+from frazil.format.nodes import Node
 from frazil.logs import timed
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
+#: The HTML of a session has at most this number of nodes.
+_SHOWN_NODES: Final = 50
 
 
 @checks_arguments
@@ -93,8 +96,16 @@ class Session(Rearranging, Inspection):
         return "\n".join(lines) + "\n"
 
     def _repr_html_(self) -> str:
-        """Return the session as HTML, for notebooks."""
-        return Lines("frazil.session.Session", repr(self))._repr_html_()
+        """Return the session as HTML, for notebooks, with changes and nodes if they need no read."""
+        title, workspace = "frazil.session.Session", self._state.workspace
+        rows: list[tuple[str, Shown]] = list(Lines(title, repr(self))._rows())
+        if workspace.has_snapshot:
+            if workspace.has_changes:
+                rows.append(("changes", self.status()))
+            table = workspace.node_table()
+            nodes = ((node.path, _sizes(node)) for node in map(table.node, range(len(table))))
+            rows.append((counted(len(table), "node"), Listing("nodes", nodes, _SHOWN_NODES)))
+        return record_html(title, rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.read_only:
@@ -608,6 +619,15 @@ class Session(Rearranging, Inspection):
     amend_async = awaitable(amend)
     flush_async = awaitable(flush)
     merge_async = awaitable(merge)
+
+
+def _sizes(node: Node) -> str:
+    """Return the dimensions of an array as text, with their names."""
+    if node.array is None:
+        return "group"
+    names = node.array.dimension_names or (None,) * len(node.array.shape)
+    sizes = zip(names, node.array.shape, strict=True)
+    return ", ".join(f"{size:,}" if name is None else f"{name} {size:,}" for name, size in sizes) or "scalar"
 
 
 def reading(workspace: Workspace) -> Session:

@@ -128,6 +128,11 @@ class Workspace:
         return snapshot
 
     @property
+    def has_snapshot(self) -> bool:
+        """Whether the snapshot is in memory, so that its nodes need no read."""
+        return self._snapshot is not None
+
+    @property
     def start(self) -> NodeTable:
         """The nodes that the joined own changes are relative to."""
         start = self._start

@@ -68,7 +68,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         _LOCAL,
     ),
     "spark.python.daemon.module": Setting(
-        "frazil.spark.daemon", "workers are forked with all imports done, which saves a second each", _LOCAL
+        "frazil.spark.daemon", "workers are forked with their imports done, which saves a second each", _LOCAL
     ),
     "spark.ui.enabled": Setting("false", "no port, no web server", _LOCAL),
     "spark.ui.showConsoleProgress": Setting("false", "Progress uses the terminal", _STARTED),

@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-import zarr
 from numpy.typing import NDArray
 
+from frazil.arrays.array import Array
 from frazil.arrow.cells import broadcast, read_column, spread
 from frazil.arrow.column_ranges import column_ranges, finest_block, has_ranges
 from frazil.arrow.grid import Column, Grid, Values, as_texts, column_error, to_arrow
@@ -38,7 +38,6 @@ from frazil.repository.session.workspace import Workspace
 from frazil.spark.tables.conditions import Mask, Predicate
 from frazil.spark.tables.schemas import argument_error
 from frazil.threads import SIZES, Purpose, in_order, thread_pool
-from frazil.zarr_store.arrays import array_at
 
 #: References of some arrays, by path.
 type Tables = Mapping[str, ChunkTable]
@@ -374,8 +373,8 @@ class BlockReader:
         by_name = {each.name: each for each in (*scan.grid.columns, *scan.read)}
         self._where = [(by_name[each.column], each) for each in scan.where]
         paths = {each.path for each in (*scan.grid.columns, *scan.read) if each.path in task.tables}
-        self._arrays: dict[str | None, zarr.Array[Any]] = {
-            path: array_at(session, path) for path in paths if path is not None
+        self._arrays: dict[str | None, Array] = {
+            path: Array(session, path) for path in paths if path is not None
         }
 
     def block(self, number: NDArray[np.int64]) -> tuple[list[Values], int]:

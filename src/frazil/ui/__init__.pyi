@@ -1,0 +1,3 @@
+__all__: list[str]
+
+from frazil.ui.widget import Explorer as Explorer
