@@ -28,7 +28,7 @@ ID: Final = rf"[0-9A-HJKMNP-TV-Z]{{{ID_TEXT_LENGTH}}}"
 _IMMUTABLE: Final = re.compile(rf"(?:snapshots|manifests|transactions|chunks)/{ID}")
 _MUTABLE: Final = re.compile(
     r"repo|config\.yaml|refs/(?:branch|tag)\.[^/\\\x00-\x1f\x7f]+/ref\.json(?:\.deleted)?"
-    rf"|statistics/{_ID}"
+    rf"|statistics/{ID}"
 )
 #: The file with the refs of a repository of spec version 1, which only the homes of the explorer have.
 INDEX: Final = "index.json"
