@@ -10,7 +10,7 @@ import { dimensionName, gridShape, product } from "./nodes";
 import { Canvas, Choice, css, Facts, useSize, Wait } from "./parts";
 import { parseSlice, sliceQuery } from "./slices";
 import { Fixed } from "./sliders";
-import { needsWriters, SHADES } from "./shades";
+import { needsStatistics, needsWriters, SHADES, statisticsOf } from "./shades";
 import { messageOf } from "./search";
 import { address, route, setQuery, useLoad } from "./state";
 import { bytes, count, firstLine, number, plural } from "./text";
@@ -49,9 +49,10 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
   const theme = css("page");
   const size = useMemo(() => table.size.reduce((sum, each) => sum + each, 0), [table]);
   const written = useLoad(async (signal, progress) => (needsWriters(colour) ? chunkWriters(reader.repository, snapshot.id, node, table, progress, signal) : undefined), [needsWriters(colour), table]);
+  const statistics = useLoad(async (signal) => (needsStatistics(colour) ? statisticsOf(reader, snapshot, node, table, signal) : undefined), [needsStatistics(colour), table]);
   const shown = useMemo(
-    () => (SHADES[colour] ?? SHADES["kind"]!)({ repository: reader.repository, table, places: product(grid), changed, writers: written.value }),
-    [colour, table, changed, written.value, theme],
+    () => (SHADES[colour] ?? SHADES["kind"]!)({ repository: reader.repository, table, places: product(grid), changed, writers: written.value, statistics: statistics.value }),
+    [colour, table, changed, written.value, statistics.value, theme],
   );
   const image = useMemo(() => {
     const pixels = new Uint32Array(cells.width * cells.height);
@@ -71,6 +72,10 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
     ["change", given ? "changed between the versions" : "changed by this commit"],
     ["commit", "commit that wrote it"],
     ["age", "age"],
+    ["minimum", "smallest value"],
+    ["maximum", "largest value"],
+    ["mean", "mean"],
+    ["gaps", "share without value"],
   ] as const;
   return (
     <div class="column fill">
@@ -81,7 +86,7 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
       </div>
       <Fixed node={node} shape={grid} slice={slice} what="chunk" onIndex={(index) => setQuery(sliceQuery(grid, { ...slice, index }))} />
       <div class="legend">
-        {needsWriters(colour) ? <Wait of={written} what="the records of commits">{() => shown.legend}</Wait> : shown.legend}
+        {needsWriters(colour) ? <Wait of={written} what="the records of commits">{() => shown.legend}</Wait> : needsStatistics(colour) ? <Wait of={statistics} what="the statistics of the chunks">{() => shown.legend}</Wait> : shown.legend}
         <span class="quiet">
           {plural(table.length, "chunk")}, {bytes(size)}
           {Math.max(...cells.factor) > 1 && `; a cell is ${cells.factor.map(count).join(" × ")} chunks`}

@@ -3,11 +3,13 @@
 import type { ComponentChildren, VNode } from "preact";
 import { columnShade, fileShade, kindColours, kinds, sizeShade, summary, type Shade } from "./chunks";
 import { pixel } from "./colour";
-import type { ChunkTable, Repository } from "./format/types";
+import { record } from "./format/grid";
+import type { ArrayNode, ChunkTable, Decoded, Repository, Snapshot } from "./format/types";
+import type { Reader } from "./home";
 import { Canvas, css } from "./parts";
 import { author, idOf, messageOf } from "./search";
 import { address } from "./state";
-import { bytes, count, firstLine, plural, when } from "./text";
+import { bytes, count, firstLine, number, plural, when } from "./text";
 import type { Writers } from "./writers";
 
 /** What the colours can be computed from. A column that comes later, such as statistics, is one more field. */
@@ -17,7 +19,16 @@ export interface ShadeData {
   readonly places: number;
   readonly changed: Uint8Array | undefined;
   readonly writers: Writers | undefined;
+  readonly statistics: Statistics | undefined;
 }
+
+/** Statistics of chunks as values: packing and times applied. */
+export interface Statistics extends Record<Statistic, Decoded> {
+  readonly gaps: Float64Array;
+  readonly notes: readonly string[];
+}
+const STATISTICS = ["minimum", "maximum", "mean"] as const;
+type Statistic = (typeof STATISTICS)[number];
 
 interface Shown extends Shade {
   readonly legend: ComponentChildren;
@@ -86,7 +97,59 @@ export const SHADES: Record<string, (data: ShadeData) => Shown> = {
       ),
     };
   },
+  ...Object.fromEntries(STATISTICS.map((name) => [name, (data) => statisticShade(data, (statistics) => statistics[name].values as Float64Array, (statistics, row) => labelOf(statistics[name], row))])),
+  gaps: (data) => statisticShade(data, ({ gaps }) => gaps, ({ gaps }, row) => share(gaps[row]!)),
 };
+
+const labelOf = ({ isTime, values, label }: Decoded, row: number): string => (isTime ? label(row) : number(Number(values[row])));
+const share = (part: number): string => `${number(100 * part)} %`;
+
+/** The colours of a column of statistics, with the labels of its smallest and its largest number. */
+function statisticShade({ statistics, table }: ShadeData, column: (of: Statistics) => Float64Array, label: (of: Statistics, row: number) => string): Shown {
+  if (!statistics) return NOTHING;
+  const values = column(statistics);
+  const shade = columnShade(values);
+  const known = statistics.gaps.reduce((sum, part) => sum + Number(!Number.isNaN(part)), 0);
+  const text = (limit: number): string => label(statistics, values.indexOf(limit));
+  return {
+    ...shade,
+    describe: (row) => describeStatistics(statistics, row),
+    legend: (
+      <>
+        {values.includes(shade.low) && <Scale {...shade} low={text(shade.low)} high={text(shade.high)} />}
+        {known < table.length && (
+          <span>
+            <Swatch colour={css("plain")} /> {plural(table.length - known, "chunk")} without statistics. The method <code>upkeep.build_statistics</code> of a repository stores them.
+          </span>
+        )}
+        {statistics.notes.map((note) => (
+          <span class="quiet" key={note}>{note}. The file is ignored.</span>
+        ))}
+      </>
+    ),
+  };
+}
+
+function describeStatistics(statistics: Statistics, row: number): string {
+  const gaps = statistics.gaps[row]!;
+  if (Number.isNaN(gaps)) return "no statistics";
+  const labels = STATISTICS.map((name) => `${name} ${labelOf(statistics[name], row)}`);
+  return [...(gaps < 1 ? labels : []), gaps > 0 && `${share(gaps)} without value`].filter(Boolean).join(", ");
+}
+
+export const needsStatistics = (name: string): boolean => name === "gaps" || STATISTICS.some((each) => each === name);
+
+/** Reads the statistics of the chunks of an array, and decodes them as its elements. */
+export async function statisticsOf(reader: Reader, snapshot: Snapshot, node: ArrayNode, table: ChunkTable, signal: AbortSignal): Promise<Statistics> {
+  const { gaps, notes, ...stored } = await snapshot.statistics(node.path, table, signal);
+  // They leave out fill values, and a mean can be equal to one.
+  const { _FillValue, missing_value, ...attributes } = record(node.document["attributes"]);
+  const plain = Object.create(node, { document: { value: { ...node.document, attributes } } }) as ArrayNode;
+  const decoded = (name: Statistic): Decoded => reader.decode(plain, { shape: [table.length], raw: stored[name] });
+  const [low, high, mean] = STATISTICS.map(decoded) as [Decoded, Decoded, Decoded];
+  const isTurned = Number(attributes["scale_factor"] ?? 1) < 0;
+  return { minimum: isTurned ? high : low, maximum: isTurned ? low : high, mean: mean, gaps, notes };
+}
 
 /** Whether a name of `SHADES` needs the commits that wrote the chunks. */
 export const needsWriters = (name: string): boolean => name === "commit" || name === "age";

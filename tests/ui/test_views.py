@@ -22,7 +22,8 @@ pytestmark = pytest.mark.browser
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The page beside a small repository with coordinates and two versions of a temperature."""
     folder = tmp_path_factory.mktemp("views")
-    repo = frazil.Repository.create(str(folder / "ice"))
+    config = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(statistics=True))
+    repo = frazil.Repository.create(str(folder / "ice"), config=config)
     with repo.transaction("main", message="first <b>days</b>", metadata={"author": "Ada"}) as store:
         root = zarr.open_group(store, mode="a")
         root.attrs["title"] = "<img src=x onerror=alert(1)>"
@@ -39,7 +40,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             group = root.create_group(name, attributes={"proj:code": code})
             for axis, metres in (("x", np.linspace(-2e6, 2e6, 4)), ("y", np.linspace(2e6, -2e6, 5))):
                 group.create_array(axis, data=metres, dimension_names=[axis]).attrs["units"] = "m"
-            group.create_array("ice", data=np.arange(20.0).reshape(5, 4), dimension_names=["y", "x"])
+            group.create_array(
+                "ice",
+                data=np.arange(20.0).reshape(5, 4),
+                dimension_names=["y", "x"],
+                attributes={"frazil_statistics": False},
+            )
     with repo.transaction("main", message="correct one day", metadata={"author": "Grace"}) as store:
         array = zarr.open_group(store, mode="a")["t"]
         assert isinstance(array, zarr.Array)
@@ -109,6 +115,20 @@ def test_chunks_by_commit(page: Any, address: str) -> None:  # noqa: F811
     page.go_back()
     commits.get_by_role("link").first.click()
     page.get_by_role("heading", name="correct one day").wait_for()
+
+
+def test_chunks_by_statistics(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/t?view=chunks&colour=kind")
+    page.get_by_role("combobox", name="Colour").select_option("largest value")
+    legend = page.locator(".legend")
+    legend.get_by_text("39").wait_for()
+    colours = page.get_by_role("application").locator("canvas").evaluate(CELLS)
+    assert (colours[0], colours[3]) == ([68, 1, 84], [253, 231, 37])
+    assert len({tuple(each) for each in colours}) == 4
+    page.goto(f"{address}#/v/main/t?view=chunks&colour=gaps&cell=2,0,0")
+    page.locator(".map-foot").get_by_text("minimum 80.5, maximum 80.5, mean 80.5").wait_for()
+    page.goto(f"{address}#/v/main/polar/ice?view=chunks&colour=mean")
+    legend.get_by_text("1 chunk without statistics").wait_for()
 
 
 def test_points_as_lines(page: Any, address: str) -> None:  # noqa: F811

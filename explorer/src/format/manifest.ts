@@ -86,6 +86,14 @@ export class Manifest {
   }
 }
 
+/** Rows of a table from one manifest. */
+export interface Origin {
+  readonly id: string; // of the manifest
+  readonly count: number; // of references of the array
+  readonly first: number; // row of the table
+  readonly numbers: Uint32Array; // of the reference, for each row from `first`
+}
+
 interface Part {
   readonly manifest: Manifest;
   readonly first: number;
@@ -183,6 +191,18 @@ export class ChunkColumns implements ChunkTable {
       this.size = this.size.subarray(0, length);
     }
     return this;
+  }
+
+  /** Where the rows come from: the numbers of their references among those of the array in each manifest. */
+  origins(nodeId: string): Origin[] {
+    return this.parts.map(({ manifest, first }, p) => {
+      const [start, count] = manifest.references(nodeId);
+      const numbers = new Uint32Array((this.parts[p + 1]?.first ?? this.length) - first);
+      for (let i = 0, place = 0; i < count && place < numbers.length; i++) {
+        if (manifest.flat.follow(start + 4 * i) === this.table[first + place]) numbers[place++] = i;
+      }
+      return { id: manifest.key.slice(manifest.key.indexOf("/") + 1), count, first, numbers };
+    });
   }
 
   private manifest(row: number): Manifest {

@@ -3,7 +3,8 @@ import { type Flat, text } from "./flatbuffer";
 import { Cache, FileType, openBody, reading, type Body } from "./files";
 import { chunkGrid, dtypeName } from "./grid";
 import { ChunkColumns, Manifest, type Extents } from "./manifest";
-import { ExplorerError, type ArrayNode, type ChunkRef, type Node, type Snapshot, type Source } from "./types";
+import { readStatistics } from "./statistics";
+import { ExplorerError, type ArrayNode, type ChunkRef, type ChunkStatistics, type ChunkTable, type Node, type Snapshot, type Source } from "./types";
 import { properties, type Properties } from "./values";
 
 const MANIFEST_BYTES = 128 * 2 ** 20;
@@ -162,6 +163,10 @@ export class SnapshotView implements Snapshot {
       }
     }
     return columns.finish();
+  }
+
+  statistics(path: string, table: ChunkTable, signal?: AbortSignal): Promise<ChunkStatistics> {
+    return readStatistics(this.source, this.array(path), table as ChunkColumns, signal);
   }
 
   async chunk(path: string, coords: number[]): Promise<ChunkRef | undefined> {

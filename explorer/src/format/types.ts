@@ -73,6 +73,8 @@ export interface Snapshot {
   node(path: string): Node | undefined;
   /** All references of an array as columns. Missing chunks have no row. */
   chunks(path: string, onProgress?: (done: number, total: number) => void): Promise<ChunkTable>;
+  /** What Frazil stored about the elements of the chunks of a table of `chunks`. */
+  statistics(path: string, table: ChunkTable, signal?: AbortSignal): Promise<ChunkStatistics>;
   /** One reference, with as few requests as possible. */
   chunk(path: string, coords: number[]): Promise<ChunkRef | undefined>;
 }
@@ -91,6 +93,15 @@ export interface ChunkTable {
   reference?(row: number): ChunkRef;
   /** Whether other rows share the file of this row: a pack. */
   isPacked(row: number): boolean;
+}
+
+/** Numbers for each row of a table of chunks, NaN where nothing is known. They leave out gaps: NaN and missing values. */
+export interface ChunkStatistics {
+  readonly minimum: Float64Array; // as stored
+  readonly maximum: Float64Array;
+  readonly mean: Float64Array;
+  readonly gaps: Float64Array; // share of the elements
+  readonly notes: string[]; // about damaged files
 }
 
 export interface ChunkRef { readonly kind: ChunkKind; readonly location?: string; readonly offset: number; readonly size: number; readonly data?: Uint8Array; readonly checksum?: string }

@@ -270,6 +270,53 @@ def write_history(folder: Path) -> None:
     )
 
 
+def write_statistics(folder: Path) -> None:
+    """Arrays with statistics of most chunks, what numpy says about them, and damaged statistics."""
+    rng = np.random.default_rng(SEED)
+    arrays: dict[str, tuple[Any, dict[str, Any]]] = {
+        "packed": (rng.integers(-5, 99, (20, 14), "i2"), {"scale_factor": -0.5, "_FillValue": -1}),
+        "floats": (np.where(rng.random((20, 14)) < 0.2, np.nan, rng.normal(size=(20, 14))), {}),
+        "large": (rng.integers(-(2**62), 2**62, (20, 14)), {}),
+        "shards": (rng.integers(0, 250, (20, 14), "u1"), {}),
+        "time": (np.sort(rng.integers(0, 9999, 50)), {"units": "hours since 2020-01-01"}),
+    }
+    for is_on in (False, True):
+        config = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(statistics=is_on))
+        repo = frazil.Repository.open_or_create(str(folder / "ice"), config=config)
+        with repo.transaction("main", message=f"statistics: {is_on}") as store:
+            for name, (values, attributes) in arrays.items():
+                if is_on:
+                    array = zarr.open_array(store, path=name)
+                    array[: 4 * array.chunks[0]] = values[: 4 * array.chunks[0]]
+                    continue
+                options: dict[str, Any] = {"shards": (6, 6)} if name == "shards" else {}
+                chunks = (3, 6) if values.ndim == 2 else (8,)
+                zarr.create_array(
+                    store, name=name, data=values, chunks=chunks, attributes=attributes, **options
+                )
+    repo.upkeep.build_statistics(paths=["/shards"])
+    expected: dict[str, dict[str, list[float | None] | None]] = {}
+    for name, (values, attributes) in arrays.items():
+        data = values.astype("f8")
+        data[data == attributes.get("_FillValue", np.inf)] = np.nan
+        size = {"time": (8,), "shards": (6, 6)}.get(name, (3, 6))
+        facts_of = expected[f"/{name}"] = {}
+        for at in np.ndindex(*(-(-n // m) for n, m in zip(values.shape, size, strict=True))):
+            region = tuple(slice(i * m, (i + 1) * m) for i, m in zip(at, size, strict=True))
+            part = data[region]
+            key, rows = ",".join(map(str, at)), region[0]
+            is_known = name == "shards" or rows.stop <= (32 if name == "time" else 12)
+            some = part[~np.isnan(part)]
+            facts = [float(each) for each in (some.min(), some.max(), some.mean())]
+            facts_of[key] = [*facts, float(np.isnan(part).mean())] if is_known else None
+    shutil.copytree(folder / "ice", folder / "damaged")
+    for path in (folder / "damaged" / "statistics").iterdir():
+        data = bytearray(path.read_bytes())
+        data[-3] ^= 1
+        path.write_bytes(bytes(data))
+    (folder / "expected.json").write_text(json.dumps(expected))
+
+
 def main(folder: Path) -> None:
     """Write all of it below the folder."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -284,6 +331,7 @@ def main(folder: Path) -> None:
     write_cf(folder)
     write_frames(folder / "zstd")
     write_history(folder / "history")
+    write_statistics(folder / "statistics")
     (folder / "done").touch()
 
 

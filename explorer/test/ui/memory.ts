@@ -106,6 +106,10 @@ export function memoryReader({ commits = 200, stations = 20 } = {}): Reader {
           tables.set(path, table);
           return table;
         },
+        async statistics(_path, { length }) {
+          const column = (): Float64Array => new Float64Array(length).fill(NaN);
+          return { minimum: column(), maximum: column(), mean: column(), gaps: column(), notes: [] };
+        },
         async chunk(path, coords) {
           const table = await found.chunks(path);
           for (let at = 0; at < table.length; at++) {

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arrays.element_statistics import Meaning, signed_digits, to_integer
+from frazil.arrays.element_statistics import Meaning, limits, signed_digits, to_integer
 from frazil.arrays.selection import chunk_bounds
 from frazil.changes.node_changes import rows_of
 from frazil.errors import StorageError
@@ -211,7 +211,7 @@ class CellStatistics:
     def extremes(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """The smallest and the largest element of each cell. A cell without any has the opposite limits."""
         dtype = self.rows.dtype["minimum"]
-        top, bottom = (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(dtype).max, np.iinfo(dtype).min)
+        top, bottom = limits(dtype)
         has_values = self.count > 0
         low = np.where(has_values, self.rows["minimum"], dtype.type(top))
         return low, np.where(has_values, self.rows["maximum"], dtype.type(bottom))
@@ -287,6 +287,16 @@ class Totals:
     absent: int
     unknown: int
     sum: int | float
+
+
+def has_statistics(workspace: Workspace, path: str) -> bool:
+    """Return whether chunks of an array can have statistics: in a file, or in an uncommitted change."""
+    entry = workspace.array_entry(path)
+    try:
+        files = workspace.context.assets.storage.list(STATISTICS)
+        return bool(entry and entry.edits) or next(files, None) is not None
+    except StorageError:  # a web server lists no files
+        return True
 
 
 def known_table(

@@ -155,7 +155,7 @@ def statistics_of(meaning: Meaning, elements: NDArray[Any]) -> dict[str, NDArray
         count -= nan + missing
         left_out = is_nan | is_missing
         values = numbers[rows]
-        top, bottom = _limits(numbers.dtype)
+        top, bottom = limits(numbers.dtype)
         low[rows] = np.where(left_out, top, values).min(axis=1)
         high[rows] = np.where(left_out, bottom, values).max(axis=1)
         values[left_out] = 0
@@ -177,7 +177,7 @@ def statistics_of(meaning: Meaning, elements: NDArray[Any]) -> dict[str, NDArray
     }
 
 
-def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+def limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     """Return the largest and the smallest number of a type."""
     if dtype.kind == "f":
         return np.inf, -np.inf

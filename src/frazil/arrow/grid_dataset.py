@@ -8,8 +8,9 @@ each of them, so the rows are exact. No loop runs over rows.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -25,8 +26,9 @@ from pyarrow.fs import LocalFileSystem  # type: ignore[import-untyped]
 
 from frazil.arrays.array import Array
 from frazil.arrow.cells import broadcast, read_column, spread
+from frazil.arrow.column_ranges import Intervals, Ranges, column_ranges, finest_block, has_ranges
 from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
-from frazil.arrow.pruning import Intervals, columns_of, matching_intervals, regions_of
+from frazil.arrow.pruning import columns_of, matching_intervals, matching_parts, regions_of
 from frazil.repository.handle.addresses import open_address
 from frazil.repository.session.session import Session
 from frazil.threads import SIZES, Purpose, in_order, thread_pool
@@ -37,6 +39,13 @@ _BATCH_ROWS: Final = 1 << 17
 _BLOCK_ROWS: Final = 1 << 19
 #: The name of a file that no dataset has. The error for a method that would read it shows this text.
 _NO_FILE: Final = "no files: call to_table() of the dataset of Frazil first"
+
+#: The most boxes of cells whose ranges are in memory together.
+_MOST_BOXES: Final = 1 << 18
+#: More than the rounding of a number of 32 bits.
+_ROUNDING: Final = 1e-5
+#: The column with the numbers of rows in the grid. No array has this name.
+_NUMBER: Final = "/"
 
 type _Region = tuple[slice, ...]
 #: Names of columns, expressions by name, or all columns.
@@ -145,6 +154,31 @@ class _Scan:
             for each in rows
         ]
 
+    def blocks(self, expression: pc.Expression | None, needed: Sequence[Column]) -> Iterator[list[_Region]]:
+        """Yield the parts of each block with cells that a filter may choose, by the statistics of chunks."""
+        assert self.axes is not None
+        session, grid, axes = self.cells.session, self.cells.grid, self.axes
+        names = set() if expression is None else columns_of(expression, self.schema)
+        data = [each for each in needed if each.path and not (each.is_key and len(each.axes) == 1)]
+        conditions = [each for each in data if each.name in names and has_ranges(session, each)]
+        if not conditions:
+            slices = (map(slice, starts.tolist(), stops.tolist()) for starts, stops in axes)
+            yield from ([region] for region in product(*slices))
+            return
+
+        def ranges(boxes: Sequence[Intervals]) -> dict[str, Ranges]:
+            values = ((each.name, column_ranges(session, each, boxes)) for each in conditions)
+            return {name: each for name, each in values if each is not None}
+
+        steps = finest_block(session, grid, data)
+        numbers = [len(regions_of(each, step, 0)[0]) for each, step in zip(axes, steps, strict=True)]
+        count = len(axes[0][0])
+        step = max(1, count * _MOST_BOXES // max(1, prod(numbers)))
+        for first in range(0, count, step):
+            starts, stops = (each[first : first + step] for each in axes[0])
+            slab = ((starts, stops), *axes[1:])
+            yield from matching_parts(expression, self.schema, slab, steps, ranges)
+
     def scanner(self, columns: _Columns, expression: pc.Expression | None, batch_rows: int) -> GridScanner:
         """Return a scanner of columns of the rows that hold a filter."""
         columns = self.schema.names if columns is None else columns
@@ -159,24 +193,43 @@ class _Scan:
         needed = [each for each in self.cells.grid.columns if each.name in names]
         schema = pa.schema([self.schema.field(each.name) for each in needed])
 
-        def read(region: _Region) -> pa.Table:
+        numbered = columns if isinstance(columns, Mapping) else {name: pc.field(name) for name in columns}
+        numbered = {**numbered, _NUMBER: pc.field(_NUMBER)}
+
+        def read(region: _Region, is_part: bool) -> pa.Table:
             if needed:
                 rows = pa.table([self.cells.rows(each, region) for each in needed], schema=schema)
             else:
                 rows = pa.table([pa.nulls(prod(each.stop - each.start for each in region))], [""]).select([])
             if expression is None and isinstance(columns, list):
                 return rows.select(columns)
-            return ds.dataset(rows).to_table(columns=columns, filter=expression)
+            if not is_part:
+                return ds.dataset(rows).to_table(columns=columns, filter=expression)
+            cells = np.ix_(*(np.arange(each.start, each.stop) for each in region))
+            numbers = np.ravel_multi_index(cells, self.cells.grid.shape).reshape(-1)
+            rows = rows.append_column(_NUMBER, pa.array(numbers))
+            return ds.dataset(rows).to_table(columns=numbered, filter=expression)
 
         def batches() -> Generator[pa.RecordBatch]:
-            scan = self.matching(expression)
-            assert scan.axes is not None
-            slices = (list(map(slice, starts.tolist(), stops.tolist())) for starts, stops in scan.axes)
+            blocks = self.matching(expression).blocks(expression, needed)
+            regions = (
+                (region, len(parts) > 1, at == len(parts))
+                for parts in blocks
+                for at, region in enumerate(parts, 1)
+            )
+            tables = list[pa.Table]()
             with thread_pool(Purpose.SCAN_READS) as pool:
-                for rows in in_order(
-                    lambda region: pool.submit(read, region), product(*slices), SIZES[Purpose.SCAN_READS]
+                for is_part, is_last, rows in in_order(
+                    lambda each: pool.submit(lambda: (*each[1:], read(*each[:2]))),
+                    regions,
+                    SIZES[Purpose.SCAN_READS],
                 ):
-                    yield from rows.to_batches(max_chunksize=batch_rows)
+                    tables.append(rows)
+                    if is_last:
+                        if is_part:  # rows in the order that they have when the block is read whole
+                            rows = pa.concat_tables(tables).sort_by(_NUMBER).drop_columns(_NUMBER)
+                        tables.clear()
+                        yield from rows.to_batches(max_chunksize=batch_rows)
 
         return GridScanner(self.schema, projected, batches)
 
@@ -277,7 +330,9 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
         batch_size: int = _BATCH_ROWS,
         **options: Any,
     ) -> GridScanner:
-        """Return a scanner of the rows. A filter on coordinates leaves out chunks before they are read.
+        """Return a scanner of the rows. A filter leaves out chunks before they are read.
+
+        It compares coordinates, and the statistics of chunks for columns of data.
 
         Args:
             columns: Names of columns, or expressions by name. Default: all columns.
@@ -342,6 +397,23 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
         """
         cells = self._scan.cells
         return GridDataset(cells.session, cells.grid, _all_of([self._where, expression]))
+
+
+def within_bounds(dataset: GridDataset, bounds: Iterable[tuple[str, float, float]]) -> GridDataset:
+    """Return a dataset with all rows between bounds of floating-point columns. NaN is above lower bounds.
+
+    It has some more rows: bounds are a little wider, because they can be rounded to numbers of 32 bits.
+    """
+    for name, low, high in bounds:
+        if name in dataset.schema.names and pa.types.is_floating(dataset.schema.field(name).type):
+            field, kind = pc.field(name), dataset.schema.field(name).type
+            least, most = (
+                pa.scalar(each + sign * (_ROUNDING * abs(each) + 1e-30), kind)
+                for each, sign in ((low, -1), (high, 1))
+            )
+            dataset = dataset.filter(~(field < least))
+            dataset = dataset.filter(field <= most) if high < math.inf else dataset
+    return dataset
 
 
 class _GridFragment(ds.Fragment):  # type: ignore[misc]  # pyarrow ships no types

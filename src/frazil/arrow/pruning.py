@@ -6,12 +6,18 @@ and guarantees the smallest and the largest coordinate of the piece. The order o
 
 A dimension is cut into a few pieces. Those at the end of a run of pieces that are left are cut again, until
 the ends of all runs are exact. A filter that pyarrow cannot simplify leaves all pieces.
+
+For columns of data, a box of cells guarantees what the statistics of its chunks say about its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import chain, product
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -20,9 +26,9 @@ import pyarrow.dataset as ds  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from pyarrow.fs import LocalFileSystem  # type: ignore[import-untyped]
 
-type I64 = NDArray[np.int64]
-#: Elements ``starts`` up to but not including ``stops``, in order.
-type Intervals = tuple[I64, I64]
+from frazil.arrow.column_ranges import Intervals, Ranges
+from frazil.arrow.grid import Values, to_arrow
+from frazil.format.columns import I64
 
 #: The most pieces of the first cut. A piece takes about 50 microseconds.
 FIRST_PIECES: Final = 256
@@ -136,3 +142,104 @@ def _compatible(
     matching = np.zeros(len(guarantees), np.bool_)
     matching[[int(each.path) for each in pieces.get_fragments(expression)]] = True
     return matching
+
+
+def matching_boxes(
+    expression: pc.Expression, schema: pa.Schema, ranges: Mapping[str, Ranges], is_box: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return which boxes have rows that an expression may choose, among those of ``is_box``.
+
+    ``ranges`` are the values of columns in the boxes, in shapes that can be broadcast. The rows of a box are
+    of up to three sorts for each column: numbers in a range, NaN and null. A guarantee stands for each sort.
+    """
+    if not ranges:
+        return is_box
+    places = np.flatnonzero(is_box)
+    sorts = [
+        _sorts_of_rows(name, schema.field(name).type, ranges[name], is_box.shape, places) for name in ranges
+    ]
+    guarantees = [
+        [reduce(operator.and_, each) for each in product(*columns)] for columns in zip(*sorts, strict=True)
+    ]
+    owner = np.repeat(places, list(map(len, guarantees)))
+    matching = np.zeros(is_box.size, np.bool_)
+    matching[owner[_compatible(expression, schema, list(chain.from_iterable(guarantees)))]] = True
+    return matching.reshape(is_box.shape)
+
+
+def _sorts_of_rows(
+    name: str, column: pa.DataType, ranges: Ranges, shape: tuple[int, ...], places: I64
+) -> Iterator[list[pc.Expression]]:
+    """Yield the guarantees of the sorts of rows of each box."""
+
+    def among(array: NDArray[Any]) -> NDArray[Any]:
+        return np.broadcast_to(array, shape).reshape(-1)[places]
+
+    null = among(~(ranges.has_values & ranges.is_known))
+    low, high = (to_arrow(Values(among(each), null), column) for each in (ranges.low, ranges.high))
+    field, nothing = pc.field(name), pc.field(name).is_null()
+    nan = field == pa.scalar(math.nan, column) if pa.types.is_floating(column) else None
+    flags = (ranges.is_known, ranges.has_values, ranges.has_nan, ranges.has_null)
+    # pyarrow folds more of what is equal to a value, but one zero is not the other one.
+    is_one = pc.fill_null(pc.equal(low, high), False).to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(column):
+        is_one = is_one & (among(ranges.low) != 0)
+    for at, (is_known, has_values, has_nan, has_null) in enumerate(zip(*map(among, flags), strict=True)):
+        sorts = [] if is_known else [pc.scalar(True)]
+        if is_known and has_values:
+            sorts.append(field == low[at] if is_one[at] else (field >= low[at]) & (field <= high[at]))
+        if is_known and has_nan:
+            sorts.append(nan)
+        if is_known and has_null:
+            sorts.append(nothing)
+        yield sorts
+
+
+def matching_parts(
+    expression: pc.Expression,
+    schema: pa.Schema,
+    blocks: Sequence[Intervals],
+    steps: Sequence[int],
+    ranges_of: Callable[[Sequence[Intervals]], Mapping[str, Ranges]],
+) -> Iterator[list[tuple[slice, ...]]]:
+    """Yield the parts of each block with rows that an expression may choose; one part if it is whole.
+
+    ``blocks`` are a product of intervals, and ``steps`` the shape of the parts that they are cut into.
+    """
+    parts = [regions_of(each, step, 0) for each, step in zip(blocks, steps, strict=True)]
+    owners = [
+        np.searchsorted(starts, inner, "right") - 1
+        for (starts, _), (inner, _) in zip(blocks, parts, strict=True)
+    ]
+    is_left = np.ones([len(starts) for starts, _ in blocks], np.bool_)
+    is_left = matching_boxes(expression, schema, ranges_of(blocks), is_left)[np.ix_(*owners)]
+    is_left = matching_boxes(expression, schema, ranges_of(parts), is_left)
+    firsts = [np.flatnonzero(np.diff(owner, prepend=-1)) for owner in owners]
+    counts = is_left.astype(np.int64)
+    for axis, first in enumerate(firsts):
+        counts = np.add.reduceat(counts, first, axis=axis)
+    for block in np.argwhere(counts).tolist():
+        spot = tuple(
+            slice(int(first[at]), int(np.append(first, len(owner))[at + 1]))
+            for first, owner, at in zip(firsts, owners, block, strict=True)
+        )
+        if is_left[spot].all():
+            yield [
+                tuple(
+                    slice(int(starts[at]), int(stops[at]))
+                    for (starts, stops), at in zip(blocks, block, strict=True)
+                )
+            ]
+            continue
+        # Neighbours along the last axis are one part.
+        edges = np.diff(np.pad(is_left[spot].astype(np.int8), [(0, 0)] * (len(spot) - 1) + [(1, 1)]), axis=-1)
+        low = np.argwhere(edges == 1) + [each.start for each in spot]
+        high = np.argwhere(edges == -1) + [each.start for each in spot]
+        high[:, :-1] += 1
+        yield [
+            tuple(
+                slice(int(starts[first]), int(stops[last - 1]))
+                for (starts, stops), first, last in zip(parts, begin, end, strict=True)
+            )
+            for begin, end in zip(low.tolist(), high.tolist(), strict=True)
+        ]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 import sys
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 
@@ -47,15 +50,18 @@ def sql(
     version = Opened(target)
     node_at(version.workspace, version.path)
     connection = duckdb.connect()
+    datasets: dict[str, GridDataset] = {}
     refused: dict[str, InvalidInputError | NodeNotFoundError] = {}
     tables = _tables(version)
     for name, path in tables.items():
         if name.lower() in query.lower():
             try:
-                connection.register(name, _dataset(version, path))
+                datasets[name] = _dataset(version, path)
+                connection.register(name, datasets[name])
             except (InvalidInputError, NodeNotFoundError) as error:  # the query may not need the table
                 refused[name] = error
     try:
+        _hand_over_bounds(connection, query, datasets)
         connection.execute(query)
         names = [each[0] for each in connection.description or ()]
         rows = connection.fetchall() if names else []
@@ -90,6 +96,67 @@ def _dataset(version: Opened, path: str) -> GridDataset:
     from frazil.arrow import dataset
 
     return dataset(version.session(), path)
+
+
+#: A bound of a column in a plan of DuckDB.
+_NUMBER: Final = r"(-?\d+(?:\.\d*)?(?:e[-+]?\d+)?)"
+_BOUND: Final = re.compile(rf"\((\w+) (?:>=? {_NUMBER}|BETWEEN {_NUMBER} AND {_NUMBER})\)")
+
+
+def _hand_over_bounds(connection: Any, query: str, datasets: Mapping[str, GridDataset]) -> None:
+    """Register the table of a query again, with the lower bounds of floating-point numbers as its filter.
+
+    DuckDB keeps these bounds for itself, because NaN is larger than all numbers there. The filter leaves NaN,
+    and DuckDB still applies the bounds, so the rows are the same. A query with several tables stays as it is.
+    """
+    import duckdb
+
+    from frazil.arrow.grid_dataset import within_bounds
+
+    statements = connection.extract_statements(query)
+    if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
+        return
+    try:  # a connection that has the tables names none, and one without them refuses some joins
+        lower = {each.lower() for each in duckdb.connect().get_table_names(query)}
+    except duckdb.Error:
+        return
+    names = [each for each in datasets if each.lower() in lower]
+    plan = json.loads(connection.execute(f"explain (format json) {query}").fetchone()[1])
+    parents = [each for each in _with_parents(plan, {}) if each[0]["name"].strip().endswith("ARROW_SCAN")]
+    if len(names) != 1 or len(parents) != 1:
+        return
+    text = str(parents[0][1].get("extra_info", {}).get("Expression", ""))
+    bounds = (
+        (column, float(above or low), float(high or "inf")) for column, above, low, high in _bounds(text)
+    )
+    connection.register(names[0], within_bounds(datasets[names[0]], bounds))
+
+
+def _with_parents(nodes: list[dict[str, Any]], parent: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    for each in nodes:
+        yield each, parent
+        yield from _with_parents(each["children"], each)
+
+
+def _bounds(text: str) -> list[tuple[str, ...]]:
+    """Return the column and the numbers of the bounds that all rows of a filter in a plan must meet."""
+    if match := _BOUND.fullmatch(text):
+        return [match.groups()]
+    if "'" in text or '"' in text:  # words with any characters
+        return []
+    # Without brackets of one pair around them, AND joins conditions that all must hold.
+    inner, depth, bounds = text[1:-1], 0, list[tuple[str, ...]]()
+    terms = [""]
+    for token in re.split(r"([()]| AND )", inner):
+        depth += {"(": 1, ")": -1}.get(token, 0)
+        if token == " AND " and not depth:
+            terms.append("")
+        else:
+            terms[-1] += token
+    for each in map(_BOUND.fullmatch, terms):
+        if each is not None:
+            bounds.append(each.groups())
+    return bounds
 
 
 def _print_csv(names: list[str], rows: list[tuple[Any, ...]]) -> None:

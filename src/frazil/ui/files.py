@@ -1,7 +1,8 @@
 """The files that a browser may read: those of the format, and the assets of the page.
 
 A file of the format is *immutable* if an id names it: its bytes never change, so that its key is its etag.
-Expiration rewrites snapshots of spec version 1, so these are not.
+Expiration rewrites snapshots of spec version 1, so these are not. Statistics of chunks are written again when
+more of them are known.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ ID: Final = rf"[0-9A-HJKMNP-TV-Z]{{{ID_TEXT_LENGTH}}}"
 _IMMUTABLE: Final = re.compile(rf"(?:snapshots|manifests|transactions|chunks)/{ID}")
 _MUTABLE: Final = re.compile(
     r"repo|config\.yaml|refs/(?:branch|tag)\.[^/\\\x00-\x1f\x7f]+/ref\.json(?:\.deleted)?"
+    rf"|statistics/{ID}"
 )
 #: The file with the refs of a repository of spec version 1, which only the homes of the explorer have.
 INDEX: Final = "index.json"

@@ -312,7 +312,8 @@ def _write_manifests(
     old = dict(zip(reads, context.assets.manifests(reads, threads), strict=True))
     if context.settings.statistics or any(update.edits.statistics is not None for update in missing):
         keep = context.assets.with_statistics
-        old = dict(zip(reads, map_bounded(Purpose.CATALOG_READS, keep, old.values(), threads), strict=True))
+        # Arrays can share a manifest.
+        old = dict(zip(old, map_bounded(Purpose.CATALOG_READS, keep, old.values(), threads), strict=True))
     contents, by_node = [], {}
     for update in missing:
         id_, update.manifests = update.node.id, []

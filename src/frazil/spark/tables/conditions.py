@@ -32,6 +32,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from frazil.arrow.column_ranges import Ranges
 from frazil.arrow.grid import Grid, Values, to_arrow
 from frazil.cf import coding_of
 from frazil.errors import InvalidInputError
@@ -71,6 +72,24 @@ class Predicate:
         else:
             true = _compare(self.op, values, self.value)
         return ~(true | unknown) if self.negated else true & ~unknown
+
+    def may_hold(self, ranges: Ranges) -> Mask:
+        """Return where the condition can be true for a value of a box."""
+        low, high = Values(ranges.low), Values(ranges.high)
+        can_hold = self.holds(low) | (self.holds(high) if self.op in (">", ">=") else False)
+        if self.negated:
+            can_hold = can_hold | (ranges.low != ranges.high)
+        elif self.op in ("=", "<=>", "in"):
+            items = self.value if self.op == "in" else (self.value,)
+            for each in items:
+                bounds = (Predicate(self.column, "<=", each), Predicate(self.column, ">=", each))
+                can_hold = can_hold | (bounds[0].holds(low) & bounds[1].holds(high))
+        can_hold = ~ranges.is_known | (ranges.has_values & can_hold)
+        if ranges.low.dtype.kind == "f":
+            nan = np.full(1, np.nan, ranges.low.dtype)
+            can_hold = can_hold | (ranges.has_nan & self.holds(Values(nan)))
+        null = Values(np.zeros(1, ranges.low.dtype), np.ones(1, np.bool_))
+        return can_hold | (ranges.has_null & self.holds(null))
 
 
 def _matches(column: pa.DataType, value: Any) -> bool:

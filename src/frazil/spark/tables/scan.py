@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from frazil.arrays.array import Array
 from frazil.arrow.cells import broadcast, read_column, spread
+from frazil.arrow.column_ranges import column_ranges, finest_block, has_ranges
 from frazil.arrow.grid import Column, Grid, Values, as_texts, column_error, to_arrow
 from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.format.manifest import ChunkTable
@@ -113,7 +114,11 @@ def counts_of(grid: Grid) -> tuple[int, ...]:
 
 
 def matching_blocks(
-    session: Session, grid: Grid, where: Iterable[Predicate], coordinates: Mapping[str, Values]
+    session: Session,
+    grid: Grid,
+    where: Iterable[Predicate],
+    coordinates: Mapping[str, Values],
+    missing: str = "fill",
 ) -> Mask:
     """Return the blocks in which all conditions may hold. ``coordinates``: values in memory, by column."""
     matching = np.ones(counts_of(grid), np.bool_)
@@ -121,6 +126,12 @@ def matching_blocks(
     for each in where:
         column = grid.column(each.column)
         if not is_small(grid, column):
+            if has_ranges(session, column):
+                sizes = zip(grid.shape, grid.block, strict=True)
+                boxes = [(np.arange(0, n, m), np.minimum(np.arange(m, n + m, m), n)) for n, m in sizes]
+                absent = "fill" if column.is_key else missing
+                ranges = column_ranges(session, column, boxes, missing=absent)
+                matching &= True if ranges is None else each.may_hold(ranges)
             continue
         values = coordinates.get(column.name)
         holds = each.holds(read_column(session, column) if values is None else values)
@@ -167,6 +178,8 @@ TARGET_BYTES: Final = 128 << 20
 #: The most blocks of a grid, and the most that a query reads: planning takes seconds.
 LARGEST_GRID: Final = 1 << 30
 MOST_BLOCKS: Final = 1 << 22
+#: The most chunks that are compared with conditions one by one.
+MOST_CHUNKS: Final = 1 << 24
 #: The value of a cell whose chunk is missing: the fill value of the array, null, or no row if no variable
 #: has a chunk.
 MISSING: Final = ("fill", "null", "skip")
@@ -235,10 +248,22 @@ def plan_scan(
     variables = [each for each in every if each.path is not None and each.name not in coordinates]
     shared = SharedVersion.of(session, sorted({each.path for each in variables if each.path is not None}))
     tables = {node.path: session.workspace.ref_table(node.path) for node in shared.nodes}
+    require_bounded(grid, prod(counts_of(grid)), LARGEST_GRID)
+    needed_blocks = matching_blocks(session, grid, where, coordinates, missing)
+    large = [each for each in needed.values() if not is_small(grid, each)]
+    if missing != "skip" and any(has_ranges(session, each) for each in large):
+        # Blocks of several chunks become chunks, if statistics leave out half of the cells.
+        fine = replace(grid, block=finest_block(session, grid, variables))
+        if prod(counts_of(fine)) <= MOST_CHUNKS:
+            fine_blocks = matching_blocks(session, fine, where, coordinates, missing)
+            cells = [
+                np.count_nonzero(each) * prod(of.block)
+                for each, of in ((needed_blocks, grid), (fine_blocks, fine))
+            ]
+            if 2 * cells[1] <= cells[0]:
+                grid, needed_blocks = fine, fine_blocks
     narrow = Grid(grid.dims, grid.shape, columns, grid.block)
     scan = Scan(narrow, schema, shared, also, tuple(where), missing, batch_rows)
-    require_bounded(grid, prod(counts_of(grid)), LARGEST_GRID)
-    needed_blocks = matching_blocks(session, grid, where, coordinates)
     whole = [each for each in variables if each.path and len(each.axes) == len(grid.shape)]
     if missing == "skip" and whole:
         stored = np.zeros_like(needed_blocks)
