@@ -399,8 +399,8 @@ def test_a_file_that_claims_large_columns_takes_no_memory() -> None:
     manifest = workspace.manifests([ref.id for ref in node.array.manifests])[0]
     length = int.from_bytes(data[40:44], "little")
     document = json.loads(data[44 : 44 + length])
-    for cells in (0, -1, 1 << 40, 1 << 62):
-        document["arrays"][0]["cells"] = cells
+    for tiles in (0, -1, 1 << 40, 1 << 62):
+        document["arrays"][0]["tiles"] = tiles
         header = json.dumps(document).encode()
         body = len(header).to_bytes(4, "little") + header + data[44 + length :]
         with pytest.raises(ValueError, match="columns"):

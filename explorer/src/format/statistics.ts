@@ -15,7 +15,7 @@ const AHEAD = 8; // files that are read at the same time
 const DIGIT = 2 ** 32;
 
 /** What a file says about the references of one array in one manifest. */
-interface Header { readonly node: string; readonly context: string; readonly kind: string; readonly ndim: number; readonly rows: number; readonly cells: number; readonly size: number }
+interface Header { readonly node: string; readonly context: string; readonly kind: string; readonly ndim: number; readonly rows: number; readonly tiles: number; readonly size: number }
 
 /** Decodes the columns of an array; undefined if the file has none for it. */
 async function columnsOf(data: Uint8Array, manifest: string, nodeId: string, count: number): Promise<{ header: Header; columns: Uint8Array } | undefined> {
@@ -35,7 +35,7 @@ async function columnsOf(data: Uint8Array, manifest: string, nodeId: string, cou
     if (idTexts(bytes, [0], 8)[0] !== nodeId) continue;
     if (header.rows !== count) throw new RangeError("other references");
     const digits = header.kind === "f" ? 16 : 32;
-    const size = header.rows * header.cells * (33 + digits + 4 * header.ndim);
+    const size = header.rows * header.tiles * (33 + digits + 4 * header.ndim);
     if (statedSize(frame) !== size) throw new RangeError("columns of another size");
     return { header, columns: await pool().zstd(frame) };
   }
@@ -44,8 +44,8 @@ async function columnsOf(data: Uint8Array, manifest: string, nodeId: string, cou
 
 /** Adds the rows of one manifest. */
 function add(out: ChunkStatistics, { header, columns }: { header: Header; columns: Uint8Array }, { first, numbers }: Origin, sizeOf: (row: number) => number): void {
-  const { kind, ndim, rows, cells } = header;
-  const count = rows * cells;
+  const { kind, ndim, rows, tiles } = header;
+  const count = rows * tiles;
   const view = new DataView(columns.buffer, columns.byteOffset, columns.length);
   const wide = (at: number): number => Number(view.getBigUint64(at, true));
   const value = { f: (at: number) => view.getFloat64(at, true), i: (at: number) => Number(view.getBigInt64(at, true)), u: wide }[kind];
@@ -56,17 +56,17 @@ function add(out: ChunkStatistics, { header, columns }: { header: Header; column
   numbers.forEach((number, place) => {
     const row = first + place;
     let [low, high, total, size, gaps, isKnown] = [Infinity, -Infinity, 0, 0, 0, true];
-    for (let cell = number * cells; cell < (number + 1) * cells; cell++) {
-      isKnown &&= columns[cell] === 1;
+    for (let tile = number * tiles; tile < (number + 1) * tiles; tile++) {
+      isKnown &&= columns[tile] === 1;
       let elements = 1;
-      for (let d = 0; d < ndim; d++) elements *= view.getUint32(extent + 4 * (cell * ndim + d), true);
-      const without = wide(nan + 8 * cell) + wide(missing + 8 * cell);
+      for (let d = 0; d < ndim; d++) elements *= view.getUint32(extent + 4 * (tile * ndim + d), true);
+      const without = wide(nan + 8 * tile) + wide(missing + 8 * tile);
       size += elements;
       gaps += without;
       if (elements === without) continue;
-      low = Math.min(low, value(minimum + 8 * cell));
-      high = Math.max(high, value(maximum + 8 * cell));
-      total += kind === "f" ? view.getFloat64(sum + 8 * cell, true) : exact(sum + 12 * cell);
+      low = Math.min(low, value(minimum + 8 * tile));
+      high = Math.max(high, value(maximum + 8 * tile));
+      total += kind === "f" ? view.getFloat64(sum + 8 * tile, true) : exact(sum + 12 * tile);
     }
     // an array that grew has other elements in its last chunks
     if (!isKnown || size !== sizeOf(row) || gaps > size) return;

@@ -291,6 +291,6 @@ def to_integer(digits: Sequence[int]) -> int:
     return sum(digit << _DIGIT * place for place, digit in enumerate(digits))
 
 
-def size_of_cells(encoding: Encoding) -> int:
+def size_of_tiles(encoding: Encoding) -> int:
     """Return the number of inner chunks of a shard; 1 without shards."""
     return 1 if encoding.shards is None else prod(encoding.shards.counts)

@@ -14,10 +14,10 @@ import numpy as np
 
 from frazil.arguments import checked
 from frazil.arrays.array import Array
-from frazil.arrays.cell_statistics import Box, CellStatistics, Mask, cells_of
 from frazil.arrays.element_statistics import statistics_of
 from frazil.arrays.reduction import ElementBox
 from frazil.arrays.selection import chunk_bounds
+from frazil.arrays.tile_statistics import Box, Mask, TileStatistics, tiles_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U32
 
@@ -258,10 +258,10 @@ def where(array: Array | zarr.Array[Any], condition: str, index: Any = ...) -> M
             "Read the array, and compare its elements with numpy",
             ErrorKind.INVALID_ARGUMENT,
         )
-    met, parts = box.met_cells(), list[U32]()
+    met, parts = box.met_tiles(), list[U32]()
     masks = list[Mask]()
-    for cells, part in cells_of(box.session.workspace, box.grid, met) if met is not None else ():
-        possible, certain = _verdicts(box, test, cells, part)
+    for tiles, part in tiles_of(box.session.workspace, box.grid, met) if met is not None else ():
+        possible, certain = _verdicts(box, test, tiles, part)
         index = np.argwhere(possible) + np.array([low for low, _ in part], np.int64)
         parts.append(index.astype(np.uint32))
         masks.append(certain[possible])
@@ -272,10 +272,10 @@ def where(array: Array | zarr.Array[Any], condition: str, index: Any = ...) -> M
     return Matches(box, test, coordinates, is_certain, total)
 
 
-def _verdicts(box: ElementBox, test: Condition, cells: CellStatistics, part: Box) -> tuple[Mask, Mask]:
-    """Return the cells that can have elements that meet the condition, and those in which all do."""
-    place, coding = cells.within(part), box.meaning.coding
-    low, high = (extreme[place] for extreme in cells.extremes)
+def _verdicts(box: ElementBox, test: Condition, tiles: TileStatistics, part: Box) -> tuple[Mask, Mask]:
+    """Return the tiles that can have elements that meet the condition, and those in which all do."""
+    place, coding = tiles.within(part), box.meaning.coding
+    low, high = (extreme[place] for extreme in tiles.extremes)
     fill = statistics_of(box.meaning, np.full((1, 1), box.fill))
     is_missing = bool(fill["nan"][0] or fill["missing"][0])
     ends: tuple[Any, ...] = low, high, fill["minimum"][0], fill["maximum"][0]
@@ -285,11 +285,11 @@ def _verdicts(box: ElementBox, test: Condition, cells: CellStatistics, part: Box
             ends = tuple(np.asarray(each, coding.floating) * scale + offset for each in ends)
         if scale < 0:
             ends = ends[1], ends[0], ends[3], ends[2]
-    count, known = cells.count[place], cells.is_known[place]
+    count, known = tiles.count[place], tiles.is_known[place]
     possible = known & (count > 0) & test.possible(ends[0], ends[1])
-    certain = possible & (count == cells.size[place]) & test.certain(ends[0], ends[1])
-    absent = ~cells.is_present[place]
+    certain = possible & (count == tiles.size[place]) & test.certain(ends[0], ends[1])
+    absent = ~tiles.is_present[place]
     if not is_missing and bool(test.possible(ends[2], ends[3])):
         possible |= absent
         certain |= absent
-    return possible | cells.is_unknown[place], certain
+    return possible | tiles.is_unknown[place], certain

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from frazil.arguments import checked
 from frazil.arrays.array import Array
 from frazil.arrays.box_reading import read_whole_chunks
-from frazil.arrays.cell_statistics import Box, CellGrid, CellStatistics, cells_of, parts_of
 from frazil.arrays.element_statistics import (
     KINDS,
     SUM_ERROR,
@@ -28,6 +27,7 @@ from frazil.arrays.element_statistics import (
 )
 from frazil.arrays.encoding import encoding_of
 from frazil.arrays.selection import BoxSelection, chunk_numbers, selection_of
+from frazil.arrays.tile_statistics import Box, TileGrid, TileStatistics, parts_of, tiles_of
 from frazil.cf import coding_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U32
@@ -186,12 +186,12 @@ def reduce(
     box = ElementBox.of(array, index)
     parts, is_float = list[Part](), box.meaning.kind == "f"
     chunks = reads = 0
-    for cells, whole in box.cells():
+    for tiles, whole in box.tiles():
         chunks += prod(high - low for low, high in whole)
-        known, unknown, absent = _of_cells(cells, whole)
+        known, unknown, absent = _of_tiles(tiles, whole)
         parts.append(known)
         reads += len(unknown)
-        parts += [Part.of(each, _count(each, n)) for n, each in box.read_cells(unknown)]
+        parts += [Part.of(each, _count(each, n)) for n, each in box.read_tiles(unknown)]
         if absent:
             fill = statistics_of(box.meaning, np.full((1, 1), box.fill))
             parts.append(_repeated(Part.of(fill, _count(fill, 1)), absent))
@@ -223,23 +223,23 @@ def _repeated(one: Part, times: int) -> Part:
     )
 
 
-def _of_cells(cells: CellStatistics, box: Box) -> tuple[Part, NDArray[Any], int]:
-    """Return the statistics of known cells, the cells to read, and the number of elements without a chunk."""
-    totals, place = cells.totals(box), cells.within(box)
-    low, high = cells.extremes
+def _of_tiles(tiles: TileStatistics, box: Box) -> tuple[Part, NDArray[Any], int]:
+    """Return the statistics of known tiles, the tiles to read, and the number of elements without a chunk."""
+    totals, place = tiles.totals(box), tiles.within(box)
+    low, high = tiles.extremes
     columns = {
         "nan": np.array(totals.nan),
         "missing": np.array(totals.missing),
         "minimum": low[place],
         "maximum": high[place],
-        "sum": cells.rows["sum"][place],
-        "squares": cells.rows["squares"][place],
+        "sum": tiles.rows["sum"][place],
+        "squares": tiles.rows["squares"][place],
     }
     unknown = np.zeros((0, len(box)), np.uint32)
     if totals.unknown:
         begin = np.array([first for first, _ in box], np.int64)
-        unknown = (np.argwhere(cells.is_unknown[place]) + begin).astype(np.uint32)
-    return Part.of(columns, cells.count[place], totals.sum), unknown, totals.absent
+        unknown = (np.argwhere(tiles.is_unknown[place]) + begin).astype(np.uint32)
+    return Part.of(columns, tiles.count[place], totals.sum), unknown, totals.absent
 
 
 def _reduction(
@@ -298,7 +298,7 @@ class ElementBox:
     array: Array
     session: Session
     meaning: Meaning
-    grid: CellGrid | None
+    grid: TileGrid | None
     elements: Box
     fill: Any
 
@@ -330,36 +330,36 @@ class ElementBox:
             meaning = Meaning(b"", KINDS[dtype.kind], coding_of(array.attrs, dtype), None)
             fill = None
         else:
-            grid, fill = CellGrid(path, encoding, meaning), encoding.fill
+            grid, fill = TileGrid(path, encoding, meaning), encoding.fill
         elements = tuple((each.start, each.start + each.count) for each in selection.slices)
         return ElementBox(array, session, meaning, grid, elements, fill)
 
-    def whole_cells(self) -> Box | None:
-        """Return the cells that are whole in the box, or None if there is none."""
+    def whole_tiles(self) -> Box | None:
+        """Return the tiles that are whole in the box, or None if there is none."""
         if self.grid is None or any(low == high for low, high in self.elements):
             return None
-        cells = self.grid.whole_cells(self.elements)
-        return cells if all(low < high for low, high in cells) else None
+        tiles = self.grid.whole_tiles(self.elements)
+        return tiles if all(low < high for low, high in tiles) else None
 
-    def met_cells(self) -> Box | None:
-        """Return the cells that the box meets, or None if it is empty."""
+    def met_tiles(self) -> Box | None:
+        """Return the tiles that the box meets, or None if it is empty."""
         if self.grid is None or any(low == high for low, high in self.elements):
             return None
-        cells = []
+        tiles = []
         for axis, (start, stop) in enumerate(self.elements):
             numbers = chunk_numbers(np.array([start, stop - 1]), self.grid.encoding.lengths[axis])
-            cells.append((int(numbers[0]), int(numbers[1]) + 1))
-        return tuple(cells)
+            tiles.append((int(numbers[0]), int(numbers[1]) + 1))
+        return tuple(tiles)
 
-    def cells(self) -> Iterator[tuple[CellStatistics, Box]]:
-        """Yield the statistics of the cells that are whole in the box, part by part."""
-        whole = self.whole_cells()
+    def tiles(self) -> Iterator[tuple[TileStatistics, Box]]:
+        """Yield the statistics of the tiles that are whole in the box, part by part."""
+        whole = self.whole_tiles()
         if whole is not None and self.grid is not None:
-            yield from cells_of(self.session.workspace, self.grid, whole)
+            yield from tiles_of(self.session.workspace, self.grid, whole)
 
     def rest(self) -> Iterator[tuple[Box, int]]:
-        """Yield the elements outside of whole cells, box by box, and the number of cells that a box meets."""
-        whole = self.whole_cells()
+        """Yield the elements outside of whole tiles, box by box, and the number of tiles that a box meets."""
+        whole = self.whole_tiles()
         if any(low == high for low, high in self.elements):
             return
         if self.grid is None:
@@ -377,24 +377,24 @@ class ElementBox:
             left[axis] = (low, high)
 
     def _batches(self, elements: Box) -> Iterator[tuple[Box, int]]:
-        """Yield parts of a box of elements, along the bounds of cells, with the number of cells they meet."""
-        grid, met = self.grid, replace(self, elements=elements).met_cells()
+        """Yield parts of a box of elements, along the bounds of tiles, with the number of tiles they meet."""
+        grid, met = self.grid, replace(self, elements=elements).met_tiles()
         assert grid is not None
         assert met is not None
         largest = prod(
             int((high - low).max()) for low, high in (grid.bounds(a, *m) for a, m in enumerate(met))
         )
         most = max(1, BATCH // (largest * grid.encoding.dtype.itemsize))
-        for cells in parts_of(met, most):
-            bounds = grid.elements_of(cells)
+        for tiles in parts_of(met, most):
+            bounds = grid.elements_of(tiles)
             part = tuple(
                 (max(low, start), min(high, stop))
                 for (low, high), (start, stop) in zip(bounds, elements, strict=True)
             )
-            yield part, prod(high - low for low, high in cells)
+            yield part, prod(high - low for low, high in tiles)
 
-    def read_cells(self, index: NDArray[Any]) -> Iterator[tuple[I64, dict[str, NDArray[Any]]]]:
-        """Yield the sizes and the statistics of cells that are read, some at a time."""
+    def read_tiles(self, index: NDArray[Any]) -> Iterator[tuple[I64, dict[str, NDArray[Any]]]]:
+        """Yield the sizes and the statistics of tiles that are read, some at a time."""
         grid = self.grid
         if not len(index) or grid is None:
             return
@@ -406,14 +406,14 @@ class ElementBox:
             )
 
     def read_elements(self, index: U32) -> Iterator[tuple[I64, NDArray[Any]]]:
-        """Yield rows of ``index``, and the elements of these cells. Raises the error of a damaged chunk."""
+        """Yield rows of ``index``, and the elements of these tiles. Raises the error of a damaged chunk."""
         grid = self.grid
         assert grid is not None
         workspace = self.session.workspace
         for rows, elements, failures in read_whole_chunks(workspace, grid.path, grid.encoding, index, BATCH):
             for row in failures[:1]:  # zarr raises the error
-                cell = tuple((int(each), int(each) + 1) for each in index[rows[row]])
-                self.array[tuple(slice(*each) for each in grid.elements_of(cell))]
+                tile = tuple((int(each), int(each) + 1) for each in index[rows[row]])
+                self.array[tuple(slice(*each) for each in grid.elements_of(tile))]
             yield rows, elements
 
 

@@ -1,4 +1,4 @@
-"""The smallest and the largest value of a column in boxes of cells, from the statistics of chunks.
+"""The smallest and the largest value of a column in boxes of tiles, from the statistics of chunks.
 
 All tables ask this module which boxes can have rows that meet a condition on data. Extremes are decoded as
 the elements are, which keeps their order. A box with a chunk without statistics is not known, and is read.
@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
-from frazil.arrays.cell_statistics import CellGrid, CellStatistics, Mask, cells_of, has_statistics
 from frazil.arrays.element_statistics import limits, meaning_of
 from frazil.arrays.encoding import encoding_of
 from frazil.arrays.selection import chunk_numbers
+from frazil.arrays.tile_statistics import Mask, TileGrid, TileStatistics, has_statistics, tiles_of
 from frazil.arrow.grid import Column, Grid, Values
 from frazil.errors import InvalidInputError
 from frazil.format.chunk_statistics import row_dtype
@@ -77,14 +77,14 @@ def has_ranges(session: Session, column: Column) -> bool:
     )
 
 
-def _cells(session: Session, column: Column) -> CellGrid | None:
-    """Return the grid of the cells of a column, if their statistics say something about its values."""
+def _cells(session: Session, column: Column) -> TileGrid | None:
+    """Return the grid of the tiles of a column, if their statistics say something about its values."""
     assert column.path is not None
     document = session.workspace.require_array(column.path).user_data
     encoding, meaning, coding = encoding_of(document), meaning_of(document), column.decoder.coding
     if encoding is None or meaning is None or meaning.coding.unsigned != coding.unsigned:
         return None
-    return CellGrid(column.path, encoding, meaning) if encoding.dtype == coding.dtype else None
+    return TileGrid(column.path, encoding, meaning) if encoding.dtype == coding.dtype else None
 
 
 def column_ranges(
@@ -93,7 +93,7 @@ def column_ranges(
     """Return the ranges of a column that ``has_ranges`` in boxes, or None if nothing is known.
 
     ``boxes`` are intervals along each dimension of the grid. The result has the shape of their product, with
-    1 for dimensions that the column does not have. ``missing`` says what cells without a chunk have: their
+    1 for dimensions that the column does not have. ``missing`` says what tiles without a chunk have: their
     fill value, or else null.
     """
     grid = _cells(session, column)
@@ -104,14 +104,14 @@ def column_ranges(
         return None
     assert column.path is not None
     session.workspace.note_tree(column.path)  # chunks that are left out decide about the rows, too
-    # The number of the first cell of each interval, and the number after its last one.
+    # The number of the first tile of each interval, and the number after its last one.
     spans = [
         (chunk_numbers(boxes[axis][0], length), chunk_numbers(boxes[axis][1] - 1, length) + 1)
         for axis, length in zip(column.axes, grid.encoding.lengths, strict=True)
     ]
     met = tuple((int(first.min()), int(last.max())) for first, last in spans)
-    for cells, part in cells_of(session.workspace, grid, met):
-        raw.add(cells, part, spans)
+    for tiles, part in tiles_of(session.workspace, grid, met):
+        raw.add(tiles, part, spans)
     if raw.is_unknown.all():
         return None
     try:
@@ -126,7 +126,7 @@ def column_ranges(
 class _Extremes:
     """The extremes of the elements of boxes, part by part."""
 
-    def __init__(self, grid: CellGrid, shape: tuple[int, ...], is_same_fill: bool) -> None:
+    def __init__(self, grid: TileGrid, shape: tuple[int, ...], is_same_fill: bool) -> None:
         self._grid, self._is_same_fill = grid, is_same_fill
         dtype = row_dtype(grid.meaning.kind, len(shape))["minimum"]
         self._low, self._high = (np.full(shape, each, dtype) for each in limits(dtype))
@@ -134,22 +134,22 @@ class _Extremes:
 
     @property
     def is_unknown(self) -> Mask:
-        """The boxes with cells without statistics."""
+        """The boxes with tiles without statistics."""
         unknown: Mask = self._flags[0]
         return unknown
 
     def add(
-        self, cells: CellStatistics, part: tuple[tuple[int, int], ...], spans: list[tuple[I64, I64]]
+        self, tiles: TileStatistics, part: tuple[tuple[int, int], ...], spans: list[tuple[I64, I64]]
     ) -> None:
-        """Add the cells of a part of the grid. ``spans`` are the cells of each box along each axis."""
-        place = cells.within(part)
-        low, high = (each[place] for each in cells.extremes)
-        rows, is_known = cells.rows[place], cells.is_known[place]
-        unknown = cells.is_unknown[place]
+        """Add the tiles of a part of the grid. ``spans`` are the tiles of each box along each axis."""
+        place = tiles.within(part)
+        low, high = (each[place] for each in tiles.extremes)
+        rows, is_known = tiles.rows[place], tiles.is_known[place]
+        unknown = tiles.is_unknown[place]
         if not self._is_same_fill:  # what statistics leave out as missing can be values of the column
             unknown = unknown | (is_known & (rows["missing"] > 0))
         counts = (rows["nan"] > 0, rows["missing"] > 0)
-        flags = np.stack([unknown, ~cells.is_present[place], cells.count[place] > 0, *counts])
+        flags = np.stack([unknown, ~tiles.is_present[place], tiles.count[place] > 0, *counts])
         target = []
         for axis, ((first, last), (begin, end)) in enumerate(zip(spans, part, strict=True)):
             members = np.flatnonzero((first < end) & (last > begin))

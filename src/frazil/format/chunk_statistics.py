@@ -50,7 +50,7 @@ class ChunkStatistics:
 
     Attributes:
         context: What the elements mean, 16 bytes: rows of another context are not compared.
-        rows: An array of ``row_dtype``, shape (n, cells): a cell for each inner chunk of a shard, in C order.
+        rows: An array of ``row_dtype``, shape (n, tiles): a tile for each inner chunk of a shard, in C order.
     """
 
     context: bytes

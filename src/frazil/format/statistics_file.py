@@ -47,7 +47,7 @@ class ArrayHeader:
     kind: str
     ndim: int
     rows: int
-    cells: int
+    tiles: int
     references: str
     size: int
 
@@ -134,12 +134,12 @@ def decode_statistics(
         if references_digest(table) != header.references:
             raise ValueError("it has other references")
         dtype = row_dtype(header.kind, header.ndim)
-        size = header.rows * header.cells * dtype.itemsize
+        size = header.rows * header.tiles * dtype.itemsize
         if not 0 < size <= max(_FREE_BYTES, _MOST_RATIO * len(frame)):
             raise ValueError("it has columns that are too large")
         if zstandard.frame_content_size(frame) != size:
             raise ValueError("it has columns of another size")
         columns = zstandard.ZstdDecompressor().decompress(frame)
-        rows = np.zeros((header.rows, header.cells), dtype)
+        rows = np.zeros((header.rows, header.tiles), dtype)
         statistics[node_id] = ChunkStatistics.of_columns(bytes.fromhex(header.context), rows, columns)
     return statistics

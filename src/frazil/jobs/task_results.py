@@ -556,14 +556,14 @@ def _tables(
 
 
 def _statistics(
-    columns: io.BytesIO, ndim: int, count: int, context: str, kind: str, cells: int
+    columns: io.BytesIO, ndim: int, count: int, context: str, kind: str, tiles: int
 ) -> ChunkStatistics:
     """Return the next ``count`` rows of statistics of the columns."""
     dtype = row_dtype(kind, ndim)
-    data = columns.read(max(count * cells, 0) * dtype.itemsize)
-    if cells < 1 or len(data) != count * cells * dtype.itemsize:
+    data = columns.read(max(count * tiles, 0) * dtype.itemsize)
+    if tiles < 1 or len(data) != count * tiles * dtype.itemsize:
         raise FormatError(f"expected {count} rows of statistics, got {len(data)} bytes")
-    return ChunkStatistics.of_columns(bytes.fromhex(context), np.zeros((count, cells), dtype), data)
+    return ChunkStatistics.of_columns(bytes.fromhex(context), np.zeros((count, tiles), dtype), data)
 
 
 def _numbers(columns: io.BytesIO, count: int, dtype: str) -> NDArray[Any]:

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from frazil.arrays.box_reading import read_whole_chunks
-from frazil.arrays.cell_statistics import known_table, may_have_statistics
 from frazil.arrays.element_statistics import Meaning, chunk_rows, meaning_of
 from frazil.arrays.encoding import Encoding, encoding_of
+from frazil.arrays.tile_statistics import known_table, may_have_statistics
 from frazil.display import Record
 from frazil.engines import Engine, EngineName
 from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
@@ -109,7 +109,7 @@ def coverage(workspace: Workspace, rows: Sequence[int]) -> list[tuple[str, int, 
 
 
 def _whole(table: ChunkTable, meaning: Meaning) -> int:
-    """Return the number of references all of whose cells have statistics."""
+    """Return the number of references all of whose tiles have statistics."""
     statistics = table.statistics
     if statistics is None or statistics.context != meaning.context:
         return 0
@@ -157,19 +157,19 @@ def _completed(
     """Return the references with all statistics, and how many chunks were read, and have failed."""
     assert node.array is not None
     counts = (1,) * table.ndim if encoding.shards is None else encoding.shards.counts
-    cells, dtype = prod(counts), row_dtype(meaning.kind, table.ndim)
+    tiles, dtype = prod(counts), row_dtype(meaning.kind, table.ndim)
     statistics = table.statistics
-    if statistics is None or statistics.context != meaning.context or statistics.rows.shape[1] != cells:
-        statistics = ChunkStatistics(meaning.context, np.zeros((len(table), cells), dtype))
+    if statistics is None or statistics.context != meaning.context or statistics.rows.shape[1] != tiles:
+        statistics = ChunkStatistics(meaning.context, np.zeros((len(table), tiles), dtype))
     is_unknown = ~statistics.rows["known"].all(axis=1) & (table.kind != ChunkKind.ABSENT)
     is_unknown &= within(table.index, node.array.num_chunks) & may_have_statistics(table)
     unknown = np.flatnonzero(is_unknown)
     if not len(unknown):
         return table, 0, 0
     rows = statistics.rows.copy()
-    inner = np.indices(counts).reshape(table.ndim, cells).T
+    inner = np.indices(counts).reshape(table.ndim, tiles).T
     index = (table.index[unknown, None].astype(np.int64) * np.array(counts) + inner).reshape(
-        len(unknown) * cells, table.ndim
+        len(unknown) * tiles, table.ndim
     )
     is_failed = np.zeros(len(index), np.bool_)
     index = index.astype(np.uint32)
@@ -177,6 +177,6 @@ def _completed(
         values = chunk_rows(meaning, encoding, index[part], elements)
         values["known"][failures] = False
         is_failed[part[failures]] = True
-        rows[unknown[part // cells], part % cells] = values
-    failed = len(np.unique(np.flatnonzero(is_failed) // cells))
+        rows[unknown[part // tiles], part % tiles] = values
+    failed = len(np.unique(np.flatnonzero(is_failed) // tiles))
     return replace(table, statistics=ChunkStatistics(meaning.context, rows)), len(unknown), failed

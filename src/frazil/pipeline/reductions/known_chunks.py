@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arrays.cell_statistics import Box, CellGrid, cells_of
 from frazil.arrays.element_statistics import Meaning, meaning_of, signed_digits, statistics_of
 from frazil.arrays.encoding import encoding_of
 from frazil.arrays.selection import chunk_numbers
+from frazil.arrays.tile_statistics import Box, TileGrid, tiles_of
 from frazil.cf import Coding, coding_of
 from frazil.pipeline.reductions.fields import Field
 from frazil.repository.session.session import Session
@@ -108,7 +108,7 @@ def known_chunks(
     offset = coding.offset or 0.0
     if coding.boolean or coding.unsigned != meaning.coding.unsigned or not np.isfinite([scale, offset]).all():
         return None
-    grid = CellGrid(field.path, encoding, meaning)
+    grid = TileGrid(field.path, encoding, meaning)
     box = tuple(
         (int(first), int(last) + 1)
         for first, last in (
@@ -116,13 +116,13 @@ def known_chunks(
             for axis, (low, high) in enumerate(region)
         )
     )
-    parts = list(cells_of(session.workspace, grid, box))
+    parts = list(tiles_of(session.workspace, grid, box))
     if len(parts) > 1:  # the chunks are so small that their references cost more than their elements
         return None
-    cells = parts[0][0]
-    place = cells.within(box)
-    rows, size, is_known = cells.rows[place].copy(), cells.size[place], cells.is_known[place].copy()
-    is_known |= _absent(meaning, encoding.fill, rows, size, ~cells.is_present[place])
+    tiles = parts[0][0]
+    place = tiles.within(box)
+    rows, size, is_known = tiles.rows[place].copy(), tiles.size[place], tiles.is_known[place].copy()
+    is_known |= _absent(meaning, encoding.fill, rows, size, ~tiles.is_present[place])
     missing, nan = (rows[name].astype(np.int64) for name in ("missing", "nan"))
     if coding.promoted is None or repr(coding.fills) != repr(meaning.coding.fills):
         is_known &= missing == 0  # these elements are values here

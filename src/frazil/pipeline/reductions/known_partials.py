@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arrays.cell_statistics import Box
+from frazil.arrays.tile_statistics import Box
 from frazil.pipeline.reductions.kernels import Cells, Count, Extreme, Fields, Kernel, Partial, Sum, Variance
 from frazil.pipeline.reductions.known_chunks import KnownChunks, Mask, known_chunks
 from frazil.pipeline.reductions.plan import Item, Reduction

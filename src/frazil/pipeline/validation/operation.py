@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from frazil.arrays.cell_statistics import Box
+from frazil.arrays.tile_statistics import Box
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import Limits, blocks, regular_grid, slabs
 from frazil.jobs.engine import Engine, EngineName, engine_of

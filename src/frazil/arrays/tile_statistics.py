@@ -1,10 +1,10 @@
-"""The statistics of the cells of an array: columns for a box of chunks, or of the inner chunks of shards.
+"""The statistics of the tiles of an array: columns for a box of chunks, or of the inner chunks of shards.
 
-A cell is *known* if its reference has statistics of the elements that the array has there. A cell without a
-chunk has the fill value. All other cells are read: their chunks were written without statistics, or by
+A tile is *known* if its reference has statistics of the elements that the array has there. A tile without a
+chunk has the fill value. All other tiles are read: their chunks were written without statistics, or by
 another program, or are virtual and have no checksum that would show a change.
 
-Sums over a box of cells are differences of prefix sums: 2^ndim look-ups, however many cells the box has. They
+Sums over a box of tiles are differences of prefix sums: 2^ndim look-ups, however many tiles the box has. They
 are exact, because floating-point sums become integers with a common exponent first.
 """
 
@@ -43,9 +43,9 @@ type Mask = NDArray[np.bool_]
 #: A half-open box: the first number and the end along each dimension.
 type Box = tuple[tuple[int, int], ...]
 
-#: The largest number of cells of an array whose columns are cached.
-MOST_CELLS: Final = 1 << 20
-#: The number of cells of larger arrays whose columns are in memory together: about 50 MB.
+#: The largest number of tiles of an array whose columns are cached.
+MOST_TILES: Final = 1 << 20
+#: The number of tiles of larger arrays whose columns are in memory together: about 50 MB.
 _SLAB: Final = 1 << 18
 #: The digits of floating-point sums with a common exponent.
 _FLOAT_DIGITS: Final = 4
@@ -56,8 +56,8 @@ _EARLIER: Final = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CellGrid:
-    """The grid of the cells of an array, and the elements in them."""
+class TileGrid:
+    """The grid of the tiles of an array, and the elements in them."""
 
     path: str
     encoding: Encoding
@@ -65,26 +65,26 @@ class CellGrid:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The number of cells of a chunk along each dimension: 1 without shards."""
+        """The number of tiles of a chunk along each dimension: 1 without shards."""
         shards = self.encoding.shards
         return (1,) * len(self.encoding.shape) if shards is None else shards.counts
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of cells along each dimension."""
+        """The number of tiles along each dimension."""
         return tuple(
             -(-size // length) if isinstance(length, int) else int(np.searchsorted(length, size, "left"))
             for size, length in zip(self.encoding.shape, self.encoding.lengths, strict=True)
         )
 
     def bounds(self, axis: int, low: int, high: int) -> tuple[I64, I64]:
-        """Return the first element of some cells along a dimension, and the element after their last."""
+        """Return the first element of some tiles along a dimension, and the element after their last."""
         first, end = chunk_bounds(np.arange(low, high), self.encoding.lengths[axis])
         return first, np.minimum(end, self.encoding.shape[axis])
 
-    def whole_cells(self, elements: Box) -> Box:
-        """Return the cells whose elements are all in a box of elements. The result can be empty."""
-        cells = []
+    def whole_tiles(self, elements: Box) -> Box:
+        """Return the tiles whose elements are all in a box of elements. The result can be empty."""
+        tiles = []
         for (start, stop), length, size in zip(
             elements, self.encoding.lengths, self.encoding.shape, strict=True
         ):
@@ -94,30 +94,30 @@ class CellGrid:
                 low = int(np.searchsorted(length, start, "left"))
                 end = length[-1] if stop >= size else stop
                 high = int(np.searchsorted(length, end, "right")) - 1
-            cells.append((low, max(low, high)))
-        return tuple(cells)
+            tiles.append((low, max(low, high)))
+        return tuple(tiles)
 
-    def elements_of(self, cells: Box) -> Box:
-        """Return the elements of a box of cells that is not empty."""
+    def elements_of(self, tiles: Box) -> Box:
+        """Return the elements of a box of tiles that is not empty."""
         out = []
-        for (low, high), length, size in zip(cells, self.encoding.lengths, self.encoding.shape, strict=True):
+        for (low, high), length, size in zip(tiles, self.encoding.lengths, self.encoding.shape, strict=True):
             first, end = chunk_bounds(np.array([low, high - 1]), length)
             out.append((int(first[0]), min(int(end[1]), size)))
         return tuple(out)
 
 
-class CellStatistics:
-    """The statistics of a box of cells. All columns have the shape of the box.
+class TileStatistics:
+    """The statistics of a box of tiles. All columns have the shape of the box.
 
     Attributes:
-        box: The cells.
-        is_known: Whether a cell has statistics.
-        is_present: Whether a cell has a chunk.
-        rows: The statistics of the known cells, see ``row_dtype``.
-        size: The number of elements of a cell.
+        box: The tiles.
+        is_known: Whether a tile has statistics.
+        is_present: Whether a tile has a chunk.
+        rows: The statistics of the known tiles, see ``row_dtype``.
+        size: The number of elements of a tile.
     """
 
-    def __init__(self, grid: CellGrid, box: Box) -> None:
+    def __init__(self, grid: TileGrid, box: Box) -> None:
         self.grid = grid
         self.box = box
         shape = tuple(high - low for low, high in box)
@@ -129,40 +129,40 @@ class CellStatistics:
         ]
 
     @staticmethod
-    def read(workspace: Workspace, grid: CellGrid, box: Box) -> CellStatistics:
-        """Return the statistics of a box of cells."""
+    def read(workspace: Workspace, grid: TileGrid, box: Box) -> TileStatistics:
+        """Return the statistics of a box of tiles."""
         entry = workspace.array_entry(grid.path)
         assert entry is not None
-        cells = CellStatistics(grid, box)
+        tiles = TileStatistics(grid, box)
         counts = np.array(grid.counts, np.int64)
         low = np.array([each for each, _ in box], np.int64) // counts
         high = -(-np.array([each for _, each in box], np.int64) // counts)
-        is_seen = np.zeros(cells.is_known.size, np.bool_)
+        is_seen = np.zeros(tiles.is_known.size, np.bool_)
         for edits in entry.edits:
             with workspace.lock:
-                cells._add(edits.table(), low, high, is_seen)
+                tiles._add(edits.table(), low, high, is_seen)
         numbers = entry.manifests_meeting(np.stack([low, high - 1])) if len(entry.ids) else []
-        is_small = prod(grid.shape) <= MOST_CELLS
+        is_small = prod(grid.shape) <= MOST_TILES
         table = partial(known_table, workspace, entry.node, grid.meaning, is_cached=is_small)
         batch = len(numbers) if is_small else 1
         for start in range(0, len(numbers), max(1, batch)):
             ids = [entry.ids[number] for number in numbers[start : start + batch]]
             for each in map_bounded(Purpose.CATALOG_READS, table, ids, _THREADS):
                 if each is not None:
-                    cells._add(each, low, high, is_seen)
-        return cells
+                    tiles._add(each, low, high, is_seen)
+        return tiles
 
     def _add(self, table: ChunkTable, low: I64, high: I64, is_seen: Mask) -> None:
-        """Add the references of a table, except those of cells that another table has."""
+        """Add the references of a table, except those of tiles that another table has."""
         rows = np.flatnonzero(((table.index >= low) & (table.index < high)).all(axis=1))
         if not len(rows):
             return
         counts, ndim = np.array(self.grid.counts, np.int64), table.ndim
         inner = np.indices(self.grid.counts).reshape(ndim, prod(self.grid.counts)).T
-        cells = table.index[rows, None].astype(np.int64) * counts + inner
-        cells = cells.reshape(len(rows) * len(inner), ndim)
+        tiles = table.index[rows, None].astype(np.int64) * counts + inner
+        tiles = tiles.reshape(len(rows) * len(inner), ndim)
         begin = np.array([first for first, _ in self.box], np.int64)
-        place = cells - begin
+        place = tiles - begin
         shape = self.is_known.shape
         is_inside = ((place >= 0) & (place < np.array(shape, np.int64))).all(axis=1)
         flat = np.zeros(len(place), np.int64)
@@ -190,7 +190,7 @@ class CellStatistics:
 
     @cached_property
     def size(self) -> I64:
-        """The number of elements of each cell."""
+        """The number of elements of each tile."""
         size = np.ones(self.is_known.shape, np.int64)
         for axis, extent in enumerate(self._extents):
             size *= extent.reshape([-1 if each == axis else 1 for each in range(len(self._extents))])
@@ -198,18 +198,18 @@ class CellStatistics:
 
     @cached_property
     def count(self) -> I64:
-        """The number of elements of each known cell that are neither NaN nor missing; 0 for other cells."""
+        """The number of elements of each known tile that are neither NaN nor missing; 0 for other tiles."""
         left_out = self.rows["nan"].astype(np.int64) + self.rows["missing"].astype(np.int64)
         return np.where(self.is_known, self.size - left_out, 0)
 
     @cached_property
     def is_unknown(self) -> Mask:
-        """The cells whose chunks must be read."""
+        """The tiles whose chunks must be read."""
         return self.is_present & ~self.is_known
 
     @cached_property
     def extremes(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The smallest and the largest element of each cell. A cell without any has the opposite limits."""
+        """The smallest and the largest element of each tile. A tile without any has the opposite limits."""
         dtype = self.rows.dtype["minimum"]
         top, bottom = limits(dtype)
         has_values = self.count > 0
@@ -223,7 +223,7 @@ class CellStatistics:
         return int(np.frexp(largest)[1]) - (_DIGIT - 2)
 
     def _columns(self) -> Iterator[I64]:
-        """Yield counts, NaN, missing, elements without a chunk, unknown cells, and the digits of sums."""
+        """Yield counts, NaN, missing, elements without a chunk, unknown tiles, and the digits of sums."""
         absent = np.where(self.is_present, 0, self.size)
         yield from (self.count, *(self.rows[name].astype(np.int64) for name in ("nan", "missing")))
         yield from (absent, self.is_unknown.astype(np.int64))
@@ -247,7 +247,7 @@ class CellStatistics:
         return padded
 
     def totals(self, box: Box) -> Totals:
-        """Return the sums over a box of cells, which is not empty."""
+        """Return the sums over a box of tiles, which is not empty."""
         if box == self.box:
             total = [int(column.sum()) for column in self._columns()]
         else:
@@ -271,7 +271,7 @@ class CellStatistics:
         return out
 
     def within(self, box: Box) -> tuple[slice, ...]:
-        """Return the index of a box of cells in the columns."""
+        """Return the index of a box of tiles in the columns."""
         return tuple(
             slice(low - first, high - first) for (low, high), (first, _) in zip(box, self.box, strict=True)
         )
@@ -279,7 +279,7 @@ class CellStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over a box of cells. ``absent``: elements without a chunk. ``unknown``: cells to read."""
+    """Sums over a box of tiles. ``absent``: elements without a chunk. ``unknown``: tiles to read."""
 
     count: int
     nan: int
@@ -420,18 +420,18 @@ def _is_possible(rows: NDArray[Any], size: I64) -> Mask:
     return possible
 
 
-def cells_of(workspace: Workspace, grid: CellGrid, box: Box) -> Iterator[tuple[CellStatistics, Box]]:
-    """Yield statistics that cover a box of cells, part by part, each with its part of the box.
+def tiles_of(workspace: Workspace, grid: TileGrid, box: Box) -> Iterator[tuple[TileStatistics, Box]]:
+    """Yield statistics that cover a box of tiles, part by part, each with its part of the box.
 
-    The statistics of an array with up to ``MOST_CELLS`` cells are cached, with all its cells.
+    The statistics of an array with up to ``MOST_TILES`` tiles are cached, with all its tiles.
     """
     shape = grid.shape
-    if prod(shape) <= MOST_CELLS:
+    if prod(shape) <= MOST_TILES:
         whole = tuple((0, n) for n in shape)
         entry = workspace.array_entry(grid.path)
         assert entry is not None
         if entry.edits:
-            yield CellStatistics.read(workspace, grid, box), box
+            yield TileStatistics.read(workspace, grid, box), box
             return
         parts = (
             *entry.ids,
@@ -441,10 +441,10 @@ def cells_of(workspace: Workspace, grid: CellGrid, box: Box) -> Iterator[tuple[C
         )
         key = sha256(b"".join(parts)).digest()
         derived = workspace.context.assets.derived
-        yield derived.get_or_make(key, lambda _: CellStatistics.read(workspace, grid, whole)), box
+        yield derived.get_or_make(key, lambda _: TileStatistics.read(workspace, grid, whole)), box
         return
     for part in parts_of(box, _SLAB):
-        yield CellStatistics.read(workspace, grid, part), part
+        yield TileStatistics.read(workspace, grid, part), part
 
 
 def parts_of(box: Box, most: int) -> Iterator[Box]:
