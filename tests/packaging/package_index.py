@@ -1,10 +1,11 @@
-"""An index of packages on 127.0.0.1: a wheel, and the metadata of the packages in constraints.txt."""
+"""An index of packages on 127.0.0.1: the metadata of a wheel, and of the packages in constraints.txt."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import tomllib
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
@@ -44,11 +45,14 @@ def package_index(wheel: Path) -> Iterator[Mapping[str, str]]:
 
     An installer that only resolves reads the metadata beside a wheel (`data-core-metadata`), not the wheel.
     """
-    bodies = {f"/files/{wheel.name}": wheel.read_bytes()}
-    bodies["/simple/frazil/"] = f'<!DOCTYPE html><a href="/files/{wheel.name}">{wheel.name}</a>'.encode()
-    for name, version in PINS.items():
+    name, version = wheel.name.split("-")[:2]
+    with zipfile.ZipFile(wheel) as archive:
+        documents = {(name, version): archive.read(f"{name}-{version}.dist-info/METADATA")}
+    documents |= {pin: _metadata(*pin) for pin in PINS.items()}
+    bodies = {}
+    for (name, version), document in documents.items():
         file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-        bodies[f"/files/{file}.metadata"] = _metadata(name, version)
+        bodies[f"/files/{file}.metadata"] = document
         link = f'<!DOCTYPE html><a href="/files/{file}" data-core-metadata="true">{file}</a>'
         bodies[f"/simple/{name}/"] = link.encode()
 
@@ -60,10 +64,7 @@ def package_index(wheel: Path) -> Iterator[Mapping[str, str]]:
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body or b"")))
             self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body or b"")
-
-        do_HEAD = do_GET
+            self.wfile.write(body or b"")
 
         def log_message(self, *arguments: object) -> None:
             """The requests of uv are no news."""
