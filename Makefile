@@ -48,7 +48,7 @@ types:   ## strict type check
 
 check: lint types test-minimal test-pipeline test-lowest build test-all   ## the checks of CI
 
-build:   ## build the wheel and the sdist, check them, and test the wheel in an empty environment
+build:   ## build the wheel and the sdist twice, check them and their bill of materials, and test the wheel in an empty environment
 	@scripts/setup lint
 	@scripts/build
 

@@ -1,0 +1,79 @@
+"""An index of packages on 127.0.0.1: the metadata of a wheel, and of the packages in constraints.txt."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+from tests.support.loopback_http import LoopbackHttp
+
+ROOT = Path(__file__).parents[2]
+_FILE: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT: dict[str, Any] = _FILE["project"]
+USER_EXTRAS = set(PROJECT["optional-dependencies"]) - set(_FILE["tool"]["frazil"]["development-extras"])
+PINS = dict(re.findall(r"^([^#\s]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of the project, with more variables."""
+    assignments = [f"{name}={value}" for name, value in variables.items()]
+    return subprocess.run(["env", *assignments, *map(str, command)], cwd=cwd, capture_output=True, text=True)
+
+
+def _metadata(name: str, version: str) -> bytes:
+    """The metadata of an installed package. That of another package has no requirements."""
+    try:
+        installed = distribution(name)
+    except PackageNotFoundError:
+        installed = None
+    if installed is not None and installed.version == version:
+        return (installed.read_text("METADATA") or "").encode()
+    return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
+
+
+@contextmanager
+def package_index(wheel: Path) -> Iterator[Mapping[str, str]]:
+    """Serve the index, and give the variables that make uv use it alone.
+
+    An installer that only resolves reads the metadata beside a wheel (`data-core-metadata`), not the wheel.
+    """
+    name, version = wheel.name.split("-")[:2]
+    with zipfile.ZipFile(wheel) as archive:
+        documents = {(name, version): archive.read(f"{name}-{version}.dist-info/METADATA")}
+    documents |= {pin: _metadata(*pin) for pin in PINS.items()}
+    bodies = {}
+    for (name, version), document in documents.items():
+        file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+        bodies[f"/files/{file}.metadata"] = document
+        link = f'<!DOCTYPE html><a href="/files/{file}" data-core-metadata="true">{file}</a>'
+        bodies[f"/simple/{name}/"] = link.encode()
+
+    class Index(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = bodies.get(self.path)
+            self.send_response(404 if body is None else 200)
+            kind = "text/html" if self.path.endswith("/") else "application/octet-stream"
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        def log_message(self, *arguments: object) -> None:
+            """The requests of uv are no news."""
+
+    with LoopbackHttp(Index) as server:
+        address = f"http://127.0.0.1:{server.port}/simple"
+        yield {
+            "UV_DEFAULT_INDEX": address,
+            "UV_CACHE_DIR": str(wheel.parent / "cache"),
+            "UV_NO_CONFIG": "1",
+            "NO_PROXY": "127.0.0.1",
+        }
