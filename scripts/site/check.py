@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-#: The attributes with an address that a browser loads by itself. It loads the `href` of `link`, too, for these `rel`.
+#: The attributes whose address a browser loads by itself, and the values of `rel` for which it does not.
 LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("link", "href")}
 NOT_LOADED = {"canonical", "next", "prev", "alternate"}
 
@@ -53,12 +53,10 @@ def problems(site: Path) -> list[str]:
                 target /= "index.html"
             if not target.exists() or not target.is_relative_to(site):
                 lines.append(f"{name} links to {link}, which does not exist")
-            elif address.fragment and target in pages:
-                if unquote(address.fragment) not in pages[target].ids:
-                    lines.append(f"{name} links to {link}, which has no such section")
+            elif target in pages and address.fragment and unquote(address.fragment) not in pages[target].ids:
+                lines.append(f"{name} links to {link}, which has no such section")
     return lines
 
 
 if __name__ == "__main__":
-    found = [f"{site}: {line}" for site in sys.argv[1:] for line in problems(Path(site))]
-    sys.exit("\n".join(found))
+    sys.exit("\n".join(line for site in sys.argv[1:] for line in problems(Path(site))) or None)

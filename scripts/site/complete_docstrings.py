@@ -1,4 +1,4 @@
-"""An extension of griffe, which reads the source: what docstrings and signatures have only when it is imported."""
+"""An extension of griffe, which only reads the source: what docstrings and signatures get by an import."""
 
 from __future__ import annotations
 

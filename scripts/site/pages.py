@@ -2,7 +2,7 @@
 
 scripts/site/pages.py build/docs
 
-`mkdocs.yml` lists all pages. A page `reference/MODULE.md` shows the docstrings of the public names of a module.
+`mkdocs.yml` lists all pages. `reference/MODULE.md` shows the docstrings of the public names of a module.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import griffe
 import yaml
 
 from frazil.cli.command import SECTIONS, Frazil
+from frazil.errors import ErrorKind
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -93,7 +94,7 @@ def reference_pages(modules: list[str]) -> dict[str, str]:
 
 
 def public_names(module: griffe.Module) -> list[str]:
-    """Return the functions, classes and constants of Frazil that a module exports."""
+    """Return the functions, classes, constants and types of Frazil that a module exports."""
     path = module.filepath
     stub = path.with_suffix(".pyi")  # type: ignore[union-attr]  # one file
     if stub.exists():
@@ -106,7 +107,6 @@ def public_names(module: griffe.Module) -> list[str]:
         if name in module.members
         and module[name].canonical_path.startswith("frazil.")
         and not module[name].is_module
-        and module[name].has_docstring
     ]
 
 
@@ -114,10 +114,10 @@ def error_kinds(page: str) -> str:
     """Return a page with a heading for each kind of error, from the tables of docs/errors.md."""
     parts = [
         "# Kinds of errors",
-        "Each kind has a heading, so that an address can lead to it. [Errors](../errors.md) describes the classes, "
-        "and shows what a program does after an error.",
+        "This page has the cause of each kind, and what to do. [Errors](../errors.md) describes the classes.",
     ]
     heading = ""
+    never = set(ErrorKind)
     for line in LINK.sub(from_reference, page).splitlines():
         if line.startswith("### "):
             heading = line.removeprefix("### ")
@@ -126,10 +126,14 @@ def error_kinds(page: str) -> str:
                 parts.append(f"## {heading}")
                 heading = ""
             kind, cause, remedy = row.groups()
+            never.discard(ErrorKind(kind))
             parts.append(f"### {kind}")
             parts.append(f"**Cause:** {cause}.")
             if remedy:
                 parts.append(f"**What to do:** {remedy}.")
+    parts.append("## Never raised by Frazil")
+    for kind in sorted(never):
+        parts += [f"### {kind}", "A kind of icechunk, for error handlers of both libraries."]
     return "\n\n".join(parts) + "\n"
 
 
@@ -142,8 +146,7 @@ def commands() -> str:
     """Return a page with the help of each command."""
     parts = [
         "# Commands",
-        "This page has the help of each command. [The command `frazil`](../command-line.md) and "
-        "[Move, repair and search data](../command-data.md) show the commands at work.",
+        "This page has the help of each command. [Another page](../command-line.md) shows them at work.",
     ]
     with click.Context(Frazil("frazil"), info_name="frazil", max_content_width=100) as group:
         for title, verbs in SECTIONS.items():
