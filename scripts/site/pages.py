@@ -33,6 +33,15 @@ def write_site(target: Path) -> None:
     shutil.copytree(ROOT / "docs", target)
     for page in target.glob("*.md"):
         page.write_text(with_links_to_the_repository(page.read_text(), config["extra"]["repo_url"]))
+    overview = target / "api.md"
+    overview.write_text(
+        re.sub(
+            r"^\| `(frazil[\w.]*)` \|",
+            r"| [`\1`](reference/\1.md) |",
+            overview.read_text(),
+            flags=re.MULTILINE,
+        )
+    )
     (target / "assets").mkdir()
     shutil.copy(Path(__file__).with_name("iframe-worker.js"), target / "assets")
     (target / "reference").mkdir()
@@ -70,19 +79,23 @@ def with_links_to_the_repository(text: str, repo_url: str) -> str:
 
 
 def reference_pages(modules: list[str]) -> dict[str, str]:
-    """Return a page for each module. It documents the names that no page of a more special module has."""
+    """Return a page for each module. The first module that has a name documents it, and `frazil` the rest."""
     package = griffe.load("frazil", search_paths=[ROOT / "src"], resolve_aliases=True)
-    places: dict[str, str] = {}  # where a name is defined -> the public name that documents it
-    exports: dict[str, dict[str, str]] = {}
-    for module in sorted(modules, key=lambda name: (-name.count("."), name)):
-        node = package if module == "frazil" else package[module.removeprefix("frazil.")]
-        exports[module] = {name: node[name].canonical_path for name in public_names(node)}
-        for name, path in exports[module].items():
+    nodes = {name: package[name.removeprefix("frazil.")] for name in modules if name != "frazil"}
+    nodes["frazil"] = package
+    # public name in the module -> where it is defined
+    exports = {
+        module: {name: node[name].canonical_path for name in public_names(node)}
+        for module, node in nodes.items()
+    }
+    places: dict[str, str] = {}  # where a name is defined -> the public name that is documented
+    for module, names in exports.items():
+        for name, path in names.items():
             places.setdefault(path, f"{module}.{name}")
     pages = {}
     for module, names in exports.items():
-        node = package if module == "frazil" else package[module.removeprefix("frazil.")]
-        summary = node.docstring.value.split("\n\n")[0] if node.docstring else ""
+        docstring = nodes[module].docstring
+        summary = docstring.value.split("\n\n")[0] if docstring else ""
         elsewhere = sorted(name for name, path in names.items() if places[path] != f"{module}.{name}")
         parts = [f"# {module}", summary]
         if elsewhere:
