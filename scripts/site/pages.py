@@ -23,6 +23,7 @@ from frazil.errors import ErrorKind
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+STUB = re.compile(r"from ([\w.]+) import \(?\s*(\w+) as \2\b")
 KIND = re.compile(r"^\| `([a-z-]+)` \| (.*?) \| (.*?) ?\|$")
 
 
@@ -83,44 +84,43 @@ def reference_pages(modules: list[str]) -> dict[str, str]:
     package = griffe.load("frazil", search_paths=[ROOT / "src"], resolve_aliases=True)
     nodes = {name: package[name.removeprefix("frazil.")] for name in modules if name != "frazil"}
     nodes["frazil"] = package
-    # public name in the module -> where it is defined
-    exports = {
-        module: {name: node[name].canonical_path for name in public_names(node)}
-        for module, node in nodes.items()
-    }
-    places: dict[str, str] = {}  # where a name is defined -> the public name that is documented
-    for module, names in exports.items():
-        for name, path in names.items():
-            places.setdefault(path, f"{module}.{name}")
+    exports = {module: public_names(node) for module, node in nodes.items()}
+    documented: dict[str, str] = {}  # where a name is defined -> the address of its documentation
+    for names in exports.values():
+        for address in names.values():
+            documented.setdefault(package[address.removeprefix("frazil.")].canonical_path, address)
     pages = {}
     for module, names in exports.items():
         docstring = nodes[module].docstring
-        summary = docstring.value.split("\n\n")[0] if docstring else ""
-        elsewhere = sorted(name for name, path in names.items() if places[path] != f"{module}.{name}")
-        parts = [f"# {module}", summary]
-        if elsewhere:
-            links = [f"[`{name}`][{places[names[name]]}]" for name in elsewhere]
+        own, links = [], []
+        for name, address in sorted(names.items()):
+            place = documented[package[address.removeprefix("frazil.")].canonical_path]
+            if place == address:
+                own.append(f"::: {address}")
+            else:
+                links.append(f"[`{name}`][{place}]")
+        parts = [f"# {module}", docstring.value.split("\n\n")[0] if docstring else ""]
+        if links:
             parts.append("Other pages describe: " + ", ".join(links) + ".")
-        parts += [f"::: {module}.{name}" for name in sorted(names) if name not in elsewhere]
-        pages[module] = "\n\n".join(parts) + "\n"
+        pages[module] = "\n\n".join([*parts, *own]) + "\n"
     return pages
 
 
-def public_names(module: griffe.Module) -> list[str]:
-    """Return the functions, classes, constants and types of Frazil that a module exports."""
-    path = module.filepath
-    stub = path.with_suffix(".pyi")  # type: ignore[union-attr]  # one file
+def public_names(module: griffe.Module) -> dict[str, str]:
+    """Return the names of Frazil that a module exports, with the addresses of their documentation."""
+    stub = module.filepath.with_suffix(".pyi")  # type: ignore[union-attr]  # one file
     if stub.exists():
-        names = re.findall(r"\b(\w+) as \1\b", stub.read_text())
+        origins = STUB.findall(stub.read_text())
     else:
-        names = [name for name, member in module.members.items() if member.is_public]
-    return [
-        name
-        for name in names
+        origins = [("", name) for name, member in module.members.items() if member.is_public]
+    # A name of the stub may also be the name of a submodule, which hides it.
+    return {
+        name: f"{origin}.{name}" if module[name].is_module else f"{module.path}.{name}"
+        for origin, name in origins
         if name in module.members
         and module[name].canonical_path.startswith("frazil.")
-        and not module[name].is_module
-    ]
+        and (origin or not module[name].is_module)
+    }
 
 
 def error_kinds(page: str) -> str:
