@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders explorer explorer-check explorer-test golden clean
+.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders explorer explorer-check explorer-test docs golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -96,9 +96,13 @@ explorer-test: explorer-check ## the types and the tests of the page: its reader
 	@scripts/setup test
 	@cd explorer && npx tsc --noEmit && npm --silent test
 
+docs:    ## build the documentation site into site/. ARGS=--check: build it twice, and check its links
+	@scripts/setup docs
+	@scripts/build-docs $(ARGS)
+
 golden:  ## write tests/golden again with the published wheels
 	@scripts/setup test
 	@scripts/run python tests/golden/make.py $(ARGS)
 
 clean:
-	rm -rf .venv .cache .hypothesis .mypy_cache .ruff_cache .pytest_cache demo-output pipeline-output dist build
+	rm -rf .venv .cache .hypothesis .mypy_cache .ruff_cache .pytest_cache demo-output pipeline-output dist build site

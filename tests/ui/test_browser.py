@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import zarr
+from tests.support.browser import browser as browser
 from tests.support.patience import patience
 from tests.ui.serving import Client, hosted, repository, served
 
@@ -20,24 +20,8 @@ from frazil.ui.server import Site
 
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).parents[2]
 #: The beginnings of addresses that the page may request.
 HERE = ("http://127.0.0.1:", "blob:http://127.0.0.1:", "data:")
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra `browser`")
-    find = subprocess.run(
-        [ROOT / "scripts" / "install-browser", "--find"], capture_output=True, text=True, check=False
-    )
-    if find.returncode:
-        pytest.skip("no Chromium here: scripts/install-browser installs it")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=find.stdout.strip(), args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

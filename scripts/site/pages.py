@@ -1,0 +1,198 @@
+"""Write the pages of the documentation site: those of docs/, the reference, and llms.txt.
+
+scripts/site/pages.py build/docs
+
+`mkdocs.yml` lists all pages. `reference/MODULE.md` shows the docstrings of the public names of a module.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import griffe
+import yaml
+
+from frazil.cli.command import SECTIONS, Frazil
+from frazil.errors import ErrorKind
+
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+STUB = re.compile(r"from ([\w.]+) import \(?\s*(\w+) as \2\b")
+KIND = re.compile(r"^\| `([a-z-]+)` \| (.*?) \| (.*?) ?\|$")
+
+
+def write_site(target: Path) -> None:
+    """Write all pages into a new directory."""
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", target)
+    for page in target.glob("*.md"):
+        page.write_text(with_links_to_the_repository(page.read_text(), config["extra"]["repo_url"]))
+    overview = target / "api.md"
+    overview.write_text(
+        re.sub(
+            r"^\| `(frazil[\w.]*)` \|",
+            r"| [`\1`](reference/\1.md) |",
+            overview.read_text(),
+            flags=re.MULTILINE,
+        )
+    )
+    (target / "assets").mkdir()
+    shutil.copy(Path(__file__).with_name("iframe-worker.js"), target / "assets")
+    (target / "reference").mkdir()
+    pages = [page for _, page in pages_of(config["nav"])]
+    modules = [page[len("reference/") : -len(".md")] for page in pages if page.startswith("reference/frazil")]
+    texts = reference_pages(modules)
+    texts["error-kinds"] = error_kinds((ROOT / "docs" / "errors.md").read_text())
+    texts["commands"] = commands()
+    for name, text in texts.items():
+        (target / "reference" / f"{name}.md").write_text(text)
+    (target / "llms.txt").write_text(llms(config, target))
+
+
+def pages_of(nav: list[Any], section: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the top section and the file of each page, in the order of the navigation."""
+    for entry in nav:
+        for title, value in entry.items() if isinstance(entry, dict) else [("", entry)]:
+            if isinstance(value, str):
+                yield section, value
+            else:
+                yield from pages_of(value, section or title)
+
+
+def with_links_to_the_repository(text: str, repo_url: str) -> str:
+    """Return a page of docs/ whose links to files outside of docs/ lead to the repository."""
+
+    def address(match: re.Match[str]) -> str:
+        if not match[1].startswith("../"):
+            return match[0]
+        path, hash_, section = match[1].removeprefix("../").partition("#")
+        kind = "tree" if (ROOT / path).is_dir() else "blob"
+        return f"]({repo_url}/{kind}/main/{path}{hash_}{section})"
+
+    return LINK.sub(address, text)
+
+
+def reference_pages(modules: list[str]) -> dict[str, str]:
+    """Return a page for each module. The first module that has a name documents it, and `frazil` the rest."""
+    package = griffe.load("frazil", search_paths=[ROOT / "src"], resolve_aliases=True)
+    nodes = {name: package[name.removeprefix("frazil.")] for name in modules if name != "frazil"}
+    nodes["frazil"] = package
+    exports = {module: public_names(node) for module, node in nodes.items()}
+    documented: dict[str, str] = {}  # where a name is defined -> the address of its documentation
+    for names in exports.values():
+        for address in names.values():
+            documented.setdefault(package[address.removeprefix("frazil.")].canonical_path, address)
+    pages = {}
+    for module, names in exports.items():
+        docstring = nodes[module].docstring
+        own, links = [], []
+        for name, address in sorted(names.items()):
+            place = documented[package[address.removeprefix("frazil.")].canonical_path]
+            if place == address:
+                own.append(f"::: {address}")
+            else:
+                links.append(f"[`{name}`][{place}]")
+        parts = [f"# {module}", docstring.value.split("\n\n")[0] if docstring else ""]
+        if links:
+            parts.append("Other pages describe: " + ", ".join(links) + ".")
+        pages[module] = "\n\n".join([*parts, *own]) + "\n"
+    return pages
+
+
+def public_names(module: griffe.Module) -> dict[str, str]:
+    """Return the names of Frazil that a module exports, with the addresses of their documentation."""
+    stub = module.filepath.with_suffix(".pyi")  # type: ignore[union-attr]  # one file
+    if stub.exists():
+        origins = STUB.findall(stub.read_text())
+    else:
+        origins = [("", name) for name, member in module.members.items() if member.is_public]
+    # A name of the stub may also be the name of a submodule, which hides it.
+    return {
+        name: f"{origin}.{name}" if module[name].is_module else f"{module.path}.{name}"
+        for origin, name in origins
+        if name in module.members
+        and module[name].canonical_path.startswith("frazil.")
+        and (origin or not module[name].is_module)
+    }
+
+
+def error_kinds(page: str) -> str:
+    """Return a page with a heading for each kind of error, from the tables of docs/errors.md."""
+    parts = [
+        "# Kinds of errors",
+        "This page has the cause of each kind, and what to do. [Errors](../errors.md) describes the classes.",
+    ]
+    heading = ""
+    never = set(ErrorKind)
+    for line in LINK.sub(from_reference, page).splitlines():
+        if line.startswith("### "):
+            heading = line.removeprefix("### ")
+        elif row := KIND.match(line):
+            if heading:
+                parts.append(f"## {heading}")
+                heading = ""
+            kind, cause, remedy = row.groups()
+            never.discard(ErrorKind(kind))
+            parts.append(f"### {kind}")
+            parts.append(f"**Cause:** {cause}.")
+            if remedy:
+                parts.append(f"**What to do:** {remedy}.")
+    parts.append("## Never raised by Frazil")
+    for kind in sorted(never):
+        parts += [f"### {kind}", "A kind of icechunk, for error handlers of both libraries."]
+    return "\n\n".join(parts) + "\n"
+
+
+def from_reference(match: re.Match[str]) -> str:
+    """Return a link of docs/errors.md as a link of a page in reference/."""
+    return f"](../{'errors.md' if match[1].startswith('#') else ''}{match[1]})"
+
+
+def commands() -> str:
+    """Return a page with the help of each command."""
+    parts = [
+        "# Commands",
+        "This page has the help of each command. [Another page](../command-line.md) shows them at work.",
+    ]
+    with click.Context(Frazil("frazil"), info_name="frazil", max_content_width=100) as group:
+        for title, verbs in SECTIONS.items():
+            parts.append(f"## {title.capitalize()}")
+            for verb in verbs:
+                with click.Context(verb.command(), group, verb.name, terminal_width=100) as context:
+                    text = verb.command().get_help(context)
+                parts.append(f"### frazil {verb.name}\n\n```text\n{text}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def llms(config: dict[str, Any], target: Path) -> str:
+    """Return the pages as a list for language models: title, address, first sentence."""
+    lines = [f"# {config['site_name']}", "", f"> {config['site_description']}"]
+    previous = None
+    for section, page in pages_of(config["nav"]):
+        if section != previous:
+            lines += ["", f"## {section}", ""] if section else [""]
+            previous = section
+        title, sentence = title_and_sentence((target / page).read_text())
+        end = f": {sentence}" if sentence else ""
+        lines.append(f"- [{title}]({page.removesuffix('.md')}.html){end}")
+    return "\n".join(lines) + "\n"
+
+
+def title_and_sentence(page: str) -> tuple[str, str]:
+    """Return the title of a page and the first sentence below it, without links."""
+    title, _, rest = page.removeprefix("# ").partition("\n")
+    paragraph = " ".join(rest.strip().split("\n\n")[0].split())
+    paragraph = re.sub(r"\[([^\]]*)\][(\[][^)\]]*[)\]]", r"\1", paragraph)
+    sentence = re.match(r"(.*?[.:])(?= [A-Z`*]|$)", paragraph)
+    return title.replace("`", ""), "" if sentence is None else sentence[1].removesuffix(":")
+
+
+if __name__ == "__main__":
+    write_site(Path(sys.argv[1]))

@@ -1,0 +1,117 @@
+"""The documentation site: both builders build it, and its links and its search need no other host."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import runpy
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.support.browser import browser as browser
+from tests.support.docstrings import PUBLIC_MODULES, public_names
+from tests.support.patience import patience
+
+from frazil.cli.command import VERBS
+from frazil.errors import ErrorKind
+
+pytest.importorskip("zensical", reason="needs the extra `docs`")
+pytestmark = pytest.mark.xdist_group("site")  # one build
+
+ROOT = Path(__file__).parents[1]
+PAGES = runpy.run_path(str(ROOT / "scripts" / "site" / "pages.py"))
+CHECK = runpy.run_path(str(ROOT / "scripts" / "site" / "check.py"))
+NAV = [page for _, page in PAGES["pages_of"](yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory with both sites. The check of `scripts/build-docs` has passed."""
+    directory = tmp_path_factory.mktemp("site")
+    build = [ROOT / "scripts" / "build-docs", "--check", directory]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return directory
+
+
+def test_the_navigation_has_every_page_and_every_public_module() -> None:
+    modules = {f"reference/{module}.md" for module in PUBLIC_MODULES}
+    others = {"reference/error-kinds.md", "reference/commands.md"}
+    assert sorted(NAV) == sorted({path.name for path in (ROOT / "docs").glob("*.md")} | modules | others)
+
+
+def resolve_name(name: str) -> object:
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(900)
+def test_both_builders_build_every_page(built: Path) -> None:
+    for site in (built / "site", built / "material"):
+        assert [page for page in NAV if not (site / page).with_suffix(".html").exists()] == []
+    kinds = (built / "site" / "reference" / "error-kinds.html").read_text()
+    assert [kind for kind in ErrorKind if f'id="{kind}"' not in kinds] == []
+    commands = (built / "site" / "reference" / "commands.html").read_text()
+    assert [name for name in VERBS if f'id="frazil-{name.replace(" ", "-")}"' not in commands] == []
+    storages = (built / "site" / "reference" / "frazil.storage.html").read_text()
+    assert 'id="frazil.storage.s3_storage"' in storages
+    assert "allow_http" in storages  # an option that only an import shows
+    pages = "".join(page.read_text() for page in (built / "build" / "docs" / "reference").glob("*.md"))
+    documented = {id(resolve_name(name)) for name in re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE)}
+    functions = [name for name in public_names() if id(name.owner or name.function) not in documented]
+    # `frazil.errors` has no `__all__`, and imports this class from a module that is not public.
+    assert {name.name for name in functions} <= {"frazil.errors.Remedy.for_shell"}
+    addresses = re.findall(
+        r"^- \[.+\]\((.+)\): .+\.", (built / "site" / "llms.txt").read_text(), re.MULTILINE
+    )
+    assert addresses == [page.replace(".md", ".html") for page in NAV]
+
+
+@pytest.mark.browser
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["site", "material"])
+def test_the_search_finds_a_page_from_a_file(built: Path, browser: Any, name: str) -> None:
+    page = browser.new_page()
+    page.set_default_timeout(1000 * patience(20))
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto((built / name / "reference" / "frazil.html").as_uri())
+    page.keyboard.press("/")
+    page.keyboard.type("climatologies")
+    page.locator("a[href*='reduce.html']", has_text="climatolog").first.wait_for()
+    page.close()
+    assert [address for address in requests if not address.startswith(("file:", "blob:", "data:"))] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        ('<a href="b.html#there">', ""),
+        ('<a href="https://example.org">', ""),
+        ('<a href="c.html">', "c.html links nowhere"),
+        ('<a href="b.html#elsewhere">', "b.html has no such section"),
+        ('<a href="../index.html">', "outside of the site"),
+        ('<script src="https://example.org/a.js"></script>', "another host"),
+        ('<link rel="stylesheet" href="//example.org/a.css">', "another host"),
+    ],
+)
+def test_the_check_finds(tmp_path: Path, page: str, problem: str) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (tmp_path / "index.html").write_text("")
+    (site / "b.html").write_text('<h2 id="there">')
+    (site / "a.html").write_text(page)
+    assert bool(CHECK["problems"](site)) == bool(problem), CHECK["problems"](site)
+
+
+def test_links_to_files_outside_of_docs_lead_to_the_repository() -> None:
+    rewrite = PAGES["with_links_to_the_repository"]
+    text = "[a](../README.md#install) [b](../design) [c](ingest.md) [d](https://example.org/../x)"
+    assert rewrite(text, "https://host/r") == (
+        "[a](https://host/r/blob/main/README.md#install) [b](https://host/r/tree/main/design) "
+        "[c](ingest.md) [d](https://example.org/../x)"
+    )
