@@ -27,7 +27,7 @@ import click
 
 from frazil.cli.output import Output
 from frazil.display import suggest
-from frazil.extras import needs
+from frazil.extras import install_command, needs
 from frazil.repository.target import Target
 
 
@@ -188,7 +188,7 @@ class VerbCommand(click.Command):
         if extra := VERBS[str(self.name)].extra:
             formatter.write_paragraph()
             with formatter.indentation():
-                formatter.write_text(f'Needs an extra: pip install "frazil[{extra}]"')
+                formatter.write_text(f"Needs an extra: {install_command(extra)}")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples."""
