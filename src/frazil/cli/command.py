@@ -122,6 +122,13 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
 }
 VERBS: Final = {verb.name: verb for verbs in SECTIONS.values() for verb in verbs}
 
+#: Words of other tools -> the command that does the same here.
+_OTHER_WORDS: Final = {
+    **{"gc": "collect", "vacuum": "collect", "prune": "expire", "fsck": "verify", "optimize": "compact"},
+    **{"delete": "rm", "remove": "rm", "move": "mv", "rename": "mv", "rollback": "undo"},
+    **{"create": "init", "append": "ingest", "add": "ingest", "jobs": "job status", "serve": "ui"},
+}
+
 #: The author of commits, in the ``meta`` of click's context.
 AUTHOR: Final = "frazil.author"
 SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -146,6 +153,8 @@ class Frazil(click.Group):
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             longer = [name for name in VERBS if name.startswith(f"{args[0]} ")]
             near = f". Write one of: {', '.join(longer)}." if longer else suggest(args[0], VERBS)
+            if other := _OTHER_WORDS.get(args[0]):
+                near = f". Did you mean `{other}`?"
             raise click.UsageError(
                 f"no command `{args[0]}`{near or '.'} `frazil --help` lists all commands", ctx
             )
