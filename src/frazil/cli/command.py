@@ -124,9 +124,14 @@ VERBS: Final = {verb.name: verb for verbs in SECTIONS.values() for verb in verbs
 
 #: Words of other tools -> the command that does the same here.
 _OTHER_WORDS: Final = {
-    **{"gc": "collect", "vacuum": "collect", "prune": "expire", "fsck": "verify", "optimize": "compact"},
-    **{"delete": "rm", "remove": "rm", "move": "mv", "rename": "mv", "rollback": "undo"},
-    **{"create": "init", "append": "ingest", "add": "ingest", "jobs": "job status", "serve": "ui"},
+    **dict.fromkeys(("gc", "vacuum"), "collect"),
+    **dict.fromkeys(("delete", "remove"), "rm"),
+    **dict.fromkeys(("move", "rename"), "mv"),
+    "prune": "expire",
+    "fsck": "verify",
+    "rollback": "undo",
+    "append": "ingest",
+    "jobs": "job status",
 }
 
 #: The author of commits, in the ``meta`` of click's context.
