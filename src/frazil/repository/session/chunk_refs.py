@@ -181,10 +181,8 @@ def chunk_error[E: IcechunkError](
     named = f"{_named(path, coords)}, {place_of(ref)}, snapshot {snapshot}"
     copied = copy.copy(error)
     copied.problem = f"{error.problem} ({named})"
-    if isinstance(ref, NativeRef) and error.kind in (
-        ErrorKind.OBJECT_NOT_FOUND,
-        ErrorKind.INVALID_OBJECT_SIZE,
-    ):
+    damage = (ErrorKind.OBJECT_NOT_FOUND, ErrorKind.INVALID_OBJECT_SIZE)
+    if isinstance(ref, NativeRef) and error.kind in damage:
         copied = copied.with_remedy("`{}` lists all such chunks", call("verify", level="exists"))
     copied.args = (copied.message, copied.kind)
     return copied.with_traceback(error.__traceback__)
