@@ -183,7 +183,7 @@ def chunk_error[E: IcechunkError](
     copied.problem = f"{error.problem} ({named})"
     damage = (ErrorKind.OBJECT_NOT_FOUND, ErrorKind.INVALID_OBJECT_SIZE)
     if isinstance(ref, NativeRef) and error.kind in damage:
-        copied = copied.with_remedy("`{}` lists all such chunks", call("verify", level="exists"))
+        copied.with_remedy("`{}` lists all such chunks", call("verify", level="exists"))
     copied.args = (copied.message, copied.kind)
     return copied.with_traceback(error.__traceback__)
 
