@@ -13,6 +13,7 @@ import zarr
 
 import frazil
 from frazil import logs
+from frazil.extras import install_command
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +151,7 @@ def test_without_the_packages_a_warning_says_what_to_install(monkeypatch) -> Non
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     frazil.initialize_logs()
-    assert ['pip install "frazil[telemetry]"' in text for text in warnings] == [True]
+    assert [install_command("telemetry") in text for text in warnings] == [True]
 
 
 def _program(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

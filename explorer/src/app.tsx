@@ -58,6 +58,25 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
 
 const THEMES = ["system", "light", "dark", "contrast"];
 
+const LOOK = 60_000; // milliseconds between two looks at the repository
+
+/** A button for the present state, once somebody has changed the repository. A page that nobody sees does not look. */
+function Newer({ of }: { of: Reader }): VNode | null {
+  const [outdated, setOutdated] = useState<Reader>();
+  useEffect(() => {
+    const look = async (): Promise<void> => {
+      if (document.visibilityState === "visible" && (await of.isOutdated?.())) setOutdated(of);
+    };
+    const timer = setInterval(look, LOOK);
+    addEventListener("focus", look); // back from a terminal
+    return () => {
+      clearInterval(timer);
+      removeEventListener("focus", look);
+    };
+  }, [of]);
+  return outdated === of ? <button onClick={() => opening.value++}>The repository has changed: show its present state</button> : null;
+}
+
 function Header({ of }: { of: Reader | undefined }): VNode {
   const [theme, setTheme] = useState(localStorage.getItem("frazil-theme") ?? document.documentElement.dataset["theme"] ?? "system");
   useEffect(() => {
@@ -95,6 +114,7 @@ function Header({ of }: { of: Reader | undefined }): VNode {
           <span class="quiet">
             format {of.repository.specVersion}, {of.repository.status}
           </span>
+          <Newer of={of} />
           <datalist id="versions">
             {[...of.repository.branches.keys(), ...of.repository.tags.keys()].map((name) => (
               <option key={name} value={name} />

@@ -11,6 +11,8 @@ export interface Reader {
   /** Version and path to show first. */
   readonly version?: string;
   readonly path?: string;
+  /** Whether somebody has changed the repository since the page read it; undefined in a notebook. */
+  isOutdated?(): Promise<boolean>;
   /** A slow answer of the server, as JSON; undefined beside static files and in a notebook. */
   ask?(name: string, query: Record<string, string>, signal?: AbortSignal): Promise<unknown>;
   /** Asks for the plan of a change, or applies it; undefined where the page may not change the repository. */
@@ -48,6 +50,7 @@ function token(): string | null {
 export class WebSource implements Source {
   private readonly whole = new Map<string, Uint8Array>();
   private wholeSize = 0;
+  private state: string | null = null; // of the file `repo`, when it was read
 
   constructor(
     private readonly base: string,
@@ -61,11 +64,22 @@ export class WebSource implements Source {
     return this.secret ? { Authorization: `Bearer ${this.secret}` } : {};
   }
 
+  private url(key: string): string {
+    return this.elsewhere[key] ?? this.base + key.split("/").map(encodeURIComponent).join("/");
+  }
+
+  /** Asks for the state of the file `repo`, which each update replaces, without its bytes. */
+  async isOutdated(): Promise<boolean> {
+    if (this.state === null) return false; // specification version 1, or a server that does not tell
+    const response = await fetch(this.url("repo"), { method: "HEAD", headers: this.headers, cache: "no-store" }).catch(() => undefined);
+    return response?.ok === true && stateOf(response) !== this.state;
+  }
+
   async get(key: string, start?: number, end?: number): Promise<Uint8Array | undefined> {
     const part = start !== undefined && end !== undefined;
     if (part && end <= start) return new Uint8Array();
     if (part && this.whole.has(key)) return this.whole.get(key)!.subarray(start, end);
-    const url = this.elsewhere[key] ?? this.base + key.split("/").map(encodeURIComponent).join("/");
+    const url = this.url(key);
     const response = await patientFetch(url, part ? { ...this.headers, Range: `bytes=${start}-${end - 1}` } : this.headers);
     if (response.status === 404) return undefined;
     if (response.status === 416) throw new ExplorerError("format", `${key} is shorter than the references to it say.`);
@@ -76,6 +90,7 @@ export class WebSource implements Source {
         throw new ExplorerError("network", `The answer for ${key} broke off: ${cause}`);
       },
     );
+    if (key === "repo") this.state = stateOf(response);
     if (!part || response.status === 206) return body;
     // This server knows no ranges. The whole file is kept, so that it comes once
     if (this.wholeSize + body.length > WHOLE_FILES) {
@@ -87,6 +102,8 @@ export class WebSource implements Source {
     return body.subarray(start, end);
   }
 }
+
+const stateOf = (response: Response): string | null => response.headers.get("ETag") ?? response.headers.get("Last-Modified");
 
 /** A source on a server of `frazil ui`, which also reads virtual chunks and computes slow answers. */
 export class ServerSource extends WebSource {

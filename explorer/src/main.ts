@@ -3,7 +3,7 @@
 import { effect } from "@preact/signals";
 import { start } from "./app";
 import { decodeCF, openRepository, readRegion, useWorkers } from "./format/index";
-import { findHome, ServerSource } from "./home";
+import { findHome, ServerSource, WebSource } from "./home";
 import { kernel } from "./kernel";
 import { writeRoute } from "./route";
 import { route } from "./state";
@@ -18,6 +18,7 @@ start(document.getElementById("app")!, async () => {
     ...settings,
     repository,
     label: source.label,
+    ...(source instanceof WebSource ? { isOutdated: source.isOutdated.bind(source) } : {}),
     ...(source instanceof ServerSource ? { ask: source.ask.bind(source) } : {}),
     ...(source instanceof ServerSource && settings.writable ? { change: source.change.bind(source) } : {}),
     read: (snapshot, path, start, stop, step, signal) => readRegion(repository, source, snapshot, path, start, stop, step, signal),

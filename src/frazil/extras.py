@@ -8,11 +8,15 @@ A package that is broken or too old is not a missing extra: its errors are not c
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from frazil.errors import MissingExtraError
 
@@ -101,5 +105,24 @@ def missing_codec(codec: str) -> MissingExtraError | None:
 def missing(feature: str, package: str, extra: str | None = None) -> MissingExtraError:
     """Return the error for a feature whose package is not installed."""
     extra = extra or EXTRA_OF[package] or None
-    install = f'"frazil[{extra}]"' if extra else package
-    return MissingExtraError(f"{feature} needs {package}: pip install {install}", name=package, extra=extra)
+    install = install_command(extra) if extra else f"pip install {package}"
+    return MissingExtraError(f"{feature} needs {package}: {install}", name=package, extra=extra)
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra from the origin of Frazil: a checkout, a URL or the index."""
+    try:
+        # The import takes 10 ms, and only errors and help texts need it.
+        metadata = importlib.import_module("importlib.metadata")
+        source = json.loads(metadata.distribution("frazil").read_text("direct_url.json") or "{}")
+    except ModuleNotFoundError:  # the source folder is on the path, without an installation
+        source = {}
+    url, folder = source.get("url", ""), source.get("dir_info")
+    if folder is not None:
+        path = unquote(url.removeprefix("file://"))
+        if Path(path).is_dir():
+            return f'pip install {"-e " if folder.get("editable") else ""}"{path}[{extra}]"'
+        url = ""  # the checkout is gone
+    if vcs := source.get("vcs_info"):
+        url = f"{vcs['vcs']}+{url}@{vcs.get('requested_revision') or vcs['commit_id']}"
+    return f'pip install "frazil[{extra}]{url and f" @ {url}"}"'

@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
+from frazil.extras import install_command
+
 TRACE: Final = 5
 _ROOT: Final = "frazil"
 _LEVELS: Final = {
@@ -176,9 +178,10 @@ def _start_telemetry() -> None:
         otlp = importlib.import_module("opentelemetry.exporter.otlp.proto.grpc.trace_exporter")
     except ImportError as error:
         _root.warning(
-            '%s is set, but spans cannot be exported: %s. Run: pip install "frazil[telemetry]"',
+            "%s is set, but spans cannot be exported: %s. Run: %s",
             " or ".join(_ENDPOINT),
             error,
+            install_command("telemetry"),
         )
         return
     service = _environment("ICECHUNK_OTEL_SERVICE_NAME", "OTEL_SERVICE_NAME") or _ROOT

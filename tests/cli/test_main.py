@@ -89,6 +89,9 @@ def versions(folder: Path) -> dict[str, dict[str, object]]:
     ("line", "message"),
     [
         ("lgo ice", "no command `lgo`. Did you mean `log`?"),
+        ("gc ice", "no command `gc`. Did you mean `collect`?"),
+        ("jobs ice", "Did you mean `job status`?"),
+        ("cat ice:era5/t time=0:2", "Write a range of labels as time=FIRST..LAST"),
         ("log ice --nmber 3", "No such option"),
         ("log ice -n 0", "-n"),
         ("log ice@", "a version must follow `@`"),

@@ -26,7 +26,9 @@ def test_a_chunk_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixt
     chunk.write_bytes(bytes(len(good)))
     assert main(["repair", one, "--level", "checksum"]) == 0
     assert main(["repair", one, "--level", "decode"]) == 1
-    assert "--lost fill --yes" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "--lost fill --yes" in out
+    assert "--lost previous" not in out  # no older version has data for the chunk
     assert main(["repair", one, "--level", "decode", "--copy", other, "--yes"]) == 0
     assert chunk.read_bytes() == good
 

@@ -12,6 +12,7 @@ import pytest
 import zarr
 
 import frazil
+from frazil.extras import install_command
 
 pytestmark = pytest.mark.usefixtures("beside")
 
@@ -55,4 +56,4 @@ def test_wrong_queries(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "arrays" in run('sql ice "select * from t"', status=1)  # the root has none
     assert "syntax error" in run('sql ice "selec 1"', status=1)
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    assert 'pip install "frazil[arrow]"' in run('sql ice "select 1"', status=1)
+    assert install_command("arrow") in run('sql ice "select 1"', status=1)

@@ -14,6 +14,7 @@ import zarr
 
 import frazil
 from frazil.cli.main import main
+from frazil.extras import install_command
 
 Run = Callable[..., str]
 
@@ -123,4 +124,4 @@ def test_a_missing_extra_is_one_sentence(line: str, own: Path) -> None:
     assert done.returncode == 1
     (text,) = done.stderr.splitlines()
     assert text.startswith(f"frazil: `frazil {line.split()[0]}` needs ")
-    assert 'pip install "frazil[pipeline]"' in text
+    assert install_command("pipeline") in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from importlib.util import find_spec
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.pipeline.blocked import errors, run
 
-from frazil.extras import EXTRA_OF, needs
+from frazil.extras import EXTRA_OF, install_command, needs
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,6 +69,37 @@ def test_what_is_no_missing_package_stays_as_it_is(error: Exception) -> None:
     assert raised.value is error
 
 
+@pytest.mark.parametrize(
+    ("source", "command"),
+    [
+        (None, 'pip install "frazil[pipeline]"'),
+        ({"url": "file://FOLDER", "dir_info": {}}, 'pip install "FOLDER[pipeline]"'),
+        ({"url": "file://FOLDER", "dir_info": {"editable": True}}, 'pip install -e "FOLDER[pipeline]"'),
+        ({"url": "file://FOLDER/gone", "dir_info": {}}, 'pip install "frazil[pipeline]"'),
+        (
+            {"url": "https://a.org/b", "vcs_info": {"vcs": "git", "commit_id": "1f"}},
+            'pip install "frazil[pipeline] @ git+https://a.org/b@1f"',
+        ),
+        (
+            {"url": "https://a.org/b.whl", "archive_info": {}},
+            'pip install "frazil[pipeline] @ https://a.org/b.whl"',
+        ),
+    ],
+)
+def test_an_extra_comes_from_where_frazil_came_from(
+    source: dict[str, object] | None, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "frazil-9.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: frazil\nVersion: 9\n")
+    (folder := tmp_path / "a b").mkdir()
+    if source is not None:
+        url = json.dumps(source).replace("FOLDER", folder.as_posix().replace(" ", "%20"))
+        (record / "direct_url.json").write_text(url)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert install_command("pipeline") == command.replace("FOLDER", folder.as_posix())
+
+
 # ---- programs ---------------------------------------------------------------------------------------
 
 #: Package -> a program that needs it, its feature in the error, and the extra.
@@ -101,7 +133,7 @@ IMPORTS = [
 def test_an_import_ends_with_one_line(tmp_path: Path) -> None:
     messages = errors([([package], program) for package, program, _, _ in IMPORTS], tmp_path)
     assert messages == [
-        f'MissingExtraError: {feature} needs {package}: pip install "frazil[{extra}]"'
+        f"MissingExtraError: {feature} needs {package}: {install_command(extra)}"
         for package, _, feature, extra in IMPORTS
     ]
 
@@ -154,7 +186,7 @@ def test_a_reader_without_its_library_is_no_problem_of_the_file(tmp_path: Path) 
     done = run(INSPECT, [package for package, *_ in READERS], tmp_path)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        f'the reader of {name} files needs {package}: pip install "frazil[{extra}]"'
+        f"the reader of {name} files needs {package}: {install_command(extra)}"
         for package, _, name, extra in READERS
         for _ in range(3)
     ]
@@ -167,9 +199,8 @@ def test_other_commands_need_no_extra(tmp_path: Path) -> None:
     done = run(program, every, tmp_path)
     other, ingest = done.stderr.splitlines()
     assert "[repository-not-found]" in other
-    assert re.fullmatch(
-        r'frazil: `frazil ingest` needs \w+: pip install "frazil\[pipeline\]" \[missing-extra\]', ingest
-    )
+    install = re.escape(install_command("pipeline"))
+    assert re.fullmatch(rf"frazil: `frazil ingest` needs \w+: {install} \[missing-extra\]", ingest)
 
 
 @pytest.mark.deep
@@ -180,5 +211,5 @@ def test_spark_connect_needs_its_packages(tmp_path: Path) -> None:
         "__import__('sys').modules['__main__'].__file__ = 'a program'  # pyspark takes it for a doctest\n"
     )
     program += "from frazil.spark import get_spark\nget_spark()"
-    expected = 'Spark Connect needs grpc: pip install "frazil[connect]"'
+    expected = f"Spark Connect needs grpc: {install_command('connect')}"
     assert errors([(["grpc"], program)], tmp_path) == [f"MissingExtraError: {expected}"]

@@ -48,7 +48,7 @@ def test_a_missing_library_names_its_extra(name: str, library: str, tmp_path: Pa
         monkeypatch.delitem(sys.modules, module)  # one of them may have imported the library
     monkeypatch.setitem(sys.modules, library, None)
     extra = {"h5py": "pipeline", "cfgrib": "grib", "rasterio": "geotiff"}[library]
-    with pytest.raises(MissingExtraError, match=rf'needs {library}: pip install "frazil\[{extra}\]"'):
+    with pytest.raises(MissingExtraError, match=rf"needs {library}: pip install .*\[{extra}\]"):
         open_source(str(path))
 
 

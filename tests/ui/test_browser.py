@@ -58,6 +58,21 @@ def test_over_the_server_at_an_array(page: Any, client: Client) -> None:
     page.locator("body", has_text="int32").wait_for()
 
 
+def test_a_change_of_another_program(page: Any, client: Client, folder: Path) -> None:
+    page.goto(client.server.url)
+    page.locator("body", has_text="int32").wait_for()
+    button = page.get_by_role("button", name="has changed")
+    with page.expect_response("**/repo/repo"):
+        page.evaluate("dispatchEvent(new Event('focus'))")
+    assert button.count() == 0
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(str(folder)))
+    repo.create_branch("later", repo.lookup_branch("main"))
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    button.click()
+    page.locator("datalist option[value=later]").wait_for(state="attached")
+    button.wait_for(state="detached")
+
+
 def test_without_the_token(page: Any, client: Client) -> None:
     page.goto(client.server.url.partition("#")[0])
     page.get_by_text("token").first.wait_for()

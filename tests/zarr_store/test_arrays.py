@@ -124,6 +124,7 @@ def test_a_missing_or_short_object_is_named_with_its_chunk(tmp_path: Path, how: 
             read()
         assert caught.value.kind == kinds[how]
         assert f"of `chunks/{pack.name}`, snapshot {session.snapshot_id}" in caught.value.message
+        assert "`frazil verify ice --level exists`" in caught.value.for_shell("ice")
 
 
 @pytest.mark.parametrize(

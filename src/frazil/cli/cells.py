@@ -30,7 +30,7 @@ from frazil.cf import Coding, coding_of, geographic_kind
 from frazil.cf_times import Mask, Values
 from frazil.cli.arguments import key_value
 from frazil.cli.output import table
-from frazil.errors import IcechunkError
+from frazil.errors import IcechunkError, InvalidInputError
 from frazil.extras import needs
 from frazil.zarr_store.arrays import array_at
 
@@ -121,7 +121,13 @@ def indices_of(session: Session, path: str, selection: Indices | Labels) -> Indi
         elif isinstance(label, Nearest):
             indices.append(_index(positions_by_label(session, array, dim, label.value, "nearest")))
         else:
-            positions = positions_by_label(session, array, dim, label, None)
+            try:
+                positions = positions_by_label(session, array, dim, label, None)
+            except InvalidInputError as error:
+                # A label may contain a colon: times do.
+                if not isinstance(label, str) or ":" not in label:
+                    raise
+                raise click.UsageError(f"{error}. Write a range of labels as {dim}=FIRST..LAST") from error
             if isinstance(label, slice) and _descends(session, path, dim):
                 positions = positions_by_label(session, array, dim, slice(label.stop, label.start), None)
             if not positions and isinstance(label, slice):

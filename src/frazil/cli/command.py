@@ -27,7 +27,7 @@ import click
 
 from frazil.cli.output import Output
 from frazil.display import suggest
-from frazil.extras import needs
+from frazil.extras import install_command, needs
 from frazil.repository.target import Target
 
 
@@ -122,6 +122,18 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
 }
 VERBS: Final = {verb.name: verb for verbs in SECTIONS.values() for verb in verbs}
 
+#: Words of other tools -> the command that does the same here.
+_OTHER_WORDS: Final = {
+    **dict.fromkeys(("gc", "vacuum"), "collect"),
+    **dict.fromkeys(("delete", "remove"), "rm"),
+    **dict.fromkeys(("move", "rename"), "mv"),
+    "prune": "expire",
+    "fsck": "verify",
+    "rollback": "undo",
+    "append": "ingest",
+    "jobs": "job status",
+}
+
 #: The author of commits, in the ``meta`` of click's context.
 AUTHOR: Final = "frazil.author"
 SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -146,6 +158,8 @@ class Frazil(click.Group):
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             longer = [name for name in VERBS if name.startswith(f"{args[0]} ")]
             near = f". Write one of: {', '.join(longer)}." if longer else suggest(args[0], VERBS)
+            if other := _OTHER_WORDS.get(args[0]):
+                near = f". Did you mean `{other}`?"
             raise click.UsageError(
                 f"no command `{args[0]}`{near or '.'} `frazil --help` lists all commands", ctx
             )
@@ -188,7 +202,7 @@ class VerbCommand(click.Command):
         if extra := VERBS[str(self.name)].extra:
             formatter.write_paragraph()
             with formatter.indentation():
-                formatter.write_text(f'Needs an extra: pip install "frazil[{extra}]"')
+                formatter.write_text(f"Needs an extra: {install_command(extra)}")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples."""

@@ -52,8 +52,8 @@ First steps:
   frazil merge ice fix                  bring it into `main`
   frazil log ice                        see the versions; `frazil undo ice` goes back
 
-`ingest`, `copy`, `clone`, `export`, `rechunk` and `recompress` need an extra: pip install "frazil[pipeline]".
-GRIB and GeoTIFF need "frazil[ingest]".
+`ingest`, `copy`, `clone`, `export`, `rechunk` and `recompress` need the extra `pipeline`. GRIB and GeoTIFF
+files need `ingest`. `frazil ingest --help` shows the command that installs it.
 """
 
 

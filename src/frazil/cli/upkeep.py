@@ -477,7 +477,8 @@ def repair(
     again, lines = f"frazil repair {location.location}", [str(plan)]
     if plan.lost and not any(each.action == "commit" for each in plan.steps):
         lines.append(f"to give lost chunks missing values: {again} --lost fill --yes")
-        lines.append(f"to give lost chunks the data of an older version: {again} --lost previous --yes")
+        if any(version is not None for each in plan.lost for version in each.previous):
+            lines.append(f"to give lost chunks the data of an older version: {again} --lost previous --yes")
     lines += [
         f"to put {each.id} on `{branch}`: {again} --recover {each.id} {branch} --yes"
         for each in left

@@ -87,9 +87,9 @@ def positions_by_label(
     if coordinate is None or coordinate.shape != (array.shape[axis],):
         raise InvalidInputError(
             f"`{array.path}` must have a coordinate variable for {dim!r} beside it to select by label, got "
-            "none. Select by position with isel",
+            "none",
             ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        ).with_remedy("Select by position with isel", shell="Select by index: 0,:4,::2")
     raw = np.asarray(open_array(session, coordinate.path)[...])
     coding = cf.coding_of(coordinate.attributes, raw.dtype)
     labels = coding.decode_with_nan(raw)

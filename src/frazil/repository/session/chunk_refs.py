@@ -31,6 +31,7 @@ from frazil.format.columns import I64, U32
 from frazil.format.ids import chunk_key, id_list, id_to_text
 from frazil.format.manifest import InlineRef, NativeRef
 from frazil.format.snapshot import ManifestRefs, Node
+from frazil.remedies import call
 
 if TYPE_CHECKING:
     from frazil.format.manifest import ChunkRef
@@ -180,6 +181,9 @@ def chunk_error[E: IcechunkError](
     named = f"{_named(path, coords)}, {place_of(ref)}, snapshot {snapshot}"
     copied = copy.copy(error)
     copied.problem = f"{error.problem} ({named})"
+    damage = (ErrorKind.OBJECT_NOT_FOUND, ErrorKind.INVALID_OBJECT_SIZE)
+    if isinstance(ref, NativeRef) and error.kind in damage:
+        copied.with_remedy("`{}` lists all such chunks", call("verify", level="exists"))
     copied.args = (copied.message, copied.kind)
     return copied.with_traceback(error.__traceback__)
 
