@@ -65,9 +65,10 @@ def make(folder: Path, steps: int) -> None:
         frazil.local_filesystem_storage(str(folder / "ice")), config=config(statistics=True)
     )
     session = repo.writable_session("main")
-    array = zarr.create_array(
+    zarr.create_array(
         session.store, name="t", shape=(steps, FIELD, FIELD), chunks=(1, FIELD, FIELD), dtype="f4"
     )
+    array = frazil.Array(session, "/t")  # whatever pipeline zarr has
     means = np.empty(steps)
     for start in range(0, steps, 16):
         part = base[: steps - start] + offsets[start : start + 16, None, None]
@@ -182,8 +183,8 @@ def _many(folder: Path, chunks: int) -> None:
     options = replace(config(statistics=True), inline_chunk_threshold_bytes=0)
     repo = frazil.Repository.create(storage, config=options)
     session = repo.writable_session("main")
-    array = zarr.create_array(session.store, name="t", shape=(chunks * 4,), chunks=(4,), dtype="f4")
-    array[:4] = np.arange(4)
+    zarr.create_array(session.store, name="t", shape=(chunks * 4,), chunks=(4,), dtype="f4")
+    frazil.Array(session, "/t")[:4] = np.arange(4)
     workspace = session.workspace
     one = workspace.refs_at("/t", np.zeros((1, 1), np.uint32))
     for start in range(0, chunks, 1 << 20):

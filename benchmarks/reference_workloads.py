@@ -121,7 +121,7 @@ REFERENCES: Final = (
         "Statistics: 256 fields of 1 MiB, beside DuckDB on Parquet",
         "chunk_statistics.answers",
         {"steps": 256},
-        {"steps": 64},
+        {"steps": 32},
         (FRAZIL, "DuckDB on Parquet"),
     ),
     Workload(

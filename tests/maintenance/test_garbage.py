@@ -124,8 +124,8 @@ def refusing(storage: Any, folder: str, kind: ErrorKind = ErrorKind.OBJECT_STORE
 @pytest.mark.parametrize(
     ("folder", "skipped"),
     [
-        ("snapshots", ["transaction_logs", "manifests", "chunks"]),
-        ("transactions", ["manifests", "chunks"]),
+        ("snapshots", ["transaction_logs", "statistics", "manifests", "chunks"]),
+        ("transactions", ["statistics", "manifests", "chunks"]),
         ("manifests", ["chunks"]),
         ("chunks", []),
     ],

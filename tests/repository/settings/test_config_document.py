@@ -165,7 +165,7 @@ def test_settings_of_frazil_have_a_key_of_their_own_if_they_are_set() -> None:
     document = to_document(config)
     assert document["frazil"] == {
         "packing": {"enabled": True, "pack_size_bytes": 8, "threshold_bytes": 7},
-        "chunks": {"checksums": None, "compare": False, "deduplicate": True},
+        "chunks": {"checksums": None, "compare": False, "deduplicate": True, "statistics": None},
         "fast_forward_timeout_seconds": None,
         "session_lifetime_seconds": 7200,
     }
