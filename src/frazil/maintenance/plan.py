@@ -212,7 +212,8 @@ class GCSummary(Record):
 
 #: Fields of ``GCSummary`` that the reference does not have.
 _SHOWN_IF_SET: Final = {
-    *("backups_deleted", "backup_bytes_deleted", "leases_respected", "spared_since", "files"),
+    *("backups_deleted", "backup_bytes_deleted", "statistics_deleted"),
+    *("leases_respected", "spared_since", "files"),
 }
 
 
