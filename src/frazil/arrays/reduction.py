@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from frazil.arguments import checked
+from frazil.arguments import checked, wrong_type
 from frazil.arrays.array import Array
 from frazil.arrays.box_reading import read_whole_chunks
 from frazil.arrays.element_statistics import (
@@ -419,6 +419,8 @@ class ElementBox:
 
 def array_of(array: zarr.Array[Any]) -> Array:
     """Return the handle of an array of zarr. Raises ``InvalidInputError`` for an array of another store."""
+    if not isinstance(array, zarr.Array):
+        raise wrong_type("array", array, "frazil.Array", "zarr.Array")
     if not isinstance(array.store, IcechunkStore):
         raise InvalidInputError(
             f"the array must be in a store of Frazil, got one in {type(array.store).__name__}",

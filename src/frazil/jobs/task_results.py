@@ -437,7 +437,9 @@ def decode_changes(data: bytes) -> ChangeSet:
         changes.nodes.update(dict.fromkeys(header["gone"]))
         changes.deleted.update((id_of(id_), bool(is_array)) for id_, is_array in header["deleted"])
         changes.moves.update((id_, Move(source, target, id_, flag)) for id_, source, target, flag in moves)
-        tables = _tables(arrays, header["sources"], header["statistics"], frame)
+        # Results that an older version has staged have none.
+        statistics = header.get("statistics") or [None] * len(arrays)
+        tables = _tables(arrays, header["sources"], statistics, frame)
         for (id_, path, ndim, _), part in zip(arrays, tables, strict=True):
             changes.chunks[id_] = ChunkChanges(path, ndim, () if part is None else (part,))
         return changes
