@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import random
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -162,7 +164,9 @@ def writes(implementation: str, chunks: int) -> Measured:
 
 def memory(implementation: str, chunks: int) -> Measured:
     """Measure the mean of an array of many chunks: time and memory."""
-    root = shared_input(f"statistics-memory-{chunks}", lambda folder: _many(folder, chunks))
+    # Another process writes the references, because this one measures its memory.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        root = pool.submit(_memory_input, chunks).result()
     out = Measured()
     repo = frazil.Repository.open(frazil.local_filesystem_storage(str(root / "ice")))
     array = frazil.Array(repo.readonly_session("main"), "/t")
@@ -175,6 +179,10 @@ def memory(implementation: str, chunks: int) -> Measured:
     size = sum(each.stat().st_size for each in (root / "ice" / "statistics").iterdir())
     out["statistics of a chunk, bytes"] = size / chunks
     return out
+
+
+def _memory_input(chunks: int) -> Path:
+    return shared_input(f"statistics-memory-{chunks}", lambda folder: _many(folder, chunks))
 
 
 def _many(folder: Path, chunks: int) -> None:

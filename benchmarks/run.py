@@ -66,6 +66,8 @@ PACKAGE_OF = {
     "frazil, zarr": "frazil",
     "xarray-sql": "xarray_sql",
     "DuckDB on Parquet": "duckdb",
+    "Dask on icechunk": "dask",
+    "frazil without statistics": "frazil",
     **PACKAGES_OF_PIPELINE,
     **PACKAGES_OF_COMMITS,
 }
