@@ -227,6 +227,16 @@ def test_missing_and_packed_values(skipna: bool) -> None:
     assert found.chunks_read == 0
 
 
+def test_the_variance_of_large_numbers_with_gaps() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    values = 1e9 + np.random.default_rng(4).normal(size=400)
+    values[::7] = np.nan
+    with repo.transaction("main", message="array") as store:
+        zarr.create_array(store, name="t", data=values, chunks=(100,))
+    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    assert found.var == pytest.approx(np.nanvar(values), rel=1e-6)
+
+
 def test_unsigned_integers_in_signed_ones() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
     with repo.transaction("main", message="bytes") as store:

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -94,13 +93,14 @@ def chunk_rows(meaning: Meaning, encoding: Encoding, index: U32, chunks: NDArray
     rows = np.zeros(len(chunks), row_dtype(meaning.kind, index.shape[1]))
     rows["extent"] = extents = extents_of(encoding, index)
     for members in _equal_rows(extents):
+        rows["known"][members] = True
         if not extents[members[0]].all():  # an inner chunk of a shard outside of the array
-            rows["known"][members] = True
             continue
         part = chunks if len(members) == len(chunks) else chunks[members]
         spot = tuple(slice(0, n) for n in extents[members[0]].tolist())
         elements = part[(slice(None), *spot)]
-        rows[members] = with_columns(rows[members], statistics_of(meaning, elements.reshape(len(part), -1)))
+        for name, column in statistics_of(meaning, elements.reshape(len(part), -1)).items():
+            rows[name][members] = column
     return rows
 
 
@@ -112,15 +112,6 @@ def _equal_rows(rows: U32) -> Iterator[I64]:
     _, group = np.unique(rows, axis=0, return_inverse=True)
     order = np.argsort(group.reshape(-1), kind="stable")
     yield from np.split(order, np.flatnonzero(np.diff(group.reshape(-1)[order])) + 1)
-
-
-def with_columns(rows: NDArray[Any], columns: dict[str, Any]) -> NDArray[Any]:
-    """Return rows with some columns, and mark them as known."""
-    rows = rows.copy()
-    rows["known"] = True
-    for name, column in columns.items():
-        rows[name] = column
-    return rows
 
 
 def statistics_of(meaning: Meaning, elements: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -142,7 +133,7 @@ def statistics_of(meaning: Meaning, elements: NDArray[Any]) -> dict[str, NDArray
     low, high = numbers.min(axis=1), numbers.max(axis=1)
     # Most chunks have no element to leave out, and the extremes show this.
     rows = _suspects(meaning, stored, low, high)
-    clean = numbers
+    clean, gaps = numbers, None
     if len(rows):
         part = stored[rows]
         is_nan = _is_nan(part)
@@ -161,9 +152,11 @@ def statistics_of(meaning: Meaning, elements: NDArray[Any]) -> dict[str, NDArray
         values[left_out] = 0
         clean = values if len(rows) == len(numbers) else numbers.copy()
         clean[rows] = values
+        gaps = np.zeros(numbers.shape, np.bool_)
+        gaps[rows] = left_out
         low[count == 0], high[count == 0] = 0, 0
     if meaning.kind == "f":
-        sums, squares = _float_sums(clean, count)
+        sums, squares = _float_sums(clean, count, gaps)
     else:
         largest = int(max(abs(int(low.min())), abs(int(high.max()))))
         sums, squares = _integer_sums(clean, largest)
@@ -232,19 +225,21 @@ def _block_sums(numbers: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return sums, squares
 
 
-def _float_sums(numbers: NDArray[Any], count: I64) -> tuple[NDArray[Any], NDArray[Any]]:
+def _float_sums(
+    numbers: NDArray[Any], count: I64, gaps: NDArray[np.bool_] | None
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the sums of rows, and of the squares of the distances from their means. Gaps are zeros."""
     sums, squares = (part.sum(axis=1) for part in _block_sums(numbers))
     with np.errstate(invalid="ignore", over="ignore"):
         mean = sums / np.maximum(count, 1)
         distances = squares - sums * mean
-        # Where most digits cancel, distances are squared instead. The small numbers of gaps do not cancel.
+        # Where most digits cancel, distances are squared instead.
         rows = np.flatnonzero(distances < squares * _CANCELLED)
         if len(rows):
             centred = numbers[rows].astype(np.float64) - mean[rows, None]
-            gaps = numbers.shape[1] - count[rows]
-            exact = (centred**2).sum(axis=1) - gaps * mean[rows] ** 2
-            distances[rows] = np.where(gaps, np.maximum(distances[rows], exact), exact)
+            if gaps is not None:
+                centred[gaps[rows]] = 0
+            distances[rows] = (centred**2).sum(axis=1)
     return sums, np.maximum(distances, 0)
 
 
@@ -289,8 +284,3 @@ def signed_digits(digits: NDArray[np.uint32]) -> I64:
 def to_integer(digits: Sequence[int]) -> int:
     """Return the number with these digits, which may be sums of digits."""
     return sum(digit << _DIGIT * place for place, digit in enumerate(digits))
-
-
-def size_of_tiles(encoding: Encoding) -> int:
-    """Return the number of inner chunks of a shard; 1 without shards."""
-    return 1 if encoding.shards is None else prod(encoding.shards.counts)

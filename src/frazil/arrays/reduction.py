@@ -411,8 +411,8 @@ class ElementBox:
         assert grid is not None
         workspace = self.session.workspace
         for rows, elements, failures in read_whole_chunks(workspace, grid.path, grid.encoding, index, BATCH):
-            for row in failures[:1]:  # zarr raises the error
-                tile = tuple((int(each), int(each) + 1) for each in index[rows[row]])
+            if len(failures):  # zarr raises the error
+                tile = tuple((int(each), int(each) + 1) for each in index[rows[failures[0]]])
                 self.array[tuple(slice(*each) for each in grid.elements_of(tile))]
             yield rows, elements
 
