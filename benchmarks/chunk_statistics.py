@@ -96,9 +96,9 @@ def with_frazil(root: Path) -> Any:
     def ask(low: int, high: int, above: float | None) -> Any:
         if above is not None:
             return frazil.where(array, f"> {above}", slice(low, high)).count()
-        found = frazil.reduce(array, slice(low, high))
-        assert found.chunks_read == 0
-        return found.mean, found.max, found.count
+        summary = frazil.reduce(array, slice(low, high))
+        assert summary.chunks_read == 0
+        return summary.mean, summary.max, summary.count
 
     return ask
 
@@ -172,8 +172,8 @@ def memory(implementation: str, chunks: int) -> Measured:
     array = frazil.Array(repo.readonly_session("main"), "/t")
     before = peak_mib()
     with out.seconds("mean, maximum and count"):
-        found = frazil.reduce(array)
-    assert (found.count, found.max, found.chunks_read) == (chunks * 4, 3.0, 0)
+        summary = frazil.reduce(array)
+    assert (summary.count, summary.max, summary.chunks_read) == (chunks * 4, 3.0, 0)
     out["peak memory, MiB"] = peak_mib()
     out["of it for the answer, MiB"] = peak_mib() - before
     size = sum(each.stat().st_size for each in (root / "ice" / "statistics").iterdir())

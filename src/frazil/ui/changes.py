@@ -31,7 +31,7 @@ _FORMS: Final = {
 #: The arguments that are options of commands.
 _OPTIONS: Final = frozenset({"tip", "message", "conflicts", "update"})
 #: What a plan saw: without it, a change cannot be applied.
-_SEEN: Final = frozenset({"tip", "update"})
+_STATE: Final = frozenset({"tip", "update"})
 _NONE: Final = frozenset[str]()
 _NEW_NAME: Final = (frozenset({"name", "version"}), _NONE)
 _INTEGRATION: Final = (frozenset({"branch", "version"}), frozenset({"tip", "message", "conflicts"}))
@@ -61,7 +61,7 @@ class Change:
             raise _invalid(f"`action` must be one of {', '.join(_ACTIONS)}, got {action!r:.80}")
         needed, possible = _ACTIONS[action]
         if not is_plan:
-            needed |= possible & _SEEN
+            needed |= possible & _STATE
         if not needed <= texts.keys() <= needed | possible:
             names = ", ".join(sorted(needed))
             raise _invalid(f"the action {action} needs {names}, got {', '.join(texts) or 'nothing'!r:.200}")
@@ -86,16 +86,16 @@ def planned(change: Change, rehearsal: Result) -> Result:
     """Return the plan of a change: what would change, and the change to apply. A plan counts chunks."""
     document = json.loads(rehearsal.text)
     if change.action == "undo":
-        seen = {"update": document["updates"][0]["time"]}
+        state = {"update": document["updates"][0]["time"]}
     else:
-        seen = {"version": document.get("source", document["id"])}
+        state = {"version": document.get("source", document["id"])}
     if "before" in document:
-        seen["tip"] = document["before"]
+        state["tip"] = document["before"]
         if change.action == "merge" and document["id"] != document["source"]:
-            seen["message"] = document["message"]  # which names the merged branch
+            state["message"] = document["message"]  # which names the merged branch
         chunks = document["changes"].get("updated_chunks", {})
         document["changes"]["updated_chunks"] = {path: len(rows) for path, rows in chunks.items()}
-    apply = {"action": change.action, **replace(change, texts={**change.texts, **seen}).texts}
+    apply = {"action": change.action, **replace(change, texts={**change.texts, **state}).texts}
     return Result(json.dumps({"plan": document, "apply": apply}).encode(), True)
 
 
