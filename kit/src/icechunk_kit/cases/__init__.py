@@ -1,0 +1,5 @@
+"""The cases. Each module registers those of one subject."""
+
+from icechunk_kit.cases import reading
+
+__all__ = ["reading"]
