@@ -1,0 +1,102 @@
+"""Results as a table, JSON, TAP and a badge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from icechunk_kit.case import LEVELS, VERSIONS, Case
+from icechunk_kit.runner import OUTCOMES, Result
+
+#: The colours of a badge: every level, some level, none.
+COLOURS = ("#2e7d32", "#9a6700", "#b42318")
+
+
+def description(case: Case) -> dict[str, str]:
+    """Return what a case is, without its files."""
+    return {key: getattr(case, key) for key in ("id", "level", "version", "rule", "why")}
+
+
+def levels(results: Sequence[Result]) -> dict[str, str]:
+    """Return for each version the highest level of which, and of all below, each case passed. Empty: none."""
+    reached: dict[str, str] = {}
+    for version in VERSIONS:
+        best = ""
+        for level in LEVELS:
+            outcomes = {
+                each.outcome for each in results if (each.case.level, each.case.version) == (level, version)
+            }
+            if outcomes - {"passed"}:
+                break
+            best = level if outcomes else best
+        reached[version] = best
+    return reached
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return the counts for each level and version, in Markdown."""
+    lines = ["| level | version | " + " | ".join(OUTCOMES) + " |", "|---|---|" + "--:|" * len(OUTCOMES)]
+    for level in LEVELS:
+        for version in VERSIONS:
+            outcomes = [
+                each.outcome for each in results if (each.case.level, each.case.version) == (level, version)
+            ]
+            if outcomes:
+                counts = " | ".join(str(outcomes.count(outcome)) for outcome in OUTCOMES)
+                lines.append(f"| {level} | {version} | {counts} |")
+    return "\n".join(lines)
+
+
+def document(name: str, results: Sequence[Result]) -> dict[str, Any]:
+    """Return everything that a page of results needs, as values of JSON."""
+    rows = [
+        {
+            **description(each.case),
+            "outcome": each.outcome,
+            "detail": each.detail,
+            "seconds": round(each.seconds, 3),
+        }
+        for each in results
+    ]
+    return {"implementation": name, "levels": levels(results), "results": rows}
+
+
+def tap(results: Iterable[Result]) -> Iterable[str]:
+    """Return the lines of the Test Anything Protocol, version 14. An unsupported case is a skip."""
+    yield "TAP version 14"
+    number = 0
+    for number, each in enumerate(results, 1):  # noqa: B007 - the last number is the plan
+        skip = f" # SKIP {each.detail}" if each.outcome == "unsupported" else ""
+        yield f"{'not ok' if each.outcome == 'failed' else 'ok'} {number} - {each.case.id}{skip}"
+        if each.outcome == "failed":
+            yield f"  ---\n  message: {json.dumps(each.detail)}\n  rule: {json.dumps(each.case.rule)}\n  ..."
+    yield f"1..{number}"
+
+
+def badge(results: Sequence[Result]) -> str:
+    """Return an SVG that says the levels."""
+    reached = {version: level for version, level in levels(results).items() if level}
+    text = ", ".join(f"{level} {version}" for version, level in reached.items()) or "no level"
+    colour = COLOURS[0 if len(reached) == len(VERSIONS) else 1 if reached else 2]
+    left, right = 66, 14 + 7 * len(text)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
+        f'aria-label="Icechunk: {escape(text)}"><rect width="{left}" height="20" fill="#444"/>'
+        f'<rect x="{left}" width="{right}" height="20" fill="{colour}"/>'
+        '<g fill="#fff" font-family="Verdana,sans-serif" font-size="11">'
+        f'<text x="6" y="14">Icechunk</text><text x="{left + 6}" y="14">{escape(text)}</text></g></svg>\n'
+    )
+
+
+def export(cases: Iterable[Case], folder: Path) -> None:
+    """Write the files and the steps of each case, for an implementation that does not use the runner."""
+    for case in cases:
+        target = folder / case.id
+        repository = target / "repository"
+        repository.mkdir(parents=True)
+        steps = case.build(repository)
+        content = {**description(case), "steps": steps}
+        (target / "case.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
