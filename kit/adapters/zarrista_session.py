@@ -17,7 +17,9 @@ from icechunk_kit.adapter import serve
 def session(location: dict[str, Any], ref: dict[str, str]) -> Any:
     if "path" not in location:
         raise NotImplementedError
-    return icechunk.Repository.open(icechunk.local_filesystem_storage(location["path"])).readonly_session(**ref)
+    return icechunk.Repository.open(icechunk.local_filesystem_storage(location["path"])).readonly_session(
+        **ref
+    )
 
 
 def read(location: dict[str, Any], ref: dict[str, str], path: str, chunks: list[list[int]]) -> Any:

@@ -1,0 +1,222 @@
+"""Make the small public repository: `python kit/repository/make.py` writes `weather.zip` beside this script.
+
+The archive has one folder for each version of the format, `expected.json` with what a reader must find, and
+`archive/pressure.bin`, to which virtual chunks refer. Ids and times differ in every run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+import frazil
+from frazil.credentials import LocalFileSystemAccess
+
+HERE = Path(__file__).resolve().parent
+LATITUDES, LONGITUDES = np.arange(90.0, -91, -10), np.arange(0.0, 360, 10)
+#: The prefix in the references. A reader gives the container `archive` its own prefix.
+PREFIX = "https://example.org/weather/archive/"
+
+
+def temperature(day: int) -> np.ndarray:
+    """Return a field in degrees Celsius that moves to the east, day by day."""
+    waves = (
+        6 * np.cos(np.radians(3 * (LONGITUDES - 12 * day)))[None, :] * np.cos(np.radians(LATITUDES))[:, None]
+    )
+    return (30 * np.cos(np.radians(LATITUDES))[:, None] - 12 + waves).astype("f4")
+
+
+def array(
+    store: Any, path: str, data: np.ndarray, chunks: tuple[int, ...], names: list[str], **attributes: Any
+) -> Any:
+    """Create an array with data, names of dimensions and attributes."""
+    return zarr.create_array(
+        store,
+        name=path,
+        data=data,
+        chunks=chunks,
+        dimension_names=names,
+        attributes=attributes,
+        compressors=None,
+    )
+
+
+def write(folder: Path, archive: Path, version: int) -> dict[str, str]:
+    """Write the story of one repository, and return its notable snapshots."""
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=200)
+    if version == 2:
+        config.set_virtual_chunk_container(
+            frazil.VirtualChunkContainer(PREFIX, frazil.http_store(), name="archive")
+        )
+    repo = frazil.Repository.create(
+        frazil.local_filesystem_storage(str(folder)), config, spec_version=version
+    )
+    ids: dict[str, str] = {}
+    session = repo.writable_session("main")
+    zarr.create_group(session.store, path="", attributes={"Conventions": "CF-1.11", "title": "A small world"})
+    array(
+        session.store,
+        "latitude",
+        LATITUDES,
+        (19,),
+        ["latitude"],
+        units="degrees_north",
+        standard_name="latitude",
+    )
+    array(
+        session.store,
+        "longitude",
+        LONGITUDES,
+        (36,),
+        ["longitude"],
+        units="degrees_east",
+        standard_name="longitude",
+    )
+    array(
+        session.store,
+        "time",
+        np.arange(4),
+        (1,),
+        ["time"],
+        units="days since 2026-01-01",
+        standard_name="time",
+    )
+    data = np.stack([temperature(day) for day in range(4)])
+    names = ["time", "latitude", "longitude"]
+    array(
+        session.store, "temperature", data, (1, 10, 12), names, units="degC", standard_name="air_temperature"
+    )
+    ids["first"] = session.commit("Four days of temperature", metadata={"author": "A. Scientist", "days": 4})
+    repo.create_tag("v1", ids["first"])
+    repo.create_tag("withdrawn", ids["first"])
+    repo.delete_tag("withdrawn")
+
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="temperature")[2, 5, 7] = 999
+    ids["damaged"] = session.commit("Day 2 again, with a bad value")
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="temperature")[2] = temperature(2)
+    ids["corrected"] = session.commit("Correct day 2")
+    repo.create_branch("experiment", ids["corrected"])
+    session = repo.writable_session("experiment")
+    warm = zarr.open_array(session.store, path="temperature")
+    warm[:] = warm[:] + 2
+    ids["experiment"] = session.commit("Two degrees warmer")
+    if version == 1:
+        return ids
+
+    session = repo.writable_session("main")
+    zarr.create_array(
+        session.store,
+        name="raw/pressure",
+        shape=(4, 19, 36),
+        chunks=(1, 19, 36),
+        dtype="<f4",
+        compressors=None,
+        dimension_names=names,
+        attributes={"units": "hPa", "standard_name": "air_pressure_at_mean_sea_level"},
+    )
+    size = 19 * 36 * 4
+    session.store.set_virtual_refs_arr(
+        "raw/pressure",
+        chunk_grid_shape=(4, 1, 1),
+        locations=["vcc://archive/pressure.bin"] * 4,
+        offsets=np.arange(4) * size,
+        lengths=np.full(4, size),
+        validate_containers=False,
+    )
+    ids["virtual"] = session.commit("Pressure, as references to an archive")
+    session = repo.writable_session("main")
+    zarr.open_group(session.store).attrs["history"] = "pressure added"
+    ids["before_amend"] = session.commit("Add a history")
+    session = repo.writable_session("main")
+    zarr.open_group(session.store).attrs["history"] = "pressure added on 2026-11-28"
+    ids["amended"] = session.amend("Add a history with its date")
+    session = repo.rearrange_session("main")
+    session.move("/raw", "/surface")
+    ids["moved"] = session.commit("Move raw to surface")
+    # A branch whose first commits expire: its log of updates still names them
+    repo.create_branch("old", ids["first"])
+    for number in range(3):
+        session = repo.writable_session("old")
+        zarr.open_group(session.store).attrs["pass"] = number
+        ids[f"old_{number}"] = session.commit(f"Pass {number}")
+    repo.create_tag("v2", ids["moved"])
+    return ids
+
+
+def expected(folder: Path, archive: Path) -> dict[str, Any]:
+    """Return what a reader must find: references, history, nodes, and a digest of each array."""
+    prefix = f"file://{archive}/"
+    config = frazil.RepositoryConfig.default()
+    container = frazil.VirtualChunkContainer(
+        prefix, frazil.local_filesystem_store(str(archive)), name="archive"
+    )
+    config.set_virtual_chunk_container(container)
+    storage = frazil.local_filesystem_storage(str(folder))
+    repo = frazil.Repository.open(storage, config, {prefix: LocalFileSystemAccess})
+    versions = {}
+    for kind, names, lookup in (
+        ("branch", repo.list_branches(), repo.lookup_branch),
+        ("tag", repo.list_tags(), repo.lookup_tag),
+    ):
+        for name in sorted(names):
+            group = zarr.open_group(repo.readonly_session(**{kind: name}).store, mode="r")
+            versions[f"{kind} {name}"] = {
+                "snapshot": lookup(name),
+                "log": [[each.id, each.message] for each in repo.ancestry(**{kind: name})],
+                "arrays": {
+                    f"/{path}": hashlib.sha256(np.ascontiguousarray(node[...]).tobytes()).hexdigest()
+                    for path, node in sorted(group.members(max_depth=None))
+                    if isinstance(node, zarr.Array)
+                },
+            }
+    return versions
+
+
+def main(target: Path = HERE / "weather.zip") -> None:
+    """Write the archive."""
+    scratch = Path(tempfile.mkdtemp())
+    try:
+        archive = scratch / "archive"
+        archive.mkdir()
+        pressure = np.stack(
+            [
+                1013
+                + 10
+                * np.sin(np.radians(2 * (LONGITUDES + 9 * day)))[None, :]
+                * np.cos(np.radians(LATITUDES))[:, None]
+                for day in range(4)
+            ]
+        )
+        (archive / "pressure.bin").write_bytes(pressure.astype("<f4").tobytes())
+        document: dict[str, Any] = {"made": datetime.now(UTC).date().isoformat()}
+        for version in (1, 2):
+            folder = scratch / f"version-{version}"
+            snapshots = write(folder, archive, version)
+            if version == 2:
+                repo = frazil.Repository.open(frazil.local_filesystem_storage(str(folder)))
+                last = next(each for each in repo.ancestry(branch="old") if each.id == snapshots["old_2"])
+                repo.expire_snapshots(last.written_at)
+            document[folder.name] = {"notable": snapshots, "versions": expected(folder, archive)}
+        (scratch / "expected.json").write_text(json.dumps(document, indent=1) + "\n")
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
+            for path in sorted(scratch.rglob("*")):
+                if path.is_file():
+                    out.write(path, path.relative_to(scratch))
+    finally:
+        shutil.rmtree(scratch)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
