@@ -10,7 +10,6 @@ from typing import Any
 
 import icechunk
 import zarrista
-
 from icechunk_kit.adapter import serve
 
 
