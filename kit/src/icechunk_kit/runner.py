@@ -118,9 +118,13 @@ def _run(adapters: Sequence[Adapter], case: Case, folder: Path) -> tuple[str, st
     for number, step in enumerate(steps, 1):
         who = adapters[step.get("who", 0) % len(adapters)]
         request = {
-            key: substitute(value, names) for key, value in step.items() if key not in ("expect", "who")
+            key: substitute(value, names)
+            for key, value in step.items()
+            if key not in ("expect", "who", "at", "containers")
         }
-        request["location"] = {"path": str(folder)}
+        request["location"] = {"path": str(folder / step.get("at", ""))}
+        if "containers" in step:
+            request["location"]["containers"] = step["containers"]
         before = who.peak(reset=True)
         try:
             answer = who.ask(request, case.seconds)
@@ -129,7 +133,7 @@ def _run(adapters: Sequence[Adapter], case: Case, folder: Path) -> tuple[str, st
         memory = who.peak() - before if before else 0
         if answer.get("unsupported"):
             return "unsupported", f"step {number}: {step['op']}"
-        if not _accepts(step, answer, names):
+        if not _accepts(step.get("expect", "*"), answer, names):
             return (
                 "failed",
                 f"step {number}, {json.dumps(step)[:600]}: the answer is {json.dumps(answer)[:600]}",
@@ -142,9 +146,10 @@ def _run(adapters: Sequence[Adapter], case: Case, folder: Path) -> tuple[str, st
     return "passed", ""
 
 
-def _accepts(step: Step, answer: Any, names: dict[str, Any]) -> bool:
-    expected = step.get("expect", "*")
+def _accepts(expected: Any, answer: Any, names: dict[str, Any]) -> bool:
+    if isinstance(expected, dict) and "any" in expected:
+        return any(_accepts(each, answer, names) for each in expected["any"])
     if isinstance(expected, dict) and "error" in expected:
-        kinds = expected["error"]
-        return "error" in answer and (kinds == "*" or answer["error"]["kind"] in kinds)
+        kinds, kind = expected["error"], answer.get("error", {}).get("kind", "panic")
+        return kind != "panic" if kinds == "*" else kind in kinds
     return "value" in answer and matches(expected, answer["value"], names)

@@ -1,7 +1,8 @@
 """The FlatBuffers tables of the format, and a writer and a reader of buffers that follow them.
 
 A table is a dict. A field that is not in the dict is absent. An object id is bytes, a struct of numbers a tuple,
-a union a pair of the member's name and its table.
+a union a pair of the member's name and its table. The key `later` of a table lists fields that a later schema could
+add: pairs of a type and a value.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def _align(out: bytearray, alignment: int, ahead: int = 0) -> None:
 
 
 def _table(out: bytearray, kind: str, document: Document) -> int:
-    unknown = set(document) - {name for name, _, _ in TABLES[kind]}
+    unknown = set(document) - {name for name, _, _ in TABLES[kind]} - {"later"}
     assert not unknown, f"{kind} has no field {unknown}"
     slots: list[tuple[str, Any] | None] = []
     for name, type_, _ in TABLES[kind]:
@@ -129,6 +130,9 @@ def _table(out: bytearray, kind: str, document: Document) -> int:
             slots.append(value and (value[0], value[1]))
         else:
             slots.append(None if value is None else (type_, value))
+    slots += document.get("later", [])
+    while slots and slots[-1] is None:
+        slots.pop()
     # Large fields stand first: then only the table itself needs padding.
     position, places = 4, {}
     for number, slot in sorted(enumerate(slots), key=lambda item: -_layout(item[1][0])[1] if item[1] else 0):
