@@ -87,7 +87,7 @@ tree(
 )
 tree(
     "reference.kinds",
-    "A single manifest may store references of all kinds.",
+    "Chunk references come in three types, encoded in the same flatbuffers table",
     "A reader decides the kind once for an array, not for each reference.",
     [a({(0,): inline(ONE), (1,): native(TWO), (3,): inline(TWO)})],
     read("/a", {(3,): TWO, (2,): None, (1,): TWO, (0,): ONE}),
