@@ -10,6 +10,7 @@ import zstandard
 
 from icechunk_kit.case import ERROR, Step, case, read
 from icechunk_kit.files import Document, Edit, Node, Repository, inline
+from icechunk_kit.schema import TABLES
 
 NODE = Node("/a", shape=[2], chunks=[1], refs={(0,): inline(b"\1\2")})
 VALUE = read("/a", {(0,): b"\1\2", (1,): None})
@@ -112,13 +113,22 @@ def extra(document: Document) -> None:
         each["later"] = later
 
 
-EXTRA = "It allows small, optional features to be added without requiring a new spec version."
+EXTRA = (
+    "It allows small, optional features (e.g. precomputed storage statistics) to be added without requiring a new "
+    "spec version."
+)
 for _kind in KINDS:
 
     @case(f"extra.{_kind.lower()}", "reader", "2.1", EXTRA, "A reader of today stops with files of tomorrow.")
     def _(folder: Path, kind: str = _kind) -> list[Step]:
         write(folder, (kind,), extra)
         return [VALUE]
+
+
+def declaration(table: str, name: str) -> str:
+    """Return the line of the schema that says that a field is required."""
+    type_ = next(type_ for field, type_, _ in TABLES[table] if field == name)
+    return f"{name}: {type_.replace('u8', 'uint8')} (required)"
 
 
 #: The fields whose absence makes a file invalid, by the kind of the file.
@@ -130,7 +140,7 @@ REQUIRED = {
 for _kind, _names in REQUIRED.items():
     for _name in _names:
 
-        @case(f"required.{_kind.lower()}.{_name}", "reader", "2.0", f"{_name} (required)", CONFUSED)
+        @case(f"required.{_kind.lower()}.{_name}", "reader", "2.0", declaration(_kind, _name), CONFUSED)
         def _(folder: Path, kind: str = _kind, name: str = _name) -> list[Step]:
             write(folder, (kind,), lambda document: document.pop(name))
             return [VALUE | {"expect": ERROR}]
@@ -138,21 +148,21 @@ for _kind, _names in REQUIRED.items():
 
 #: Fields of the tables inside the root, and the way to these tables.
 INNER = (
-    ("Repo", "branches", "name"),
-    ("Repo", "snapshots", "id"),
-    ("Repo", "snapshots", "message"),
-    ("Snapshot", "nodes", "path"),
-    ("Snapshot", "nodes", "user_data"),
-    ("Snapshot", "nodes", "node_data"),
-    ("Snapshot", "nodes", "id"),
-    ("Manifest", "arrays", "node_id"),
-    ("Manifest", "arrays", "refs"),
+    ("Repo", "branches", "Ref", "name"),
+    ("Repo", "snapshots", "SnapshotInfo", "id"),
+    ("Repo", "snapshots", "SnapshotInfo", "message"),
+    ("Snapshot", "nodes", "NodeSnapshot", "id"),
+    ("Snapshot", "nodes", "NodeSnapshot", "path"),
+    ("Snapshot", "nodes", "NodeSnapshot", "user_data"),
+    ("Snapshot", "nodes", "NodeSnapshot", "node_data"),
+    ("Manifest", "arrays", "ArrayManifest", "node_id"),
+    ("Manifest", "arrays", "ArrayManifest", "refs"),
 )
-for _kind, _table, _name in INNER:
+for _kind, _list, _table, _name in INNER:
 
-    @case(f"required.{_kind.lower()}.{_table}.{_name}", "reader", "2.0", f"{_name} (required)", CONFUSED)
-    def _(folder: Path, kind: str = _kind, table: str = _table, name: str = _name) -> list[Step]:
-        write(folder, (kind,), lambda document: [each.pop(name) for each in document[table]])
+    @case(f"required.{_kind.lower()}.{_list}.{_name}", "reader", "2.0", declaration(_table, _name), CONFUSED)
+    def _(folder: Path, kind: str = _kind, list_: str = _list, name: str = _name) -> list[Step]:
+        write(folder, (kind,), lambda document: [each.pop(name) for each in document[list_]])
         return [VALUE | {"expect": ERROR}]
 
 

@@ -116,7 +116,11 @@ def _root(repository: Repository) -> list[Step]:
     return [log(["m1"]), value(1, ref=snapshot(one))]
 
 
-@repo("history.detached", "Read from Snapshot ID", "Work that was flushed but not committed is lost.")
+@repo(
+    "history.detached",
+    "If the specific snapshot ID is known, a client can open it directly in read only mode.",
+    "Work that was flushed but not committed is lost.",
+)
 def _detached(repository: Repository) -> list[Step]:
     commits(repository, 1)
     other = repository.commit([node(9)], message="flushed", branch=None)
@@ -154,7 +158,7 @@ def chunks(path: str, *indexes: tuple[int, ...]) -> list[Document]:
     return [{"node_id": Node(path).id, "chunks": coordinates}]
 
 
-@repo("history.expired", "pruned_ancestor_tx_logs: [ObjectId12]", "After an expiry, a diff loses changes.", "2.1")
+@repo("history.expired", "silent", "After an expiry, a diff loses changes.", "2.1")
 def _expired(repository: Repository) -> list[Step]:
     one = repository.commit(
         [node(1)], message="m1", log={"new_arrays": [node(1).id], "updated_chunks": chunks("/a", (0,))}
@@ -188,7 +192,9 @@ def _reset(repository: Repository) -> list[Step]:
     return [log(["m3", "m1", ROOT]), value(3, ref=snapshot(three)), value(2, ref=snapshot(two))]
 
 
-@repo("history.moved", "Stable across snapshots — a node keeps its id for its lifetime.", "A move loses chunks.")
+@repo(
+    "history.moved", "Stable across snapshots — a node keeps its id for its lifetime.", "A move loses chunks."
+)
 def _moved(repository: Repository) -> list[Step]:
     group, array = Node("/g"), node(7, "/g/a")
     one = repository.commit([group, array], message="m1")
@@ -224,7 +230,9 @@ def _restored(repository: Repository) -> list[Step]:
     return [value(1), ask("metadata", GONE, path="/a", ref=snapshot(two)), log(["m3", "m2", "m1", ROOT])]
 
 
-@repo("diff.kinds", "A transaction log file records which nodes and chunks were modified", "Users miss changes.")
+@repo(
+    "diff.kinds", "A transaction log file records which nodes and chunks were modified", "Users miss changes."
+)
 def _diff(repository: Repository) -> list[Step]:
     one = repository.commit([Node("/old"), Node("/g"), node(1), node(1, "/b")])
     log_ = {
@@ -302,7 +310,10 @@ def _deleted(repository: Repository) -> list[Step]:
 
 # Fields of the repo file that a reader does not need.
 REPO: dict[str, tuple[Document, str]] = {
-    "status.read-only": ({"status": {"availability": 1, "set_at": 5}}, "ReadOnly: writers stop, readers go on."),
+    "status.read-only": (
+        {"status": {"availability": 1, "set_at": 5}},
+        "ReadOnly: writers stop, readers go on.",
+    ),
     "flags": ({"enabled_feature_flags": [3, 4], "disabled_feature_flags": [5]}, "Flags are of writers."),
     "flags.unknown": ({"enabled_feature_flags": [3, 999]}, "A later version has flags that are not known."),
     "metadata": (
@@ -416,7 +427,10 @@ def _typed(build: Callable[[Any], object]) -> bytes:
 #: Encodings of FlexBuffers that the writer of Python does not choose by itself.
 TYPED: dict[str, tuple[Callable[[Any], object], Any]] = {
     "typed-integers": (lambda b: b.TypedVectorFromElements([1, -2, 300]), [1, -2, 300]),
-    "typed-floats": (lambda b: b.TypedVectorFromElements([0.5, 1.5, 2.5, 3.5, 4.5]), [0.5, 1.5, 2.5, 3.5, 4.5]),
+    "typed-floats": (
+        lambda b: b.TypedVectorFromElements([0.5, 1.5, 2.5, 3.5, 4.5]),
+        [0.5, 1.5, 2.5, 3.5, 4.5],
+    ),
     "fixed-integers": (lambda b: b.FixedTypedVectorFromElements([1, 2, 3]), [1, 2, 3]),
     "indirect": (lambda b: b.VectorFromElements([0.25, 7]), [0.25, 7]),
     "float32": (lambda b: b.Float(0.25, 4), 0.25),
@@ -465,10 +479,10 @@ for _id, _parent in {"beyond": 99, "largest": 2**31 - 1}.items():
 def _cycle(repository: Repository) -> list[Step]:
     one, _ = commits(repository, 2)
     repository.write(
-        lambda document: [
-            each.update(parent_offset=1 - number) for number, each in enumerate(document["snapshots"][:2])
-        ]
-        and [ref.update(snapshot_index=0) for ref in document["branches"]]
+        lambda document: (
+            [each.update(parent_offset=1 - number) for number, each in enumerate(document["snapshots"][:2])]
+            and [ref.update(snapshot_index=0) for ref in document["branches"]]
+        )
     )
     return [ask("log", ERROR)]
 

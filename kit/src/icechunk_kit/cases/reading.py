@@ -47,7 +47,7 @@ def first(edit: Callable[[Document], object]) -> Callable[[Document], object]:
 
 KIND = "Each array is empty or wrong when a kind of reference is not read."
 NULL = "A reader shows values where nobody wrote any, or fails."
-INLINE = "Inline refs: the encoded chunk bytes, stored directly in the manifest"
+INLINE = "the chunk data is embedded directly in the inline field"
 NATIVE = "Native refs: the id of the chunk file in the repository's storage."
 PACKED = "Multiple contiguous chunks from the same array in a single chunk file"
 LENGTH = "The offset and length fields locate the chunk within the file."
@@ -425,7 +425,7 @@ tree(
 )
 tree(
     "manifest.split.exclusive",
-    "to: exclusive",
+    "exclusive to: uint32",
     "The first chunk of the second box is looked for in the first.",
     [
         Node(
@@ -499,7 +499,10 @@ tree(
     "The text asks for the order of components; the reference writes and searches the order of bytes, which is here.",
     [Node(path) for path in NAMES],
     ask("list", [{"path": path, "type": "group"} for path in ("/", *NAMES)]),
-    *(ask("metadata", {"node_type": "group", "zarr_format": 3, "attributes": {}}, path=path) for path in NAMES),
+    *(
+        ask("metadata", {"node_type": "group", "zarr_format": 3, "attributes": {}}, path=path)
+        for path in NAMES
+    ),
 )
 
 
@@ -532,7 +535,10 @@ for _id, _path in {
         "A reader that changes a name does not find the node.",
         [*map(Node, _parents), Node(_path, [3], [3], refs={(0,): inline(ONE)})],
         read(_path, {(0,): ONE}),
-        ask("list", [*({"path": p, "type": "group"} for p in ["/", *_parents]), {"path": _path, "type": "array"}]),
+        ask(
+            "list",
+            [*({"path": p, "type": "group"} for p in ["/", *_parents]), {"path": _path, "type": "array"}],
+        ),
     )
 tree(
     "node.root-array",
@@ -565,7 +571,9 @@ tree(
     [
         Node(
             "/g",
-            edit=lambda node: node.update(user_data=b' {\n"node_type" : "group","zarr_format":3 ,"a":"\\u00e9"} '),
+            edit=lambda node: node.update(
+                user_data=b' {\n"node_type" : "group","zarr_format":3 ,"a":"\\u00e9"} '
+            ),
         )
     ],
     ask("metadata", {"node_type": "group", "zarr_format": 3, "a": "é"}, path="/g"),

@@ -37,7 +37,10 @@ def _history(repository: Repository) -> list[Step]:
         log(["m3", "m1", ROOT], ref={"branch": "dev.2"}),
         value(1, ref={"tag": "v1.0"}),
         value(3, ref=snapshot(three)),
-        ask("refs", {"branches": {"main": "*", "dev.2": encode_id(three)}, "tags": {"v1.0": encode_id(ids[0])}}),
+        ask(
+            "refs",
+            {"branches": {"main": "*", "dev.2": encode_id(three)}, "tags": {"v1.0": encode_id(ids[0])}},
+        ),
     ]
 
 
@@ -100,7 +103,9 @@ for _id, _content in {
 
 @repo("version1.root.random", "silent", "Writers before 0.2.17 give the first snapshot a random id.", "1")
 def _root(repository: Repository) -> list[Step]:
-    first = repository.commit([], message="first", edit={"Snapshot": lambda document: document.pop("parent_id")})
+    first = repository.commit(
+        [], message="first", edit={"Snapshot": lambda document: document.pop("parent_id")}
+    )
     repository.commit([node(1)], message="m1")
     return [log(["m1", "first"]), ask("list", "*", ref=snapshot(first)), value(1)]
 
@@ -118,7 +123,9 @@ def _shape(repository: Repository) -> list[Step]:
     ]
 
 
-@repo("version1.no-log", "A transaction id is written for the first commit that initializes the repo.", OLD, "1")
+@repo(
+    "version1.no-log", "A transaction id is written for the first commit that initializes the repo.", OLD, "1"
+)
 def _no_log(repository: Repository) -> list[Step]:
     root = repository.branches["main"]
     (repository.folder / "transactions" / encode_id(root)).unlink()
@@ -132,12 +139,16 @@ def _no_log(repository: Repository) -> list[Step]:
 @repo("version1.config", "There is no longer a config.yaml file", "A configuration stops the reader.", "1")
 def _config(repository: Repository) -> list[Step]:
     repository.commit([node(1)])
-    text = "inline_chunk_threshold_bytes: 12\nget_partial_values_concurrency: null\ncompression:\n  level: 1\n"
+    text = (
+        "inline_chunk_threshold_bytes: 12\nget_partial_values_concurrency: null\ncompression:\n  level: 1\n"
+    )
     repository.put("config.yaml", text.encode())
     return [value(1)]
 
 
-@repo("version1.rewritten", "silent", "An expiry of version 1 writes a snapshot anew with another parent.", "1")
+@repo(
+    "version1.rewritten", "silent", "An expiry of version 1 writes a snapshot anew with another parent.", "1"
+)
 def _expired(repository: Repository) -> list[Step]:
     root = repository.branches["main"]
     one = repository.commit([node(1)], message="m1")
@@ -179,7 +190,12 @@ def _migrated(repository: Repository) -> list[Step]:
     repository.branches["main"] = one
     repository.log("RepoMigratedUpdate", from_version=1, to_version=2)
     repository.commit([node(2)], message="m2")
-    return [value(1, ref=snapshot(one)), value(2), log(["m2", "m1", ROOT]), ask("list", "*", ref=snapshot(one))]
+    return [
+        value(1, ref=snapshot(one)),
+        value(2),
+        log(["m2", "m1", ROOT]),
+        ask("list", "*", ref=snapshot(one)),
+    ]
 
 
 @repo("version1.absent", "Read $ROOT/repo", "An empty folder is not a repository.", "1")
