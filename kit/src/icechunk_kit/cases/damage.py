@@ -11,8 +11,9 @@ from icechunk_kit.case import ERROR, Step, ask, case, read
 from icechunk_kit.cases.history import changes, chunks
 from icechunk_kit.files import Change, Document, Edit, Node, Repository, encode_id, identifier, inline, native
 
+ONE = b"inline"
 NODES = [
-    Node("/a", [4], [1], refs={(0,): inline(b"\1"), (1,): native(b"\2\3")}, names=["x"]),
+    Node("/a", [4], [1], refs={(0,): inline(ONE), (1,): native(b"\2\3")}, names=["x"]),
     Node("/b", [2, 2], [1, 1], refs={(0, 1): inline(b"\4")}),
     Node("/g"),
 ]
@@ -21,7 +22,7 @@ LOG = {"new_groups": [NODES[2].id], "updated_chunks": chunks("/a", (0,), (3,))}
 STEPS: dict[str, Step] = {
     "Repo": ask("refs", {"branches": {"main": "*"}, "tags": {}}),
     "Snapshot": ask("list", [{"path": path, "type": "*"} for path in ("/", "/a", "/b", "/g")]),
-    "Manifest": read("/a", {(0,): b"\1", (1,): b"\2\3"}),
+    "Manifest": read("/a", {(0,): ONE, (1,): b"\2\3"}),
     "TransactionLog": ask("diff", changes(new=["/g"], chunks={"/a": [[0], [3]]})),
 }
 CRASH = "A damaged file ends the program, or gives values that nobody wrote."
@@ -105,7 +106,17 @@ def set_(*path: str | int, **fields: Any) -> Edit:
 
 
 def text(old: bytes, new: bytes) -> Document:
-    return {"body": lambda body: body.replace(old, new)}
+    def change(body: bytes) -> bytes:
+        assert old in body
+        return body.replace(old, new)
+
+    return {"body": change}
+
+
+def longer(content: bytes) -> Document:
+    """Return a change of a buffer: the vector with this content gets a length of 2^31."""
+    old = struct.pack("<I", len(content)) + content
+    return text(old, struct.pack("<I", 2**31) + content)
 
 
 A, B = NODES[0].id, NODES[1].id
@@ -127,6 +138,8 @@ ROWS: tuple[tuple[str, str, Edit | Document, Any, str, str], ...] = (
         "union UpdateType",
         "A kind of update of a later version ends the program.",
     ),
+    ("vector.beyond", "Manifest", longer(ONE), ERROR, PAYLOAD, CRASH),
+    ("vector.beyond", "Snapshot", longer(b"/b"), ERROR, PAYLOAD, CRASH),
     ("root.offset", "Snapshot", {"body": lambda b: b"\xff\xff\xff\x7f" + b[4:]}, ERROR, PAYLOAD, CRASH),
     ("root.zero", "Snapshot", {"body": lambda b: bytes(4) + b[4:]}, ERROR, PAYLOAD, CRASH),
     ("root.zero", "Manifest", {"body": lambda b: bytes(4) + b[4:]}, ERROR, PAYLOAD, CRASH),
@@ -145,7 +158,7 @@ ROWS: tuple[tuple[str, str, Edit | Document, Any, str, str], ...] = (
     ),
     ("index.rank", "Manifest", set_(*MANIFEST, "refs", 0, index=[0, 0]), {"any": [ERROR, [None, "0203"]]}, "silent", CRASH),
     ("index.empty", "Manifest", set_(*MANIFEST, "refs", 0, index=[]), {"any": [ERROR, [None, "0203"]]}, "silent", CRASH),
-    ("index.beyond", "Manifest", set_(*MANIFEST, "refs", 1, index=[9]), {"any": [ERROR, ["01", None]]}, "silent", CRASH),
+    ("index.beyond", "Manifest", set_(*MANIFEST, "refs", 1, index=[9]), {"any": [ERROR, [ONE.hex(), None]]}, "silent", CRASH),
     ("size.zero", "Snapshot", lambda d: [i.update(size_bytes=0) for i in d["manifest_files_v2"]], EITHER, "silent", CRASH),
     (
         "size.large",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from icechunk_kit.schema import TABLES
 NODE = Node("/a", shape=[2], chunks=[1], refs={(0,): inline(b"\1\2")})
 VALUE = read("/a", {(0,): b"\1\2", (1,): None})
 KINDS = ("Repo", "Snapshot", "Manifest")
+REST = random.Random(1).randbytes(400_000)
 
 
 def write(folder: Path, kinds: tuple[str, ...], edit: Edit | None = None, **header: Any) -> None:
@@ -70,13 +72,13 @@ HEADERS: tuple[tuple[str, Document, bool, str, str], ...] = (
     ("type.unknown", {"file_type": 77}, False, TYPE, CONFUSED),
     ("type.zero", {"file_type": 0}, False, TYPE, CONFUSED),
     ("compression.none", {"compression": 0}, True, COMPRESSION, LIBRARY),
-    ("compression.unknown", {"compression": 2}, False, COMPRESSION, CONFUSED),
+    ("compression.unknown", {"compression": 2, "compress": zstandard.compress}, False, COMPRESSION, CONFUSED),
     ("compression.lie", {"compression": 1, "compress": bytes}, False, COMPRESSION, CONFUSED),
     ("frames.several", {"compress": frames}, True, "silent", "Writers that compress a stream give frames."),
     ("frames.unsized", {"compress": streamed}, True, ENVELOPE, "Writers that stream know no size: 0.2 to 1.1."),
     ("frames.checksum", {"compress": lambda b: streamed(b)[:-1] + b"\0"}, False, ENVELOPE, CONFUSED),
     ("frames.high-level", {"compress": lambda b: zstandard.compress(b, 19)}, True, ENVELOPE, LIBRARY),
-    ("frames.cut", {"compress": lambda b: zstandard.compress(b)[:-5]}, False, ENVELOPE, CONFUSED),
+    ("frames.cut", {"compress": lambda b: streamed(b + REST)[:-9]}, False, ENVELOPE, CONFUSED),
     ("file.empty", {"file": lambda file: b""}, False, ENVELOPE, "An upload that broke off."),
     ("file.short", {"file": lambda file: file[:38]}, False, ENVELOPE, "An upload that broke off."),
     ("file.no-body", {"file": lambda file: file[:39]}, False, ENVELOPE, "An upload that broke off."),

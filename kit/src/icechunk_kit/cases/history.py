@@ -174,12 +174,12 @@ def _expired(repository: Repository) -> list[Step]:
     return [
         log(["m3", ROOT]),
         value(3),
+        value(1, ref=snapshot(one), expect=GONE),
         ask(
             "diff",
             changes(new=["/a"], chunks={"/a": [[0], [1], [2]]}),
             **{"from": encode_id(ROOT_ID), "to": encode_id(three)},
         ),
-        value(1, ref=snapshot(one), expect=GONE),
     ]
 
 

@@ -162,6 +162,14 @@ VIRTUAL: tuple[tuple[str, Callable[[str], Document], Any, Any, str, str], ...] =
     ),
     ("compressed", compressed, dictionary, ONE, COMPRESSED, "Large virtual data sets cannot be read."),
     (
+        "compressed-default",
+        compressed,
+        lambda document: (dictionary(document), document.pop("compression_algorithm")),
+        ONE,
+        "compression_algorithm: uint8 = 1",
+        "Builders of FlatBuffers leave out a field that has its default.",
+    ),
+    (
         "compressed-none",
         lambda url: {"compressed_location": url.encode()},
         lambda document: document.update(compression_algorithm=0),
