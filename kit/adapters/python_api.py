@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from icechunk_kit.adapter import serve
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
-
-from icechunk_kit.adapter import serve
 
 library: Any = importlib.import_module(sys.argv[1])
 #: The most special class first.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import zstandard
 from flatbuffers import flexbuffers  # type: ignore[import-untyped]
-
 from icechunk_kit.adapter import serve
 
 flexbuffers.Key.__str__ = lambda key: key.Bytes.decode()  # the library reads ASCII only
@@ -23,10 +23,12 @@ MAGIC = bytes.fromhex("494345f09fa78a4348554e4b")
 DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 LIMIT = 2**30
 TYPES = {1: "array", 2: "group"}
-UPDATES = (
-    "RepoInitialized RepoMigrated ConfigChanged MetadataChanged TagCreated TagDeleted BranchCreated BranchDeleted "
-    "BranchReset NewCommit CommitAmended NewDetachedSnapshot GCRan ExpirationRan FeatureFlagChanged RepoStatusChanged"
-).split()
+UPDATES = re.findall(
+    "[^ ]+",
+    "RepoInitialized RepoMigrated ConfigChanged MetadataChanged TagCreated TagDeleted BranchCreated "
+    "BranchDeleted BranchReset NewCommit CommitAmended NewDetachedSnapshot GCRan ExpirationRan "
+    "FeatureFlagChanged RepoStatusChanged",
+)
 
 
 class Modified(Exception):

@@ -1,8 +1,8 @@
 """The loop of an adapter in Python. An adapter in another language does the same in a few lines.
 
-The runner writes one request to the standard input of the adapter: a line of JSON with `op`, `location` and the
-arguments of the operation. The adapter answers with one line: `{"value": ...}`, or `{"error": {"kind": ...,
-"message": ...}}`, or `{"unsupported": true}`.
+The runner writes one request to the standard input of the adapter: a line of JSON with `op`, `location` and
+the arguments of the operation. The adapter answers with one line: `{"value": ...}`,
+`{"error": {"kind": ..., "message": ...}}` or `{"unsupported": true}`.
 """
 
 from __future__ import annotations

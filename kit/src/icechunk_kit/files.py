@@ -18,7 +18,8 @@ import msgpack  # type: ignore[import-untyped]
 import zstandard
 from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 
-from icechunk_kit.schema import Document, pack, unpack
+from icechunk_kit.schema import Document as Document
+from icechunk_kit.schema import pack, unpack
 
 MAGIC = "ICE🧊CHUNK".encode()
 FILE_TYPES = {"Snapshot": 1, "Manifest": 2, "TransactionLog": 4, "Repo": 6}
@@ -106,7 +107,7 @@ class Node:
     shape: Sequence[int] | None = None
     chunks: Sequence[int] = ()
     dtype: str = "uint8"
-    refs: Mapping[tuple[int, ...], Document] = field(default_factory=dict)
+    refs: Mapping[Any, Document] = field(default_factory=dict)
     names: Sequence[str | None] | None = None
     attributes: Document = field(default_factory=dict)
     #: One box of chunks for each manifest of the array: (start, stop) for each dimension. None: one manifest.
@@ -200,7 +201,7 @@ class Repository:
         """Write the files of one snapshot, and return its id.
 
         Args:
-            nodes: Everything in the snapshot. The root group is added unless it is there, or this is the first one.
+            nodes: Everything in the snapshot. The root group is added, except to the first snapshot.
             branch: Moves to the snapshot. None: a snapshot without a branch.
             parent: By default the tip of the branch.
             log: The lists of the transaction log. By default they are empty.
@@ -235,7 +236,7 @@ class Repository:
             document["parent_id"] = parent
         self.put_document("Snapshot", id, document, edit.get("Snapshot"), **header.get("Snapshot", {}))
         lists = [f"{what}_{kind}" for what in ("new", "deleted", "updated") for kind in ("groups", "arrays")]
-        transaction = {"id": id, **dict.fromkeys(lists, []), "updated_chunks": [], **(log or {})}
+        transaction = {"id": id, **{key: [] for key in lists}, "updated_chunks": [], **(log or {})}
         self.put_document(
             "TransactionLog", id, transaction, edit.get("TransactionLog"), **header.get("TransactionLog", {})
         )
@@ -278,11 +279,11 @@ class Repository:
         for name, members in parts.items():
             manifest = identifier(f"manifest {encode_id(id)} {name}")
             arrays = [{"node_id": node.id, "refs": refs} for node, _, refs in members]
-            document = {"id": manifest, "arrays": sorted(arrays, key=lambda each: each["node_id"])}
+            document: Document = {"id": manifest, "arrays": sorted(arrays, key=lambda each: each["node_id"])}
             if self.version == 2:
                 document["compression_algorithm"] = 0
             size = self.put_document("Manifest", manifest, document, edit, **header)
-            info = {
+            info: Document = {
                 "id": manifest,
                 "size_bytes": size,
                 "num_chunk_refs": sum(len(refs) for _, _, refs in members),

@@ -70,7 +70,7 @@ class Adapter:
         return answer
 
     def peak(self, *, reset: bool = False) -> int:
-        """Return the largest memory of the process since the last reset, in MiB. 0 where the system has no number."""
+        """Return the largest memory of the process since the last reset, in MiB, or 0 if it is not known."""
         try:
             folder = Path("/proc") / str(self._process.pid if self._process else 0)
             if reset:

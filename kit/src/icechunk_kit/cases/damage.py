@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from icechunk_kit.case import ERROR, Step, ask, case, read
 from icechunk_kit.cases.history import changes, chunks
 from icechunk_kit.files import Change, Document, Edit, Node, Repository, encode_id, identifier, inline, native
+
+# A case is a paragraph, not a column of arguments.
+# fmt: off
 
 ONE = b"inline"
 NODES = [
@@ -29,18 +31,15 @@ CRASH = "A damaged file ends the program, or gives values that nobody wrote."
 BOMB = "A small file takes all memory, or all time, of the machine."
 PAYLOAD = "The remainder of the file is the flatbuffers payload"
 
-
 def damaged(folder: Path, kind: str, edit: Edit | None = None, at: str = "", **header: Any) -> Step:
     """Write a repository in which files of one kind are damaged. Return the step that must fail."""
     repository = Repository(folder / at)
     one = repository.commit([NODES[0]])
-    two = repository.commit(
-        NODES, log=LOG, edit={kind: edit} if edit else None, header={kind: header}, shared=True
-    )
+    two = repository.commit(NODES, log=LOG, edit={kind: edit} if edit else None, header={kind: header},
+        shared=True)
     repository.write(edit if kind == "Repo" else None, **(header if kind == "Repo" else {}))
     ends = {"from": encode_id(one), "to": encode_id(two)} if kind == "TransactionLog" else {}
     return STEPS[kind] | ends | {"at": at, "expect": ERROR}
-
 
 # Truncation of each kind of file. Of a buffer that is cut, a reader may read what is whole.
 for _kind, _step in STEPS.items():
@@ -51,9 +50,8 @@ for _kind, _step in STEPS.items():
             def cut(share: int) -> Change:
                 return lambda data: data[: len(data) * share // 16]
 
-            steps = [damaged(folder, kind, at=str(share), **{where: cut(share)}) for share in range(16)]
+            steps = [damaged(folder, kind, None, str(share), **{where: cut(share)}) for share in range(16)]
             return [step | {"expect": expect} for step in steps]
-
 
 # Words: each word of a buffer is replaced. Any answer may come, but it comes in time, and is no panic.
 for _kind in STEPS:
@@ -68,7 +66,6 @@ for _kind in STEPS:
             steps = [damaged(folder, kind, at=str(place), body=replace(place)) for place in places]
             return [step | {"expect": {"any": ["*", ERROR]}} for step in steps]
 
-
 def rle(size: int, *, declared: int | None = None) -> Change:
     """Return a compression that gives a frame of zeros: 4 bytes for each 128 KiB."""
     head = b"\x28\xb5\x2f\xfd"
@@ -77,7 +74,6 @@ def rle(size: int, *, declared: int | None = None) -> Change:
     blocks = [struct.pack("<I", (block << 3) | 2)[:3] + b"\0"] * (size // block)
     blocks[-1] = struct.pack("<I", (block << 3) | 3)[:3] + b"\0"
     return lambda body: head + b"".join(blocks)
-
 
 GIBIBYTE = 2**30
 BOMBS = (
@@ -92,7 +88,6 @@ for _kind in ("Repo", "Snapshot", "Manifest"):
         def _(folder: Path, kind: str = _kind, frame: Change = _frame) -> list[Step]:
             return [damaged(folder, kind, compress=frame)]
 
-
 def set_(*path: str | int, **fields: Any) -> Edit:
     """Return an edit of the table at a path of keys and positions."""
 
@@ -104,7 +99,6 @@ def set_(*path: str | int, **fields: Any) -> Edit:
 
     return edit
 
-
 def text(old: bytes, new: bytes) -> Document:
     def change(body: bytes) -> bytes:
         assert old in body
@@ -112,12 +106,10 @@ def text(old: bytes, new: bytes) -> Document:
 
     return {"body": change}
 
-
 def longer(content: bytes) -> Document:
     """Return a change of a buffer: the vector with this content gets a length of 2^31."""
     old = struct.pack("<I", len(content)) + content
     return text(old, struct.pack("<I", 2**31) + content)
-
 
 A, B = NODES[0].id, NODES[1].id
 RIGHT = STEPS["Manifest"]["expect"]
@@ -128,16 +120,12 @@ MANIFEST = ("arrays", sorted([A, B]).index(A))
 ROWS: tuple[tuple[str, str, Edit | Document, Any, str, str], ...] = (
     ("path.utf-8", "Snapshot", text(b"/a\0", b"\xff\xfe\0"), ERROR, "Node paths are UTF-8 strings", CRASH),
     ("branch.utf-8", "Repo", text(b"main\0", b"\xffain\0"), ERROR, "name: string (required)", CRASH),
-    ("union.unknown", "Snapshot", set_("nodes", 1, node_data=("GroupNodeData", {}, 9)), ERROR, "union NodeData", CRASH),
-    ("union.none", "Snapshot", set_("nodes", 1, node_data=("GroupNodeData", {}, 0)), ERROR, "union NodeData", CRASH),
-    (
-        "update.unknown",
-        "Repo",
-        set_("latest_updates", 0, update_type=("GCRanUpdate", {}, 99)),
-        {"any": ["*", ERROR]},
-        "union UpdateType",
-        "A kind of update of a later version ends the program.",
-    ),
+    ("union.unknown", "Snapshot", set_("nodes", 1, node_data=("GroupNodeData", {}, 9)), ERROR,
+        "union NodeData", CRASH),
+    ("union.none", "Snapshot", set_("nodes", 1, node_data=("GroupNodeData", {}, 0)), ERROR, "union NodeData",
+        CRASH),
+    ("update.unknown", "Repo", set_("latest_updates", 0, update_type=("GCRanUpdate", {}, 99)),
+        {"any": ["*", ERROR]}, "union UpdateType", "A kind of update of a later version ends the program."),
     ("vector.beyond", "Manifest", longer(ONE), ERROR, PAYLOAD, CRASH),
     ("vector.beyond", "Snapshot", longer(b"/b"), ERROR, PAYLOAD, CRASH),
     ("root.offset", "Snapshot", {"body": lambda b: b"\xff\xff\xff\x7f" + b[4:]}, ERROR, PAYLOAD, CRASH),
@@ -148,53 +136,29 @@ ROWS: tuple[tuple[str, str, Edit | Document, Any, str, str], ...] = (
     ("zeros", "Manifest", {"body": lambda b: bytes(len(b))}, ERROR, PAYLOAD, CRASH),
     ("zeros", "Repo", {"body": lambda b: bytes(len(b))}, ERROR, PAYLOAD, CRASH),
     ("user-data", "Snapshot", set_("nodes", 1, user_data=b"{"), {"any": ["*", ERROR]}, "silent", CRASH),
-    (
-        "extents.rank",
-        "Snapshot",
-        set_(*ARRAY, "manifests", 0, extents=[(0, 4), (0, 4)]),
-        {"any": [ERROR, [None, None], RIGHT]},
-        "One ChunkIndexRange per dimension",
-        CRASH,
-    ),
-    ("index.rank", "Manifest", set_(*MANIFEST, "refs", 0, index=[0, 0]), {"any": [ERROR, [None, "0203"]]}, "silent", CRASH),
-    ("index.empty", "Manifest", set_(*MANIFEST, "refs", 0, index=[]), {"any": [ERROR, [None, "0203"]]}, "silent", CRASH),
-    ("index.beyond", "Manifest", set_(*MANIFEST, "refs", 1, index=[9]), {"any": [ERROR, [ONE.hex(), None]]}, "silent", CRASH),
-    ("size.zero", "Snapshot", lambda d: [i.update(size_bytes=0) for i in d["manifest_files_v2"]], EITHER, "silent", CRASH),
-    (
-        "size.large",
-        "Snapshot",
-        lambda d: [i.update(size_bytes=2**40) for i in d["manifest_files_v2"]],
-        EITHER,
-        "Total serialized size of the manifest in bytes.",
-        "A reader takes memory for a false size.",
-    ),
-    (
-        "size.small",
-        "Snapshot",
-        lambda d: [i.update(size_bytes=50) for i in d["manifest_files_v2"]],
-        EITHER,
-        "Total serialized size of the manifest in bytes.",
-        "A part of a manifest is taken for the whole.",
-    ),
-    (
-        "info.absent",
-        "Snapshot",
-        lambda d: d.update(manifest_files_v2=[]),
-        EITHER,
-        "MUST be populated in V2 snapshots.",
-        "Chunks are lost without an error.",
-    ),
-    ("same-path", "Snapshot", lambda d: d["nodes"].append(d["nodes"][1]), {"any": ["*", ERROR]}, "silent", CRASH),
-    ("no-slash", "Snapshot", set_("nodes", 3, path="g"), {"any": ["*", ERROR]}, "MUST start with `/` (absolute).", CRASH),
-    (
-        "rank",
-        "Snapshot",
-        lambda d: d["nodes"][1]["node_data"][1].update(shape_v2=[]),
-        {"any": ["*", ERROR]},
-        "V2 shape representation: one entry per dimension.",
-        CRASH,
-    ),
-)  # fmt: skip
+    ("extents.rank", "Snapshot", set_(*ARRAY, "manifests", 0, extents=[(0, 4), (0, 4)]),
+        {"any": [ERROR, [None, None], RIGHT]}, "One ChunkIndexRange per dimension", CRASH),
+    ("index.rank", "Manifest", set_(*MANIFEST, "refs", 0, index=[0, 0]), {"any": [ERROR, [None, "0203"]]},
+        "silent", CRASH),
+    ("index.empty", "Manifest", set_(*MANIFEST, "refs", 0, index=[]), {"any": [ERROR, [None, "0203"]]},
+        "silent", CRASH),
+    ("index.beyond", "Manifest", set_(*MANIFEST, "refs", 1, index=[9]), {"any": [ERROR, [ONE.hex(), None]]},
+        "silent", CRASH),
+    ("size.zero", "Snapshot", lambda d: [i.update(size_bytes=0) for i in d["manifest_files_v2"]], EITHER,
+        "silent", CRASH),
+    ("size.large", "Snapshot", lambda d: [i.update(size_bytes=2**40) for i in d["manifest_files_v2"]], EITHER,
+        "Total serialized size of the manifest in bytes.", "A reader takes memory for a false size."),
+    ("size.small", "Snapshot", lambda d: [i.update(size_bytes=50) for i in d["manifest_files_v2"]], EITHER,
+        "Total serialized size of the manifest in bytes.", "A part of a manifest is taken for the whole."),
+    ("info.absent", "Snapshot", lambda d: d.update(manifest_files_v2=[]), EITHER,
+        "MUST be populated in V2 snapshots.", "Chunks are lost without an error."),
+    ("same-path", "Snapshot", lambda d: d["nodes"].append(d["nodes"][1]), {"any": ["*", ERROR]}, "silent",
+        CRASH),
+    ("no-slash", "Snapshot", set_("nodes", 3, path="g"), {"any": ["*", ERROR]},
+        "MUST start with `/` (absolute).", CRASH),
+    ("rank", "Snapshot", lambda d: d["nodes"][1]["node_data"][1].update(shape_v2=[]), {"any": ["*", ERROR]},
+        "V2 shape representation: one entry per dimension.", CRASH),
+)
 for _id, _kind, _change, _expect, _rule, _why in ROWS:
 
     @case(f"damage.{_kind.lower()}.{_id}", "reader", "2.0", _rule, _why, seconds=10)
@@ -205,20 +169,16 @@ for _id, _kind, _change, _expect, _rule, _why in ROWS:
             step = STEPS["Manifest"]
         return [step | {"expect": expect}]
 
-
 @case("damage.manifest.repeated", "reader", "2.0", "silent", BOMB, mebibytes=1536)
 def _repeated(folder: Path) -> list[Step]:
     """Two thousand arrays share one list of references: a reader that copies them needs 200 million."""
 
     repository = Repository(folder)
     refs = {(n,): inline(b"\1") for n in range(3)}
-    repository.commit(
-        [Node("/a", [4], [1], refs=refs)],
-        header={"Manifest": {"body": lambda body: shared_lists(2000, 100_000)}},
-    )
+    repository.commit([Node("/a", [4], [1], refs=refs)],
+        header={"Manifest": {"body": lambda body: shared_lists(2000, 100_000)}})
     repository.write()
     return [read("/a", {(0,): None}, expect={"any": [ERROR, ["01"], [None]]})]
-
 
 def shared_lists(arrays: int, refs: int) -> bytes:
     """Return a manifest with one reference, which stands in `arrays` times `refs` places."""
@@ -245,7 +205,6 @@ def shared_lists(arrays: int, refs: int) -> bytes:
     struct.pack_into(f"<{refs}I", out, vector + 4, *(table - place for place in places))
     return bytes(out)
 
-
 # The file of another object.
 for _kind, _name in {"Snapshot": "snapshots", "Manifest": "manifests"}.items():
 
@@ -258,7 +217,7 @@ for _kind, _name in {"Snapshot": "snapshots", "Manifest": "manifests"}.items():
         if kind == "Snapshot":
             files = [folder / name / encode_id(each["id"]) for each in repository.snapshots[1:]]
         else:
-            files = [p for p in (folder / name).iterdir()]
+            files = list((folder / name).iterdir())
         contents = [file.read_bytes() for file in files]
         files[0].write_bytes(contents[1])
         files[1].write_bytes(contents[0])

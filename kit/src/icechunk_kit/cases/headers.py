@@ -13,11 +13,13 @@ from icechunk_kit.case import ERROR, Step, case, read
 from icechunk_kit.files import Document, Edit, Node, Repository, inline
 from icechunk_kit.schema import TABLES
 
+# A case is a paragraph, not a column of arguments.
+# fmt: off
+
 NODE = Node("/a", shape=[2], chunks=[1], refs={(0,): inline(b"\1\2")})
 VALUE = read("/a", {(0,): b"\1\2", (1,): None})
 KINDS = ("Repo", "Snapshot", "Manifest")
 REST = random.Random(1).randbytes(400_000)
-
 
 def write(folder: Path, kinds: tuple[str, ...], edit: Edit | None = None, **header: Any) -> None:
     """Write a repository with one array. The edit and the header are those of some kinds of files."""
@@ -25,20 +27,17 @@ def write(folder: Path, kinds: tuple[str, ...], edit: Edit | None = None, **head
     repository.commit(
         [NODE],
         header=dict.fromkeys(kinds, header),
-        edit=dict.fromkeys(kinds, edit) if edit else None,  # type: ignore[arg-type]
+        edit={kind: edit for kind in kinds if edit},
     )
     repository.write(*([edit] if "Repo" in kinds else []), **(header if "Repo" in kinds else {}))
-
 
 def streamed(body: bytes) -> bytes:
     """Return a frame with a checksum and without the size of its content."""
     stream = zstandard.ZstdCompressor(write_checksum=True, write_content_size=False).compressobj()
     return bytes(stream.compress(body) + stream.flush())
 
-
 def frames(body: bytes) -> bytes:
     return b"".join(streamed(body[start : start + 50]) for start in range(0, len(body), 50))
-
 
 def vtable_after(body: bytes) -> bytes:
     """Move the vtable of the root behind the table."""
@@ -48,7 +47,6 @@ def vtable_after(body: bytes) -> bytes:
     data = bytearray(body + bytes(-len(body) % 4))
     struct.pack_into("<i", data, root, root - len(data))
     return bytes(data + body[vtable : vtable + size])
-
 
 MAGIC = "The UTF-8 encoding of ICE🧊CHUNK (49 43 45 F0 9F A7 8A 43 48 55 4E 4B)."
 WRITER = "A left-aligned, right-space-padded UTF-8 string identifying the writing client."
@@ -75,18 +73,21 @@ HEADERS: tuple[tuple[str, Document, bool, str, str], ...] = (
     ("compression.unknown", {"compression": 2, "compress": zstandard.compress}, False, COMPRESSION, CONFUSED),
     ("compression.lie", {"compression": 1, "compress": bytes}, False, COMPRESSION, CONFUSED),
     ("frames.several", {"compress": frames}, True, "silent", "Writers that compress a stream give frames."),
-    ("frames.unsized", {"compress": streamed}, True, ENVELOPE, "Writers that stream know no size: 0.2 to 1.1."),
+    ("frames.unsized", {"compress": streamed}, True, ENVELOPE,
+        "Writers that stream know no size: 0.2 to 1.1."),
     ("frames.checksum", {"compress": lambda b: streamed(b)[:-1] + b"\0"}, False, ENVELOPE, CONFUSED),
     ("frames.high-level", {"compress": lambda b: zstandard.compress(b, 19)}, True, ENVELOPE, LIBRARY),
     ("frames.cut", {"compress": lambda b: streamed(b + REST)[:-9]}, False, ENVELOPE, CONFUSED),
     ("file.empty", {"file": lambda file: b""}, False, ENVELOPE, "An upload that broke off."),
     ("file.short", {"file": lambda file: file[:38]}, False, ENVELOPE, "An upload that broke off."),
     ("file.no-body", {"file": lambda file: file[:39]}, False, ENVELOPE, "An upload that broke off."),
-    ("file.html", {"file": lambda file: b"<html>" + b"404 " * 99}, False, MAGIC, "Servers answer with pages."),
+    ("file.html", {"file": lambda file: b"<html>" + b"404 " * 99}, False, MAGIC,
+        "Servers answer with pages."),
     ("identifier.absent", {"body": lambda b: b[:4] + bytes(4) + b[8:]}, True, "silent", LIBRARY),
-    ("vtable.behind", {"body": vtable_after}, True, "each type of file is encoded using flatbuffers", LIBRARY),
+    ("vtable.behind", {"body": vtable_after}, True, "each type of file is encoded using flatbuffers",
+        LIBRARY),
     ("body.longer", {"body": lambda b: b + bytes(64)}, True, "silent", "Builders may leave room at the end."),
-)  # fmt: skip
+)
 
 for _id, _header, _right, _rule, _why in HEADERS:
 
@@ -98,7 +99,6 @@ for _id, _header, _right, _rule, _why in HEADERS:
         for kind in KINDS:
             write(folder / kind, (kind,), **header)
         return [VALUE | {"at": kind, "expect": ERROR} for kind in KINDS]
-
 
 def extra(document: Document) -> None:
     """Fill each field `extra`, and add fields of a later schema."""
@@ -114,11 +114,8 @@ def extra(document: Document) -> None:
     for each in (*document.get("snapshots", ()), *document.get("branches", ())):
         each["later"] = later
 
-
-EXTRA = (
-    "It allows small, optional features (e.g. precomputed storage statistics) to be added without requiring a new "
-    "spec version."
-)
+EXTRA = ("It allows small, optional features (e.g. precomputed storage statistics) to be added without "
+    "requiring a new spec version.")
 for _kind in KINDS:
 
     @case(f"extra.{_kind.lower()}", "reader", "2.1", EXTRA, "A reader of today stops with files of tomorrow.")
@@ -126,12 +123,10 @@ for _kind in KINDS:
         write(folder, (kind,), extra)
         return [VALUE]
 
-
 def declaration(table: str, name: str) -> str:
     """Return the line of the schema that says that a field is required."""
     type_ = next(type_ for field, type_, _ in TABLES[table] if field == name)
     return f"{name}: {type_.replace('u8', 'uint8')} (required)"
-
 
 #: The fields whose absence makes a file invalid, by the kind of the file.
 REQUIRED = {
@@ -146,7 +141,6 @@ for _kind, _names in REQUIRED.items():
         def _(folder: Path, kind: str = _kind, name: str = _name) -> list[Step]:
             write(folder, (kind,), lambda document: document.pop(name))
             return [VALUE | {"expect": ERROR}]
-
 
 #: Fields of the tables inside the root, and the way to these tables.
 INNER = (
@@ -166,7 +160,6 @@ for _kind, _list, _table, _name in INNER:
     def _(folder: Path, kind: str = _kind, list_: str = _list, name: str = _name) -> list[Step]:
         write(folder, (kind,), lambda document: [each.pop(name) for each in document[list_]])
         return [VALUE | {"expect": ERROR}]
-
 
 @case("required.manifest.index", "reader", "2.0", "index: [uint32] (required)", CONFUSED)
 def _index(folder: Path) -> list[Step]:

@@ -1,4 +1,4 @@
-"""Large repositories. A buffer is built from one table, which is copied: all offsets inside of it are relative."""
+"""Large repositories. A buffer holds copies of one table: all offsets inside of a table are relative."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ from icechunk_kit.files import (
 )
 from icechunk_kit.schema import pack, unpack
 
+# A case is a paragraph, not a column of arguments.
+# fmt: off
+
 type Rows = npt.NDArray[np.uint8]
 SLOW = "Repositories of this size exist. A reader needs a cost that grows with what it reads."
-
 
 def tiles(kind: str, document: Document, count: int) -> tuple[Rows, int]:
     """Return copies of a table as rows of bytes, and the place of the table in each row."""
@@ -35,14 +37,12 @@ def tiles(kind: str, document: Document, count: int) -> tuple[Rows, int]:
     data = data[8:] + bytes(-len(data) % 8)
     return np.tile(np.frombuffer(data, np.uint8), (count, 1)), start
 
-
 def write_column(rows: Rows, marker: bytes, values: npt.NDArray[Any]) -> None:
     """Replace the bytes of a marker by one value in each row."""
     place = rows[0].tobytes().index(marker)
     rows[:, place : place + values.dtype.itemsize * (values.size // len(rows))] = (
         np.ascontiguousarray(values).view(np.uint8).reshape(len(rows), -1)
     )
-
 
 def with_vector(body: bytes, rows: Rows, start: int, place: int) -> bytes:
     """Return a buffer whose empty vector at a place becomes the vector of the rows, at the end of the buffer.
@@ -56,15 +56,14 @@ def with_vector(body: bytes, rows: Rows, start: int, place: int) -> bytes:
     where = np.arange(len(rows), dtype=np.int64)
     offsets = head + gap + where * rows.shape[1] + start - (len(body) + 4 + 4 * where)
     vector = struct.pack("<I", len(rows)) + offsets.astype("<u4").tobytes() + bytes(gap)
-    return body[:place] + struct.pack("<I", len(body) - place) + body[place + 4 :] + vector + rows.tobytes()
-
+    offset = struct.pack("<I", len(body) - place)
+    return b"".join([body[:place], offset, body[place + 4 :], vector, rows.tobytes()])
 
 def vector_place(body: bytes, slot: int, place: int | None = None) -> int:
     """Return the place of the offset in a slot of a table, by default of the root."""
     table = struct.unpack_from("<I", body)[0] if place is None else place
     vtable = table - struct.unpack_from("<i", body, table)[0]
     return int(table + struct.unpack_from("<H", body, vtable + 4 + 2 * slot)[0])
-
 
 def references(count: int) -> Change:
     """Return a change of a manifest with one array: chunk n is the 4 bytes at 4n of a chunk file."""
@@ -89,9 +88,7 @@ def references(count: int) -> Change:
 
     return change
 
-
 MILLION = 1_000_000
-
 
 @case("scale.references", "reader", "2.0", "One element per chunk reference in the array.", SLOW, seconds=60)
 def _references(folder: Path) -> list[Step]:
@@ -102,11 +99,7 @@ def _references(folder: Path) -> list[Step]:
     data = np.arange(MILLION, dtype="<u4").tobytes()
     repository.put(f"chunks/{encode_id(identifier('data'))}", data)
     places = (0, 1, 499_999, 999_999)
-    return [
-        read("/a", {(n,): struct.pack("<I", n) for n in places}),
-        ask("count", MILLION, path="/a"),
-    ]
-
+    return [read("/a", {(n,): struct.pack("<I", n) for n in places}), ask("count", MILLION, path="/a")]
 
 def snapshots(count: int) -> Change:
     """Return a change of the repo file: a chain of snapshots with ids that ascend."""
@@ -133,7 +126,6 @@ def snapshots(count: int) -> Change:
 
     return change
 
-
 for _count in (3_000, 100_000):
 
     @case(f"scale.commits.{_count}", "reader", "2.0", "All snapshots in this repository.", SLOW, seconds=60)
@@ -142,12 +134,8 @@ for _count in (3_000, 100_000):
         last = struct.pack(">I", count - 1) + bytes(8)
         repository.commit([node(5)], id=last)
         repository.write(body=snapshots(count))
-        return [
-            ask("refs", {"branches": {"main": encode_id(last)}, "tags": {}}),
-            value(5),
-            log(["commit"] * count),
-        ]
-
+        return [ask("refs", {"branches": {"main": encode_id(last)}, "tags": {}}), value(5),
+            log(["commit"] * count)]
 
 @case("scale.nodes", "reader", "2.0", "All nodes in this snapshot.", SLOW, seconds=60)
 def _nodes(folder: Path) -> list[Step]:
@@ -159,7 +147,6 @@ def _nodes(folder: Path) -> list[Step]:
     repository.write()
     return [read(paths[7_777], {(1,): b"\1"}), ask("metadata", path=paths[-1]), ask("list")]
 
-
 @case("scale.refs", "reader", "2.0", "All tags.", SLOW, seconds=60)
 def _refs(folder: Path) -> list[Step]:
     repository = Repository(folder)
@@ -167,7 +154,6 @@ def _refs(folder: Path) -> list[Step]:
     repository.tags = {f"v{n}": id if n % 2 else ROOT_ID for n in range(10_000)}
     repository.write()
     return [value(5, ref={"tag": "v7777"}), log(["Repository initialized"], ref={"tag": "v9998"})]
-
 
 @case("scale.manifests", "reader", "2.0", "Pointers to all manifest files containing chunk references", SLOW)
 def _manifests(folder: Path) -> list[Step]:
@@ -177,14 +163,12 @@ def _manifests(folder: Path) -> list[Step]:
     repository.write()
     return [read("/a", {(n,): bytes([n % 251]) for n in (0, 500, 999)}), ask("count", 1_000, path="/a")]
 
-
 @case("scale.manifest.arrays", "reader", "2.0", "One element for each array that has chunk refs", SLOW)
 def _arrays(folder: Path) -> list[Step]:
     repository = Repository(folder)
     repository.commit([node(n % 251, f"/{n:04}") for n in range(3_000)], shared=True)
     repository.write()
     return [value(n % 251, f"/{n:04}") for n in (0, 1, 1_499, 2_999)]
-
 
 @case("scale.updates", "reader", "2.0", "Repo.latest_updates list holds recent operations", SLOW)
 def _updates(folder: Path) -> list[Step]:
