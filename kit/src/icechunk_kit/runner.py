@@ -92,6 +92,7 @@ class Adapter:
         )
         self._lines = queue.Queue()
         threading.Thread(target=_read_lines, args=(self._process.stdout, self._lines), daemon=True).start()
+        self.ask({"op": "start", "location": {}}, 120)  # the time of imports is not that of a case
 
 
 def _read_lines(stream: Iterable[str], lines: queue.Queue[str]) -> None:
