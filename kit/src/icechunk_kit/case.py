@@ -3,8 +3,8 @@
 A step is a request: `op`, its arguments, and `expect`. A step without `expect` must succeed. `expect` is
 compared with the answer: the text "*" stands for anything, and "$name" for a value that is the same in each
 place of the case. `{"error": [...]}` expects an error of one of these kinds, `{"error": "*"}` any error
-except a panic, and `{"any": [...]}` one of several answers. Bytes are hexadecimal text. `at` names the folder of
-the repository inside the folder of the case, and `containers` the prefixes of virtual chunks.
+except a panic, and `{"any": [...]}` one of several answers. Bytes are hexadecimal text. `at` names the folder
+of the repository inside the folder of the case, and `containers` the prefixes of virtual chunks.
 """
 
 from __future__ import annotations

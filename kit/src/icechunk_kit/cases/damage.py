@@ -254,7 +254,7 @@ for _id, (_value, _version) in VALUES.items():
 
 @case("damage.repo.time", "reader", "2.0", "Non-leap microseconds since Jan 1, 1970 UTC.", CRASH, seconds=10)
 def _time(folder: Path) -> list[Step]:
-    damaged(folder, "Repo", lambda document: [info.update(flushed_at=2**64 - 1) for info in document["snapshots"]])
+    damaged(folder, "Repo", lambda d: [info.update(flushed_at=2**64 - 1) for info in d["snapshots"]])
     return [ask("log", {"any": ["*", ERROR]}), STEPS["Manifest"]]
 
 @case("damage.snapshot.depth", "reader", "2.0", "stored as a UTF-8 JSON byte string", BOMB, seconds=10)
@@ -262,10 +262,10 @@ def _depth(folder: Path) -> list[Step]:
     damaged(folder, "Snapshot", set_("nodes", 2, user_data=b'{"a":' * 200_000))
     return [ask("metadata", {"any": ["*", ERROR]}, path="/b"), STEPS["Manifest"]]
 
-@case("damage.repo.updates.cycle", "reader", "2.0", "forming a linked list of repo info files", BOMB, seconds=10)
+@case("damage.repo.updates.cycle", "reader", "2.0", "forming a linked list", BOMB, seconds=10)
 def _updates(folder: Path) -> list[Step]:
     backup = "repo.30729294865234.S0CHS5WSF158RN937BP0"
-    damaged(folder, "Repo", lambda document: document.update(repo_before_updates=backup))
+    damaged(folder, "Repo", set_(repo_before_updates=backup))
     (folder / "overwritten").mkdir()
     (folder / "overwritten" / backup).write_bytes((folder / "repo").read_bytes())
     return [ask("updates", ERROR), STEPS["Manifest"]]
