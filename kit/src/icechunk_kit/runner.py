@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 import shutil
 import subprocess
 import tempfile
@@ -11,10 +12,12 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Any
 
 from icechunk_kit.case import Case, Step, matches, substitute
+from icechunk_kit.checks import check
+from icechunk_kit.store import Store
 
 OUTCOMES = ("passed", "failed", "unsupported")
 
@@ -102,43 +105,77 @@ def _read_lines(stream: Iterable[str], lines: queue.Queue[str]) -> None:
 
 def run(adapters: Sequence[Adapter], cases: Iterable[Case]) -> Iterator[Result]:
     """Run cases. A step goes to the adapter whose number is its `who`, by default to the first one."""
-    for case in cases:
-        start = monotonic()
-        folder = Path(tempfile.mkdtemp(prefix="icechunk-kit-"))
-        try:
-            outcome, detail = _run(adapters, case, folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        yield Result(case, outcome, detail, monotonic() - start)
+    with Adapter(adapters[-1].command) as rival:
+        for case in cases:
+            start = monotonic()
+            folder = Path(tempfile.mkdtemp(prefix="icechunk-kit-"))
+            try:
+                outcome, detail = _run(adapters, rival, case, folder)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            yield Result(case, outcome, detail, monotonic() - start)
 
 
-def _run(adapters: Sequence[Adapter], case: Case, folder: Path) -> tuple[str, str]:
+def _run(adapters: Sequence[Adapter], rival: Adapter, case: Case, folder: Path) -> tuple[str, str]:
     steps = case.build(folder)
     names: dict[str, Any] = {}
-    for number, step in enumerate(steps, 1):
-        who = adapters[step.get("who", 0) % len(adapters)]
-        request = {
-            key: substitute(value, names) for key, value in step.items() if key not in ("expect", "who")
-        }
-        request["location"] = {"path": str(folder)}
-        before = who.peak(reset=True)
-        try:
-            answer = who.ask(request, case.seconds)
-        except AdapterFailure as failure:
-            return "failed", f"step {number}, {step['op']}: {failure}"
-        memory = who.peak() - before if before else 0
-        if answer.get("unsupported"):
-            return "unsupported", f"step {number}: {step['op']}"
-        if not _accepts(step, answer, names):
-            return (
-                "failed",
-                f"step {number}, {json.dumps(step)[:600]}: the answer is {json.dumps(answer)[:600]}",
-            )
-        if memory > case.mebibytes:
-            return (
-                "failed",
-                f"step {number}, {step['op']}: {memory} MiB of memory, the bound is {case.mebibytes}",
-            )
+    rivals: list[tuple[str, str]] = []
+
+    def perform(step: Step, who: Adapter) -> tuple[str, str]:
+        return _step(step, who, case, location, names)
+
+    with Store(folder, lambda step: rivals.append(perform(step, rival))) as store:
+        location = {"s3": store.location} if case.store else {"path": str(folder)}
+        for number, step in enumerate(steps, 1):
+            if any(fault.get("steps") for fault in step.get("faults", ())):
+                perform({"op": "nothing"}, rival)  # so that its process runs when the other client waits for it
+            if step["op"].startswith("kit."):
+                answer = {"value": _own(store, substitute(step, names))}
+                outcome, detail = "passed", ""
+                if not _accepts(step, answer, names):
+                    outcome, detail = "failed", f"{json.dumps(step)[:600]}: {json.dumps(answer)[:600]}"
+            else:
+                outcome, detail = perform(step, adapters[step.get("who", 0) % len(adapters)])
+            problems = [each for each in [*rivals, (outcome, detail)] if each[0] != "passed"]
+            if problems:
+                return problems[0][0], f"step {number}: {problems[0][1]}"
+    return "passed", ""
+
+
+def _own(store: Store, step: Step) -> Any:
+    """Perform a step of the kit itself."""
+    folder = store.root
+    match step["op"]:
+        case "kit.fault":
+            return store.plan(step["faults"])
+        case "kit.check":
+            return check(folder, step.get("rules"))
+        case "kit.now":
+            return time_ns() // 1000
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    files = [name for name in files if re.match(step["key"], name) and "#" not in name]
+    if step["op"] == "kit.remove":
+        for name in files:
+            (folder / name).unlink()
+    return files
+
+
+def _step(step: Step, who: Adapter, case: Case, location: Any, names: dict[str, Any]) -> tuple[str, str]:
+    """Make one request, and judge its answer."""
+    request = {key: substitute(value, names) for key, value in step.items() if key not in ("expect", "who")}
+    request["location"] = location
+    before = who.peak(reset=True)
+    try:
+        answer = who.ask(request, case.seconds)
+    except AdapterFailure as failure:
+        return "failed", f"{step['op']}: {failure}"
+    memory = who.peak() - before if before else 0
+    if answer.get("unsupported"):
+        return "unsupported", step["op"]
+    if not _accepts(step, answer, names):
+        return "failed", f"{json.dumps(step)[:600]}: the answer is {json.dumps(answer)[:600]}"
+    if memory > case.mebibytes:
+        return "failed", f"{step['op']}: {memory} MiB of memory, the bound is {case.mebibytes}"
     return "passed", ""
 
 

@@ -1,5 +1,5 @@
 """The cases. Each module registers those of one subject."""
 
-from icechunk_kit.cases import reading
+from icechunk_kit.cases import reading, script
 
-__all__ = ["reading"]
+__all__ = ["reading", "script"]
