@@ -276,17 +276,13 @@ for _name, _sentence, _kind, _lists in ORDERS:
     rule(_name, _sentence)(_ordered(_kind, _lists))
 
 
-@rule(
-    "layout",
-    "All data and metadata files MUST be stored within a root directory using the directory structure.",
-)
+@rule("layout", "All data and metadata files MUST be stored using the following directory structure.")
 def _layout(files: Files) -> Iterator[str]:
-    folders = {*FOLDERS.values(), "chunks", "overwritten"}
     for path in files.folder.rglob("*"):
-        first, *rest = path.relative_to(files.folder).parts
-        # a name with # is a temporary file or a lock of a file system
-        if path.is_file() and "#" not in path.name and (first not in folders if rest else first != "repo"):
-            yield f"{path.name} in {first}"
+        folder = path.parent.relative_to(files.folder).as_posix()
+        known = {*FOLDERS.values(), "overwritten"}  # an implementation may have files of its own elsewhere
+        if path.is_file() and path.read_bytes()[:12] == MAGIC and folder not in known and path.name != "repo":
+            yield f"{path.name} in {folder}"
 
 
 @rule(
@@ -558,7 +554,9 @@ def _deleted(files: Files) -> Iterable[str]:
 def _repo_snapshot(files: Files) -> Iterator[str]:
     for info in files.infos:
         file = files.files["Snapshot"].get(encode_id(info["id"]))
-        same = file and all(info[key] == file.document[key] for key in ("message", "flushed_at"))
+        # two creators at the same time write the first snapshot twice
+        keys = ("message",) if info["id"] == ROOT_ID else ("message", "flushed_at")
+        same = file and all(info[key] == file.document[key] for key in keys)
         if not file or not same or (file.header[36] == 2 and _values(info) != _values(file.document)):
             yield encode_id(info["id"])
 

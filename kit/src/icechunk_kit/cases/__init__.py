@@ -1,5 +1,5 @@
 """The cases. Each module registers those of one subject."""
 
-from icechunk_kit.cases import reading, script
+from icechunk_kit.cases import maintenance, reading, script, turns
 
-__all__ = ["reading", "script"]
+__all__ = ["maintenance", "reading", "script", "turns"]
