@@ -2,7 +2,8 @@
 
 A step is a request: `op`, its arguments, and `expect`. A step without `expect` must succeed. `expect` is compared
 with the answer: the text "*" stands for anything, and "$name" for a value that is the same in each place of the case.
-`{"error": [...]}` expects an error of one of these kinds, `{"error": "*"}` any error. Bytes are hexadecimal text.
+`{"error": [...]}` expects an error of one of these kinds, `{"error": "*"}` any error. With `may_fail` an error is right
+too. `who` is the number of the implementation. Operations `kit.*` are steps of the kit itself. Bytes are hexadecimal text.
 """
 
 from __future__ import annotations

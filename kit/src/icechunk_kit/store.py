@@ -63,6 +63,7 @@ class Fault:
     seconds: float = 0.0
     steps: Sequence[Mapping[str, Any]] = ()
     keys: frozenset[str] = frozenset()
+    has_happened: bool = False
 
 
 @dataclass(slots=True)
@@ -95,7 +96,9 @@ class Store:
 
     def __init__(self, root: Path, ask: Callable[[Mapping[str, Any]], None]) -> None:
         self.root, self.ask = root, ask
+        #: The plan, and the faults of earlier plans.
         self.faults: list[Fault] = []
+        self.before: list[Fault] = []
         #: The user metadata of each key, and the parts of each upload.
         self.metadata: dict[str, dict[str, str]] = {}
         self.uploads: dict[str, tuple[dict[str, str], dict[int, bytes]]] = {}
@@ -127,6 +130,7 @@ class Store:
     def plan(self, faults: Sequence[Mapping[str, Any]]) -> None:
         """Replace the faults."""
         keys = frozenset(self._keys())
+        self.before += self.faults
         self.faults = [Fault(**{**fault, "keys": keys}) for fault in faults]
         assert all(fault.effect in EFFECTS for fault in self.faults)
 
@@ -163,6 +167,7 @@ class Store:
                         fault.skip -= 1
                         continue
                     fault.times -= 1
+                    fault.has_happened = True
                     return fault
         return None
 

@@ -28,7 +28,9 @@ def _shared(folder: Path) -> list[Step]:
     packed = {"chunk_id": identifier("packed"), "length": 2}
     repository.put(f"chunks/{encode_id(identifier('packed'))}", bytes(range(8)))
     repository.put(f"chunks/{encode_id(identifier('orphan'))}", bytes(8))
-    nodes = [Node(f"/{name}", [4], [2], refs={(1,): packed | {"offset": at}}) for name, at in (("a", 2), ("b", 4))]
+    nodes = [
+        Node(f"/{name}", [4], [2], refs={(1,): packed | {"offset": at}}) for name, at in (("a", 2), ("b", 4))
+    ]
     first = repository.commit(nodes, shared=True)
     repository.commit(nodes[:1], shared=True)
     repository.branches["main"] = first
@@ -42,7 +44,9 @@ def _shared(folder: Path) -> list[Step]:
         read main /b - 0405""")
 
 
-@case("collect.detached", "maintainer", "2.0", DELETES, "A snapshot that no branch has keeps its space forever.")
+@case(
+    "collect.detached", "maintainer", "2.0", DELETES, "A snapshot that no branch has keeps its space forever."
+)
 def _detached(folder: Path) -> list[Step]:
     repository = Repository(folder)
     first = repository.commit([Node("/a", [4], [2], refs={(0,): native(b"\1\2")})])
@@ -58,7 +62,13 @@ def _detached(folder: Path) -> list[Step]:
         log main *""")
 
 
-@case("collect.missing", "maintainer", "2.0", DELETES, "A clean-up that cannot read a manifest deletes its chunks.")
+@case(
+    "collect.missing",
+    "maintainer",
+    "2.0",
+    DELETES,
+    "A clean-up that cannot read a manifest deletes its chunks.",
+)
 def _missing(folder: Path) -> list[Step]:
     repository = Repository(folder)
     repository.commit([Node("/a", [4], [2], refs={(0,): native(b"\1\2")})])
@@ -83,10 +93,12 @@ def _times(folder: Path) -> list[Step]:
     ids += [encode_id(repository.commit([], message=f"dev {number}", branch="dev")) for number in range(3)]
     repository.write()
     before = FIRST_TIME + 4 * MINUTE  # the time of the fourth commit, the tip of main
-    return script(f"""
+    return script(
+        f"""
         expire before={before} -> {sorted(ids[:3])!r}
         log main m
-        log dev d3 d2 d1""".replace("'", '"'))
+        log dev d3 d2 d1""".replace("'", '"')
+    )
 
 
 @case(

@@ -3,8 +3,8 @@
 A line `case ID` begins a case. The lines `level`, `version`, `rule`, `why`, `seconds` and `store` follow. Before the
 first case they are the default of the file. Each line that begins with `|` makes a case of its own: its cells take
 the places `{0}`, `{1}`... of the other lines. Indented lines are steps, with more indentation they belong to the fault
-before them. `1: STEP` is a step of the second implementation, `STEP -> ANSWER` has an expectation: JSON, `error KIND...`
-or `$name`.
+before them. `1: STEP` is a step of the second implementation, `STEP -> ANSWER` has an expectation: JSON, `error KIND...`,
+`value or error` (an error is right too), or `$name`.
 
 - `base`: make a repository with the first nodes, `$base`.
 - `begin S [BRANCH]`, `rearrange S`, `reader S REF`: open a session. `edit S: CHANGE; CHANGE`. `commit S ID`, `amend S ID`.
@@ -132,7 +132,9 @@ def fault(effect: str, method: str = "PUT", key: str = "", *options: str) -> lis
 
 
 def session(op: str, session: str, ref: str = "main") -> list[Step]:
-    where: Step = {"ref": reference(ref)} if op == "reader" else {"branch": ref, "rearrange": op == "rearrange"}
+    where: Step = (
+        {"ref": reference(ref)} if op == "reader" else {"branch": ref, "rearrange": op == "rearrange"}
+    )
     return [{"op": "session", **where, "expect": f"${session}"}]
 
 
@@ -166,7 +168,9 @@ def steps(line: str) -> list[Step]:
         result = SHORT[op](*words, **({"lines": edited[2]} if edited else {}))
     else:
         result = [{"op": op.removeprefix("!"), **pairs(tuple(words))}]
-    if arrow:
+    if expected == "value or error":
+        result[-1]["may_fail"] = True
+    elif arrow:
         kinds = expected.split()
         result[-1]["expect"] = {"error": kinds[1:] or "*"} if kinds[0] == "error" else parse(expected)
     return [{**step, "who": int(who)} for step in result]
@@ -196,7 +200,9 @@ def register(path: Path) -> None:
         for row in [line for line in lines if line.startswith("|")] or ["|"]:
             cells = [cell.strip() for cell in row.strip("|").split("|")]
             script = [_fill(line, cells) for line in lines if line.startswith("  ")]
-            words = {key: _fill(fact, cells) if key in ("rule", "why") else fact for key, fact in facts.items()}
+            words = {
+                key: _fill(fact, cells) if key in ("rule", "why") else fact for key, fact in facts.items()
+            }
             case(_fill(id, cells), **{**words, "version": str(facts["version"])})(partial(build, script))
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from icechunk_kit.case import Step, case
 from icechunk_kit.cases.script import steps
 
-RULE = "Icechunk defines a series of interconnected metadata and data files that together comprise the format."
+RULE = (
+    "Icechunk defines a series of interconnected metadata and data files that together comprise the format."
+)
 
 
 def both(line: str) -> list[Step]:
@@ -60,7 +62,7 @@ class Model:
         branch = chance.choice(sorted(self.branches))
         tip = self.branches[branch]
         arrays = {name: list(chunks) for name, chunks in self.snapshots[tip][1].items()}
-        name = chance.choice("abcd")
+        name = chance.choice("abde")
         kind = chance.choice(["chunk"] * 6 + ["node", "amend", "branch", "reset", "tag", "untag", "drop"])
         if not self.snapshots[tip][0]:
             self.commit(branch, "zarr.json = group", {})
@@ -97,14 +99,16 @@ class Model:
         for name, id in [*self.branches.items(), *((f"tag:{name}", id) for name, id in self.tags.items())]:
             history, arrays = self.snapshots[id]
             lines.append(f"log {name} {' '.join(history)}")
-            lines.append(f"nodes {name} {'/ ' if history else ''}" + " ".join(f"/{each}*" for each in sorted(arrays)))
+            lines.append(
+                f"nodes {name} {'/ ' if history else ''}" + " ".join(f"/{each}*" for each in sorted(arrays))
+            )
             lines += [f"read {name} /{array} {' '.join(chunks)}" for array, chunks in arrays.items()]
         return lines
 
 
 def walk(seed: int, count: int = 60) -> list[Step]:
     """Return a random walk of changes, each by one of the implementations, and what both must find."""
-    chance, model, result = random.Random(seed), Model(), steps("create version=\"2\"")
+    chance, model, result = random.Random(seed), Model(), steps('create version="2"')
     for _ in range(count):
         lines = len(model.lines)
         while len(model.lines) == lines:
