@@ -1,7 +1,7 @@
 """Rules for the files that a writer wrote. Each one reports what breaks it.
 
-A rule is the name of a function here, with the sentence of the specification. "silent" marks a rule without a
-sentence: readers, the reference first, need it.
+Each rule has a name and the sentence of the specification. "silent" marks a rule without a sentence: readers, the
+reference first, need it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class Files:
 
     def document(self, kind: str, id: bytes) -> Document | None:
         file = self.files[kind].get(encode_id(id))
-        return file and file.document
+        return file.document if file else None
 
     def snapshots(self) -> Iterator[tuple[Document, Document]]:
         """Yield the entry and the document of each snapshot that has a file."""
@@ -96,6 +97,29 @@ class Files:
                 if array["node_id"] == node["id"]:
                     references.update({tuple(each["index"]): each for each in array["refs"]})
         return references
+
+    def manifests(self) -> Iterator[tuple[str, Document, File | None]]:
+        """Yield each entry of a manifest in a snapshot, and its file."""
+        for _, snapshot in self.snapshots():
+            for info in snapshot.get("manifest_files_v2", []):
+                name = encode_id(info["id"])
+                yield name, info, self.files["Manifest"].get(name)
+
+    def new_snapshots(self) -> Iterator[tuple[str, Document]]:
+        """Yield the documents of the files that are of version 2 themselves."""
+        for name, file in self.files["Snapshot"].items():
+            if file.header[36] == 2:
+                yield name, file.document
+
+    def nodes(self) -> Iterator[tuple[str, Document]]:
+        for info, snapshot in self.snapshots():
+            yield encode_id(info["id"]), snapshot
+
+    def stored(self) -> Iterator[tuple[str, Document, Document, Files]]:
+        """Yield each reference of each array."""
+        for snapshot, node, array in self.arrays():
+            for index, reference in self.references(snapshot, node).items():
+                yield f"{node['path']} {index}", reference, array, self
 
     @cached_property
     def amended(self) -> set[bytes]:
@@ -132,152 +156,107 @@ type Rule = Callable[[Files], Iterable[str]]
 RULES: dict[str, tuple[str, Rule]] = {}
 
 
-def rule(name: str, sentence: str) -> Callable[[Rule], Rule]:
-    def register(function: Rule) -> Rule:
-        RULES[name] = (sentence, function)
+def rule(name: str, each: Callable[..., Iterable[tuple[Any, ...]]] | None = None) -> Callable[..., Any]:
+    """Register a function as a rule, whose sentence is its docstring.
+
+    The function yields what breaks the rule. With `each` it returns whether one thing is right: a method of `Files`
+    yields the name of the thing and the arguments.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        def broken(files: Files) -> Iterator[str]:
+            assert each is not None
+            for place, *arguments in each(files):
+                if not function(*arguments):
+                    yield place
+
+        RULES[name] = (function.__doc__ or "", function if each is None else broken)
         return function
 
     return register
-
-
-def per_file(name: str, sentence: str, breaks: Callable[[File], object]) -> None:
-    rule(name, sentence)(lambda files: [f"{each.kind} {each.name}" for each in files.all() if breaks(each)])
 
 
 def is_writer(text: bytes) -> bool:
     return bool(text.decode("utf-8", "replace").strip()) and not re.search(rb"[\0\t\n]|^ ", text)
 
 
-per_file("header.magic", "The UTF-8 encoding of ICE🧊CHUNK.", lambda file: file.header[:12] != MAGIC)
-per_file(
-    "header.writer",
-    "A left-aligned, right-space-padded UTF-8 string identifying the writing client.",
-    lambda file: not is_writer(file.header[12:36]),
-)
-per_file("header.version", "2 for spec version 2.", lambda file: file.header[36] not in (1, 2))
-per_file(
-    "header.type",
-    "1 = Snapshot, 2 = Manifest, 4 = TransactionLog, 6 = RepoInfo.",
-    lambda file: file.header[37] != FILE_TYPES[file.kind],
-)
-per_file("header.compression", "silent", lambda file: file.header[38] != 1)
-per_file(
-    "id.name",
-    "The file name is the Crockford base 32 encoding of the snapshot's 12-byte id.",
-    lambda file: file.kind != "Repo" and file.name != encode_id(file.document["id"]),
-)
-
-
-def order(values: Iterable[Any]) -> bool:
-    """Whether values ascend without a repetition."""
-    values = list(values)
-    return all(a < b for a, b in zip(values, values[1:], strict=False))
-
-
-#: The lists that ascend: rule, sentence, kind of file, and the lists of keys in its document.
-ORDERS: Sequence[tuple[str, str, str, Callable[[Document], Iterable[Iterable[Any]]]]] = (
-    (
-        "order.nodes",  # by the bytes of the whole path: the reference finds a node by bisection
-        "All nodes in this snapshot. MUST be sorted by path.",
-        "Snapshot",
-        lambda document: [[node["path"].encode() for node in document["nodes"]]],
+#: Rules of each file alone: what the right header or id is.
+FILE_RULES: dict[str, tuple[str, Callable[[File], bool]]] = {
+    "header.magic": ("The UTF-8 encoding of ICE🧊CHUNK.", lambda file: file.header[:12] == MAGIC),
+    "header.writer": (
+        "A left-aligned, right-space-padded UTF-8 string identifying the writing client.",
+        lambda file: is_writer(file.header[12:36]),
     ),
-    (
-        "order.manifest_files",
-        "MUST be sorted in ascending byte order of ManifestFileInfoV2.id.",
-        "Snapshot",
-        lambda document: [[each["id"] for each in document.get("manifest_files_v2", [])]],
+    "header.version": ("2 for spec version 2.", lambda file: file.header[36] in (1, 2)),
+    "header.type": (
+        "1 = Snapshot, 2 = Manifest, 4 = TransactionLog, 6 = RepoInfo.",
+        lambda file: file.header[37] == FILE_TYPES[file.kind],
     ),
-    (
-        "order.properties",
-        "MUST be sorted in ascending UTF-8 byte order of MetadataItem.name.",
-        "Snapshot",
-        lambda document: [[each["name"].encode() for each in document["metadata"]]],
+    "header.compression": ("silent", lambda file: file.header[38] == 1),  # the reference refuses 0
+    "id.name": (
+        "The file name is the Crockford base 32 encoding of the snapshot's 12-byte id.",
+        lambda file: file.kind == "Repo" or file.name == encode_id(file.document["id"]),
     ),
-    (
-        "order.arrays",
-        "MUST be sorted in ascending byte order of ArrayManifest.node_id.",
-        "Manifest",
-        lambda document: [[each["node_id"] for each in document["arrays"]]],
-    ),
-    (
-        "order.references",
-        "MUST be sorted in ascending lexicographic order of ChunkRef.index.",
-        "Manifest",
-        lambda document: [[ref["index"] for ref in each["refs"]] for each in document["arrays"]],
-    ),
-    (
-        "order.log",
-        "All ObjectId8 lists below MUST be sorted in ascending byte order.",
-        "TransactionLog",
-        lambda document: [document[f"{what}_{kind}"] for what in WHAT for kind in ("groups", "arrays")],
-    ),
-    (
-        "order.updated_chunks",
-        "MUST be sorted in ascending byte order of node_id.",
-        "TransactionLog",
-        lambda document: [[each["node_id"] for each in document["updated_chunks"]]],
-    ),
-    (
-        "order.coordinates",
-        "MUST be sorted in ascending lexicographic order (compare first element, break ties with second element).",
-        "TransactionLog",
-        lambda document: [[at["coords"] for at in each["chunks"]] for each in document["updated_chunks"]],
-    ),
-    (
-        "order.moves",
-        "MUST be sorted by the `to` field.",
-        "TransactionLog",
-        lambda document: [[each["to"].split("/") for each in document.get("moved_nodes", [])]],
-    ),
-    (
-        "order.tags",
-        "All tags. MUST be sorted in ascending UTF-8 byte order of Ref.name.",
-        "Repo",
-        lambda document: [[each["name"].encode() for each in document["tags"]]],
-    ),
-    (
-        "order.branches",
-        "All branches. MUST be sorted in ascending UTF-8 byte order of Ref.name.",
-        "Repo",
-        lambda document: [[each["name"].encode() for each in document["branches"]]],
-    ),
-    (
-        "order.deleted_tags",
-        "Names of deleted tags. MUST be sorted in ascending UTF-8 byte order.",
-        "Repo",
-        lambda document: [[each.encode() for each in document["deleted_tags"]]],
-    ),
-    (
-        "order.snapshots",
-        "MUST be sorted in ascending byte order of SnapshotInfo.id.",
-        "Repo",
-        lambda document: [[each["id"] for each in document["snapshots"]]],
-    ),
-    (
-        "order.updates",
-        "silent",
-        "Repo",
-        lambda document: [[-each["updated_at"] for each in document["latest_updates"]]],
-    ),
-)
+}
+#: Lists that ascend: the lists of each file of a kind, and by which member. The nodes are in the order of the bytes
+#: of the whole path, because the reference finds them by bisection.
+ORDERS = """
+order.nodes | Snapshot | nodes path | All nodes in this snapshot. MUST be sorted by path.
+order.manifest_files | Snapshot | manifest_files_v2 id | MUST be sorted in ascending byte order of ManifestFileInfoV2.id.
+order.properties | Snapshot | metadata name | MUST be sorted in ascending UTF-8 byte order of MetadataItem.name.
+order.arrays | Manifest | arrays node_id | MUST be sorted in ascending byte order of ArrayManifest.node_id.
+order.references | Manifest | arrays refs index | MUST be sorted in ascending lexicographic order of ChunkRef.index.
+order.log | TransactionLog | new_groups, new_arrays, deleted_groups, deleted_arrays, updated_groups, updated_arrays | All ObjectId8 lists below MUST be sorted in ascending byte order.
+order.updated_chunks | TransactionLog | updated_chunks node_id | MUST be sorted in ascending byte order of node_id.
+order.coordinates | TransactionLog | updated_chunks chunks coords | MUST be sorted in ascending lexicographic order.
+order.moves | TransactionLog | moved_nodes to | MUST be sorted by the `to` field.
+order.tags | Repo | tags name | All tags. MUST be sorted in ascending UTF-8 byte order of Ref.name.
+order.branches | Repo | branches name | All branches. MUST be sorted in ascending UTF-8 byte order of Ref.name.
+order.deleted_tags | Repo | deleted_tags | Names of deleted tags. MUST be sorted in ascending UTF-8 byte order.
+order.snapshots | Repo | snapshots id | MUST be sorted in ascending byte order of SnapshotInfo.id.
+order.updates | Repo | latest_updates updated_at | silent
+"""
 WHAT = ("new", "deleted", "updated")
 
 
-def _ordered(kind: str, lists: Callable[[Document], Iterable[Iterable[Any]]]) -> Rule:
+def lists(document: Document, words: Sequence[str]) -> Iterator[list[Any]]:
+    """Yield the lists that a path of names leads to."""
+    rows = document.get(words[0], [])
+    if len(words) == 3:
+        for row in rows:
+            yield from lists(row, words[1:])
+    elif words[-1] == "to":  # compared part by part
+        yield [row["to"].split("/") for row in rows]
+    elif words[-1] == "updated_at":
+        yield [-row["updated_at"] for row in rows]
+    else:
+        yield [row[words[1]] for row in rows] if len(words) == 2 else rows
+
+
+def _ascend(kind: str, paths: str) -> Rule:
     return lambda files: [
         f"{kind} {file.name}"
         for file in files.files[kind].values()
-        if not all(order(each) for each in lists(file.document))
+        for path in paths.split(", ")
+        for values in lists(file.document, path.split())
+        if any(a >= b for a, b in pairwise(values))
     ]
 
 
-for _name, _sentence, _kind, _lists in ORDERS:
-    rule(_name, _sentence)(_ordered(_kind, _lists))
+def _per_file(is_right: Callable[[File], bool]) -> Rule:
+    return lambda files: [f"{each.kind} {each.name}" for each in files.all() if not is_right(each)]
 
 
-@rule("layout", "All data and metadata files MUST be stored using the following directory structure.")
+for _name, (_sentence, _is_right) in FILE_RULES.items():
+    RULES[_name] = (_sentence, _per_file(_is_right))
+for _line in ORDERS.strip().splitlines():
+    _name, _kind, _paths, _sentence = _line.split(" | ")
+    RULES[_name] = (_sentence, _ascend(_kind, _paths))
+
+
+@rule("layout")
 def _layout(files: Files) -> Iterator[str]:
+    """All data and metadata files MUST be stored using the following directory structure."""
     for path in files.folder.rglob("*"):
         folder = path.parent.relative_to(files.folder).as_posix()
         known = {*FOLDERS.values(), "overwritten"}  # an implementation may have files of its own elsewhere
@@ -285,180 +264,150 @@ def _layout(files: Files) -> Iterator[str]:
             yield f"{path.name} in {folder}"
 
 
-@rule(
-    "name.encoding",
-    "Object ids MUST be encoded using Crockford Base32, uppercase, with no padding characters.",
-)
+@rule("name.encoding")
 def _encoding(files: Files) -> Iterator[str]:
+    """Object ids MUST be encoded using Crockford Base32, uppercase, with no padding characters."""
     for folder in (*FOLDERS.values(), "chunks"):
         yield from (path.name for path in (files.folder / folder).glob("*") if not NAME.fullmatch(path.name))
 
 
-@rule("snapshot.parent", "In V2 snapshots: MUST be empty (parent tracking moved to RepoInfo).")
-def _parent(files: Files) -> Iterator[str]:
-    for name, file in files.files["Snapshot"].items():
-        if file.header[36] == 2 and "parent_id" in file.document:
-            yield name
+@rule("snapshot.parent", Files.new_snapshots)
+def _parent(snapshot: Document) -> bool:
+    """In V2 snapshots: MUST be empty (parent tracking moved to RepoInfo)."""
+    return "parent_id" not in snapshot
 
 
-@rule("snapshot.manifest_files", "MUST be empty in V2 snapshots (use manifest_files_v2 instead).")
-def _manifest_files(files: Files) -> Iterator[str]:
-    for name, file in files.files["Snapshot"].items():
-        if file.header[36] == 2 and (
-            file.document["manifest_files"] or "manifest_files_v2" not in file.document
-        ):
-            yield name
+@rule("snapshot.manifest_files", Files.new_snapshots)
+def _manifest_files(snapshot: Document) -> bool:
+    """MUST be empty in V2 snapshots (use manifest_files_v2 instead)."""
+    return not snapshot["manifest_files"] and "manifest_files_v2" in snapshot
 
 
-@rule("snapshot.manifests", "The list of all manifest files this snapshot points to.")
-def _manifests(files: Files) -> Iterator[str]:
-    for info, snapshot in files.snapshots():
-        nodes = [node["node_data"][1] for node in snapshot["nodes"]]
-        used = {part["object_id"] for data in nodes for part in data.get("manifests", [])}
-        if used != {each["id"] for each in snapshot.get("manifest_files_v2", [])}:
-            yield encode_id(info["id"])
+@rule("snapshot.manifests", Files.nodes)
+def _manifests(snapshot: Document) -> bool:
+    """The list of all manifest files this snapshot points to."""
+    nodes = [node["node_data"][1] for node in snapshot["nodes"]]
+    used = {part["object_id"] for data in nodes for part in data.get("manifests", [])}
+    return used == {each["id"] for each in snapshot.get("manifest_files_v2", [])}
 
 
-def _manifest_infos(files: Files) -> Iterator[tuple[Document, File | None]]:
-    for _, snapshot in files.snapshots():
-        for info in snapshot.get("manifest_files_v2", []):
-            yield info, files.files["Manifest"].get(encode_id(info["id"]))
+@rule("manifest.size", Files.manifests)
+def _size(info: Document, file: File | None) -> bool:
+    """Total serialized size of the manifest in bytes."""
+    return file is not None and file.size == info["size_bytes"]
 
 
-@rule("manifest.size", "Total serialized size of the manifest in bytes.")
-def _size(files: Files) -> Iterator[str]:
-    for info, file in _manifest_infos(files):
-        if file is None or file.size != info["size_bytes"]:
-            yield f"{encode_id(info['id'])}: {info['size_bytes']}"
+@rule("manifest.count", Files.manifests)
+def _count(info: Document, file: File | None) -> bool:
+    """Total number of chunk references in the manifest."""
+    arrays = file.document["arrays"] if file else []
+    return bool(info["num_chunk_refs"] == sum(len(each["refs"]) for each in arrays))
 
 
-@rule("manifest.count", "Total number of chunk references in the manifest.")
-def _count(files: Files) -> Iterator[str]:
-    for info, file in _manifest_infos(files):
-        if file and info["num_chunk_refs"] != sum(len(each["refs"]) for each in file.document["arrays"]):
-            yield f"{encode_id(info['id'])}: {info['num_chunk_refs']}"
+@rule("reference.kind", Files.stored)
+def _reference_kind(reference: Document, *_: Any) -> bool:
+    """Exactly one of these three sets MUST be populated."""
+    virtual = bool({"location", "compressed_location"} & reference.keys())
+    return ("inline" in reference) + ("chunk_id" in reference) + virtual == 1
 
 
-@rule("reference.kind", "Exactly one of these three sets MUST be populated.")
-def _reference_kind(files: Files) -> Iterator[str]:
-    for name, file in files.files["Manifest"].items():
-        for array in file.document["arrays"]:
-            for ref in array["refs"]:
-                kinds = (
-                    ("inline" in ref)
-                    + ("chunk_id" in ref)
-                    + bool({"location", "compressed_location"} & ref.keys())
-                )
-                if kinds != 1:
-                    yield f"{name} {ref['index']}"
+@rule("reference.chunk", Files.stored)
+def _reference_chunk(reference: Document, _: Document, files: Files) -> bool:
+    """Native refs: the id of the chunk file in the repository's storage."""
+    if "chunk_id" not in reference:
+        return True
+    path = files.folder / "chunks" / encode_id(reference["chunk_id"])
+    return path.is_file() and path.stat().st_size >= reference["offset"] + reference["length"]
 
 
-@rule("reference.chunk", "Native refs: the id of the chunk file in the repository's storage.")
-def _reference_chunk(files: Files) -> Iterator[str]:
-    for snapshot, node, _ in files.arrays():
-        for index, ref in files.references(snapshot, node).items():
-            if "chunk_id" in ref:
-                path = files.folder / "chunks" / encode_id(ref["chunk_id"])
-                if not path.is_file() or path.stat().st_size < ref["offset"] + ref["length"]:
-                    yield f"{node['path']} {index}"
+@rule("reference.index", Files.stored)
+def _reference_index(reference: Document, array: Document, _: Files) -> bool:
+    """0-based chunk coordinates, one per array dimension."""
+    return len(reference["index"]) == len(array.get("shape_v2", []))
 
 
-@rule("reference.index", "0-based chunk coordinates, one per array dimension.")
-def _reference_index(files: Files) -> Iterator[str]:
-    for snapshot, node, array in files.arrays():
-        for index in files.references(snapshot, node):
-            if len(index) != len(array.get("shape_v2", [])):
-                yield f"{node['path']} {index}"
-
-
-@rule("chunk.header", "Chunk files have their encoding defined by the Zarr specification.")
+@rule("chunk.header")
 def _chunk_header(files: Files) -> Iterator[str]:
+    """Chunk files have their encoding defined by the Zarr specification."""
     yield from (path.name for path in (files.folder / "chunks").glob("*") if path.read_bytes()[:12] == MAGIC)
 
 
 def _inside(index: Sequence[int], box: Sequence[tuple[int, int]]) -> bool:
-    return len(index) == len(box) and all(
-        low <= at < high for at, (low, high) in zip(index, box, strict=True)
-    )
+    pairs = zip(index, box, strict=False)
+    return len(index) == len(box) and all(low <= at < high for at, (low, high) in pairs)
 
 
-@rule("extents.cover", "Defines which chunk coordinates this manifest covers.")
-def _cover(files: Files) -> Iterator[str]:
-    for snapshot, node, array in files.arrays():
-        boxes = [part["extents"] for part in array["manifests"]]
-        for index in files.references(snapshot, node):
-            if not any(_inside(index, box) for box in boxes):
-                yield f"{node['path']} {index}"
+@rule("extents.cover", Files.stored)
+def _cover(reference: Document, array: Document, _: Files) -> bool:
+    """Defines which chunk coordinates this manifest covers."""
+    return any(_inside(reference["index"], part["extents"]) for part in array["manifests"])
 
 
-@rule("extents.overlap", "For a given array, manifest extents MUST NOT overlap.")
+@rule("extents.overlap")
 def _overlap(files: Files) -> Iterator[str]:
+    """For a given array, manifest extents MUST NOT overlap."""
     for _, node, array in files.arrays():
-        boxes = [part["extents"] for part in array["manifests"]]
-        for number, box in enumerate(boxes):
-            for other in boxes[:number]:
-                if all(a < d and c < b for (a, b), (c, d) in zip(box, other, strict=True)):
-                    yield f"{node['path']} {box} {other}"
+        for one, other in combinations([part["extents"] for part in array["manifests"]], 2):
+            if all(a < d and c < b for (a, b), (c, d) in zip(one, other, strict=True)):
+                yield f"{node['path']} {one} {other}"
 
 
-@rule("array.shape", "In V2 snapshots this MUST be an empty list (use shape_v2 instead).")
+@rule("array.shape")
 def _shape(files: Files) -> Iterator[str]:
+    """In V2 snapshots this MUST be an empty list (use shape_v2 instead)."""
     for _, node, array in files.arrays():
         document = json.loads(node["user_data"])
-        grid = document["chunk_grid"]
-        expected = [(size, None) for size in document["shape"]]
-        if grid["name"] == "regular":
-            sizes = zip(document["shape"], grid["configuration"]["chunk_shape"], strict=True)
-            expected = [(size, -(-size // max(chunk, 1))) for size, chunk in sizes]
         actual = [(each["array_length"], each["num_chunks"]) for each in array.get("shape_v2", [])]
-        if (
-            array["shape"]
-            or [(a, None if e[1] is None else b) for (a, b), e in zip(actual, expected, strict=False)]
-            != expected
-        ):
+        expected = [(size, count) for size, (_, count) in zip(document["shape"], actual, strict=False)]
+        if document["chunk_grid"]["name"] == "regular":
+            sizes = zip(
+                document["shape"], document["chunk_grid"]["configuration"]["chunk_shape"], strict=True
+            )
+            expected = [(size, -(-size // max(chunk, 1))) for size, chunk in sizes]
+        if array["shape"] or actual != expected or len(actual) != len(document["shape"]):
             yield node["path"]
 
 
-@rule("node.path", "MUST be in canonical form (no `.`, `..`, or empty segments).")
-def _path(files: Files) -> Iterator[str]:
-    for _, snapshot in files.snapshots():
-        for path in (node["path"] for node in snapshot["nodes"]):
-            parts = path.split("/")
-            if path != "/" and (parts[0] or {"", ".", ".."} & set(parts[1:])):
-                yield path
+@rule("node.path", Files.nodes)
+def _path(snapshot: Document) -> bool:
+    """MUST be in canonical form (no `.`, `..`, or empty segments)."""
+    parts = [node["path"].split("/") for node in snapshot["nodes"] if node["path"] != "/"]
+    return not any(first or {"", ".", ".."} & set(rest) for first, *rest in parts)
 
 
-@rule("node.parent", "Formally a repository can be any valid Zarr hierarchy.")
-def _node_parent(files: Files) -> Iterator[str]:
-    for _, snapshot in files.snapshots():
-        groups = {node["path"] for node in snapshot["nodes"] if node["node_data"][0] == "GroupNodeData"}
-        paths = [node["path"] for node in snapshot["nodes"] if node["path"] != "/"]
-        yield from (path for path in paths if (path.rpartition("/")[0] or "/") not in groups)
+@rule("node.parent", Files.nodes)
+def _node_parent(snapshot: Document) -> bool:
+    """Formally a repository can be any valid Zarr hierarchy."""
+    groups = {node["path"] for node in snapshot["nodes"] if node["node_data"][0] == "GroupNodeData"}
+    paths = {node["path"] for node in snapshot["nodes"]} - {"/"}
+    return all((path.rpartition("/")[0] or "/") in groups for path in paths)
 
 
-@rule("node.id", "Stable across snapshots — a node keeps its id for its lifetime.")
-def _node_id(files: Files) -> Iterator[str]:
-    for _, snapshot in files.snapshots():
-        if len({node["id"] for node in snapshot["nodes"]}) < len(snapshot["nodes"]):
-            yield encode_id(snapshot["id"])
+@rule("node.id", Files.nodes)
+def _node_id(snapshot: Document) -> bool:
+    """Stable across snapshots — a node keeps its id for its lifetime."""
+    return len({node["id"] for node in snapshot["nodes"]}) == len(snapshot["nodes"])
 
 
-@rule("log.file", "Each snapshot MUST have a corresponding transaction log file stored at transactions/{id}.")
+@rule("log.file")
 def _log_file(files: Files) -> Iterator[str]:
+    """Each snapshot MUST have a corresponding transaction log file stored at transactions/{id}."""
     for info in files.infos:
         for id in (info["id"], *info.get("pruned_ancestor_tx_logs", [])):
             if files.document("TransactionLog", id) is None:
                 yield encode_id(id)
 
 
-@rule("log.initial", "The initial snapshot's transaction log MUST have all lists empty.")
+@rule("log.initial")
 def _log_initial(files: Files) -> Iterator[str]:
+    """The initial snapshot's transaction log MUST have all lists empty."""
     log = files.document("TransactionLog", ROOT_ID) or {}
     yield from (key for key, value in log.items() if key not in ("id", "extra") and value)
 
 
-@rule("log.disjoint", "A group's node id MUST NOT appear in more than one of the lists.")
+@rule("log.disjoint")
 def _disjoint(files: Files) -> Iterator[str]:
+    """A group's node id MUST NOT appear in more than one of the lists."""
     for id, log, _, _ in files.changes():
         for kind in ("groups", "arrays"):
             ids = [each for what in WHAT for each in log[f"{what}_{kind}"]]
@@ -466,8 +415,9 @@ def _disjoint(files: Files) -> Iterator[str]:
                 yield encode_id(id)
 
 
-@rule("log.nodes", "A transaction log file records which nodes and chunks were modified in a given commit.")
+@rule("log.nodes")
 def _log_nodes(files: Files) -> Iterator[str]:
+    """A transaction log file records which nodes and chunks were modified in a given commit."""
     for id, log, old_snapshot, new_snapshot in files.changes():
         for kind, table in (("groups", "GroupNodeData"), ("arrays", "ArrayNodeData")):
             old, new = (
@@ -486,8 +436,9 @@ def _log_nodes(files: Files) -> Iterator[str]:
                     yield f"{encode_id(id)} {what}_{kind}"
 
 
-@rule("log.chunks", "The coordinates of all chunk references that were added, overwritten, or deleted.")
+@rule("log.chunks")
 def _log_chunks(files: Files) -> Iterator[str]:
+    """The coordinates of all chunk references that were added, overwritten, or deleted."""
     for id, log, old_snapshot, new_snapshot in files.changes():
         logged = {
             each["node_id"]: {tuple(at["coords"]) for at in each["chunks"]} for each in log["updated_chunks"]
@@ -505,8 +456,9 @@ def _log_chunks(files: Files) -> Iterator[str]:
                     yield f"{encode_id(id)} {node['path']} {sorted(changed)}"
 
 
-@rule("log.moves", "Every moved node MUST have its own entry.")
+@rule("log.moves")
 def _log_moves(files: Files) -> Iterator[str]:
+    """Every moved node MUST have its own entry."""
     for id, log, old_snapshot, new_snapshot in files.changes():
         old = {node["id"]: node["path"] for node in old_snapshot["nodes"]}
         expected = {
@@ -519,21 +471,24 @@ def _log_moves(files: Files) -> Iterator[str]:
             yield encode_id(id)
 
 
-@rule("repo.main", "A repository MUST always have a main branch.")
+@rule("repo.main")
 def _main(files: Files) -> Iterator[str]:
+    """A repository MUST always have a main branch."""
     if not any(each["name"] == "main" for each in files.repo["branches"]):
         yield "no main"
 
 
-@rule("repo.index", "The snapshot_index is an index into the Repo.snapshots list.")
+@rule("repo.index")
 def _index(files: Files) -> Iterator[str]:
+    """The snapshot_index is an index into the Repo.snapshots list."""
     count = len(files.repo["snapshots"])
     refs = files.repo["branches"] + files.repo["tags"]
     yield from (each["name"] for each in refs if each["snapshot_index"] >= count)
 
 
-@rule("repo.parent", "-1 means no parent (the initial snapshot).")
+@rule("repo.parent")
 def _repo_parent(files: Files) -> Iterator[str]:
+    """-1 means no parent (the initial snapshot)."""
     entries = files.repo["snapshots"]
     for entry in entries:
         steps, at = 0, entry
@@ -543,15 +498,15 @@ def _repo_parent(files: Files) -> Iterator[str]:
             yield encode_id(entry["id"])
 
 
-@rule("repo.deleted_tags", "A new tag with the name of a deleted one MUST NOT be created.")
-def _deleted(files: Files) -> Iterable[str]:
+@rule("repo.deleted_tags")
+def _deleted(files: Files) -> set[str]:
+    """A new tag with the name of a deleted one MUST NOT be created."""
     return {each["name"] for each in files.repo["tags"]} & set(files.repo["deleted_tags"])
 
 
-@rule(
-    "repo.snapshot", "It provides enough information to locate and identify the snapshot without fetching it."
-)
+@rule("repo.snapshot")
 def _repo_snapshot(files: Files) -> Iterator[str]:
+    """It provides enough information to locate and identify the snapshot without fetching it."""
     for info in files.infos:
         file = files.files["Snapshot"].get(encode_id(info["id"]))
         # two creators at the same time write the first snapshot twice
@@ -565,16 +520,18 @@ def _values(document: Document) -> Document:
     return {item["name"]: flexbuffers.Loads(item["value"]) for item in document.get("metadata", [])}
 
 
-@rule("repo.time", "silent")
+@rule("repo.time")
 def _time(files: Files) -> Iterator[str]:
+    """silent"""
     times = {info["id"]: info["flushed_at"] for info in files.infos}
     for info in files.infos:
         if info["parent"] and info["flushed_at"] <= times[info["parent"]]:
             yield encode_id(info["id"])
 
 
-@rule("repo.strings", "silent")
+@rule("repo.strings")
 def _strings(files: Files) -> Iterator[str]:
+    """silent"""
     body = files.files["Repo"]["repo"].body
     names = [each["name"] for each in files.repo["branches"] + files.repo["tags"]]
     for text in {*names, *files.repo["deleted_tags"], *(each["message"] for each in files.repo["snapshots"])}:
@@ -583,11 +540,9 @@ def _strings(files: Files) -> Iterator[str]:
             yield f"{text!r} has no zero at its end"
 
 
-@rule(
-    "backup.name",
-    "The copy MUST be stored with a path composed of the literal, the time and 12 random bytes.",
-)
+@rule("backup.name")
 def _backup_name(files: Files) -> Iterator[str]:
+    """The copy MUST be stored with a path composed of the literal, the time and 12 random bytes."""
     for path in (files.folder / "overwritten").glob("*"):
         parts = path.name.split(".")
         right = len(parts) == 3 and parts[0] == "repo" and len(parts[1]) == 14 and NAME.fullmatch(parts[2])
@@ -596,11 +551,9 @@ def _backup_name(files: Files) -> Iterator[str]:
             yield path.name
 
 
-@rule(
-    "backup.path",
-    "Before a client attempts to overwrite it they MUST copy it to the overwritten prefix in the repo.",
-)
+@rule("backup.path")
 def _backup_path(files: Files) -> Iterator[str]:
+    """Before a client attempts to overwrite it they MUST copy it to the overwritten prefix in the repo."""
     updates = files.repo["latest_updates"]
     if updates and updates[0].get("backup_path"):
         yield "the newest update has a backup"
