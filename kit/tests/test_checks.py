@@ -22,7 +22,8 @@ from icechunk_kit.files import (
 )
 from icechunk_kit.schema import Document, pack
 
-type Edit = Callable[[Document], object]
+type Edit = Callable[[Document], Any]
+type References = dict[tuple[int, ...], Document]
 BACKUP = f"repo.{LATEST - FIRST_TIME // 1000:014}.{encode_id(identifier('backup'))}"
 TABLES = ("Snapshot", "Manifest", "TransactionLog")
 
@@ -36,14 +37,15 @@ def chunks(*nodes: Node) -> list[Document]:
 def build(folder: Path, repo: Edit | None = None, header: Document | None = None, **edits: Edit) -> None:
     """Write a right repository: two commits, of which the second one moves an array. Edits apply to the second one."""
     repository = Repository(folder)
-    grid = {(x, y): inline(bytes([x, y])) for x in range(2) for y in range(2)}
-    root, a = Node("/"), Node("/a", [4], [2], refs={(0,): inline(b"\1\2"), (1,): native(b"\3\4")})
+    grid: References = {(x, y): inline(bytes([x, y])) for x in range(2) for y in range(2)}
+    line: References = {(0,): inline(b"\1\2"), (1,): native(b"\3\4")}
+    root, a = Node("/"), Node("/a", [4], [2], refs=line)
     b = Node("/b", [4, 4], [2, 2], refs=grid, split=[[(0, 1), (0, 2)], [(1, 2), (0, 2)]])
     arrays = sorted([a.id, b.id])
     log = {"new_groups": [root.id], "new_arrays": arrays, "updated_chunks": chunks(a, b)}
     first = repository.commit([root, a, b], log=log)
     c = Node("/c", [4, 4], [2, 2], refs=grid, split=b.split, edit=lambda node: node.update(id=b.id))
-    edited = Node("/a", [4], [2], refs=a.refs | {(0,): inline(b"\5\6")}, attributes={"x": 1})
+    edited = Node("/a", [4], [2], refs=line | {(0,): inline(b"\5\6")}, attributes={"x": 1})
     d, e = Node("/d", [2], [2]), Node("/e")
     moved = [{"from": "/b", "to": "/c", "node_id": b.id, "node_type": 1}]
     log = {"new_arrays": [d.id], "new_groups": [e.id], "updated_arrays": [a.id], "moved_nodes": moved}

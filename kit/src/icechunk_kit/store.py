@@ -61,7 +61,7 @@ class Fault:
     times: int = 1
     skip: int = 0
     seconds: float = 0.0
-    steps: Sequence[Mapping[str, Any]] = ()
+    steps: Sequence[dict[str, Any]] = ()
     keys: frozenset[str] = frozenset()
     has_happened: bool = False
 
@@ -94,7 +94,7 @@ class Store:
         ask: Makes one request as another client, for faults of the effect "before".
     """
 
-    def __init__(self, root: Path, ask: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, root: Path, ask: Callable[[dict[str, Any]], None]) -> None:
         self.root, self.ask = root, ask
         #: The plan, and the faults of earlier plans.
         self.faults: list[Fault] = []

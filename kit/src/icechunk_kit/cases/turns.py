@@ -72,7 +72,8 @@ class Model:
             line = f"- {name}/c/{at}" if is_deleted else f"{name}/c/{at} = {data}"
             arrays[name][at] = "-" if is_deleted else data
             self.commit(branch, line, arrays, amend=kind == "amend")
-        elif kind == "node" and arrays.pop(name, None):
+        elif kind == "node" and name in arrays:
+            del arrays[name]
             self.commit(branch, f"- {name}", arrays)
         elif kind in ("node", "chunk"):
             self.commit(branch, f"{name}/zarr.json = array 8", {**arrays, name: ["-"] * 4})
