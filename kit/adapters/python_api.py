@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,6 +27,9 @@ KINDS = {
     "StorageError": "storage",
 }
 
+type Location = dict[str, Any]
+type Ref = dict[str, str]
+
 
 def kind(error: Exception) -> str:
     if getattr(error, "kind", None) == "virtual-chunk-modified":
@@ -34,7 +37,7 @@ def kind(error: Exception) -> str:
     return next((word for name, word in KINDS.items() if isinstance(error, getattr(library, name))), "other")
 
 
-def storage(location: dict[str, Any]) -> Any:
+def storage(location: Location) -> Any:
     if "path" in location:
         return library.local_filesystem_storage(location["path"])
     s3 = location["s3"]
@@ -50,82 +53,114 @@ def storage(location: dict[str, Any]) -> Any:
     )
 
 
-def repository(location: dict[str, Any]) -> Any:
-    return library.Repository.open(storage(location))
+def repository(location: Location) -> Any:
+    prefixes = location.get("containers", [])
+    if not prefixes:
+        return library.Repository.open(storage(location))
+    config = library.Repository.fetch_config(storage(location)) or library.RepositoryConfig.default()
+    for prefix in set(prefixes) - set(config.virtual_chunk_containers or {}):
+        store = library.local_filesystem_store(prefix.removeprefix("file://"))
+        config.set_virtual_chunk_container(library.VirtualChunkContainer(prefix, store))
+    access = dict.fromkeys(prefixes, library.Credentials.LocalFileSystemAccess())
+    return library.Repository.open(storage(location), config, access)
 
 
-def refs(location: dict[str, Any]) -> Any:
+def get(store: Any, key: str) -> bytes | None:
+    buffer = sync(store.get(key.strip("/"), default_buffer_prototype()))
+    return None if buffer is None else bytes(buffer.to_bytes())
+
+
+def session(location: Location, ref: Ref) -> Any:
+    return repository(location).readonly_session(**ref)
+
+
+def refs(location: Location) -> Any:
     repo = repository(location)
     branches = {name: repo.lookup_branch(name) for name in repo.list_branches()}
     return {"branches": branches, "tags": {name: repo.lookup_tag(name) for name in repo.list_tags()}}
 
 
-def log(location: dict[str, Any], ref: dict[str, str]) -> Any:
+def log(location: Location, ref: Ref) -> Any:
     infos = repository(location).ancestry(**ref)
-    return [
-        {"id": each.id, "message": each.message, "time": round(each.written_at.timestamp() * 1e6)}
-        for each in infos
-    ]
+    return [{"id": each.id, "message": each.message, "time": microseconds(each.written_at)} for each in infos]
 
 
-def read(location: dict[str, Any], ref: dict[str, str], path: str, chunks: list[list[int]]) -> Any:
-    store = repository(location).readonly_session(**ref).store
-    keys = ("/".join([path.strip("/"), "c", *map(str, index)]).strip("/") for index in chunks)
-    buffers = (sync(store.get(key, default_buffer_prototype())) for key in keys)
-    return [buffer and buffer.to_bytes().hex() for buffer in buffers]
+def microseconds(time: Any) -> int:
+    return int(round(time.timestamp() * 1e6))
 
 
-def list_(location: dict[str, Any], ref: dict[str, str]) -> Any:
-    store = repository(location).readonly_session(**ref).store
-
-    async def nodes() -> list[dict[str, str]]:
-        keys = [key async for key in store.list()]
-        rows = []
-        for key in keys:
-            if key.endswith("zarr.json"):
-                buffer = await store.get(key, default_buffer_prototype())
-                rows.append(
-                    {
-                        "path": "/" + key.removesuffix("zarr.json").rstrip("/"),
-                        "type": json.loads(buffer.to_bytes())["node_type"],
-                    }
-                )
-        return sorted(rows, key=lambda row: row["path"].encode())
-
-    return sync(nodes())
-
-
-def updates(location: Any) -> Any:
-    return [
-        {"kind": type(each.kind).__name__ + "Update", "time": round(each.updated_at.timestamp() * 1e6)}
-        for each in repository(location).ops_log()
-    ]
-
-
-def metadata(location: Any, ref: dict[str, str], path: str) -> Any:
-    store = repository(location).readonly_session(**ref).store
-    return json.loads(
-        sync(store.get((path + "/zarr.json").lstrip("/"), default_buffer_prototype())).to_bytes()
-    )
-
-
-def properties(location: Any, ref: dict[str, str]) -> Any:
+def properties(location: Location, ref: Ref) -> Any:
     return next(iter(repository(location).ancestry(**ref))).metadata
+
+
+def metadata(location: Location, ref: Ref, path: str) -> Any:
+    data = get(session(location, ref).store, f"{path}/zarr.json")
+    if data is None:
+        raise library.NotFoundError(path)
+    return json.loads(data)
+
+
+def list_nodes(location: Location, ref: Ref) -> Any:
+    store = session(location, ref).store
+
+    async def names(prefix: str) -> list[str]:
+        return [name async for name in store.list_dir(prefix)]
+
+    def walk(path: str) -> Iterator[dict[str, str]]:
+        data = get(store, f"{path}/zarr.json")
+        if data is not None:
+            type_ = json.loads(data)["node_type"]
+            yield {"path": path or "/", "type": type_}
+            if type_ == "group":
+                for name in sync(names(path.strip("/"))):
+                    if name != "zarr.json":
+                        yield from walk(f"{path}/{name}")
+
+    return sorted(walk(""), key=lambda node: node["path"].encode())
+
+
+def read(location: Location, ref: Ref, path: str, chunks: list[list[int]]) -> Any:
+    store = session(location, ref).store
+    values = (get(store, "/".join([path, "c", *map(str, index)])) for index in chunks)
+    return [None if value is None else value.hex() for value in values]
+
+
+def count(location: Location, ref: Ref, path: str) -> int:
+    opened = session(location, ref)
+
+    async def total() -> int:
+        return len([0 async for _ in opened.chunk_coordinates(path)])
+
+    return int(sync(total()))
+
+
+def diff(location: Location, to: str, **start: str) -> Any:
+    result = repository(location).diff(from_snapshot_id=start["from"], to_snapshot_id=to)
+    both = {
+        what: sorted([*getattr(result, f"{what}_groups"), *getattr(result, f"{what}_arrays")])
+        for what in ("new", "deleted", "updated")
+    }
+    chunks = {path: sorted(map(list, indexes)) for path, indexes in result.updated_chunks.items()}
+    return both | {"chunks": chunks, "moved": sorted(map(list, result.moved_nodes))}
+
+
+def updates(location: Location) -> Any:
+    log = repository(location).ops_log()
+    return [
+        {"kind": f"{type(each.kind).__name__}Update", "time": microseconds(each.updated_at)} for each in log
+    ]
 
 
 #: The sessions of this process by their names.
 sessions: dict[str, Any] = {}
 
 
-def create(location: dict[str, Any], version: str) -> None:
+def create(location: Location, version: str) -> None:
     library.Repository.create(storage(location), spec_version=int(version))
 
 
-def session(
-    location: dict[str, Any], branch: str = "", ref: dict[str, str] | None = None, rearrange: bool = False
-) -> str:
-    repo = repository(location)
-    name = f"session {len(sessions)}"
+def begin(location: Location, branch: str = "", ref: Ref | None = None, rearrange: bool = False) -> str:
+    name, repo = f"session {len(sessions)}", repository(location)
     if ref is not None:
         sessions[name] = repo.readonly_session(**ref)
     else:
@@ -133,127 +168,104 @@ def session(
     return name
 
 
-def set_(location: Any, session: str, key: str, data: str) -> None:
-    sync(sessions[session].store.set(key, default_buffer_prototype().buffer.from_bytes(bytes.fromhex(data))))
+def set_key(store: Any, key: str, data: str) -> None:
+    sync(store.set(key, default_buffer_prototype().buffer.from_bytes(bytes.fromhex(data))))
 
 
-def delete(location: Any, session: str, key: str) -> None:
-    store = sessions[session].store
-    is_key = key.endswith("zarr.json") or "c" in key.split("/")
-    sync(store.delete(key) if is_key else store.delete_dir(key))
+def delete(store: Any, key: str) -> None:
+    is_chunk = "/c/" in f"/{key}/"
+    sync(store.delete(key) if is_chunk else store.delete_dir(key))
 
 
-def get(location: Any, session: str, key: str) -> str | None:
-    buffer = sync(sessions[session].store.get(key, default_buffer_prototype()))
-    return buffer and buffer.to_bytes().hex()
+def get_key(store: Any, key: str) -> str | None:
+    data = get(store, key)
+    return None if data is None else data.hex()
 
 
-def virtual(
-    location: Any,
-    session: str,
-    path: str,
-    index: list[int],
-    url: str,
-    offset: int,
-    length: int,
-    etag: str | None = None,
-    modified: int | None = None,
-) -> None:
-    checksum = etag if modified is None else datetime.fromtimestamp(modified, UTC)
+def virtual(store: Any, path: str, index: list[int], url: str, **reference: Any) -> None:
+    modified = reference.pop("modified", None)
+    checksum = reference.pop("etag", None) if modified is None else moment(modified * 1_000_000)
     key = "/".join([path.strip("/"), "c", *map(str, index)])
-    sessions[session].store.set_virtual_ref(key, url, offset=offset, length=length, checksum=checksum)
+    store.set_virtual_ref(key, url, checksum=checksum, **reference)
 
 
-def move(location: Any, session: str, **paths: str) -> None:
-    sessions[session].move(paths["from"], paths["to"])
+def commit(session: Any, message: str, properties: Any = None, empty: bool = False) -> Any:
+    return session.commit(message, properties, allow_empty=empty)
 
 
-def commit(
-    location: Any,
-    session: str,
-    message: str,
-    properties: dict[str, Any] | None = None,
-    empty: bool = False,
-) -> Any:
-    return sessions[session].commit(message, properties, allow_empty=empty)
-
-
-def amend(location: Any, session: str, message: str) -> Any:
-    return sessions[session].amend(message)
-
-
-def rebase(location: Any, session: str, solver: str | None) -> None:
+def rebase(session: Any, solver: str | None) -> None:
     choice = {"ours": library.VersionSelection.UseOurs, "theirs": library.VersionSelection.UseTheirs}
     if solver is None:
-        sessions[session].rebase(library.ConflictDetector())
+        session.rebase(library.ConflictDetector())
     else:
-        sessions[session].rebase(library.BasicConflictSolver(on_chunk_conflict=choice[solver]))
-
-
-def expire(location: Any, before: int, delete_branches: bool = False, delete_tags: bool = False) -> list[str]:
-    expired = repository(location).expire_snapshots(
-        moment(before), delete_expired_branches=delete_branches, delete_expired_tags=delete_tags
-    )
-    return sorted(expired)
+        session.rebase(library.BasicConflictSolver(on_chunk_conflict=choice[solver]))
 
 
 def moment(microseconds: int) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)
 
 
-def on_repository(method: str, *arguments: str) -> Callable[..., None]:
-    """Return an operation that calls a method of the repository with some members of the request."""
-
-    def operation(location: Any, **request: Any) -> None:
-        getattr(repository(location), method)(*(request[name] for name in arguments))
-
-    return operation
-
-
-def reset(location: Any, name: str, snapshot: str, **other: str) -> None:
-    repository(location).reset_branch(name, snapshot, from_snapshot_id=other.get("from"))
+def expire(repo: Any, before: int, delete_branches: bool = False, delete_tags: bool = False) -> list[str]:
+    return sorted(
+        repo.expire_snapshots(
+            moment(before), delete_expired_branches=delete_branches, delete_expired_tags=delete_tags
+        )
+    )
 
 
-def collect(location: Any, before: int) -> None:
-    repository(location).garbage_collect(moment(before))
+def reset(repo: Any, name: str, snapshot: str, **start: str) -> None:
+    repo.reset_branch(name, snapshot, from_snapshot_id=start.get("from"))
 
 
-def upgrade(location: Any) -> None:
-    library.upgrade_icechunk_repository(repository(location), dry_run=False)
+def collect(repo: Any, before: int) -> None:
+    repo.garbage_collect(moment(before))
 
 
-WRITER = {
+def upgrade(repo: Any) -> None:
+    library.upgrade_icechunk_repository(repo, dry_run=False)
+
+
+def on_session(operation: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda location, session, **request: operation(sessions[session], **request)
+
+
+def on_store(operation: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda location, session, **request: operation(sessions[session].store, **request)
+
+
+def on_repository(operation: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda location, **request: operation(repository(location), **request)
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "refs": refs,
+    "log": log,
+    "properties": properties,
+    "list": list_nodes,
+    "metadata": metadata,
+    "read": read,
+    "count": count,
+    "diff": diff,
+    "updates": updates,
     "create": create,
-    "session": session,
-    "set": set_,
-    "delete": delete,
-    "get": get,
-    "virtual": virtual,
-    "move": move,
-    "commit": commit,
-    "amend": amend,
-    "rebase": rebase,
-    "branch-create": on_repository("create_branch", "name", "snapshot"),
-    "branch-reset": reset,
-    "branch-delete": on_repository("delete_branch", "name"),
-    "tag-create": on_repository("create_tag", "name", "snapshot"),
-    "tag-delete": on_repository("delete_tag", "name"),
-    "expire": expire,
-    "collect": collect,
-    "upgrade": upgrade,
+    "session": begin,
+    "set": on_store(set_key),
+    "delete": on_store(delete),
+    "get": on_store(get_key),
+    "virtual": on_store(virtual),
+    "move": on_session(lambda session, **paths: session.move(paths["from"], paths["to"])),
+    "commit": on_session(commit),
+    "amend": on_session(lambda session, message: session.amend(message)),
+    "rebase": on_session(rebase),
+    "branch-create": on_repository(lambda repo, name, snapshot: repo.create_branch(name, snapshot)),
+    "branch-reset": on_repository(reset),
+    "branch-delete": on_repository(lambda repo, name: repo.delete_branch(name)),
+    "tag-create": on_repository(lambda repo, name, snapshot: repo.create_tag(name, snapshot)),
+    "tag-delete": on_repository(lambda repo, name: repo.delete_tag(name)),
+    "expire": on_repository(expire),
+    "collect": on_repository(collect),
+    "upgrade": on_repository(upgrade),
 }
 
 if __name__ == "__main__":
-    serve(
-        {
-            "refs": refs,
-            "log": log,
-            "read": read,
-            "list": list_,
-            "updates": updates,
-            "metadata": metadata,
-            "properties": properties,
-            **WRITER,
-        },
-        kind,
-    )
+    serve(OPERATIONS, kind)

@@ -1,8 +1,8 @@
 """The loop of an adapter in Python. An adapter in another language does the same in a few lines.
 
-The runner writes one request to the standard input of the adapter: a line of JSON with `op`, `location` and the
-arguments of the operation. The adapter answers with one line: `{"value": ...}`, or `{"error": {"kind": ...,
-"message": ...}}`, or `{"unsupported": true}`.
+The runner writes one request to the standard input of the adapter: a line of JSON with `op`, `location` and
+the arguments of the operation. The adapter answers with one line: `{"value": ...}`,
+`{"error": {"kind": ..., "message": ...}}` or `{"unsupported": true}`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,13 @@ def serve(operations: Mapping[str, Callable[..., Any]], kind: Callable[[Exceptio
             except NotImplementedError:
                 answer = {"unsupported": True}
             except Exception as error:
-                answer = {
-                    "error": {"kind": kind(error), "message": f"{type(error).__name__}: {error}"[:1000]}
-                }
+                answer = _error(kind(error), error)
+            except BaseException as error:  # a panic of a library in Rust
+                if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                    raise
+                answer = _error("panic", error)
         print(json.dumps(answer), file=answers, flush=True)
+
+
+def _error(kind: str, error: BaseException) -> dict[str, Any]:
+    return {"error": {"kind": kind, "message": f"{type(error).__name__}: {error}"[:1000]}}

@@ -1,14 +1,16 @@
 """A case: files that the kit writes, and the requests to an implementation with the answers that must come.
 
-A step is a request: `op`, its arguments, and `expect`. A step without `expect` must succeed. `expect` is compared
-with the answer: the text "*" stands for anything, and "$name" for a value that is the same in each place of the case.
-`{"error": [...]}` expects an error of one of these kinds, `{"error": "*"}` any error. With `may_fail` an error is right
-too. `who` is the number of the implementation. Operations `kit.*` are steps of the kit itself. Bytes are hexadecimal text.
+A step is a request: `op`, its arguments, and `expect`. A step without `expect` must succeed. `expect` is
+compared with the answer: the text "*" stands for anything, and "$name" for a value that is the same in each
+place of the case. `{"error": [...]}` expects an error of one of these kinds, `{"error": "*"}` any error
+except a panic, and `{"any": [...]}` one of several answers. Bytes are hexadecimal text. `at` names the folder of the
+repository inside the folder of the case, and `containers` the prefixes of virtual chunks. `who` is the number of the
+implementation. An operation `kit.NAME` is a step of the kit itself: a fault, a check of the files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,20 @@ class Case:
 
 
 CASES: dict[str, Case] = {}
+MAIN = {"branch": "main"}
+ERROR = {"error": "*"}
+
+
+def ask(op: str, expect: Any = "*", **arguments: Any) -> Step:
+    """Return a step. `ref` is the branch `main`, unless the arguments say otherwise."""
+    ref = {"ref": MAIN} if op in ("log", "properties", "list", "metadata", "read", "count") else {}
+    return {"op": op, **ref, **arguments, "expect": expect}
+
+
+def read(path: str, values: Mapping[tuple[int, ...], bytes | None], **arguments: Any) -> Step:
+    """Return a step that reads chunks. `values` are the bytes of each, None where no chunk is."""
+    bytes_ = [None if value is None else value.hex() for value in values.values()]
+    return ask("read", path=path, chunks=[list(index) for index in values], **{"expect": bytes_, **arguments})
 
 
 def case(id: str, level: str, version: str, rule: str, why: str, **bounds: Any) -> Callable[[Build], Build]:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import msgpack  # type: ignore[import-untyped]
 import zstandard
 from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 
-from icechunk_kit.schema import Document, pack, unpack
+from icechunk_kit.schema import Document as Document
+from icechunk_kit.schema import pack, unpack
 
 MAGIC = "ICE🧊CHUNK".encode()
 FILE_TYPES = {"Snapshot": 1, "Manifest": 2, "TransactionLog": 4, "Repo": 6}
@@ -28,7 +30,8 @@ ROOT_ID = bytes.fromhex("0b1cc8d6787580f0e33a6534")
 FIRST_TIME = 1_767_225_600_000_000
 MINUTE = 60_000_000
 
-type Edit = Callable[[Document], None]
+type Edit = Callable[[Document], object]
+type Change = Callable[[bytes], bytes]
 
 
 def encode_id(identifier: bytes) -> str:
@@ -50,18 +53,30 @@ def identifier(seed: str, size: int = 12) -> bytes:
 
 def envelope(
     kind: str,
-    body: bytes,
+    buffer: bytes,
     *,
     version: int = 2,
     magic: bytes = MAGIC,
     writer: str = "icechunk-kit",
     file_type: int | None = None,
     compression: int = 1,
+    compress: Change | None = None,
+    body: Change = bytes,
+    file: Change = bytes,
 ) -> bytes:
-    """Return a metadata file: a header of 39 bytes, and the body, compressed if the header says so."""
+    """Return a metadata file: a header of 39 bytes, and the buffer, compressed if the header says so.
+
+    Args:
+        kind: The root table.
+        buffer: The FlatBuffer.
+        version, magic, writer, file_type, compression: The fields of the header.
+        compress: Replaces the compression.
+        body, file: Change the buffer before it is compressed, and the whole file.
+    """
     file_type = FILE_TYPES[kind] if file_type is None else file_type
-    data = zstandard.compress(body, 3) if compression == 1 else body
-    return magic + writer.encode().ljust(24) + bytes([version, file_type, compression]) + data
+    compress = compress or (partial(zstandard.compress, level=3) if compression == 1 else bytes)
+    header = magic + writer.encode().ljust(24) + bytes([version, file_type, compression])
+    return file(header + compress(body(buffer)))
 
 
 def read_file(path: Path, kind: str) -> Document:
@@ -92,7 +107,7 @@ class Node:
     shape: Sequence[int] | None = None
     chunks: Sequence[int] = ()
     dtype: str = "uint8"
-    refs: Mapping[tuple[int, ...], Document] = field(default_factory=dict)
+    refs: Mapping[Any, Document] = field(default_factory=dict)
     names: Sequence[str | None] | None = None
     attributes: Document = field(default_factory=dict)
     #: One box of chunks for each manifest of the array: (start, stop) for each dimension. None: one manifest.
@@ -144,6 +159,7 @@ class Repository:
         self.snapshots: list[Document] = []
         self.branches: dict[str, bytes] = {}
         self.tags: dict[str, bytes] = {}
+        self.config: Document | None = None
         self.updates: list[Document] = [
             {"update_type": ("RepoInitializedUpdate", {}), "updated_at": FIRST_TIME}
         ]
@@ -177,6 +193,7 @@ class Repository:
         id: bytes | None = None,
         metadata: Mapping[str, Any] | None = None,
         log: Document | None = None,
+        time: int | None = None,
         shared: bool = False,
         edit: Mapping[str, Edit] | None = None,
         header: Mapping[str, Document] | None = None,
@@ -184,17 +201,18 @@ class Repository:
         """Write the files of one snapshot, and return its id.
 
         Args:
-            nodes: Everything in the snapshot. The root group is added unless it is there, or this is the first one.
+            nodes: Everything in the snapshot. The root group is added, except to the first snapshot.
             branch: Moves to the snapshot. None: a snapshot without a branch.
             parent: By default the tip of the branch.
             log: The lists of the transaction log. By default they are empty.
+            time: In microseconds. By default a minute after the snapshot before.
             shared: One manifest for all arrays.
             edit, header: Changes of a document or a header, by the kind of the file.
         """
         edit, header = edit or {}, header or {}
         number = len(self.snapshots)
         id = identifier(f"snapshot {number}") if id is None else id
-        time = FIRST_TIME + number * MINUTE
+        time = FIRST_TIME + number * MINUTE if time is None else time
         parent = self.branches.get(branch or "main") if parent is None else parent
         if number and not any(node.path == "/" for node in nodes):
             nodes = [Node("/"), *nodes]
@@ -218,7 +236,7 @@ class Repository:
             document["parent_id"] = parent
         self.put_document("Snapshot", id, document, edit.get("Snapshot"), **header.get("Snapshot", {}))
         lists = [f"{what}_{kind}" for what in ("new", "deleted", "updated") for kind in ("groups", "arrays")]
-        transaction = {"id": id, **dict.fromkeys(lists, []), "updated_chunks": [], **(log or {})}
+        transaction = {"id": id, **{key: [] for key in lists}, "updated_chunks": [], **(log or {})}
         self.put_document(
             "TransactionLog", id, transaction, edit.get("TransactionLog"), **header.get("TransactionLog", {})
         )
@@ -261,11 +279,11 @@ class Repository:
         for name, members in parts.items():
             manifest = identifier(f"manifest {encode_id(id)} {name}")
             arrays = [{"node_id": node.id, "refs": refs} for node, _, refs in members]
-            document = {"id": manifest, "arrays": sorted(arrays, key=lambda each: each["node_id"])}
+            document: Document = {"id": manifest, "arrays": sorted(arrays, key=lambda each: each["node_id"])}
             if self.version == 2:
                 document["compression_algorithm"] = 0
             size = self.put_document("Manifest", manifest, document, edit, **header)
-            info = {
+            info: Document = {
                 "id": manifest,
                 "size_bytes": size,
                 "num_chunk_refs": sum(len(refs) for _, _, refs in members),
@@ -326,6 +344,7 @@ class Repository:
                     "flushed_at": each["flushed_at"],
                     "message": each["message"],
                     "metadata": metadata_items(each["metadata"], 2),
+                    **each.get("info", {}),
                 }
                 for each in order
             ],
@@ -336,6 +355,8 @@ class Repository:
             document[key] = [
                 {"name": name, "snapshot_index": index[refs[name]]} for name in sorted(refs, key=str.encode)
             ]
+        if self.config is not None:
+            document["config"] = bytes(flexbuffers.Dumps(self.config))
         if edit:
             edit(document)
         self.put("repo", envelope("Repo", pack("Repo", document), **{"version": 2, **header}))

@@ -1,7 +1,8 @@
 """The FlatBuffers tables of the format, and a writer and a reader of buffers that follow them.
 
-A table is a dict. A field that is not in the dict is absent. An object id is bytes, a struct of numbers a tuple,
-a union a pair of the member's name and its table.
+A table is a dict. A field that is not in the dict is absent. An object id is bytes, a struct of numbers a
+tuple, a union a pair of the member's name and its table. The key `later` of a table lists fields that a later
+schema could add: pairs of a type and a value.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ UNIONS = {
     ],
 }
 _TEXT = """
-Repo: spec_version u8, tags [Ref], branches [Ref], deleted_tags [string], snapshots [SnapshotInfo], status RepoStatus,
-  metadata [MetadataItem], latest_updates [Update], repo_before_updates string, config [u8],
-  enabled_feature_flags [u16], disabled_feature_flags [u16], extra [u8]
+Repo: spec_version u8, tags [Ref], branches [Ref], deleted_tags [string], snapshots [SnapshotInfo],
+  status RepoStatus, metadata [MetadataItem], latest_updates [Update], repo_before_updates string,
+  config [u8], enabled_feature_flags [u16], disabled_feature_flags [u16], extra [u8]
 Ref: name string, snapshot_index u32
 SnapshotInfo: id ObjectId12, parent_offset i32, flushed_at u64, message string, metadata [MetadataItem],
   pruned_ancestor_tx_logs [ObjectId12]
@@ -68,7 +69,8 @@ ExpirationRanUpdate:
 FeatureFlagChangedUpdate: id u16, new_value bool, is_set bool
 MetadataItem: name string, value [u8]
 Snapshot: id ObjectId12, parent_id ObjectId12, nodes [NodeSnapshot], flushed_at u64, message string,
-  metadata [MetadataItem], manifest_files [ManifestFileInfo], manifest_files_v2 [ManifestFileInfoV2], extra [u8]
+  metadata [MetadataItem], manifest_files [ManifestFileInfo], manifest_files_v2 [ManifestFileInfoV2],
+  extra [u8]
 NodeSnapshot: id ObjectId8, path string, user_data [u8], node_data NodeData, extra [u8]
 GroupNodeData:
 ArrayNodeData: shape [DimensionShape], dimension_names [DimensionName], manifests [ManifestRef],
@@ -77,7 +79,8 @@ DimensionShapeV2: array_length u64, num_chunks u32
 DimensionName: name string
 ManifestRef: object_id ObjectId12, extents [ChunkIndexRange]
 ManifestFileInfoV2: id ObjectId12, size_bytes u64, num_chunk_refs u32, extra [u8]
-Manifest: id ObjectId12, arrays [ArrayManifest], location_dictionary [u8], compression_algorithm u8=1, extra [u8]
+Manifest: id ObjectId12, arrays [ArrayManifest], location_dictionary [u8],
+  compression_algorithm u8=1, extra [u8]
 ArrayManifest: node_id ObjectId8, refs [ChunkRef], extra [u8]
 ChunkRef: index [u32], inline [u8], offset u64, length u64, chunk_id ObjectId12, location string,
   checksum_etag string, checksum_last_modified u32, compressed_location [u8], extra [u8]
@@ -119,7 +122,7 @@ def _align(out: bytearray, alignment: int, ahead: int = 0) -> None:
 
 
 def _table(out: bytearray, kind: str, document: Document) -> int:
-    unknown = set(document) - {name for name, _, _ in TABLES[kind]}
+    unknown = set(document) - {name for name, _, _ in TABLES[kind]} - {"later"}
     assert not unknown, f"{kind} has no field {unknown}"
     slots: list[tuple[str, Any] | None] = []
     for name, type_, _ in TABLES[kind]:
@@ -129,6 +132,9 @@ def _table(out: bytearray, kind: str, document: Document) -> int:
             slots.append(value and (value[0], value[1]))
         else:
             slots.append(None if value is None else (type_, value))
+    slots += document.get("later", [])
+    while slots and slots[-1] is None:
+        slots.pop()
     # Large fields stand first: then only the table itself needs padding.
     position, places = 4, {}
     for number, slot in sorted(enumerate(slots), key=lambda item: -_layout(item[1][0])[1] if item[1] else 0):

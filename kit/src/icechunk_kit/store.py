@@ -103,11 +103,11 @@ class Store:
         self.metadata: dict[str, dict[str, str]] = {}
         self.uploads: dict[str, tuple[dict[str, str], dict[int, bytes]]] = {}
         self.lock = threading.Lock()
+
+    def __enter__(self) -> Store:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.server.daemon_threads = True
         self.server.handle_error = lambda *_: None  # type: ignore[method-assign] # a client that went away
-
-    def __enter__(self) -> Store:
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 

@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from icechunk_kit.case import Step, case
+from icechunk_kit.case import ERROR, Step, case
 from icechunk_kit.files import ROOT_ID, encode_id
 
 #: The nodes and chunks that most cases start with.
@@ -169,7 +169,7 @@ def steps(line: str) -> list[Step]:
     else:
         result = [{"op": op.removeprefix("!"), **pairs(tuple(words))}]
     if expected == "value or error":
-        result[-1]["may_fail"] = True
+        result[-1]["expect"] = {"any": [result[-1].get("expect", "*"), ERROR]}
     elif arrow:
         kinds = expected.split()
         result[-1]["expect"] = {"error": kinds[1:] or "*"} if kinds[0] == "error" else parse(expected)

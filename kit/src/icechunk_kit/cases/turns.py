@@ -37,6 +37,37 @@ def _commits(folder: Path) -> list[Step]:
     return [*result, *both(f"log main {' '.join(ids)}"), *steps("check")]
 
 
+@case(
+    "turns.virtual",
+    "writer",
+    "2.0",
+    "Virtual refs: absolute URL to the object containing the chunk.",
+    "Files of other formats that one implementation refers to cannot be read with another one.",
+)
+def _virtual(folder: Path) -> list[Step]:
+    data = folder / "data" / "file é.bin"
+    data.parent.mkdir()
+    data.write_bytes(bytes(range(10)))
+    url = f"file://{data.parent}/"
+    more = {"at": "repository", "containers": [url]}
+    reference = {"op": "virtual", "session": "$s", "path": "/a", "url": f"{url}{data.name}", "length": 2}
+    lines = """
+        create version="2"
+        begin s
+        edit s: zarr.json = group; a/zarr.json = array 8; a/c/3 = 0909"""
+    result = [
+        *(step for line in lines.strip().splitlines() for step in steps(line)),
+        {**reference, "index": [0], "offset": 2},
+        {**reference, "index": [2], "offset": 7, "modified": int(data.stat().st_mtime) + 1},
+        *steps("commit s one"),
+        *both("read main /a 0203 - 0708 0909"),
+        *steps("1: change two: a/c/1 = 0a0a"),
+        *both("read main /a 0203 0a0a 0708 0909"),
+        *steps("check"),
+    ]
+    return [step | more for step in result]
+
+
 class Model:
     """What a repository holds after a walk: refs, nodes and values."""
 
