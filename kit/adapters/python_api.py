@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from icechunk_kit.adapter import serve
@@ -36,17 +37,32 @@ def kind(error: Exception) -> str:
     return next((word for name, word in KINDS.items() if isinstance(error, getattr(library, name))), "other")
 
 
+def storage(location: Location) -> Any:
+    if "path" in location:
+        return library.local_filesystem_storage(location["path"])
+    s3 = location["s3"]
+    return library.s3_storage(
+        bucket=s3["bucket"],
+        prefix=s3["prefix"],
+        region=s3["region"],
+        endpoint_url=s3["endpoint"],
+        access_key_id=s3["access_key"],
+        secret_access_key=s3["secret_key"],
+        allow_http=True,
+        force_path_style=True,
+    )
+
+
 def repository(location: Location) -> Any:
-    storage = library.local_filesystem_storage(location["path"])
     prefixes = location.get("containers", [])
     if not prefixes:
-        return library.Repository.open(storage)
-    config = library.Repository.fetch_config(storage) or library.RepositoryConfig.default()
+        return library.Repository.open(storage(location))
+    config = library.Repository.fetch_config(storage(location)) or library.RepositoryConfig.default()
     for prefix in set(prefixes) - set(config.virtual_chunk_containers or {}):
         store = library.local_filesystem_store(prefix.removeprefix("file://"))
         config.set_virtual_chunk_container(library.VirtualChunkContainer(prefix, store))
     access = dict.fromkeys(prefixes, library.Credentials.LocalFileSystemAccess())
-    return library.Repository.open(storage, config, access)
+    return library.Repository.open(storage(location), config, access)
 
 
 def get(store: Any, key: str) -> bytes | None:
@@ -70,7 +86,7 @@ def log(location: Location, ref: Ref) -> Any:
 
 
 def microseconds(time: Any) -> int:
-    return round(time.timestamp() * 1e6)
+    return int(round(time.timestamp() * 1e6))
 
 
 def properties(location: Location, ref: Ref) -> Any:
@@ -135,7 +151,93 @@ def updates(location: Location) -> Any:
     ]
 
 
-OPERATIONS = {
+#: The sessions of this process by their names.
+sessions: dict[str, Any] = {}
+
+
+def create(location: Location, version: str) -> None:
+    library.Repository.create(storage(location), spec_version=int(version))
+
+
+def begin(location: Location, branch: str = "", ref: Ref | None = None, rearrange: bool = False) -> str:
+    name, repo = f"session {len(sessions)}", repository(location)
+    if ref is not None:
+        sessions[name] = repo.readonly_session(**ref)
+    else:
+        sessions[name] = repo.rearrange_session(branch) if rearrange else repo.writable_session(branch)
+    return name
+
+
+def set_key(store: Any, key: str, data: str) -> None:
+    sync(store.set(key, default_buffer_prototype().buffer.from_bytes(bytes.fromhex(data))))
+
+
+def delete(store: Any, key: str) -> None:
+    is_chunk = "/c/" in f"/{key}/"
+    sync(store.delete(key) if is_chunk else store.delete_dir(key))
+
+
+def get_key(store: Any, key: str) -> str | None:
+    data = get(store, key)
+    return None if data is None else data.hex()
+
+
+def virtual(store: Any, path: str, index: list[int], url: str, **reference: Any) -> None:
+    modified = reference.pop("modified", None)
+    checksum = reference.pop("etag", None) if modified is None else moment(modified * 1_000_000)
+    key = "/".join([path.strip("/"), "c", *map(str, index)])
+    store.set_virtual_ref(key, url, checksum=checksum, **reference)
+
+
+def commit(session: Any, message: str, properties: Any = None, empty: bool = False) -> Any:
+    return session.commit(message, properties, allow_empty=empty)
+
+
+def rebase(session: Any, solver: str | None) -> None:
+    choice = {"ours": library.VersionSelection.UseOurs, "theirs": library.VersionSelection.UseTheirs}
+    if solver is None:
+        session.rebase(library.ConflictDetector())
+    else:
+        session.rebase(library.BasicConflictSolver(on_chunk_conflict=choice[solver]))
+
+
+def moment(microseconds: int) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)
+
+
+def expire(repo: Any, before: int, delete_branches: bool = False, delete_tags: bool = False) -> list[str]:
+    return sorted(
+        repo.expire_snapshots(
+            moment(before), delete_expired_branches=delete_branches, delete_expired_tags=delete_tags
+        )
+    )
+
+
+def reset(repo: Any, name: str, snapshot: str, **start: str) -> None:
+    repo.reset_branch(name, snapshot, from_snapshot_id=start.get("from"))
+
+
+def collect(repo: Any, before: int) -> None:
+    repo.garbage_collect(moment(before))
+
+
+def upgrade(repo: Any) -> None:
+    library.upgrade_icechunk_repository(repo, dry_run=False)
+
+
+def on_session(operation: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda location, session, **request: operation(sessions[session], **request)
+
+
+def on_store(operation: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda location, session, **request: operation(sessions[session].store, **request)
+
+
+def on_repository(operation: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda location, **request: operation(repository(location), **request)
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
     "refs": refs,
     "log": log,
     "properties": properties,
@@ -145,6 +247,24 @@ OPERATIONS = {
     "count": count,
     "diff": diff,
     "updates": updates,
+    "create": create,
+    "session": begin,
+    "set": on_store(set_key),
+    "delete": on_store(delete),
+    "get": on_store(get_key),
+    "virtual": on_store(virtual),
+    "move": on_session(lambda session, **paths: session.move(paths["from"], paths["to"])),
+    "commit": on_session(commit),
+    "amend": on_session(lambda session, message: session.amend(message)),
+    "rebase": on_session(rebase),
+    "branch-create": on_repository(lambda repo, name, snapshot: repo.create_branch(name, snapshot)),
+    "branch-reset": on_repository(reset),
+    "branch-delete": on_repository(lambda repo, name: repo.delete_branch(name)),
+    "tag-create": on_repository(lambda repo, name, snapshot: repo.create_tag(name, snapshot)),
+    "tag-delete": on_repository(lambda repo, name: repo.delete_tag(name)),
+    "expire": on_repository(expire),
+    "collect": on_repository(collect),
+    "upgrade": on_repository(upgrade),
 }
 
 if __name__ == "__main__":

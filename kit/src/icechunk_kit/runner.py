@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 import shutil
 import subprocess
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Any
 
 from icechunk_kit.case import Case, Step, matches, substitute
+from icechunk_kit.checks import check
+from icechunk_kit.store import Store
 
+#: The members of a step that are not of the request.
+OWN = ("expect", "who", "at", "containers")
 OUTCOMES = ("passed", "failed", "unsupported")
 
 
@@ -70,7 +76,7 @@ class Adapter:
         return answer
 
     def peak(self, *, reset: bool = False) -> int:
-        """Return the largest memory of the process since the last reset, in MiB, or 0 if it is not known."""
+        """Return the largest memory of the process since the last reset, in MiB. 0 where the system has no number."""
         try:
             folder = Path("/proc") / str(self._process.pid if self._process else 0)
             if reset:
@@ -103,47 +109,83 @@ def _read_lines(stream: Iterable[str], lines: queue.Queue[str]) -> None:
 
 def run(adapters: Sequence[Adapter], cases: Iterable[Case]) -> Iterator[Result]:
     """Run cases. A step goes to the adapter whose number is its `who`, by default to the first one."""
-    for case in cases:
-        start = monotonic()
-        folder = Path(tempfile.mkdtemp(prefix="icechunk-kit-"))
-        try:
-            outcome, detail = _run(adapters, case, folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        yield Result(case, outcome, detail, monotonic() - start)
+    with Adapter(adapters[-1].command) as rival:
+        for case in cases:
+            start = monotonic()
+            folder = Path(tempfile.mkdtemp(prefix="icechunk-kit-"))
+            try:
+                outcome, detail = _run(adapters, rival, case, folder)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            yield Result(case, outcome, detail, monotonic() - start)
 
 
-def _run(adapters: Sequence[Adapter], case: Case, folder: Path) -> tuple[str, str]:
+def _run(adapters: Sequence[Adapter], rival: Adapter, case: Case, folder: Path) -> tuple[str, str]:
     steps = case.build(folder)
     names: dict[str, Any] = {}
-    for number, step in enumerate(steps, 1):
-        who = adapters[step.get("who", 0) % len(adapters)]
-        request = {
-            key: substitute(value, names)
-            for key, value in step.items()
-            if key not in ("expect", "who", "at", "containers")
-        }
-        request["location"] = {"path": str(folder / step.get("at", ""))}
-        if "containers" in step:
-            request["location"]["containers"] = step["containers"]
-        before = who.peak(reset=True)
-        try:
-            answer = who.ask(request, case.seconds)
-        except AdapterFailure as failure:
-            return "failed", f"step {number}, {step['op']}: {failure}"
-        memory = who.peak() - before if before else 0
-        if answer.get("unsupported"):
-            return "unsupported", f"step {number}: {step['op']}"
-        if not _accepts(step.get("expect", "*"), answer, names):
-            return (
-                "failed",
-                f"step {number}, {json.dumps(step)[:600]}: the answer is {json.dumps(answer)[:600]}",
-            )
-        if memory > case.mebibytes:
-            return (
-                "failed",
-                f"step {number}, {step['op']}: {memory} MiB of memory, the bound is {case.mebibytes}",
-            )
+    rivals: list[tuple[str, str]] = []
+
+    def perform(step: Step, who: Adapter) -> tuple[str, str]:
+        return _step(step, who, case, location, names)
+
+    store = Store(folder, lambda step: rivals.append(perform(step, rival)))
+    with store if case.store else nullcontext():
+        location = {"s3": store.location} if case.store else {"path": str(folder)}
+        for number, step in enumerate(steps, 1):
+            if any(fault.get("steps") for fault in step.get("faults", ())):
+                perform({"op": "nothing"}, rival)  # its process must run when the other client waits for it
+            if step["op"].startswith("kit."):
+                answer = {"value": _own(store, substitute(step, names))}
+                outcome, detail = "passed", ""
+                if not _accepts(step.get("expect", "*"), answer, names):
+                    outcome, detail = "failed", f"{json.dumps(step)[:600]}: {json.dumps(answer)[:600]}"
+            else:
+                outcome, detail = perform(step, adapters[step.get("who", 0) % len(adapters)])
+            problems = [each for each in [*rivals, (outcome, detail)] if each[0] != "passed"]
+            if problems:
+                return problems[0][0], f"step {number}: {problems[0][1]}"
+        for fault in store.before + store.faults:
+            if not fault.has_happened:
+                return "unsupported", f"no request met the fault {fault.effect} of {fault.method} {fault.key}"
+    return "passed", ""
+
+
+def _own(store: Store, step: Step) -> Any:
+    """Perform a step of the kit itself."""
+    folder = store.root / step.get("at", "")
+    match step["op"]:
+        case "kit.fault":
+            return store.plan(step["faults"])
+        case "kit.check":
+            return check(folder, step.get("rules"))
+        case "kit.now":
+            return time_ns() // 1000
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    files = [name for name in files if re.match(step["key"], name) and "#" not in name]
+    if step["op"] == "kit.remove":
+        for name in files:
+            (folder / name).unlink()
+    return files
+
+
+def _step(step: Step, who: Adapter, case: Case, location: Any, names: dict[str, Any]) -> tuple[str, str]:
+    """Make one request, and judge its answer."""
+    request = {key: substitute(value, names) for key, value in step.items() if key not in OWN}
+    request["location"] = {**location, **{key: step[key] for key in ("containers",) if key in step}}
+    if "path" in location:
+        request["location"]["path"] = str(Path(location["path"]) / step.get("at", ""))
+    before = who.peak(reset=True)
+    try:
+        answer = who.ask(request, case.seconds)
+    except AdapterFailure as failure:
+        return "failed", f"{step['op']}: {failure}"
+    memory = who.peak() - before if before else 0
+    if answer.get("unsupported"):
+        return "unsupported", step["op"]
+    if not _accepts(step.get("expect", "*"), answer, names):
+        return "failed", f"{json.dumps(step)[:600]}: the answer is {json.dumps(answer)[:600]}"
+    if memory > case.mebibytes:
+        return "failed", f"{step['op']}: {memory} MiB of memory, the bound is {case.mebibytes}"
     return "passed", ""
 
 

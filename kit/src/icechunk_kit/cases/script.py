@@ -1,0 +1,216 @@
+"""Cases as text: the files `*.cases` of this folder, which need no files of a repository.
+
+A line `case ID` begins a case. The lines `level`, `version`, `rule`, `why`, `seconds` and `store` follow. Before the
+first case they are the default of the file. Each line that begins with `|` makes a case of its own: its cells take
+the places `{0}`, `{1}`... of the other lines. Indented lines are steps, with more indentation they belong to the fault
+before them. `1: STEP` is a step of the second implementation, `STEP -> ANSWER` has an expectation: JSON, `error KIND...`,
+`value or error` (an error is right too), or `$name`.
+
+- `base`: make a repository with the first nodes, `$base`.
+- `begin S [BRANCH]`, `rearrange S`, `reader S REF`: open a session. `edit S: CHANGE; CHANGE`. `commit S ID`, `amend S ID`.
+- `change ID [BRANCH]: CHANGE; CHANGE`: a session of its own, and a commit.
+- `read REF PATH CHUNK...` (`-` is no chunk), `nodes REF PATH...` (`*` marks an array), `log REF ID...` (without the
+  root), `refs main=ID tag:v=ID`: what must be there. A `REF` is a branch, `tag:NAME` or `@ID`.
+- `files COUNT PATTERN`, `check`, `fault EFFECT METHOD PATTERN`, and each other step as `OP NAME=VALUE...`, with a `!`
+  before the name of an operation in this list.
+
+A change is `KEY = VALUE`, `- KEY` (deletes a chunk, or a node with all below it) or `FROM > TO`. A value is hexadecimal
+text, `600*ab`, `group WORD...` or `array SIZE... WORD...`: uint8, chunks of 2, and the words are attributes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from icechunk_kit.case import ERROR, Step, case
+from icechunk_kit.files import ROOT_ID, encode_id
+
+#: The nodes and chunks that most cases start with.
+BASE = (
+    "zarr.json = group; g/zarr.json = group; g/a/zarr.json = array 8; g/sub/zarr.json = group; h/zarr.json = group;"
+    " g/a/c/0 = 0000; g/a/c/1 = 0101; g/a/c/2 = 0202; g/a/c/3 = 0303"
+)
+NAMES = {"root": encode_id(ROOT_ID), "*": "*"}
+_numbers = itertools.count()
+
+
+def value(text: str) -> str:
+    """Return the hexadecimal text of a value."""
+    kind, *words = text.split()
+    if kind not in ("group", "array"):
+        count, star, byte = text.partition("*")
+        return byte * int(count) if star else text
+    shape = [int(word) for word in words if word.isdigit()]
+    attributes = {word: True for word in words if not word.isdigit()}
+    document: dict[str, Any] = {"zarr_format": 3, "node_type": kind, "attributes": attributes}
+    if kind == "array":
+        grid = {"name": "regular", "configuration": {"chunk_shape": [2 for _ in shape]}}
+        document |= {"shape": shape, "data_type": "uint8", "chunk_grid": grid, "fill_value": 0}
+        document["chunk_key_encoding"] = {"name": "default", "configuration": {"separator": "/"}}
+        document["codecs"] = [{"name": "bytes"}]
+    return json.dumps(document).encode().hex()
+
+
+def parse(text: str) -> Any:
+    """Return a value of JSON, or the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def name(text: str) -> str:
+    return NAMES.get(text, f"${text}")
+
+
+def reference(text: str) -> Step:
+    kind, mark, rest = text.partition(":")
+    if text.startswith("@"):
+        return {"snapshot_id": name(text[1:])}
+    return {kind: rest} if mark else {"branch": text}
+
+
+def edits(session: str, lines: str) -> Iterator[Step]:
+    for line in filter(None, (line.strip() for line in lines.split(";"))):
+        if line.startswith("- "):
+            yield {"op": "delete", "session": session, "key": line[2:]}
+        elif " > " in line:
+            source, _, target = line.partition(" > ")
+            yield {"op": "move", "session": session, "from": source, "to": target}
+        else:
+            key, _, content = line.partition(" = ")
+            yield {"op": "set", "session": session, "key": key, "data": value(content)}
+
+
+def change(id: str, branch: str = "main", *options: str, lines: str = "") -> list[Step]:
+    session = f"$session {next(_numbers)}"
+    opening = {"op": "session", "branch": branch, "rearrange": " > " in lines, "expect": session}
+    return [opening, *edits(session, lines), *end("commit", session[1:], id, *options)]
+
+
+def end(op: str, session: str, id: str = "*", *options: str) -> list[Step]:
+    step = {"op": op, "session": f"${session}", "message": f"message {id}", "expect": name(id)}
+    return [step | pairs(options)]
+
+
+def pairs(words: tuple[str, ...]) -> Step:
+    return {key: parse(text) for key, _, text in (word.partition("=") for word in words)}
+
+
+def read(ref: str, path: str, *chunks: str) -> list[Step]:
+    step = {"op": "read", "ref": reference(ref), "path": path, "chunks": [[at] for at in range(len(chunks))]}
+    return [{**step, "expect": [None if chunk == "-" else value(chunk) for chunk in chunks]}]
+
+
+def nodes(ref: str, *paths: str) -> list[Step]:
+    rows = [{"path": path.rstrip("*"), "type": "array" if path.endswith("*") else "group"} for path in paths]
+    return [{"op": "list", "ref": reference(ref), "expect": rows}]
+
+
+def log(ref: str, *ids: str) -> list[Step]:
+    rows = [{"id": name(id), "message": "*", "time": "*"} for id in (*ids, "root")]
+    return [{"op": "log", "ref": reference(ref), "expect": rows}]
+
+
+def refs(*words: str) -> list[Step]:
+    ids = {key: name(id) for key, _, id in (word.rpartition("=") for word in words)}
+    tags = {key.removeprefix("tag:"): id for key, id in ids.items() if key.startswith("tag:")}
+    branches = {key: id for key, id in ids.items() if not key.startswith("tag:")}
+    return [{"op": "refs", "expect": {"branches": branches, "tags": tags}}]
+
+
+def fault(effect: str, method: str = "PUT", key: str = "", *options: str) -> list[Step]:
+    rule = {"effect": effect, "method": method, "key": key, "steps": []}
+    return [{"op": "kit.fault", "faults": [rule | pairs(options)]}]
+
+
+def session(op: str, session: str, ref: str = "main") -> list[Step]:
+    where: Step = (
+        {"ref": reference(ref)} if op == "reader" else {"branch": ref, "rearrange": op == "rearrange"}
+    )
+    return [{"op": "session", **where, "expect": f"${session}"}]
+
+
+SHORT: dict[str, Callable[..., list[Step]]] = {
+    "base": lambda: [{"op": "create", "version": "2"}, *change("base", lines=BASE)],
+    "change": change,
+    "edit": lambda session, lines: list(edits(f"${session}", lines)),
+    "read": read,
+    "nodes": nodes,
+    "log": log,
+    "refs": refs,
+    "fault": fault,
+    "files": lambda count, key="": [{"op": "kit.files", "key": key, "expect": ["*"] * int(count)}],
+    "check": lambda: [{"op": "kit.check", "expect": []}],
+    **{op: partial(session, op) for op in ("begin", "rearrange", "reader")},
+    **{op: partial(end, op) for op in ("commit", "amend")},
+}
+
+
+EDIT = re.compile(r"""((?:change|edit)(?:\s+(?:'[^']*'|"[^"]*"|[^\s:"']+))+):\s*(.*)""")
+
+
+def steps(line: str) -> list[Step]:
+    """Return the steps of one line. An expectation belongs to the last one."""
+    line, arrow, expected = line.strip().partition(" -> ")
+    who, colon, rest = line.partition(": ")
+    who, line = (who, rest) if colon and who.isdigit() else ("0", line)
+    edited = EDIT.fullmatch(line)
+    op, *words = shlex.split(edited[1] if edited else line)
+    if op in SHORT:
+        result = SHORT[op](*words, **({"lines": edited[2]} if edited else {}))
+    else:
+        result = [{"op": op.removeprefix("!"), **pairs(tuple(words))}]
+    if expected == "value or error":
+        result[-1]["expect"] = {"any": [result[-1].get("expect", "*"), ERROR]}
+    elif arrow:
+        kinds = expected.split()
+        result[-1]["expect"] = {"error": kinds[1:] or "*"} if kinds[0] == "error" else parse(expected)
+    return [{**step, "who": int(who)} for step in result]
+
+
+def build(lines: list[str], folder: Path) -> list[Step]:
+    result: list[Step] = []
+    for line in lines:
+        if line.startswith("    "):
+            result[-1]["faults"][-1]["steps"] += steps(line)
+        else:
+            result += steps(line)
+    return result
+
+
+def register(path: Path) -> None:
+    """Register the cases of a file."""
+    default: dict[str, Any] = {"version": "2.0", "store": False}
+    text = "\n".join(line for line in path.read_text().splitlines() if line.strip()[:1] not in ("", "#"))
+    for number, block in enumerate(("\n" + text).split("\ncase ")):
+        id, *lines = block.splitlines()
+        heads = [line.partition(" ") for line in lines if line[0] not in " |"]
+        facts = default | {key: True if key == "store" else parse(rest) for key, _, rest in heads}
+        if number == 0:
+            default = facts
+            continue
+        for row in [line for line in lines if line.startswith("|")] or ["|"]:
+            cells = [cell.strip() for cell in row.strip("|").split("|")]
+            script = [_fill(line, cells) for line in lines if line.startswith("  ")]
+            words = {
+                key: _fill(fact, cells) if key in ("rule", "why") else fact for key, fact in facts.items()
+            }
+            case(_fill(id, cells), **{**words, "version": str(facts["version"])})(partial(build, script))
+
+
+def _fill(text: str, cells: list[str]) -> str:
+    for number, cell in enumerate(cells):
+        text = text.replace(f"{{{number}}}", cell)
+    return text
+
+
+for _path in sorted(Path(__file__).parent.glob("*.cases")):
+    register(_path)

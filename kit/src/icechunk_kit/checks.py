@@ -1,0 +1,568 @@
+"""Rules for the files that a writer wrote. Each one reports what breaks it.
+
+Each rule has a name and the sentence of the specification. "silent" marks a rule without a sentence: readers, the
+reference first, need it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+import zstandard
+from flatbuffers import flexbuffers  # type: ignore[import-untyped]
+
+from icechunk_kit.files import FILE_TYPES, FOLDERS, MAGIC, ROOT_ID, encode_id
+from icechunk_kit.schema import Document, unpack
+
+#: 3000-01-01 in milliseconds: the name of a backup counts down from there.
+LATEST = 32_503_680_000_000
+DAY = 86_400_000
+NAME = re.compile("[0-9A-HJKMNP-TV-Z]{20}")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A metadata file: its header, its body without compression, and its document."""
+
+    kind: str
+    name: str
+    header: bytes
+    body: bytes
+    document: Document
+    size: int
+
+
+@dataclass
+class Files:
+    """The files of a repository of version 2."""
+
+    folder: Path
+    files: dict[str, dict[str, File]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for kind, folder in {**FOLDERS, "Repo": ""}.items():
+            names = ["repo"] if kind == "Repo" else [path.name for path in (self.folder / folder).glob("*")]
+            self.files[kind] = {name: load(self.folder / folder / name, kind) for name in sorted(names)}
+
+    @cached_property
+    def repo(self) -> Document:
+        return self.files["Repo"]["repo"].document
+
+    @cached_property
+    def infos(self) -> list[Document]:
+        """The entries of the snapshots in `repo`, with the id of the parent."""
+        entries: list[Document] = self.repo["snapshots"]
+        parents = [entry["parent_offset"] for entry in entries]
+        return [
+            {**entry, "parent": entries[at]["id"] if 0 <= at < len(entries) else None}
+            for entry, at in zip(entries, parents, strict=True)
+        ]
+
+    def all(self) -> Iterator[File]:
+        for files in self.files.values():
+            yield from files.values()
+
+    def document(self, kind: str, id: bytes) -> Document | None:
+        file = self.files[kind].get(encode_id(id))
+        return file.document if file else None
+
+    def snapshots(self) -> Iterator[tuple[Document, Document]]:
+        """Yield the entry and the document of each snapshot that has a file."""
+        for info in self.infos:
+            document = self.document("Snapshot", info["id"])
+            if document is not None:
+                yield info, document
+
+    def arrays(self) -> Iterator[tuple[Document, Document, Document]]:
+        """Yield each array: the snapshot, the node and the data of the array."""
+        for _, snapshot in self.snapshots():
+            for node in snapshot["nodes"]:
+                if node["node_data"][0] == "ArrayNodeData":
+                    yield snapshot, node, node["node_data"][1]
+
+    def references(self, snapshot: Document, node: Document) -> dict[tuple[int, ...], Document]:
+        """The references of an array by their coordinates."""
+        references = {}
+        for part in node["node_data"][1].get("manifests", []):
+            manifest = self.document("Manifest", part["object_id"]) or {"arrays": []}
+            for array in manifest["arrays"]:
+                if array["node_id"] == node["id"]:
+                    references.update({tuple(each["index"]): each for each in array["refs"]})
+        return references
+
+    def manifests(self) -> Iterator[tuple[str, Document, File | None]]:
+        """Yield each entry of a manifest in a snapshot, and its file."""
+        for _, snapshot in self.snapshots():
+            for info in snapshot.get("manifest_files_v2", []):
+                name = encode_id(info["id"])
+                yield name, info, self.files["Manifest"].get(name)
+
+    def new_snapshots(self) -> Iterator[tuple[str, Document]]:
+        """Yield the documents of the files that are of version 2 themselves."""
+        for name, file in self.files["Snapshot"].items():
+            if file.header[36] == 2:
+                yield name, file.document
+
+    def nodes(self) -> Iterator[tuple[str, Document]]:
+        for info, snapshot in self.snapshots():
+            yield encode_id(info["id"]), snapshot
+
+    def stored(self) -> Iterator[tuple[str, Document, Document, Files]]:
+        """Yield each reference of each array."""
+        for snapshot, node, array in self.arrays():
+            for index, reference in self.references(snapshot, node).items():
+                yield f"{node['path']} {index}", reference, array, self
+
+    @cached_property
+    def amended(self) -> set[bytes]:
+        updates = [update["update_type"] for update in self.repo["latest_updates"]]
+        return {fields["new_snap_id"] for kind, fields in updates if kind == "CommitAmendedUpdate"}
+
+    def changes(self) -> Iterator[tuple[bytes, Document, Document, Document]]:
+        """Yield the log of each commit, with the snapshot before it and its own."""
+        for info, new in self.snapshots():
+            old = self.document("Snapshot", info["parent"]) if info["parent"] else None
+            log = self.document("TransactionLog", info["id"])
+            if old is not None and log is not None and not info.get("pruned_ancestor_tx_logs"):
+                yield info["id"], log, old, new
+
+
+def load(path: Path, kind: str) -> File:
+    data = path.read_bytes()
+    body = zstandard.ZstdDecompressor().decompressobj().decompress(data[39:]) if data[38] else data[39:]
+    return File(kind, path.name, data[:39], body, unpack(kind, body), len(data))
+
+
+def check(folder: Path, rules: Iterable[str] | None = None) -> list[str]:
+    """Return what breaks the rules, by default all of them: texts that begin with the name of the rule."""
+    files = Files(folder)
+    return [
+        f"{name}: {text}"
+        for name, (_, rule) in RULES.items()
+        if rules is None or name in rules
+        for text in rule(files)
+    ]
+
+
+type Rule = Callable[[Files], Iterable[str]]
+RULES: dict[str, tuple[str, Rule]] = {}
+
+
+def rule(name: str, each: Callable[..., Iterable[tuple[Any, ...]]] | None = None) -> Callable[..., Any]:
+    """Register a function as a rule, whose sentence is its docstring.
+
+    The function yields what breaks the rule. With `each` it returns whether one thing is right: a method of `Files`
+    yields the name of the thing and the arguments.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        def broken(files: Files) -> Iterator[str]:
+            assert each is not None
+            for place, *arguments in each(files):
+                if not function(*arguments):
+                    yield place
+
+        RULES[name] = (function.__doc__ or "", function if each is None else broken)
+        return function
+
+    return register
+
+
+def is_writer(text: bytes) -> bool:
+    return bool(text.decode("utf-8", "replace").strip()) and not re.search(rb"[\0\t\n]|^ ", text)
+
+
+#: Rules of each file alone: what the right header or id is.
+FILE_RULES: dict[str, tuple[str, Callable[[File], bool]]] = {
+    "header.magic": ("The UTF-8 encoding of ICE🧊CHUNK.", lambda file: file.header[:12] == MAGIC),
+    "header.writer": (
+        "A left-aligned, right-space-padded UTF-8 string identifying the writing client.",
+        lambda file: is_writer(file.header[12:36]),
+    ),
+    "header.version": ("2 for spec version 2.", lambda file: file.header[36] in (1, 2)),
+    "header.type": (
+        "1 = Snapshot, 2 = Manifest, 4 = TransactionLog, 6 = RepoInfo.",
+        lambda file: file.header[37] == FILE_TYPES[file.kind],
+    ),
+    "header.compression": ("silent", lambda file: file.header[38] == 1),  # the reference refuses 0
+    "id.name": (
+        "The file name is the Crockford base 32 encoding of the snapshot's 12-byte id.",
+        lambda file: file.kind == "Repo" or file.name == encode_id(file.document["id"]),
+    ),
+}
+#: Lists that ascend: the lists of each file of a kind, and by which member. The nodes are in the order of the bytes
+#: of the whole path, because the reference finds them by bisection.
+ORDERS = """
+order.nodes | Snapshot | nodes path | All nodes in this snapshot. MUST be sorted by path.
+order.manifest_files | Snapshot | manifest_files_v2 id | MUST be sorted in ascending byte order of ManifestFileInfoV2.id.
+order.properties | Snapshot | metadata name | MUST be sorted in ascending UTF-8 byte order of MetadataItem.name.
+order.arrays | Manifest | arrays node_id | MUST be sorted in ascending byte order of ArrayManifest.node_id.
+order.references | Manifest | arrays refs index | MUST be sorted in ascending lexicographic order of ChunkRef.index.
+order.log | TransactionLog | new_groups, new_arrays, deleted_groups, deleted_arrays, updated_groups, updated_arrays | All ObjectId8 lists below MUST be sorted in ascending byte order.
+order.updated_chunks | TransactionLog | updated_chunks node_id | MUST be sorted in ascending byte order of node_id.
+order.coordinates | TransactionLog | updated_chunks chunks coords | MUST be sorted in ascending lexicographic order.
+order.moves | TransactionLog | moved_nodes to | MUST be sorted by the `to` field.
+order.tags | Repo | tags name | All tags. MUST be sorted in ascending UTF-8 byte order of Ref.name.
+order.branches | Repo | branches name | All branches. MUST be sorted in ascending UTF-8 byte order of Ref.name.
+order.deleted_tags | Repo | deleted_tags | Names of deleted tags. MUST be sorted in ascending UTF-8 byte order.
+order.snapshots | Repo | snapshots id | MUST be sorted in ascending byte order of SnapshotInfo.id.
+order.updates | Repo | latest_updates updated_at | silent
+"""
+WHAT = ("new", "deleted", "updated")
+
+
+def lists(document: Document, words: Sequence[str]) -> Iterator[list[Any]]:
+    """Yield the lists that a path of names leads to."""
+    rows = document.get(words[0], [])
+    if len(words) == 3:
+        for row in rows:
+            yield from lists(row, words[1:])
+    elif words[-1] == "to":  # compared part by part
+        yield [row["to"].split("/") for row in rows]
+    elif words[-1] == "updated_at":
+        yield [-row["updated_at"] for row in rows]
+    else:
+        yield [row[words[1]] for row in rows] if len(words) == 2 else rows
+
+
+def _ascend(kind: str, paths: str) -> Rule:
+    return lambda files: [
+        f"{kind} {file.name}"
+        for file in files.files[kind].values()
+        for path in paths.split(", ")
+        for values in lists(file.document, path.split())
+        if any(a >= b for a, b in pairwise(values))
+    ]
+
+
+def _per_file(is_right: Callable[[File], bool]) -> Rule:
+    return lambda files: [f"{each.kind} {each.name}" for each in files.all() if not is_right(each)]
+
+
+for _name, (_sentence, _is_right) in FILE_RULES.items():
+    RULES[_name] = (_sentence, _per_file(_is_right))
+for _line in ORDERS.strip().splitlines():
+    _name, _kind, _paths, _sentence = _line.split(" | ")
+    RULES[_name] = (_sentence, _ascend(_kind, _paths))
+
+
+@rule("layout")
+def _layout(files: Files) -> Iterator[str]:
+    """All data and metadata files MUST be stored using the following directory structure."""
+    for path in files.folder.rglob("*"):
+        folder = path.parent.relative_to(files.folder).as_posix()
+        known = {*FOLDERS.values(), "overwritten"}  # an implementation may have files of its own elsewhere
+        if path.is_file() and path.read_bytes()[:12] == MAGIC and folder not in known and path.name != "repo":
+            yield f"{path.name} in {folder}"
+
+
+@rule("name.encoding")
+def _encoding(files: Files) -> Iterator[str]:
+    """Object ids MUST be encoded using Crockford Base32, uppercase, with no padding characters."""
+    for folder in (*FOLDERS.values(), "chunks"):
+        yield from (path.name for path in (files.folder / folder).glob("*") if not NAME.fullmatch(path.name))
+
+
+@rule("snapshot.parent", Files.new_snapshots)
+def _parent(snapshot: Document) -> bool:
+    """In V2 snapshots: MUST be empty (parent tracking moved to RepoInfo)."""
+    return "parent_id" not in snapshot
+
+
+@rule("snapshot.manifest_files", Files.new_snapshots)
+def _manifest_files(snapshot: Document) -> bool:
+    """MUST be empty in V2 snapshots (use manifest_files_v2 instead)."""
+    return not snapshot["manifest_files"] and "manifest_files_v2" in snapshot
+
+
+@rule("snapshot.manifests", Files.nodes)
+def _manifests(snapshot: Document) -> bool:
+    """The list of all manifest files this snapshot points to."""
+    nodes = [node["node_data"][1] for node in snapshot["nodes"]]
+    used = {part["object_id"] for data in nodes for part in data.get("manifests", [])}
+    return used == {each["id"] for each in snapshot.get("manifest_files_v2", [])}
+
+
+@rule("manifest.size", Files.manifests)
+def _size(info: Document, file: File | None) -> bool:
+    """Total serialized size of the manifest in bytes."""
+    return file is not None and file.size == info["size_bytes"]
+
+
+@rule("manifest.count", Files.manifests)
+def _count(info: Document, file: File | None) -> bool:
+    """Total number of chunk references in the manifest."""
+    arrays = file.document["arrays"] if file else []
+    return bool(info["num_chunk_refs"] == sum(len(each["refs"]) for each in arrays))
+
+
+@rule("reference.kind", Files.stored)
+def _reference_kind(reference: Document, *_: Any) -> bool:
+    """Exactly one of these three sets MUST be populated."""
+    virtual = bool({"location", "compressed_location"} & reference.keys())
+    return ("inline" in reference) + ("chunk_id" in reference) + virtual == 1
+
+
+@rule("reference.chunk", Files.stored)
+def _reference_chunk(reference: Document, _: Document, files: Files) -> bool:
+    """Native refs: the id of the chunk file in the repository's storage."""
+    if "chunk_id" not in reference:
+        return True
+    path = files.folder / "chunks" / encode_id(reference["chunk_id"])
+    return path.is_file() and path.stat().st_size >= reference["offset"] + reference["length"]
+
+
+@rule("reference.index", Files.stored)
+def _reference_index(reference: Document, array: Document, _: Files) -> bool:
+    """0-based chunk coordinates, one per array dimension."""
+    return len(reference["index"]) == len(array.get("shape_v2", []))
+
+
+@rule("chunk.header")
+def _chunk_header(files: Files) -> Iterator[str]:
+    """Chunk files have their encoding defined by the Zarr specification."""
+    yield from (path.name for path in (files.folder / "chunks").glob("*") if path.read_bytes()[:12] == MAGIC)
+
+
+def _inside(index: Sequence[int], box: Sequence[tuple[int, int]]) -> bool:
+    pairs = zip(index, box, strict=False)
+    return len(index) == len(box) and all(low <= at < high for at, (low, high) in pairs)
+
+
+@rule("extents.cover", Files.stored)
+def _cover(reference: Document, array: Document, _: Files) -> bool:
+    """Defines which chunk coordinates this manifest covers."""
+    return any(_inside(reference["index"], part["extents"]) for part in array["manifests"])
+
+
+@rule("extents.overlap")
+def _overlap(files: Files) -> Iterator[str]:
+    """For a given array, manifest extents MUST NOT overlap."""
+    for _, node, array in files.arrays():
+        for one, other in combinations([part["extents"] for part in array["manifests"]], 2):
+            if all(a < d and c < b for (a, b), (c, d) in zip(one, other, strict=True)):
+                yield f"{node['path']} {one} {other}"
+
+
+@rule("array.shape")
+def _shape(files: Files) -> Iterator[str]:
+    """In V2 snapshots this MUST be an empty list (use shape_v2 instead)."""
+    for _, node, array in files.arrays():
+        document = json.loads(node["user_data"])
+        actual = [(each["array_length"], each["num_chunks"]) for each in array.get("shape_v2", [])]
+        expected = [(size, count) for size, (_, count) in zip(document["shape"], actual, strict=False)]
+        if document["chunk_grid"]["name"] == "regular":
+            sizes = zip(
+                document["shape"], document["chunk_grid"]["configuration"]["chunk_shape"], strict=True
+            )
+            expected = [(size, -(-size // max(chunk, 1))) for size, chunk in sizes]
+        if array["shape"] or actual != expected or len(actual) != len(document["shape"]):
+            yield node["path"]
+
+
+@rule("node.path", Files.nodes)
+def _path(snapshot: Document) -> bool:
+    """MUST be in canonical form (no `.`, `..`, or empty segments)."""
+    parts = [node["path"].split("/") for node in snapshot["nodes"] if node["path"] != "/"]
+    return not any(first or {"", ".", ".."} & set(rest) for first, *rest in parts)
+
+
+@rule("node.parent", Files.nodes)
+def _node_parent(snapshot: Document) -> bool:
+    """Formally a repository can be any valid Zarr hierarchy."""
+    groups = {node["path"] for node in snapshot["nodes"] if node["node_data"][0] == "GroupNodeData"}
+    paths = {node["path"] for node in snapshot["nodes"]} - {"/"}
+    return all((path.rpartition("/")[0] or "/") in groups for path in paths)
+
+
+@rule("node.id", Files.nodes)
+def _node_id(snapshot: Document) -> bool:
+    """Stable across snapshots — a node keeps its id for its lifetime."""
+    return len({node["id"] for node in snapshot["nodes"]}) == len(snapshot["nodes"])
+
+
+@rule("log.file")
+def _log_file(files: Files) -> Iterator[str]:
+    """Each snapshot MUST have a corresponding transaction log file stored at transactions/{id}."""
+    for info in files.infos:
+        for id in (info["id"], *info.get("pruned_ancestor_tx_logs", [])):
+            if files.document("TransactionLog", id) is None:
+                yield encode_id(id)
+
+
+@rule("log.initial")
+def _log_initial(files: Files) -> Iterator[str]:
+    """The initial snapshot's transaction log MUST have all lists empty."""
+    log = files.document("TransactionLog", ROOT_ID) or {}
+    yield from (key for key, value in log.items() if key not in ("id", "extra") and value)
+
+
+@rule("log.disjoint")
+def _disjoint(files: Files) -> Iterator[str]:
+    """A group's node id MUST NOT appear in more than one of the lists."""
+    for id, log, _, _ in files.changes():
+        for kind in ("groups", "arrays"):
+            ids = [each for what in WHAT for each in log[f"{what}_{kind}"]]
+            if id not in files.amended and len(set(ids)) < len(ids):
+                yield encode_id(id)
+
+
+@rule("log.nodes")
+def _log_nodes(files: Files) -> Iterator[str]:
+    """A transaction log file records which nodes and chunks were modified in a given commit."""
+    for id, log, old_snapshot, new_snapshot in files.changes():
+        for kind, table in (("groups", "GroupNodeData"), ("arrays", "ArrayNodeData")):
+            old, new = (
+                {node["id"]: node["user_data"] for node in each["nodes"] if node["node_data"][0] == table}
+                for each in (old_snapshot, new_snapshot)
+            )
+            expected = {
+                "new": new.keys() - old.keys(),
+                "deleted": old.keys() - new.keys(),
+                "updated": {each for each in old.keys() & new.keys() if old[each] != new[each]},
+            }
+            for what, ids in expected.items():
+                logged = set(log[f"{what}_{kind}"])
+                # an amended log may have more; the same document written again may be an update
+                if ids - logged or (what != "updated" and id not in files.amended and logged - ids):
+                    yield f"{encode_id(id)} {what}_{kind}"
+
+
+@rule("log.chunks")
+def _log_chunks(files: Files) -> Iterator[str]:
+    """The coordinates of all chunk references that were added, overwritten, or deleted."""
+    for id, log, old_snapshot, new_snapshot in files.changes():
+        logged = {
+            each["node_id"]: {tuple(at["coords"]) for at in each["chunks"]} for each in log["updated_chunks"]
+        }
+        before = {node["id"]: node for node in old_snapshot["nodes"]}
+        for node in new_snapshot["nodes"]:
+            if node["node_data"][0] == "ArrayNodeData":
+                grid = [(0, each["num_chunks"]) for each in node["node_data"][1].get("shape_v2", [])]
+                new = files.references(new_snapshot, node)
+                old = files.references(old_snapshot, before[node["id"]]) if node["id"] in before else {}
+                changed = {
+                    at for at in new.keys() | old.keys() if new.get(at) != old.get(at) and _inside(at, grid)
+                }
+                if changed - logged.get(node["id"], set()):
+                    yield f"{encode_id(id)} {node['path']} {sorted(changed)}"
+
+
+@rule("log.moves")
+def _log_moves(files: Files) -> Iterator[str]:
+    """Every moved node MUST have its own entry."""
+    for id, log, old_snapshot, new_snapshot in files.changes():
+        old = {node["id"]: node["path"] for node in old_snapshot["nodes"]}
+        expected = {
+            (old[node["id"]], node["path"], node["id"], int(node["node_data"][0] == "ArrayNodeData"))
+            for node in new_snapshot["nodes"]
+            if node["id"] in old and old[node["id"]] != node["path"]
+        }
+        keys = ("from", "to", "node_id", "node_type")
+        if {tuple(each.get(key) for key in keys) for each in log.get("moved_nodes", [])} != expected:
+            yield encode_id(id)
+
+
+@rule("repo.main")
+def _main(files: Files) -> Iterator[str]:
+    """A repository MUST always have a main branch."""
+    if not any(each["name"] == "main" for each in files.repo["branches"]):
+        yield "no main"
+
+
+@rule("repo.index")
+def _index(files: Files) -> Iterator[str]:
+    """The snapshot_index is an index into the Repo.snapshots list."""
+    count = len(files.repo["snapshots"])
+    refs = files.repo["branches"] + files.repo["tags"]
+    yield from (each["name"] for each in refs if each["snapshot_index"] >= count)
+
+
+@rule("repo.parent")
+def _repo_parent(files: Files) -> Iterator[str]:
+    """-1 means no parent (the initial snapshot)."""
+    entries = files.repo["snapshots"]
+    for entry in entries:
+        steps, at = 0, entry
+        while steps <= len(entries) and 0 <= at["parent_offset"] < len(entries):
+            steps, at = steps + 1, entries[at["parent_offset"]]
+        if at["parent_offset"] != -1 or at["id"] != ROOT_ID:
+            yield encode_id(entry["id"])
+
+
+@rule("repo.deleted_tags")
+def _deleted(files: Files) -> set[str]:
+    """A new tag with the name of a deleted one MUST NOT be created."""
+    return {each["name"] for each in files.repo["tags"]} & set(files.repo["deleted_tags"])
+
+
+@rule("repo.snapshot")
+def _repo_snapshot(files: Files) -> Iterator[str]:
+    """It provides enough information to locate and identify the snapshot without fetching it."""
+    for info in files.infos:
+        file = files.files["Snapshot"].get(encode_id(info["id"]))
+        # two creators at the same time write the first snapshot twice
+        keys = ("message",) if info["id"] == ROOT_ID else ("message", "flushed_at")
+        same = file and all(info[key] == file.document[key] for key in keys)
+        if not file or not same or (file.header[36] == 2 and _values(info) != _values(file.document)):
+            yield encode_id(info["id"])
+
+
+def _values(document: Document) -> Document:
+    return {item["name"]: flexbuffers.Loads(item["value"]) for item in document.get("metadata", [])}
+
+
+@rule("repo.time")
+def _time(files: Files) -> Iterator[str]:
+    """silent"""
+    times = {info["id"]: info["flushed_at"] for info in files.infos}
+    for info in files.infos:
+        if info["parent"] and info["flushed_at"] <= times[info["parent"]]:
+            yield encode_id(info["id"])
+
+
+@rule("repo.strings")
+def _strings(files: Files) -> Iterator[str]:
+    """silent"""
+    body = files.files["Repo"]["repo"].body
+    names = [each["name"] for each in files.repo["branches"] + files.repo["tags"]]
+    for text in {*names, *files.repo["deleted_tags"], *(each["message"] for each in files.repo["snapshots"])}:
+        data = struct.pack("<I", len(text.encode())) + text.encode()
+        if text and data + b"\0" not in body:
+            yield f"{text!r} has no zero at its end"
+
+
+@rule("backup.name")
+def _backup_name(files: Files) -> Iterator[str]:
+    """The copy MUST be stored with a path composed of the literal, the time and 12 random bytes."""
+    for path in (files.folder / "overwritten").glob("*"):
+        parts = path.name.split(".")
+        right = len(parts) == 3 and parts[0] == "repo" and len(parts[1]) == 14 and NAME.fullmatch(parts[2])
+        times = [update["updated_at"] // 1000 for update in files.repo["latest_updates"]]
+        if not right or not min(times) - DAY <= LATEST - int(parts[1]) <= max(times) + DAY:
+            yield path.name
+
+
+@rule("backup.path")
+def _backup_path(files: Files) -> Iterator[str]:
+    """Before a client attempts to overwrite it they MUST copy it to the overwritten prefix in the repo."""
+    updates = files.repo["latest_updates"]
+    if updates and updates[0].get("backup_path"):
+        yield "the newest update has a backup"
+    for update in updates[1:]:
+        path = files.folder / "overwritten" / update.get("backup_path", "missing")
+        if not path.is_file():
+            yield f"{update['update_type'][0]}: {path.name}"
+            continue
+        # not a file that was written again in place: its newest update is this one
+        newest = load(path, "Repo").document["latest_updates"][0]
+        if (newest["update_type"], newest["updated_at"]) != (update["update_type"], update["updated_at"]):
+            yield f"{path.name} is not the file before the next update"
