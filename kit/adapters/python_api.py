@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -26,6 +27,15 @@ KINDS = {
     "FormatError": "format",
     "StorageError": "storage",
 }
+#: What the messages of errors hold, for releases without these classes: icechunk 1.
+TEXTS = {
+    "not found|doesn't exist|does not exist": "not-found",
+    "already exists": "exists",
+    "read.?only": "read-only",
+    "no changes|main branch": "state",
+    "has been modified|checksum|etag": "modified",
+    "invalid": "invalid",
+}
 
 type Location = dict[str, Any]
 type Ref = dict[str, str]
@@ -34,7 +44,11 @@ type Ref = dict[str, str]
 def kind(error: Exception) -> str:
     if getattr(error, "kind", None) == "virtual-chunk-modified":
         return "modified"
-    return next((word for name, word in KINDS.items() if isinstance(error, getattr(library, name))), "other")
+    for name, word in KINDS.items():
+        if isinstance(error, getattr(library, name, ())):
+            return word
+    texts = {} if hasattr(library, "NotFoundError") else TEXTS
+    return next((word for text, word in texts.items() if re.search(text, str(error))), "other")
 
 
 def storage(location: Location) -> Any:
@@ -86,7 +100,7 @@ def log(location: Location, ref: Ref) -> Any:
 
 
 def microseconds(time: Any) -> int:
-    return int(round(time.timestamp() * 1e6))
+    return round(time.timestamp() * 1e6)
 
 
 def properties(location: Location, ref: Ref) -> Any:
@@ -156,7 +170,12 @@ sessions: dict[str, Any] = {}
 
 
 def create(location: Location, version: str) -> None:
-    library.Repository.create(storage(location), spec_version=int(version))
+    if hasattr(library, "upgrade_icechunk_repository"):
+        library.Repository.create(storage(location), spec_version=int(version))
+    elif version == "1":
+        library.Repository.create(storage(location))
+    else:
+        raise NotImplementedError
 
 
 def begin(location: Location, branch: str = "", ref: Ref | None = None, rearrange: bool = False) -> str:

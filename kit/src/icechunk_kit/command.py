@@ -12,7 +12,7 @@ from pathlib import Path
 
 import icechunk_kit.cases  # noqa: F401 - registers the cases
 from icechunk_kit.case import CASES, LEVELS, VERSIONS, Case
-from icechunk_kit.report import badge, description, document, export, table, tap
+from icechunk_kit.report import badge, comparison, description, document, export, table, tap
 from icechunk_kit.runner import Adapter, Result, run
 
 
@@ -59,6 +59,11 @@ def export_cases(options: argparse.Namespace) -> int:
     return 0
 
 
+def compare(options: argparse.Namespace) -> int:
+    print(comparison([json.loads(path.read_text()) for path in options.file]), end="")
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("icechunk-kit", description="Conformance tests for the Icechunk format.")
     common = argparse.ArgumentParser(add_help=False)
@@ -84,6 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     command.add_argument("folder", type=Path)
     command.set_defaults(action=export_cases)
+    command = commands.add_parser("compare", help="print a page with the results of several implementations")
+    command.add_argument("file", nargs="+", type=Path, help="what `run --json` wrote")
+    command.set_defaults(action=compare)
     options = parser.parse_args(arguments)
     result: int = options.action(options)
     return result

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -61,14 +64,44 @@ def document(name: str, results: Sequence[Result]) -> dict[str, Any]:
         }
         for each in results
     ]
-    return {"implementation": name, "levels": levels(results), "results": rows}
+    today = datetime.now(UTC).date().isoformat()
+    return {"implementation": name, "date": today, "levels": levels(results), "results": rows}
+
+
+def comparison(documents: Sequence[dict[str, Any]]) -> str:
+    """Return a page in Markdown: the counts of several implementations, and each case that failed.
+
+    Args:
+        documents: The results of each implementation, as `document` returns them.
+    """
+    columns = [(level, version) for level in LEVELS for version in VERSIONS]
+    lines = ["# Results", "", "Each cell has the cases that passed, failed and are not supported.", ""]
+    lines.append("| implementation | date | " + " | ".join(" ".join(column) for column in columns) + " |")
+    lines.append("|---|---|" + "--:|" * len(columns))
+    for each in documents:
+        counts = Counter((row["level"], row["version"], row["outcome"]) for row in each["results"])
+        cells = [[counts[*column, outcome] for outcome in OUTCOMES] for column in columns]
+        texts = [" / ".join(map(str, cell)) if any(cell) else "" for cell in cells]
+        lines.append(f"| {each['implementation']} | {each['date']} | {' | '.join(texts)} |")
+    for each in documents:
+        failed = [row for row in each["results"] if row["outcome"] == "failed"]
+        lines += ["", f"## {each['implementation']}", ""] if failed else []
+        lines += [f"- `{row['id']}`: {_short(row['detail'])}" for row in failed]
+    return "\n".join(lines) + "\n"
+
+
+def _short(detail: str) -> str:
+    """Return the answer that was wrong, in one line without the names of folders."""
+    answer = detail.partition(": the answer is ")[2] or detail
+    answer = re.sub(r"(file://)?/\S*icechunk-kit-\w+", "FOLDER", answer)
+    return "`" + re.sub(r"[\s`|]+", " ", answer)[:200] + "`"
 
 
 def tap(results: Iterable[Result]) -> Iterable[str]:
     """Return the lines of the Test Anything Protocol, version 14. An unsupported case is a skip."""
     yield "TAP version 14"
     number = 0
-    for number, each in enumerate(results, 1):  # noqa: B007 - the last number is the plan
+    for number, each in enumerate(results, 1):
         skip = f" # SKIP {each.detail}" if each.outcome == "unsupported" else ""
         yield f"{'not ok' if each.outcome == 'failed' else 'ok'} {number} - {each.case.id}{skip}"
         if each.outcome == "failed":
