@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time_ns
@@ -89,7 +89,8 @@ class Adapter:
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            with suppress(OSError), self._process:  # closes the pipes
+                pass
             self._process = None
 
     def _start(self) -> None:
