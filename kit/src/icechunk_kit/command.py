@@ -30,7 +30,7 @@ def run_cases(options: argparse.Namespace) -> int:
     adapters = [Adapter(shlex.split(command)) for command in options.adapter]
     results: list[Result] = []
     try:
-        for result in run(adapters, selection(options)):
+        for result in run(adapters, selection(options), options.patience):
             results.append(result)
             if not options.tap:
                 print(
@@ -81,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
     command.add_argument("--badge", type=Path, metavar="FILE", help="write a badge as SVG")
     command.add_argument("--tap", action="store_true", help="print the Test Anything Protocol")
+    command.add_argument("--patience", type=float, default=1, metavar="FACTOR", help="multiplies time limits")
     command.set_defaults(action=run_cases)
     command = commands.add_parser("list", parents=[common], help="print the cases as JSON")
     command.set_defaults(action=list_cases)
