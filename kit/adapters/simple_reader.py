@@ -9,6 +9,7 @@ import json
 import posixpath
 import re
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,61 +42,60 @@ def check(condition: object, problem: str) -> None:
 
 
 def encode(id: bytes) -> str:
-    number, digits = int.from_bytes(id), -(-len(id) * 8 // 5)
-    number <<= digits * 5 - len(id) * 8
+    digits = -(-len(id) * 8 // 5)
+    number = int.from_bytes(id) << digits * 5 - len(id) * 8
     return "".join(DIGITS[number >> 5 * place & 31] for place in reversed(range(digits)))
 
 
 class Table:
     """A table of a FlatBuffer. A slot is the number of a field in the order of the schema."""
 
-    def __init__(self, data: bytes, place: int | None = None) -> None:
-        self.data = data
-        self.place = self.number("<I", 0) if place is None else place
-        self.vtable = self.place - self.number("<i", self.place)
-        self.size = self.number("<H", self.vtable)
+    def __init__(self, data: bytes, place: int) -> None:
+        self.data, self.place = data, place + self.number(data, "<I", place)
+        self.vtable = self.place - self.number(data, "<i", self.place)
+        self.size = self.number(data, "<H", self.vtable)
 
-    def number(self, format: str, place: int) -> Any:
-        check(0 <= place <= len(self.data) - struct.calcsize(format), "an offset leaves the file")
-        return struct.unpack_from(format, self.data, place)[0]
+    @staticmethod
+    def number(data: bytes, format: str, place: int) -> Any:
+        check(place >= 0, "an offset leaves the file")
+        return struct.unpack_from(format, data, place)[0]
 
-    def field(self, slot: int, required: bool = False) -> int:
+    def field(self, slot: int) -> int:
+        """Return the place of a field, or 0."""
         entry = 4 + 2 * slot
-        offset = self.number("<H", self.vtable + entry) if entry < self.size else 0
-        check(offset or not required, f"the field {slot} is absent")
+        offset = self.number(self.data, "<H", self.vtable + entry) if entry < self.size else 0
         return self.place + offset if offset else 0
 
-    def get(self, slot: int, format: str, default: Any = 0, required: bool = False) -> Any:
-        place = self.field(slot, required)
-        return self.number(format, place) if place else default
+    def require(self, *slots: int) -> Table:
+        check(all(map(self.field, slots)), f"one of the fields {slots} is absent")
+        return self
 
-    def vector(self, slot: int, size: int, required: bool = False) -> tuple[int, int]:
+    def get(self, slot: int, format: str, default: Any = 0) -> Any:
+        return self.number(self.data, format, place) if (place := self.field(slot)) else default
+
+    def vector(self, slot: int, size: int) -> tuple[int, int]:
         """Return the place and the number of the elements."""
-        if not (place := self.field(slot, required)):
+        if not (place := self.field(slot)):
             return 0, 0
-        place += self.number("<I", place)
-        count = self.number("<I", place)
+        place += self.number(self.data, "<I", place)
+        count = self.number(self.data, "<I", place)
         check(place + 4 + count * size <= len(self.data), "a vector leaves the file")
         return place + 4, count
 
-    def bytes(self, slot: int, required: bool = False) -> bytes | None:
-        place, count = self.vector(slot, 1, required)
-        return self.data[place : place + count] if place else None
+    def bytes(self, slot: int) -> bytes:
+        place, count = self.vector(slot, 1)
+        return self.data[place : place + count]
 
-    def text(self, slot: int, required: bool = False) -> str:
-        return (self.bytes(slot, required) or b"").decode()
+    def text(self, slot: int) -> str:
+        return self.bytes(slot).decode()
 
-    def structs(self, slot: int, format: str, required: bool = False) -> list[Any]:
-        place, count = self.vector(slot, struct.calcsize(format), required)
-        rows = struct.iter_unpack(format, self.data[place : place + count * struct.calcsize(format)])
-        return [row if len(row) > 1 else row[0] for row in rows]
+    def structs(self, slot: int, format: str) -> list[Any]:
+        place, count = self.vector(slot, struct.calcsize(format))
+        return list(struct.iter_unpack(format, self.data[place : place + count * struct.calcsize(format)]))
 
-    def table(self, place: int) -> Table:
-        return Table(self.data, place + self.number("<I", place))
-
-    def tables(self, slot: int, required: bool = False) -> list[Table]:
-        place, count = self.vector(slot, 4, required)
-        return [self.table(place + 4 * number) for number in range(count)]
+    def tables(self, slot: int, *required: int) -> list[Table]:
+        place, count = self.vector(slot, 4)
+        return [Table(self.data, place + 4 * number).require(*required) for number in range(count)]
 
 
 def decompress(data: bytes) -> bytes:
@@ -117,30 +117,23 @@ def decompress(data: bytes) -> bytes:
 class Repository:
     def __init__(self, location: dict[str, Any]) -> None:
         self.folder, self.containers = Path(location["path"]), location.get("containers", [])
-        self.branches: dict[str, str] = {}
-        self.tags: dict[str, str] = {}
-        self.infos: list[Table] | None = None
+        self.names: dict[str, dict[str, str]] = {"branch": {}, "tag": {}}
+        self.infos: dict[str, Table] = {}
         if (self.folder / "repo").exists():
-            self.repo = repo = self.load("repo", 6)[0]
-            self.infos = repo.tables(4, required=True)
-            self.ids = [info.get(0, "12s", required=True) for info in self.infos]
-            for refs, slot in ((self.tags, 1), (self.branches, 2)):
-                for ref in repo.tables(slot, required=True):
-                    name, number = ref.text(0, required=True), ref.get(1, "<I")
-                    check(number < len(self.ids), "a reference points beyond the list of snapshots")
-                    refs[name] = encode(self.ids[number])
-            for table, slot in ((repo, 3), (repo, 5), (repo, 7), *((info, 3) for info in self.infos)):
-                table.field(slot, required=True)
+            self.repo = self.load("repo", 6, 1, 2, 3, 4, 5, 7)[0]
+            self.infos = {encode(info.get(0, "12s")): info for info in self.repo.tables(4, 0, 3)}
+            for kind, slot in (("tag", 1), ("branch", 2)):
+                for ref in self.repo.tables(slot, 0):
+                    self.names[kind][ref.text(0)] = list(self.infos)[ref.get(1, "<I")]
         elif (self.folder / "refs" / "branch.main" / "ref.json").exists():
             for path in (self.folder / "refs").glob("*/ref.json"):
                 kind, _, name = path.parent.name.partition(".")
                 if not path.with_name("ref.json.deleted").exists():
-                    refs = self.branches if kind == "branch" else self.tags
-                    refs[name] = json.loads(path.read_text())["snapshot"]
+                    self.names[kind][name] = json.loads(path.read_text())["snapshot"]
         else:
             raise KeyError("there is no repository")
 
-    def load(self, key: str, kind: int) -> tuple[Table, int]:
+    def load(self, key: str, kind: int, *required: int) -> tuple[Table, int]:
         """Return the root table of a metadata file, and the version of its header."""
         data = (self.folder / key).read_bytes()
         check(len(data) >= 39 and data[:12] == MAGIC, "this is no file of Icechunk")
@@ -148,103 +141,81 @@ class Repository:
         check(version in (1, 2), "the version is not known")
         check(type_ == kind, "this is another type of file")
         check(compression in (0, 1), "the compression is not known")
-        return Table(decompress(data[39:]) if compression else data[39:]), version
+        table = Table(decompress(data[39:]) if compression else data[39:], 0).require(*required)
+        check(kind == 6 or encode(table.get(0, "12s")) == key[-20:], "this is the file of another object")
+        return table, version
 
     def snapshot(self, id: str) -> tuple[Table, int]:
-        valid = isinstance(id, str) and len(id) == 20 and set(id) <= set(DIGITS)
-        if not valid or (self.infos and id not in map(encode, self.ids)):
+        if not re.fullmatch(f"[{DIGITS}]{{20}}", id) or (self.infos and id not in self.infos):
             raise KeyError(f"there is no snapshot {id}")
-        table, version = self.load(f"snapshots/{id}", 1)
-        check(encode(table.get(0, "12s", required=True)) == id, "this is another snapshot")
-        for slot in (4, 5, 6):
-            table.field(slot, required=True)
-        return table, version
+        return self.load(f"snapshots/{id}", 1, 0, 2, 4, 5, 6)
 
     def resolve(self, ref: dict[str, str]) -> str:
         ((kind, name),) = ref.items()
-        return {"branch": self.branches, "tag": self.tags}.get(kind, {name: name})[name]
+        return self.names.get(kind, {name: name})[name]
 
     def nodes(self, ref: Any) -> dict[str, Table]:
-        nodes = self.snapshot(self.resolve(ref))[0].tables(2, required=True)
-        for node in nodes:
-            for slot in (0, 2):
-                node.field(slot, required=True)
-            check(node.get(3, "B") in TYPES and node.field(4), "a node is no array and no group")
-        return {node.text(1, required=True): node for node in nodes}
-
-    def node(self, ref: dict[str, str], path: str) -> Table:
-        return self.nodes(ref)[path]
+        nodes = self.snapshot(self.resolve(ref))[0].tables(2, 0, 1, 2, 3, 4)
+        check(all(node.get(3, "B") in TYPES for node in nodes), "a node is no array and no group")
+        return {node.text(1): node for node in nodes}
 
     def ancestry(self, id: str) -> Iterator[tuple[str, str, int, Any, int]]:
         """Yield the id, message, time, properties and version of a snapshot and of its ancestors."""
-        number = list(map(encode, self.ids)).index(id) if self.infos else 0
-        for _ in self.infos or range(10**6):
-            if self.infos:
-                info = self.infos[number]
-                yield encode(self.ids[number]), info.text(3), info.get(2, "<Q"), info.tables(4), 2
+        ids = list(self.infos)
+        for _ in ids or range(10**6):
+            if ids:
+                info = self.infos[id]
+                yield id, info.text(3), info.get(2, "<Q"), info.tables(4), 2
                 number = info.get(1, "<i")
-                if number < 0:
-                    return
-                check(number < len(self.ids), "a parent is beyond the list of snapshots")
+                parent = ids[number] if number >= 0 else None
             else:
                 table, version = self.snapshot(id)
                 yield id, table.text(4), table.get(3, "<Q"), table.tables(5), version
-                if not (parent := table.get(1, "12s", None)):
-                    return
-                check(encode(parent) != id, "a snapshot is its own parent")
-                id = encode(parent)
+                parent = encode(table.get(1, "12s")) if table.field(1) else None
+            if parent is None:
+                return
+            check(parent != id, "a snapshot is its own parent")
+            id = parent
         raise ValueError("the ancestry has no end")
 
     def manifests(self, node: Table) -> list[tuple[str, list[tuple[int, int]]]]:
-        refs = node.table(node.field(4)).tables(2, required=True) if node.get(3, "B") == 1 else []
-        return [
-            (encode(ref.get(0, "12s", required=True)), ref.structs(1, "<II", required=True)) for ref in refs
-        ]
+        refs = Table(node.data, node.field(4)).require(2).tables(2, 0, 1) if node.get(3, "B") == 1 else []
+        return [(encode(ref.get(0, "12s")), ref.structs(1, "<II")) for ref in refs]
 
-    def references(self, node: Table, manifest: str) -> tuple[Table, Table | None]:
-        """Return a manifest, and the part of it that belongs to an array."""
-        table = self.load(f"manifests/{manifest}", 2)[0]
-        check(encode(table.get(0, "12s", required=True)) == manifest, "this is another manifest")
-        id = node.get(0, "8s")
-        arrays = [each for each in table.tables(1, required=True) if each.get(0, "8s", required=True) == id]
-        return table, arrays[0] if arrays else None
+    def references(self, node: Table, name: str) -> tuple[Table, int, int]:
+        """Return a manifest, and the place and the number of the references of an array."""
+        manifest = self.load(f"manifests/{name}", 2, 0, 1)[0]
+        arrays = [each for each in manifest.tables(1, 0, 1) if each.get(0, "8s") == node.get(0, "8s")]
+        return (manifest, *(arrays[0].vector(1, 4) if arrays else (0, 0)))
 
     def chunk(self, node: Table, index: list[int]) -> bytes | None:
-        for manifest, extents in self.manifests(node):
+        for name, extents in self.manifests(node):
             check(len(extents) == len(index), "a manifest has another number of dimensions")
             if all(low <= at < high for at, (low, high) in zip(index, extents, strict=True)):
-                table, array = self.references(node, manifest)
-                if array is None:
-                    return None
-                place, count = array.vector(1, 4, required=True)
-                low, high = 0, count
-                while low < high:
-                    middle = (low + high) // 2
-                    reference = array.table(place + 4 * middle)
-                    here = reference.structs(0, "<I", required=True)
-                    if here == index:
-                        return self.data(table, reference)
-                    low, high = (middle + 1, high) if here < index else (low, middle)
+                manifest, place, count = self.references(node, name)
+
+                def coordinates(number: int) -> list[int]:
+                    reference = Table(manifest.data, place + 4 * number).require(0)  # noqa: B023
+                    return [at for (at,) in reference.structs(0, "<I")]
+
+                number = bisect_left(range(count), index, key=coordinates)
+                if number < count and coordinates(number) == index:
+                    return self.data(manifest, Table(manifest.data, place + 4 * number))
                 return None
         return None
 
     def data(self, manifest: Table, reference: Table) -> bytes:
-        chunk, location, packed = reference.get(4, "12s", None), reference.text(5), reference.bytes(8)
-        if chunk:
+        url, packed = reference.text(5), reference.bytes(8)
+        if packed and manifest.get(3, "B", 1):
+            dictionary = zstandard.ZstdCompressionDict(manifest.require(2).bytes(2))
+            packed = zstandard.ZstdDecompressor(dict_data=dictionary).stream_reader(packed).read(1025)
+            check(len(packed) <= 1024, "a location is too long")
+        if chunk := reference.get(4, "12s"):
             path = self.folder / "chunks" / encode(chunk)
-        elif packed is not None:
-            if manifest.get(3, "B", 1):
-                check(manifest.field(2), "there is no dictionary")
-                dictionary = zstandard.ZstdCompressionDict(manifest.bytes(2))
-                packed = zstandard.ZstdDecompressor(dict_data=dictionary).stream_reader(packed).read(1025)
-                check(len(packed) <= 1024, "a location is too long")
-            path = self.virtual(reference, packed.decode())
-        elif location:
-            path = self.virtual(reference, location)
+        elif packed or url:
+            path = self.virtual(reference, packed.decode() or url)
         else:
-            inline = reference.bytes(1)
-            check(inline is not None, "a reference is empty")
-            return inline or b""
+            return reference.require(1).bytes(1)
         offset, length = reference.get(2, "<Q"), reference.get(3, "<Q")
         check(offset + length <= path.stat().st_size, "a chunk ends behind its file")
         with path.open("rb") as file:
@@ -253,21 +224,19 @@ class Repository:
 
     def virtual(self, reference: Table, url: str) -> Path:
         if url.startswith("vcc://"):
-            config = flexbuffers.Loads(self.repo.bytes(9))
             name, _, rest = url.removeprefix("vcc://").partition("/")
-            prefixes = config["virtual_chunk_containers"].values()
-            url = next(each["url_prefix"] for each in prefixes if each["name"] == name) + rest
+            containers = flexbuffers.Loads(self.repo.bytes(9))["virtual_chunk_containers"].values()
+            url = next(each["url_prefix"] for each in containers if each["name"] == name) + rest
         check(url.startswith("file://"), "only files can be read")
-        url = "file://" + posixpath.normpath(url.removeprefix("file://"))
-        check(any(url.startswith(prefix) for prefix in self.containers), "the location is not allowed")
-        path = Path(url.removeprefix("file://"))
+        path = Path(posixpath.normpath(url.removeprefix("file://")))
+        check(any(path.as_uri().startswith(each) for each in self.containers), "the location is not allowed")
         modified = reference.get(7, "<I")
         if reference.field(6) or (modified and path.stat().st_mtime > modified):
             raise Modified(url)
         return path
 
     def refs(self) -> Any:
-        return {"branches": self.branches, "tags": self.tags}
+        return {"branches": self.names["branch"], "tags": self.names["tag"]}
 
     def log(self, ref: Any) -> Any:
         ancestry = self.ancestry(self.resolve(ref))
@@ -283,28 +252,26 @@ class Repository:
         return [{"path": path, "type": TYPES[node.get(3, "B")]} for path, node in ordered]
 
     def metadata(self, ref: Any, path: str) -> Any:
-        return json.loads(self.node(ref, path).bytes(2) or b"")
+        return json.loads(self.nodes(ref)[path].bytes(2))
 
     def read(self, ref: Any, path: str, chunks: Any) -> Any:
-        node = self.node(ref, path)
+        node = self.nodes(ref)[path]
         values = [self.chunk(node, index) for index in chunks]
         return [None if value is None else value.hex() for value in values]
 
     def count(self, ref: Any, path: str) -> int:
-        node = self.node(ref, path)
-        arrays = [self.references(node, name)[1] for name in {name for name, _ in self.manifests(node)}]
-        return sum(array.vector(1, 4)[1] for array in arrays if array)
+        node = self.nodes(ref)[path]
+        return sum(self.references(node, name)[2] for name in {name for name, _ in self.manifests(node)})
 
     def updates(self) -> Any:
         entries, table = [], self.repo
         for _ in range(1000):
-            for each in table.tables(7, required=True):
-                check(0 < each.get(0, "B") <= len(UPDATES), "the kind of an update is not known")
-                entries.append({"kind": f"{UPDATES[each.get(0, 'B') - 1]}Update", "time": each.get(2, "<Q")})
+            entries += table.tables(7, 0, 1)
             if not (backup := table.text(8)):
-                return entries
-            check("/" not in backup, "the name of a backup is a path")
-            table = self.load(f"overwritten/{backup}", 6)[0]
+                return [
+                    {"kind": UPDATES[e.get(0, "B") - 1] + "Update", "time": e.get(2, "<Q")} for e in entries
+                ]
+            table = self.load(f"overwritten/{Path(backup).name}", 6)[0]
         raise ValueError("the log of updates has no end")
 
 
@@ -317,10 +284,8 @@ def operation(name: str) -> Any:
     return lambda location, **arguments: getattr(Repository(location), name)(**arguments)
 
 
-OPERATIONS = {
-    name: operation(name)
-    for name in ("refs", "log", "properties", "list", "metadata", "read", "count", "updates")
-}
+NAMES = ("refs", "log", "properties", "list", "metadata", "read", "count", "updates")
+OPERATIONS = {name: operation(name) for name in NAMES}
 
 if __name__ == "__main__":
     serve(OPERATIONS, kind)

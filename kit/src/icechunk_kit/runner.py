@@ -10,7 +10,11 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+<<<<<<< HEAD
 from contextlib import nullcontext
+=======
+from contextlib import suppress
+>>>>>>> kit
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time_ns
@@ -89,7 +93,8 @@ class Adapter:
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            with suppress(OSError), self._process:  # closes the pipes
+                pass
             self._process = None
 
     def _start(self) -> None:
@@ -98,6 +103,7 @@ class Adapter:
         )
         self._lines = queue.Queue()
         threading.Thread(target=_read_lines, args=(self._process.stdout, self._lines), daemon=True).start()
+        self.ask({"op": "start", "location": {}}, 120)  # the time of imports is not that of a case
 
 
 def _read_lines(stream: Iterable[str], lines: queue.Queue[str]) -> None:

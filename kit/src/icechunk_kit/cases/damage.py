@@ -223,3 +223,55 @@ for _kind, _name in {"Snapshot": "snapshots", "Manifest": "manifests"}.items():
         files[1].write_bytes(contents[0])
         step = read("/c", {(0,): None}, expect={"any": [ERROR, [None]]})
         return [ask("list", ERROR) if kind == "Snapshot" else step]
+
+def laughs(levels: int) -> bytes:
+    """Return a FlexBuffer of vectors: each one holds the one before it twice."""
+    out = bytearray(b"\1\7\4")  # one element, the integer 7
+    for level in range(levels):
+        start = len(out) - (2 if level == 0 else 4)
+        out += bytes([2, len(out) + 1 - start, len(out) + 2 - start, 0x28, 0x28])
+    return bytes(out + bytes([4, 0x28, 1]))
+
+#: Values of metadata, and whether they are of version 1. A vector that holds itself has no end.
+VALUES = {
+    "cycle": (b"\x01\x00\x28\x02\x28\x01", "2.0"),
+    "doubled": (laughs(40), "2.0"),
+    "garbage": (b"\xff\xff\xff\xff", "2.0"),
+    "empty": (b"", "2.0"),
+    "size": (b"\x08\xff\xff\xff\x7f\x28\x04\x2a\x04", "2.0"),
+    "depth": (b"\x91" * 1_000_000, "1"),
+    "length": (b"\xdd\xff\xff\xff\xff\xc0", "1"),
+}
+for _id, (_value, _version) in VALUES.items():
+
+    @case(f"damage.properties.{_id}", "reader", _version, "A JSON-compatible value", BOMB, seconds=10)
+    def _(folder: Path, value: bytes = _value, version: str = _version) -> list[Step]:
+        items = [{"name": "key", "value": value}]
+        repository = Repository(folder, int(version[0]))
+        repository.commit([], edit={"Snapshot": lambda document: document.update(metadata=items)})
+        repository.write(lambda document: [info.update(metadata=items) for info in document["snapshots"]])
+        return [ask("properties", ERROR)]
+
+@case("damage.repo.time", "reader", "2.0", "Non-leap microseconds since Jan 1, 1970 UTC.", CRASH, seconds=10)
+def _time(folder: Path) -> list[Step]:
+    damaged(folder, "Repo", lambda d: [info.update(flushed_at=2**64 - 1) for info in d["snapshots"]])
+    return [ask("log", {"any": ["*", ERROR]}), STEPS["Manifest"]]
+
+@case("damage.snapshot.depth", "reader", "2.0", "stored as a UTF-8 JSON byte string", BOMB, seconds=10)
+def _depth(folder: Path) -> list[Step]:
+    damaged(folder, "Snapshot", set_("nodes", 2, user_data=b'{"a":' * 200_000))
+    return [ask("metadata", {"any": ["*", ERROR]}, path="/b"), STEPS["Manifest"]]
+
+@case("damage.repo.updates.cycle", "reader", "2.0", "forming a linked list", BOMB, seconds=10)
+def _updates(folder: Path) -> list[Step]:
+    backup = "repo.30729294865234.S0CHS5WSF158RN937BP0"
+    damaged(folder, "Repo", set_(repo_before_updates=backup))
+    (folder / "overwritten").mkdir()
+    (folder / "overwritten" / backup).write_bytes((folder / "repo").read_bytes())
+    return [ask("updates", ERROR), STEPS["Manifest"]]
+
+@case("damage.repo.updates.outside", "reader", "2.0", "under the overwritten/ prefix", CRASH)
+def _outside(folder: Path) -> list[Step]:
+    damaged(folder / "inside", "Repo", set_(repo_before_updates="../../outside"))
+    (folder / "outside").write_bytes((folder / "inside" / "repo").read_bytes())
+    return [ask("updates", ERROR, at="inside")]
