@@ -10,11 +10,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-<<<<<<< HEAD
-from contextlib import nullcontext
-=======
-from contextlib import suppress
->>>>>>> kit
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time_ns
