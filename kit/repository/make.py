@@ -28,74 +28,44 @@ LATITUDES, LONGITUDES = np.arange(90.0, -91, -10), np.arange(0.0, 360, 10)
 PREFIX = "https://example.org/weather/archive/"
 
 
+def wave(number: int, day: int) -> np.ndarray:
+    """Return a wave around the globe that moves to the east, day by day."""
+    longitudes, latitudes = np.radians(number * (LONGITUDES - 12 * day)), np.radians(LATITUDES)
+    return np.outer(np.cos(latitudes), np.cos(longitudes))
+
+
 def temperature(day: int) -> np.ndarray:
-    """Return a field in degrees Celsius that moves to the east, day by day."""
-    waves = (
-        6 * np.cos(np.radians(3 * (LONGITUDES - 12 * day)))[None, :] * np.cos(np.radians(LATITUDES))[:, None]
-    )
-    return (30 * np.cos(np.radians(LATITUDES))[:, None] - 12 + waves).astype("f4")
+    """Return a field in degrees Celsius."""
+    return (30 * np.cos(np.radians(LATITUDES))[:, None] - 12 + 6 * wave(3, day)).astype("f4")
 
 
-def array(
-    store: Any, path: str, data: np.ndarray, chunks: tuple[int, ...], names: list[str], **attributes: Any
-) -> Any:
-    """Create an array with data, names of dimensions and attributes."""
-    return zarr.create_array(
-        store,
-        name=path,
-        data=data,
-        chunks=chunks,
-        dimension_names=names,
-        attributes=attributes,
-        compressors=None,
-    )
+AXES = (
+    ("latitude", LATITUDES, 19, "degrees_north", "latitude"),
+    ("longitude", LONGITUDES, 36, "degrees_east", "longitude"),
+    ("time", np.arange(4), 1, "days since 2026-01-01", "time"),
+)
 
 
-def write(folder: Path, archive: Path, version: int) -> dict[str, str]:
+def write(folder: Path, version: int) -> dict[str, str]:
     """Write the story of one repository, and return its notable snapshots."""
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=200)
     if version == 2:
-        config.set_virtual_chunk_container(
-            frazil.VirtualChunkContainer(PREFIX, frazil.http_store(), name="archive")
-        )
-    repo = frazil.Repository.create(
-        frazil.local_filesystem_storage(str(folder)), config, spec_version=version
-    )
+        archive = frazil.VirtualChunkContainer(PREFIX, frazil.http_store(), name="archive")
+        config.set_virtual_chunk_container(archive)
+    storage = frazil.local_filesystem_storage(str(folder))
+    repo = frazil.Repository.create(storage, config, spec_version=version)
     ids: dict[str, str] = {}
     session = repo.writable_session("main")
-    zarr.create_group(session.store, path="", attributes={"Conventions": "CF-1.11", "title": "A small world"})
-    array(
-        session.store,
-        "latitude",
-        LATITUDES,
-        (19,),
-        ["latitude"],
-        units="degrees_north",
-        standard_name="latitude",
-    )
-    array(
-        session.store,
-        "longitude",
-        LONGITUDES,
-        (36,),
-        ["longitude"],
-        units="degrees_east",
-        standard_name="longitude",
-    )
-    array(
-        session.store,
-        "time",
-        np.arange(4),
-        (1,),
-        ["time"],
-        units="days since 2026-01-01",
-        standard_name="time",
-    )
-    data = np.stack([temperature(day) for day in range(4)])
-    names = ["time", "latitude", "longitude"]
-    array(
-        session.store, "temperature", data, (1, 10, 12), names, units="degC", standard_name="air_temperature"
-    )
+    root = zarr.create_group(session.store, attributes={"Conventions": "CF-1.11", "title": "A small world"})
+    for name, values, chunk, units, standard in AXES:
+        array = root.create_array(
+            name, data=values, chunks=(chunk,), dimension_names=[name], compressors=None
+        )
+        array.attrs.update({"units": units, "standard_name": standard})
+    data, names = np.stack([temperature(day) for day in range(4)]), ["time", "latitude", "longitude"]
+    options: dict[str, Any] = {"dimension_names": names, "compressors": None}
+    attributes = {"units": "degC", "standard_name": "air_temperature"}
+    root.create_array("temperature", data=data, chunks=(1, 10, 12), attributes=attributes, **options)
     ids["first"] = session.commit("Four days of temperature", metadata={"author": "A. Scientist", "days": 4})
     repo.create_tag("v1", ids["first"])
     repo.create_tag("withdrawn", ids["first"])
@@ -125,24 +95,14 @@ def write(folder: Path, archive: Path, version: int) -> dict[str, str]:
         return ids
 
     session = repo.writable_session("main")
-    zarr.create_array(
-        session.store,
-        name="raw/pressure",
-        shape=(4, 19, 36),
-        chunks=(1, 19, 36),
-        dtype="<f4",
-        compressors=None,
-        dimension_names=names,
-        attributes={"units": "hPa", "standard_name": "air_pressure_at_mean_sea_level"},
-    )
+    attributes = {"units": "hPa", "standard_name": "air_pressure_at_mean_sea_level"}
+    shape = {"shape": (4, 19, 36), "chunks": (1, 19, 36), "dtype": "<f4"}
+    zarr.create_array(session.store, name="raw/pressure", attributes=attributes, **shape, **options)
     size = 19 * 36 * 4
+    offsets, lengths = np.arange(4) * size, np.full(4, size)
+    locations = ["vcc://archive/pressure.bin"] * 4
     session.store.set_virtual_refs_arr(
-        "raw/pressure",
-        chunk_grid_shape=(4, 1, 1),
-        locations=["vcc://archive/pressure.bin"] * 4,
-        offsets=np.arange(4) * size,
-        lengths=np.full(4, size),
-        validate_containers=False,
+        "raw/pressure", (4, 1, 1), locations, offsets, lengths, validate_containers=False
     )
     ids["virtual"] = session.commit("Pressure, as references to an archive")
     session = repo.writable_session("main")
@@ -162,28 +122,22 @@ def expected(folder: Path, archive: Path) -> dict[str, Any]:
     """Return what a reader must find: references, history, nodes, and a digest of each array."""
     prefix = f"file://{archive}/"
     config = frazil.RepositoryConfig.default()
-    container = frazil.VirtualChunkContainer(
-        prefix, frazil.local_filesystem_store(str(archive)), name="archive"
-    )
+    store = frazil.local_filesystem_store(str(archive))
+    container = frazil.VirtualChunkContainer(prefix, store, name="archive")
     config.set_virtual_chunk_container(container)
     storage = frazil.local_filesystem_storage(str(folder))
     repo = frazil.Repository.open(storage, config, {prefix: LocalFileSystemAccess})
     versions = {}
-    for kind, names, lookup in (
-        ("branch", repo.list_branches(), repo.lookup_branch),
-        ("tag", repo.list_tags(), repo.lookup_tag),
-    ):
+    for kind, names in (("branch", repo.list_branches()), ("tag", repo.list_tags())):
         for name in sorted(names):
+            log = [[each.id, each.message] for each in repo.ancestry(**{kind: name})]
             group = zarr.open_group(repo.readonly_session(**{kind: name}).store, mode="r")
-            versions[f"{kind} {name}"] = {
-                "snapshot": lookup(name),
-                "log": [[each.id, each.message] for each in repo.ancestry(**{kind: name})],
-                "arrays": {
-                    f"/{path}": hashlib.sha256(np.ascontiguousarray(node[...]).tobytes()).hexdigest()
-                    for path, node in sorted(group.members(max_depth=None))
-                    if isinstance(node, zarr.Array)
-                },
+            arrays = {
+                f"/{path}": hashlib.sha256(np.ascontiguousarray(node[...]).tobytes()).hexdigest()
+                for path, node in sorted(group.members(max_depth=None))
+                if isinstance(node, zarr.Array)
             }
+            versions[f"{kind} {name}"] = {"snapshot": log[0][0], "log": log, "arrays": arrays}
     return versions
 
 
@@ -193,20 +147,12 @@ def main(target: Path = HERE / "weather.zip") -> None:
     try:
         archive = scratch / "archive"
         archive.mkdir()
-        pressure = np.stack(
-            [
-                1013
-                + 10
-                * np.sin(np.radians(2 * (LONGITUDES + 9 * day)))[None, :]
-                * np.cos(np.radians(LATITUDES))[:, None]
-                for day in range(4)
-            ]
-        )
+        pressure = np.stack([1013 + 10 * wave(2, day) for day in range(4)])
         (archive / "pressure.bin").write_bytes(pressure.astype("<f4").tobytes())
         document: dict[str, Any] = {"made": datetime.now(UTC).date().isoformat()}
         for version in (1, 2):
             folder = scratch / f"version-{version}"
-            snapshots = write(folder, archive, version)
+            snapshots = write(folder, version)
             document[folder.name] = {"notable": snapshots, "versions": expected(folder, archive)}
         (scratch / "expected.json").write_text(json.dumps(document, indent=1) + "\n")
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
