@@ -21,27 +21,7 @@ STRUCTS = {
     "ChunkIndexRange": ("<II", 4),
     "ManifestFileInfo": ("<12s4xQI4x", 8),
 }
-UNIONS = {
-    "NodeData": ["ArrayNodeData", "GroupNodeData"],
-    "UpdateType": [
-        "RepoInitializedUpdate",
-        "RepoMigratedUpdate",
-        "ConfigChangedUpdate",
-        "MetadataChangedUpdate",
-        "TagCreatedUpdate",
-        "TagDeletedUpdate",
-        "BranchCreatedUpdate",
-        "BranchDeletedUpdate",
-        "BranchResetUpdate",
-        "NewCommitUpdate",
-        "CommitAmendedUpdate",
-        "NewDetachedSnapshotUpdate",
-        "GCRanUpdate",
-        "ExpirationRanUpdate",
-        "FeatureFlagChangedUpdate",
-        "RepoStatusChangedUpdate",
-    ],
-}
+UNIONS = {"NodeData": ["ArrayNodeData", "GroupNodeData"]}
 _TEXT = """
 Repo: spec_version u8, tags [Ref], branches [Ref], deleted_tags [string], snapshots [SnapshotInfo],
   status RepoStatus, metadata [MetadataItem], latest_updates [Update], repo_before_updates string,
@@ -53,7 +33,6 @@ RepoStatus: availability u8, set_at u64, limited_availability_reason string
 Update: update_type UpdateType, updated_at u64, backup_path string
 RepoInitializedUpdate:
 RepoMigratedUpdate: from_version u8, to_version u8
-RepoStatusChangedUpdate: status RepoStatus
 ConfigChangedUpdate:
 MetadataChangedUpdate:
 TagCreatedUpdate: name string
@@ -67,6 +46,7 @@ NewDetachedSnapshotUpdate: new_snap_id ObjectId12
 GCRanUpdate:
 ExpirationRanUpdate:
 FeatureFlagChangedUpdate: id u16, new_value bool, is_set bool
+RepoStatusChangedUpdate: status RepoStatus
 MetadataItem: name string, value [u8]
 Snapshot: id ObjectId12, parent_id ObjectId12, nodes [NodeSnapshot], flushed_at u64, message string,
   metadata [MetadataItem], manifest_files [ManifestFileInfo], manifest_files_v2 [ManifestFileInfoV2],
@@ -100,6 +80,8 @@ for _line in _TEXT.replace("\n  ", " ").strip().splitlines():
         _key, _type = _field.split()
         _type, _, _default = _type.partition("=")
         TABLES[_name].append((_key, _type, int(_default or 0)))
+# The tables of updates stand in the order of the union
+UNIONS["UpdateType"] = [name for name in TABLES if name.endswith("Update") and name != "Update"]
 
 
 def _layout(kind: str) -> tuple[int, int]:
