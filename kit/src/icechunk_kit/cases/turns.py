@@ -23,7 +23,7 @@ def both(line: str) -> list[Step]:
     "writer",
     "2.0",
     RULE,
-    "Two teams with two implementations cannot share a repository: one of them damages it after some commits.",
+    "Two teams with two implementations cannot share a repository: one of them damages it.",
 )
 def _commits(folder: Path) -> list[Step]:
     result = steps("base")
