@@ -99,7 +99,7 @@ def log(location: Location, ref: Ref) -> Any:
     return [{"id": each.id, "message": each.message, "time": microseconds(each.written_at)} for each in infos]
 
 
-def microseconds(time: Any) -> int:
+def microseconds(time: datetime) -> int:
     return round(time.timestamp() * 1e6)
 
 

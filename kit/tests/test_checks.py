@@ -12,6 +12,7 @@ from icechunk_kit.checks import LATEST, RULES, check
 from icechunk_kit.files import (
     FIRST_TIME,
     MAGIC,
+    ROOT_ID,
     Node,
     Repository,
     encode_id,
@@ -19,6 +20,7 @@ from icechunk_kit.files import (
     identifier,
     inline,
     native,
+    read_file,
 )
 from icechunk_kit.schema import Document, pack
 
@@ -30,12 +32,12 @@ TABLES = ("Snapshot", "Manifest", "TransactionLog")
 
 def chunks(*nodes: Node) -> list[Document]:
     """Return the list of all chunks for a transaction log."""
-    rows = [{"node_id": each.id, "chunks": [{"coords": list(at)} for at in sorted(each.refs)]} for each in nodes]
+    rows = [{"node_id": node.id, "chunks": [{"coords": at} for at in sorted(node.refs)]} for node in nodes]
     return sorted(rows, key=lambda row: row["node_id"])
 
 
 def build(folder: Path, repo: Edit | None = None, header: Document | None = None, **edits: Edit) -> None:
-    """Write a right repository: two commits, of which the second one moves an array. Edits apply to the second one."""
+    """Write a right repository of two commits. The second one moves an array. The edits change its files."""
     repository = Repository(folder)
     grid: References = {(x, y): inline(bytes([x, y])) for x in range(2) for y in range(2)}
     line: References = {(0,): inline(b"\1\2"), (1,): native(b"\3\4")}
@@ -61,11 +63,16 @@ def build(folder: Path, repo: Edit | None = None, header: Document | None = None
             manifest(document)
 
     heads = {table: header or {} for table in ("TransactionLog",)}
-    repository.commit([root, edited, c, d, e], log=log, edit={**new_edit, "Manifest": keep_id}, header=heads,
-                      metadata={"a": 1, "b": 2})
+    repository.commit(
+        [root, edited, c, d, e],
+        log=log,
+        edit={**new_edit, "Manifest": keep_id},
+        header=heads,
+        metadata={"a": 1, "b": 2},
+    )
     repository.tags |= {"v": first, "w": first}
     repository.branches["dev"] = first
-    repository.updates = repository.updates[:1] + [{**repository.updates[1], "backup_path": BACKUP}]
+    repository.updates = [repository.updates[0], {**repository.updates[1], "backup_path": BACKUP}]
 
     def edit(document: Document) -> None:
         old = {**document, "latest_updates": [{**document["latest_updates"][1], "backup_path": None}]}
@@ -82,22 +89,28 @@ def turn(*path: str) -> Edit:
 
     def edit(document: Any) -> None:
         for name in path[:-1]:
-            document = document[name]
-            document = max(document, key=lambda each: len(each.get(path[-1], []))) if isinstance(document, list) else document
+            document = max(document[name], key=lambda each: len(each.get(path[-1], [])))
         document[path[-1]] = document[path[-1]][::-1]
 
     return edit
 
 
-def array(name: str, **fields: Any) -> Edit:
-    """Return an edit of the data of an array."""
+def put(**fields: Any) -> Edit:
+    return lambda document: document.update(fields)
 
-    def edit(document: Document) -> None:
-        data = next(node["node_data"][1] for node in document["nodes"] if node["path"] == name)
-        for key, value in fields.items():
-            data[key] = value(data[key]) if callable(value) else value
 
-    return edit
+def repeat(name: str) -> Edit:
+    return lambda document: document[name].append(document[name][0])
+
+
+def data(document: Document, path: str) -> Document:
+    """Return the data of an array."""
+    return dict(next(node["node_data"] for node in document["nodes"] if node["path"] == path)[1])
+
+
+def boxes(box: list[tuple[int, int]]) -> Edit:
+    """Return an edit that gives all manifests of an array the same box."""
+    return lambda document: [part.update(extents=box) for part in data(document, "/c")["manifests"]]
 
 
 def node(name: str, **fields: Any) -> Edit:
@@ -143,10 +156,9 @@ def manifest_info(**fields: Any) -> Edit:
 
 
 def initial_log(folder: Path) -> None:
-    log: Document = {f"{what}_{kind}": [] for what in ("new", "deleted", "updated") for kind in ("groups", "arrays")}
-    id_ = Repository(folder / "unused").snapshots[0]["id"]
-    log |= {"id": id_, "updated_chunks": [], "new_groups": [bytes(8)]}
-    (folder / "transactions" / encode_id(id_)).write_bytes(envelope("TransactionLog", pack("TransactionLog", log)))
+    path = folder / "transactions" / encode_id(ROOT_ID)
+    log = read_file(path, "TransactionLog") | {"new_groups": [bytes(8)]}
+    path.write_bytes(envelope("TransactionLog", pack("TransactionLog", log)))
 
 
 def strings(folder: Path) -> None:
@@ -155,31 +167,36 @@ def strings(folder: Path) -> None:
     (folder / "repo").write_bytes(envelope("Repo", body.replace(b"main\0", b"main\1")))
 
 
+def in_place(folder: Path) -> None:
+    first(folder, "overwritten").write_bytes((folder / "repo").read_bytes())
+
+
 BROKEN: dict[str, Callable[[Path], None]] = {
     "header.magic": built(header={"magic": MAGIC[::-1]}),
     "header.writer": built(header={"writer": "\0" * 24}),
     "header.version": built(header={"version": 3}),
     "header.type": built(header={"file_type": 3}),
     "header.compression": built(header={"compression": 0}),
-    "id.name": built(TransactionLog=lambda document: document.update(id=bytes(12))),
+    "id.name": built(TransactionLog=put(id=bytes(12))),
     "order.nodes": built(Snapshot=turn("nodes")),
     "order.manifest_files": built(Snapshot=turn("manifest_files_v2")),
     "order.properties": built(Snapshot=turn("metadata")),
-    "order.arrays": built(Manifest=lambda document: document["arrays"].append(document["arrays"][0])),
+    "order.arrays": built(Manifest=repeat("arrays")),
     "order.references": built(Manifest=turn("arrays", "refs")),
     "order.log": built(TransactionLog=lambda document: document["new_arrays"].append(bytes(8))),
-    "order.updated_chunks": built(TransactionLog=lambda document: document["updated_chunks"].append({"node_id": bytes(8), "chunks": []})),
+    "order.updated_chunks": built(TransactionLog=lambda document: document["updated_chunks"].append(
+        {"node_id": bytes(8), "chunks": []})),
     "order.coordinates": built(TransactionLog=turn("updated_chunks", "chunks")),
-    "order.moves": built(TransactionLog=lambda document: document["moved_nodes"].append(document["moved_nodes"][0])),
+    "order.moves": built(TransactionLog=repeat("moved_nodes")),
     "order.tags": built(repo=turn("tags")),
     "order.branches": built(repo=turn("branches")),
     "order.deleted_tags": built(repo=turn("deleted_tags")),
     "order.snapshots": built(repo=turn("snapshots")),
     "order.updates": built(repo=turn("latest_updates")),
     "layout": files(rename("snapshots", "config")),
-    "name.encoding": files(lambda folder: first(folder, "chunks").rename(folder / "chunks" / "lower")),
-    "snapshot.parent": built(Snapshot=lambda document: document.update(parent_id=bytes(12))),
-    "snapshot.manifest_files": built(Snapshot=lambda document: document.update(manifest_files=[(bytes(12), 1, 1)])),
+    "name.encoding": files(rename("chunks", "chunks/lower")),
+    "snapshot.parent": built(Snapshot=put(parent_id=bytes(12))),
+    "snapshot.manifest_files": built(Snapshot=put(manifest_files=[(bytes(12), 1, 1)])),
     "snapshot.manifests": built(Snapshot=lambda document: document["manifest_files_v2"].pop()),
     "manifest.size": built(Snapshot=manifest_info(size_bytes=1)),
     "manifest.count": built(Snapshot=manifest_info(num_chunk_refs=9)),
@@ -187,27 +204,27 @@ BROKEN: dict[str, Callable[[Path], None]] = {
     "reference.chunk": files(lambda folder: first(folder, "chunks").unlink()),
     "reference.index": built(Manifest=wide),
     "chunk.header": files(lambda folder: first(folder, "chunks").write_bytes(MAGIC)),
-    "extents.cover": built(Snapshot=array("/c", manifests=lambda parts: [{**part, "extents": [(0, 1), (0, 1)]} for part in parts])),
-    "extents.overlap": built(Snapshot=array("/c", manifests=lambda parts: [{**part, "extents": [(0, 2), (0, 2)]} for part in parts])),
-    "array.shape": built(Snapshot=array("/a", shape_v2=[{"array_length": 4, "num_chunks": 3}])),
+    "extents.cover": built(Snapshot=boxes([(0, 1), (0, 1)])),
+    "extents.overlap": built(Snapshot=boxes([(0, 2), (0, 2)])),
+    "array.shape": built(Snapshot=lambda document: data(document, "/a")["shape_v2"][0].update(num_chunks=3)),
     "node.path": built(Snapshot=node("/e", path="/e/")),
     "node.parent": built(Snapshot=node("/e", path="/e/f")),
     "node.id": built(Snapshot=node("/e", id=identifier("node /a", 8))),
     "log.file": files(lambda folder: first(folder, "transactions").unlink()),
     "log.initial": files(initial_log),
-    "log.disjoint": built(TransactionLog=lambda document: document["deleted_arrays"].extend(document["new_arrays"])),
-    "log.nodes": built(TransactionLog=lambda document: document.update(new_groups=[])),
-    "log.chunks": built(TransactionLog=lambda document: document.update(updated_chunks=[])),
-    "log.moves": built(TransactionLog=lambda document: document.update(moved_nodes=[])),
+    "log.disjoint": built(TransactionLog=lambda log: log["deleted_arrays"].extend(log["new_arrays"])),
+    "log.nodes": built(TransactionLog=put(new_groups=[])),
+    "log.chunks": built(TransactionLog=put(updated_chunks=[])),
+    "log.moves": built(TransactionLog=put(moved_nodes=[])),
     "repo.main": built(repo=lambda document: document["branches"].pop()),
     "repo.index": built(repo=lambda document: document["branches"][0].update(snapshot_index=9)),
     "repo.parent": built(repo=info(parent_offset=-1)),
-    "repo.deleted_tags": built(repo=lambda document: document.update(deleted_tags=["v"])),
+    "repo.deleted_tags": built(repo=put(deleted_tags=["v"])),
     "repo.snapshot": built(repo=info(message="another")),
     "repo.time": built(repo=info(flushed_at=1)),
     "repo.strings": files(strings),
-    "backup.name": files(lambda folder: first(folder, "overwritten").rename(folder / "overwritten" / "repo.1.A")),
-    "backup.path": files(lambda folder: first(folder, "overwritten").write_bytes((folder / "repo").read_bytes())),
+    "backup.name": files(rename("overwritten", "overwritten/repo.1.A")),
+    "backup.path": files(in_place),
 }  # fmt: skip
 
 

@@ -3,9 +3,10 @@
 A step is a request: `op`, its arguments, and `expect`. A step without `expect` must succeed. `expect` is
 compared with the answer: the text "*" stands for anything, and "$name" for a value that is the same in each
 place of the case. `{"error": [...]}` expects an error of one of these kinds, `{"error": "*"}` any error
-except a panic, and `{"any": [...]}` one of several answers. Bytes are hexadecimal text. `at` names the folder
-of the repository inside the folder of the case, and `containers` the prefixes of virtual chunks. `who` is the
-number of the implementation. An operation `kit.NAME` is a step of the kit itself: a fault, a check of the files.
+except a panic, and `{"any": [...]}` one of several answers. Bytes are hexadecimal text. `at` names the
+folder of the repository inside the folder of the case, and `containers` the prefixes of virtual chunks.
+`who` is the number of the implementation. An operation `kit.NAME` is a step of the kit itself: a fault, a
+check of the files.
 """
 
 from __future__ import annotations

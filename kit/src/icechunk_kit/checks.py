@@ -1,7 +1,7 @@
 """Rules for the files that a writer wrote. Each one reports what breaks it.
 
-Each rule has a name and the sentence of the specification. "silent" marks a rule without a sentence: readers, the
-reference first, need it.
+Each rule has a name and the sentence of the specification. "silent" marks a rule without a sentence:
+readers, the reference first, need it.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ RULES: dict[str, tuple[str, Rule]] = {}
 def rule(name: str, each: Callable[..., Iterable[tuple[Any, ...]]] | None = None) -> Callable[..., Any]:
     """Register a function as a rule, whose sentence is its docstring.
 
-    The function yields what breaks the rule. With `each` it returns whether one thing is right: a method of `Files`
-    yields the name of the thing and the arguments.
+    The function yields what breaks the rule. With `each` it returns whether one thing is right: a method of
+    `Files` yields the name of the thing and the arguments.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -198,23 +198,38 @@ FILE_RULES: dict[str, tuple[str, Callable[[File], bool]]] = {
         lambda file: file.kind == "Repo" or file.name == encode_id(file.document["id"]),
     ),
 }
-#: Lists that ascend: the lists of each file of a kind, and by which member. The nodes are in the order of the bytes
-#: of the whole path, because the reference finds them by bisection.
+#: Lists that ascend: the lists of each file of a kind, and by which member. The nodes are in the order of the
+#: bytes of the whole path, because the reference finds them by bisection.
 ORDERS = """
-order.nodes | Snapshot | nodes path | All nodes in this snapshot. MUST be sorted by path.
-order.manifest_files | Snapshot | manifest_files_v2 id | MUST be sorted in ascending byte order of ManifestFileInfoV2.id.
-order.properties | Snapshot | metadata name | MUST be sorted in ascending UTF-8 byte order of MetadataItem.name.
-order.arrays | Manifest | arrays node_id | MUST be sorted in ascending byte order of ArrayManifest.node_id.
-order.references | Manifest | arrays refs index | MUST be sorted in ascending lexicographic order of ChunkRef.index.
-order.log | TransactionLog | new_groups, new_arrays, deleted_groups, deleted_arrays, updated_groups, updated_arrays | All ObjectId8 lists below MUST be sorted in ascending byte order.
-order.updated_chunks | TransactionLog | updated_chunks node_id | MUST be sorted in ascending byte order of node_id.
-order.coordinates | TransactionLog | updated_chunks chunks coords | MUST be sorted in ascending lexicographic order.
-order.moves | TransactionLog | moved_nodes to | MUST be sorted by the `to` field.
-order.tags | Repo | tags name | All tags. MUST be sorted in ascending UTF-8 byte order of Ref.name.
-order.branches | Repo | branches name | All branches. MUST be sorted in ascending UTF-8 byte order of Ref.name.
-order.deleted_tags | Repo | deleted_tags | Names of deleted tags. MUST be sorted in ascending UTF-8 byte order.
-order.snapshots | Repo | snapshots id | MUST be sorted in ascending byte order of SnapshotInfo.id.
-order.updates | Repo | latest_updates updated_at | silent
+Snapshot | order.nodes | nodes path
+  All nodes in this snapshot. MUST be sorted by path.
+Snapshot | order.manifest_files | manifest_files_v2 id
+  MUST be sorted in ascending byte order of ManifestFileInfoV2.id.
+Snapshot | order.properties | metadata name
+  MUST be sorted in ascending UTF-8 byte order of MetadataItem.name.
+Manifest | order.arrays | arrays node_id
+  MUST be sorted in ascending byte order of ArrayManifest.node_id.
+Manifest | order.references | arrays refs index
+  MUST be sorted in ascending lexicographic order of ChunkRef.index.
+TransactionLog | order.log | new_groups, deleted_groups, updated_groups, new_arrays, deleted_arrays, \
+updated_arrays
+  All ObjectId8 lists below MUST be sorted in ascending byte order.
+TransactionLog | order.updated_chunks | updated_chunks node_id
+  MUST be sorted in ascending byte order of node_id.
+TransactionLog | order.coordinates | updated_chunks chunks coords
+  MUST be sorted in ascending lexicographic order.
+TransactionLog | order.moves | moved_nodes to
+  MUST be sorted by the `to` field.
+Repo | order.tags | tags name
+  All tags. MUST be sorted in ascending UTF-8 byte order of Ref.name.
+Repo | order.branches | branches name
+  All branches. MUST be sorted in ascending UTF-8 byte order of Ref.name.
+Repo | order.deleted_tags | deleted_tags
+  Names of deleted tags. MUST be sorted in ascending UTF-8 byte order.
+Repo | order.snapshots | snapshots id
+  MUST be sorted in ascending byte order of SnapshotInfo.id.
+Repo | order.updates | latest_updates updated_at
+  silent
 """
 WHAT = ("new", "deleted", "updated")
 
@@ -249,8 +264,8 @@ def _per_file(is_right: Callable[[File], bool]) -> Rule:
 
 for _name, (_sentence, _is_right) in FILE_RULES.items():
     RULES[_name] = (_sentence, _per_file(_is_right))
-for _line in ORDERS.strip().splitlines():
-    _name, _kind, _paths, _sentence = _line.split(" | ")
+for _line in ORDERS.strip().replace("\n  ", " | ").splitlines():
+    _kind, _name, _paths, _sentence = _line.split(" | ")
     RULES[_name] = (_sentence, _ascend(_kind, _paths))
 
 

@@ -76,7 +76,7 @@ class Adapter:
         return answer
 
     def peak(self, *, reset: bool = False) -> int:
-        """Return the largest memory of the process since the last reset, in MiB. 0 where the system has no number."""
+        """Return the largest memory since the last reset, in MiB. 0 where the system has no number."""
         try:
             folder = Path("/proc") / str(self._process.pid if self._process else 0)
             if reset:

@@ -1,8 +1,8 @@
 """An object store with faults: the part of the S3 protocol that a repository needs, over a folder.
 
-The store keeps no secret and checks no signature. It serves one bucket on 127.0.0.1. The key of an object, without
-the prefix, is the path of a file in the folder, so that a case writes and checks files as on a file system.
-A plan of faults is data: see `Fault`.
+The store keeps no secret and checks no signature. It serves one bucket on 127.0.0.1. The key of an object,
+without the prefix, is the path of a file in the folder, so that a case writes and checks files as on a file
+system. A plan of faults is data: see `Fault`.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ class Fault:
     """What happens to some requests.
 
     Attributes:
-        effect: "lose answer": the store does it, and the connection breaks. "drop": the connection breaks, and the
-            store does nothing. "403", "404", "412", "503": this answer, and the store does nothing. "slow": the answer
-            waits for `seconds`. "ignore conditions": a write without its conditions. "cut": half of the body, and
-            the connection breaks. "stale list": a list has only what was there when the fault was set. "before":
-            another client makes the requests `steps`, then the store answers.
+        effect: "lose answer": the store does it, and the connection breaks. "drop": the connection
+            breaks, and the store does nothing. "403", "404", "412", "503": this answer, and the store
+            does nothing. "slow": the answer waits for `seconds`. "ignore conditions": a write without its
+            conditions. "cut": half of the body, and the connection breaks. "stale list": a list has only
+            what was there when the fault was set. "before": no more than `steps`: the requests of another
+            client before the store answers.
         method: The method of HTTP, or "LIST" or "COPY".
         key: A regular expression that a part of the key without the prefix matches.
         times: How often it happens. -1: always.
@@ -64,6 +65,25 @@ class Fault:
     steps: Sequence[dict[str, Any]] = ()
     keys: frozenset[str] = frozenset()
     has_happened: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request: the method of HTTP, "LIST" or "COPY", the key with the prefix, and the rest."""
+
+    method: str
+    key: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The user metadata."""
+        mark = "x-amz-meta-"
+        return {
+            name.removeprefix(mark): value for name, value in self.headers.items() if name.startswith(mark)
+        }
 
 
 @dataclass(slots=True)
@@ -145,19 +165,18 @@ class Store:
             method = "LIST"
         elif "x-amz-copy-source" in headers:
             method = "COPY"
+        request = Request(method, key, query, headers, body)
         fault = self._fault(method, key.removeprefix(PREFIX + "/") if key else query.get("prefix", ""))
         if fault is None:
-            return self._do(method, key, query, headers, body, fault), ""
+            return self._do(request), ""
         if fault.effect in FAILURES:
             return FAILURES[fault.effect], ""
         if fault.effect == "drop":
             return Answer(503), "drop"
-        if fault.effect == "slow":
-            time.sleep(fault.seconds)
+        time.sleep(fault.seconds)
         for step in fault.steps:
             self.ask(step)
-        answer = self._do(method, key, query, headers, body, fault)
-        return answer, {"lose answer": "drop", "cut": "cut"}.get(fault.effect, "")
+        return self._do(request, fault), {"lose answer": "drop", "cut": "cut"}.get(fault.effect, "")
 
     def _fault(self, method: str, key: str) -> Fault | None:
         with self.lock:
@@ -171,53 +190,39 @@ class Store:
                     return fault
         return None
 
-    def _do(
-        self,
-        method: str,
-        key: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes,
-        fault: Fault | None,
-    ) -> Answer:
+    def _do(self, request: Request, fault: Fault | None = None) -> Answer:
+        effect, key, query = fault.effect if fault else "", request.key, request.query
         with self.lock:
-            match method:
+            match request.method:
                 case "LIST":
-                    return self._list(query, fault.keys if fault and fault.effect == "stale list" else None)
+                    return self._list(query, fault.keys if fault and effect == "stale list" else None)
                 case "GET" | "HEAD":
-                    return self._read(key, headers)
+                    return self._read(key, request.headers)
                 case "POST" if "delete" in query:
-                    names = re.findall(r"<Key>(.*?)</Key>", body.decode(), re.DOTALL)
+                    names = re.findall(r"<Key>(.*?)</Key>", request.body.decode(), re.DOTALL)
                     for name in names:
                         self._path(unescape(name)).unlink(missing_ok=True)
                     rows = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in names)
-                    return Answer(200, f"<DeleteResult>{rows}</DeleteResult>".encode())
+                    return _result("DeleteResult", rows)
                 case "DELETE":
                     self.uploads.pop(query.get("uploadId", ""), None)
                     if "uploadId" not in query:
                         self._path(key).unlink(missing_ok=True)
                     return Answer(204)
                 case "PUT" if "partNumber" in query:
-                    self.uploads[query["uploadId"]][1][int(query["partNumber"])] = body
-                    return Answer(200, headers={"ETag": f'"{hashlib.md5(body).hexdigest()}"'})
+                    self.uploads[query["uploadId"]][1][int(query["partNumber"])] = request.body
+                    return Answer(200, headers={"ETag": _etag(request.body)})
                 case "POST" if "uploads" in query:
                     upload = uuid.uuid4().hex
-                    self.uploads[upload] = (_metadata(headers), {})
+                    self.uploads[upload] = (request.metadata, {})
                     return _result("InitiateMultipartUploadResult", f"<UploadId>{upload}</UploadId>")
                 case "PUT" | "COPY" | "POST":
-                    return self._write(method, key, query, headers, body, fault)
+                    return self._write(request, has_conditions=effect != "ignore conditions")
         return failure(405, "MethodNotAllowed")
 
-    def _write(
-        self,
-        method: str,
-        key: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes,
-        fault: Fault | None,
-    ) -> Answer:
-        metadata, path = _metadata(headers), self._path(key)
+    def _write(self, request: Request, *, has_conditions: bool) -> Answer:
+        method, headers, body, metadata = request.method, request.headers, request.body, request.metadata
+        path = self._path(request.key)
         if method == "COPY":
             source_key = unquote(headers["x-amz-copy-source"]).lstrip("/").removeprefix(f"{BUCKET}/")
             source = self._path(source_key)
@@ -227,14 +232,13 @@ class Store:
             if headers.get("x-amz-copy-source-if-match", _etag(body)).strip('"') != _etag(body).strip('"'):
                 return FAILURES["412"]
             metadata = metadata or self.metadata.get(source_key, {})
-        if not (fault and fault.effect == "ignore conditions"):
-            now = _etag(path.read_bytes()) if path.is_file() else None
-            if now is not None and headers.get("if-none-match") == "*":
-                return FAILURES["412"]
-            if "if-match" in headers and (now or "").strip('"') != headers["if-match"].strip('"'):
-                return FAILURES["412"] if now else FAILURES["404"]
+        now = _etag(path.read_bytes()) if path.is_file() else ""
+        if has_conditions and now and headers.get("if-none-match") == "*":
+            return FAILURES["412"]
+        if has_conditions and headers.get("if-match", now).strip('"') != now.strip('"'):
+            return FAILURES["412"] if now else FAILURES["404"]
         if method == "POST":
-            upload = self.uploads.pop(query.get("uploadId", ""), None)
+            upload = self.uploads.pop(request.query.get("uploadId", ""), None)
             if upload is None:
                 return failure(404, "NoSuchUpload")
             metadata, body = upload[0], b"".join(part for _, part in sorted(upload[1].items()))
@@ -242,7 +246,7 @@ class Store:
         temporary = path.with_name(f"{path.name}.new")
         temporary.write_bytes(body)
         temporary.replace(path)
-        self.metadata[key] = metadata
+        self.metadata[request.key] = metadata
         tag = f"<ETag>{_etag(body)}</ETag>"
         if method == "PUT":
             return Answer(200, headers={"ETag": _etag(body)})
@@ -320,11 +324,6 @@ def _etag(data: bytes) -> str:
 def _time(path: Path) -> str:
     moment = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _metadata(headers: Mapping[str, str]) -> dict[str, str]:
-    mark = "x-amz-meta-"
-    return {name.removeprefix(mark): value for name, value in headers.items() if name.startswith(mark)}
 
 
 def _result(name: str, content: str) -> Answer:

@@ -1,21 +1,23 @@
 """Cases as text: the files `*.cases` of this folder, which need no files of a repository.
 
-A line `case ID` begins a case. The lines `level`, `version`, `rule`, `why`, `seconds` and `store` follow. Before the
-first case they are the default of the file. Each line that begins with `|` makes a case of its own: its cells take
-the places `{0}`, `{1}`... of the other lines. Indented lines are steps, with more indentation they belong to the fault
-before them. `1: STEP` is a step of the second implementation, `STEP -> ANSWER` has an expectation: JSON, `error KIND...`,
-`value or error` (an error is right too), or `$name`.
+A line `case ID` begins a case. The lines `level`, `version`, `rule`, `why`, `seconds` and `store` follow.
+Before the first case they are the default of the file. Each line that begins with `|` makes a case of its
+own: its cells take the places `{0}`, `{1}`... of the other lines. Indented lines are steps. With more
+indentation they belong to the fault before them. `1: STEP` is a step of the second implementation. `STEP ->
+ANSWER` has an expectation: JSON, `error KIND...`, or `value or error` (an error is right too).
 
 - `base`: make a repository with the first nodes, `$base`.
-- `begin S [BRANCH]`, `rearrange S`, `reader S REF`: open a session. `edit S: CHANGE; CHANGE`. `commit S ID`, `amend S ID`.
+- `begin S [BRANCH]`, `rearrange S`, `reader S REF`: open a session. `edit S: CHANGE; CHANGE`, `commit S ID`
+  and `amend S ID` use it.
 - `change ID [BRANCH]: CHANGE; CHANGE`: a session of its own, and a commit.
-- `read REF PATH CHUNK...` (`-` is no chunk), `nodes REF PATH...` (`*` marks an array), `log REF ID...` (without the
-  root), `refs main=ID tag:v=ID`: what must be there. A `REF` is a branch, `tag:NAME` or `@ID`.
-- `files COUNT PATTERN`, `check`, `fault EFFECT METHOD PATTERN`, and each other step as `OP NAME=VALUE...`, with a `!`
-  before the name of an operation in this list.
+- `read REF PATH CHUNK...` (`-` is no chunk), `nodes REF PATH...` (`*` marks an array), `log REF ID...`
+  (without the root), `refs main=ID tag:v=ID`: what must be there. A `REF` is a branch, `tag:NAME` or `@ID`.
+- `files COUNT PATTERN`, `check`, `fault EFFECT METHOD PATTERN`, and each other step as `OP NAME=VALUE...`,
+  with a `!` before the name of an operation in this list.
 
-A change is `KEY = VALUE`, `- KEY` (deletes a chunk, or a node with all below it) or `FROM > TO`. A value is hexadecimal
-text, `600*ab`, `group WORD...` or `array SIZE... WORD...`: uint8, chunks of 2, and the words are attributes.
+A change is `KEY = VALUE`, `- KEY` (deletes a chunk, or a node with all below it) or `FROM > TO`. A value is
+hexadecimal text, `600*ab`, `group WORD...` or `array SIZE... WORD...`: uint8, chunks of 2, and the words
+are attributes.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from icechunk_kit.files import ROOT_ID, encode_id
 
 #: The nodes and chunks that most cases start with.
 BASE = (
-    "zarr.json = group; g/zarr.json = group; g/a/zarr.json = array 8; g/sub/zarr.json = group; h/zarr.json = group;"
-    " g/a/c/0 = 0000; g/a/c/1 = 0101; g/a/c/2 = 0202; g/a/c/3 = 0303"
+    "zarr.json = group; g/zarr.json = group; g/a/zarr.json = array 8; g/sub/zarr.json = group;"
+    " h/zarr.json = group; g/a/c/0 = 0000; g/a/c/1 = 0101; g/a/c/2 = 0202; g/a/c/3 = 0303"
 )
 NAMES = {"root": encode_id(ROOT_ID), "*": "*"}
 _numbers = itertools.count()

@@ -23,7 +23,7 @@ def both(line: str) -> list[Step]:
     "writer",
     "2.0",
     RULE,
-    "Two teams with two implementations cannot share a repository: one of them damages it after some commits.",
+    "Two teams with two implementations cannot share a repository: one of them damages it.",
 )
 def _commits(folder: Path) -> list[Step]:
     result = steps("base")
@@ -68,6 +68,9 @@ def _virtual(folder: Path) -> list[Step]:
     return [step | more for step in result]
 
 
+KINDS = ["node", "amend", "move", "branch", "reset", "tag", "untag", "drop", "collect"]
+
+
 class Model:
     """What a repository holds after a walk: refs, nodes and values."""
 
@@ -76,6 +79,8 @@ class Model:
         self.branches = {"main": "root"}
         self.tags: dict[str, str] = {}
         self.deleted: set[str] = set()
+        #: The commits that moved a node: a session that sets values cannot amend them.
+        self.moves: set[str] = set()
         self.lines: list[str] = []
 
     def commit(self, branch: str, lines: str, arrays: dict[str, list[str]], *, amend: bool = False) -> None:
@@ -93,10 +98,18 @@ class Model:
         branch = chance.choice(sorted(self.branches))
         tip = self.branches[branch]
         arrays = {name: list(chunks) for name, chunks in self.snapshots[tip][1].items()}
-        name = chance.choice("abde")
-        kind = chance.choice(["chunk"] * 6 + ["node", "amend", "branch", "reset", "tag", "untag", "drop"])
+        name = chance.choice("abdef")
+        kind = chance.choice(["chunk"] * 6 + KINDS)
         if not self.snapshots[tip][0]:
             self.commit(branch, "zarr.json = group", {})
+        elif kind == "amend" and tip in self.moves:
+            return
+        elif kind == "move" and name in arrays and "f" not in arrays:
+            arrays["f"] = arrays.pop(name)
+            self.commit(branch, f"/{name} > /f", arrays)
+            self.moves.add(self.branches[branch])
+        elif kind == "collect":
+            self.lines.append("collect before=4102444800000000")
         elif kind in ("chunk", "amend") and name in arrays:
             at, data = chance.randrange(4), f"{chance.randrange(1, 256):02x}" * chance.choice((2, 600))
             is_deleted = arrays[name][at] != "-" and chance.random() < 0.3
@@ -159,4 +172,4 @@ for _seed in range(3):
         return walk(seed)
 
     _why = "A sequence of operations that nobody thought of damages the repository."
-    case(f"turns.walk.{_seed}", "writer", "2.0", RULE, _why)(_walk)
+    case(f"turns.walk.{_seed}", "maintainer", "2.0", RULE, _why)(_walk)
