@@ -373,7 +373,7 @@ for _id, _parent in {"beyond": 99, "largest": 2**31 - 1}.items():
             for each in document["snapshots"]])
         return [ask("log", ERROR)]
 
-@repo("repo.parent.cycle", PARENT, "A reader never ends, or takes all memory.", seconds=10)
+@repo("repo.parent.cycle", PARENT, "A reader never ends, or takes all memory.")
 def _cycle(repository: Repository) -> list[Step]:
     commits(repository, 2)
     repository.write(lambda document: ([each.update(parent_offset=1 - number) for number,
@@ -381,7 +381,7 @@ def _cycle(repository: Repository) -> list[Step]:
         and [ref.update(snapshot_index=0) for ref in document["branches"]]))
     return [ask("log", ERROR)]
 
-@repo("repo.parent.itself", PARENT, "A reader never ends, or takes all memory.", seconds=10)
+@repo("repo.parent.itself", PARENT, "A reader never ends, or takes all memory.")
 def _itself(repository: Repository) -> list[Step]:
     commits(repository, 1)
     repository.write(lambda document: [each.update(parent_offset=number) for number,
