@@ -155,7 +155,7 @@ def diff(location: Location, to: str, **start: str) -> Any:
         for what in ("new", "deleted", "updated")
     }
     chunks = {path: sorted(map(list, indexes)) for path, indexes in result.updated_chunks.items()}
-    return both | {"chunks": chunks, "moved": sorted(map(list, result.moved_nodes))}
+    return both | {"chunks": chunks, "moved": sorted(map(list, getattr(result, "moved_nodes", [])))}
 
 
 def updates(location: Location) -> Any:
