@@ -92,18 +92,28 @@ def _layout(kind: str) -> tuple[int, int]:
     return size, size
 
 
+class Buffer(bytearray):
+    """A buffer to write, with the places of the tables in it by the identity of their dicts."""
+
+    tables: dict[int, int]
+
+
 def pack(kind: str, document: Document) -> bytes:
-    """Return the buffer of a root table, with the file identifier that the reference writes."""
-    out = bytearray(b"\0\0\0\0Ichk")
+    """Return the buffer of a root table, with the file identifier that the reference writes.
+
+    A dict that stands in several places is one table to which several offsets lead.
+    """
+    out = Buffer(b"\0\0\0\0Ichk")
+    out.tables = {}
     struct.pack_into("<I", out, 0, _table(out, kind, document))
     return bytes(out)
 
 
-def _align(out: bytearray, alignment: int, ahead: int = 0) -> None:
+def _align(out: Buffer, alignment: int, ahead: int = 0) -> None:
     out += bytes(-(len(out) + ahead) % alignment)
 
 
-def _table(out: bytearray, kind: str, document: Document) -> int:
+def _table(out: Buffer, kind: str, document: Document) -> int:
     unknown = set(document) - {name for name, _, _ in TABLES[kind]} - {"later"}
     assert not unknown, f"{kind} has no field {unknown}"
     slots: list[tuple[str, Any] | None] = []
@@ -138,18 +148,20 @@ def _table(out: bytearray, kind: str, document: Document) -> int:
     return start
 
 
-def _value(out: bytearray, place: int, kind: str, value: Any) -> None:
+def _value(out: Buffer, place: int, kind: str, value: Any) -> None:
     """Write a value at its place. What does not fit there goes to the end of the buffer."""
     if kind in SCALARS:
         struct.pack_into("<" + SCALARS[kind], out, place, value)
     elif kind in STRUCTS:
         struct.pack_into(STRUCTS[kind][0], out, place, *(value if isinstance(value, tuple) else (value,)))
     else:
-        target = _table(out, kind, value) if kind in TABLES else _vector(out, kind, value)
+        target = out.tables.get(id(value), 0) if kind in TABLES else _vector(out, kind, value)
+        if target <= place:  # an offset leads forward only
+            target = out.tables[id(value)] = _table(out, kind, value)
         struct.pack_into("<I", out, place, target - place)
 
 
-def _vector(out: bytearray, kind: str, value: Any) -> int:
+def _vector(out: Buffer, kind: str, value: Any) -> int:
     if kind in ("string", "[u8]"):
         data = value.encode() if isinstance(value, str) else bytes(value)
         _align(out, 4)

@@ -10,6 +10,7 @@ from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 
 from icechunk_kit.case import ERROR, Step, ask, case, read
 from icechunk_kit.files import FIRST_TIME, ROOT_ID, Document, Node, Repository, encode_id, identifier, inline
+from icechunk_kit.schema import TABLES, UNIONS
 
 # A case is a paragraph, not a column of arguments.
 # fmt: off
@@ -252,25 +253,9 @@ for _id, (_fields, _why) in REPO.items():
         return [value(1), log(["m1", ROOT])]
 
 # The log of updates.
-ID = {"previous_snap_id": ROOT_ID}
-UPDATES: list[tuple[str, Document]] = [
-    ("RepoInitializedUpdate", {}),
-    ("RepoMigratedUpdate", {"from_version": 1, "to_version": 2}),
-    ("ConfigChangedUpdate", {}),
-    ("MetadataChangedUpdate", {}),
-    ("TagCreatedUpdate", {"name": "t"}),
-    ("TagDeletedUpdate", {"name": "t", **ID}),
-    ("BranchCreatedUpdate", {"name": "b"}),
-    ("BranchDeletedUpdate", {"name": "b", **ID}),
-    ("BranchResetUpdate", {"name": "main", **ID}),
-    ("NewCommitUpdate", {"branch": "main", "new_snap_id": ROOT_ID}),
-    ("CommitAmendedUpdate", {"branch": "main", "new_snap_id": ROOT_ID, **ID}),
-    ("NewDetachedSnapshotUpdate", {"new_snap_id": ROOT_ID}),
-    ("GCRanUpdate", {}),
-    ("ExpirationRanUpdate", {}),
-    ("FeatureFlagChangedUpdate", {"id": 3, "new_value": True, "is_set": True}),
-    ("RepoStatusChangedUpdate", {"status": {"availability": 1, "set_at": FIRST_TIME}}),
-]
+FIELDS = {"string": "main", "ObjectId12": ROOT_ID, "u8": 1, "u16": 3, "bool": True,
+    "RepoStatus": {"availability": 1, "set_at": FIRST_TIME}}
+UPDATES = [(kind, {name: FIELDS[type_] for name, type_, _ in TABLES[kind]}) for kind in UNIONS["UpdateType"]]
 
 @repo("updates.kinds", "union UpdateType", "One entry that is not known hides the whole log.", version="2.1")
 def _kinds(repository: Repository) -> list[Step]:
