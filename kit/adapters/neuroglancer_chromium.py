@@ -23,7 +23,8 @@ PAGE = Path(sys.argv[1])
 READ = """async ([base, keys]) => {
   const context = window.viewer.dataSourceProvider.sharedKvStoreContext.kvStoreContext;
   const read = async (key) => (await context.read(base + key))?.response.arrayBuffer();
-  const hex = (data) => Array.from(new Uint8Array(data), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  const digits = (byte) => byte.toString(16).padStart(2, "0");
+  const hex = (data) => Array.from(new Uint8Array(data), digits).join("");
   const values = [];
   for (const key of keys) {
     const data = await read(key);
