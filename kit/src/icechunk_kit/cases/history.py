@@ -176,15 +176,11 @@ def _restored(repository: Repository) -> list[Step]:
     "Users miss changes.")
 def _diff(repository: Repository) -> list[Step]:
     one = repository.commit([Node("/old"), Node("/g"), node(1), node(1, "/b")])
-    log_ = {
-        "new_groups": [Node("/new").id],
-        "new_arrays": [Node("/c").id],
-        "deleted_groups": [Node("/old").id],
-        "deleted_arrays": [Node("/b").id],
-        "updated_groups": [Node("/g").id],
-        "updated_arrays": [Node("/a").id],
-        "updated_chunks": chunks("/a", (0,), (2,)),
-    }
+    paths = {"new": ("/new", "/c"), "deleted": ("/old", "/b"), "updated": ("/g", "/a")}
+    kinds = ("groups", "arrays")
+    log_: Document = {f"{what}_{kind}": [Node(path).id] for what, pair in paths.items()
+        for kind, path in zip(kinds, pair, strict=True)}
+    log_["updated_chunks"] = chunks("/a", (0,), (2,))
     two = repository.commit([Node("/g"), Node("/new"), node(2), node(2, "/c")], log=log_)
     expect = changes(new=["/c", "/new"], deleted=["/b", "/old"], updated=["/a", "/g"],
         chunks={"/a": [[0], [2]]})
@@ -343,18 +339,10 @@ for _id, (_build, _value) in TYPED.items():
 
     @case(f"properties.2.0.{_id}", "reader", "2.0", VALUE["2.0"], "Other writers choose other encodings.")
     def _(folder: Path, build: Callable[[Any], object] = _build, value: Any = _value) -> list[Step]:
+        items = [{"name": "key", "value": _typed(build)}]
         repository = Repository(folder)
-
-        def edit(document: Document) -> None:
-            document["metadata"] = [{"name": "key", "value": _typed(build)}]
-
-        id = repository.commit([], edit={"Snapshot": edit})
-
-        def repo_file(document: Document) -> None:
-            next(each for each in document["snapshots"]
-                if each["id"] == id).update(metadata=[{"name": "key", "value": _typed(build)}])
-
-        repository.write(repo_file)
+        repository.commit([], edit={"Snapshot": lambda document: document.update(metadata=items)})
+        repository.write(lambda document: [info.update(metadata=items) for info in document["snapshots"]])
         return [ask("properties", {"key": value})]
 
 # Damage of the lists.
@@ -364,26 +352,18 @@ def _beyond(repository: Repository) -> list[Step]:
     repository.write(lambda document: document["branches"][0].update(snapshot_index=99))
     return [value(1, expect=ERROR)]
 
-for _id, _parent in {"beyond": 99, "largest": 2**31 - 1}.items():
+#: The parent of each of three snapshots.
+PARENTS: dict[str, Callable[[int], int]] = {
+    "beyond": lambda number: 99,
+    "largest": lambda number: 2**31 - 1,
+    "cycle": lambda number: (number + 1) % 3,
+    "itself": lambda number: number,
+}
+for _id, _parent in PARENTS.items():
 
-    @repo(f"repo.parent.{_id}", PARENT, "A reader shows another version, or ends.")
-    def _(repository: Repository, parent: int = _parent) -> list[Step]:
-        commits(repository, 1)
-        repository.write(lambda document: [each.update(parent_offset=parent)
-            for each in document["snapshots"]])
+    @repo(f"repo.parent.{_id}", PARENT, "A reader never ends, or takes all memory.")
+    def _(repository: Repository, parent: Callable[[int], int] = _parent) -> list[Step]:
+        commits(repository, 2)
+        repository.write(lambda document: [info.update(parent_offset=parent(number))
+            for number, info in enumerate(document["snapshots"])])
         return [ask("log", ERROR)]
-
-@repo("repo.parent.cycle", PARENT, "A reader never ends, or takes all memory.", seconds=10)
-def _cycle(repository: Repository) -> list[Step]:
-    commits(repository, 2)
-    repository.write(lambda document: ([each.update(parent_offset=1 - number) for number,
-        each in enumerate(document["snapshots"][:2])]
-        and [ref.update(snapshot_index=0) for ref in document["branches"]]))
-    return [ask("log", ERROR)]
-
-@repo("repo.parent.itself", PARENT, "A reader never ends, or takes all memory.", seconds=10)
-def _itself(repository: Repository) -> list[Step]:
-    commits(repository, 1)
-    repository.write(lambda document: [each.update(parent_offset=number) for number,
-        each in enumerate(document["snapshots"])])
-    return [ask("log", ERROR)]

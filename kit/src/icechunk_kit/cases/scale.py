@@ -158,10 +158,10 @@ def _refs(folder: Path) -> list[Step]:
 @case("scale.manifests", "reader", "2.0", "Pointers to all manifest files containing chunk references", SLOW)
 def _manifests(folder: Path) -> list[Step]:
     repository = Repository(folder)
-    refs = {(n,): inline(bytes([n % 251])) for n in range(1_000)}
-    repository.commit([Node("/a", [1_000], [1], refs=refs, split=[[(n, n + 1)] for n in range(1_000)])])
+    refs = {(n,): inline(bytes([n % 251])) for n in range(300)}
+    repository.commit([Node("/a", [300], [1], refs=refs, split=[[(n, n + 1)] for n in range(300)])])
     repository.write()
-    return [read("/a", {(n,): bytes([n % 251]) for n in (0, 500, 999)}), ask("count", 1_000, path="/a")]
+    return [read("/a", {(n,): bytes([n % 251]) for n in (0, 150, 299)}), ask("count", 300, path="/a")]
 
 @case("scale.manifest.arrays", "reader", "2.0", "One element for each array that has chunk refs", SLOW)
 def _arrays(folder: Path) -> list[Step]:

@@ -122,7 +122,7 @@ def _parent(of: Callable[[bytes], bytes]) -> Callable[[Document], object]:
 
 for _id, _of in {"itself": bytes, "missing": lambda id: b"no such file"}.items():
 
-    @repo(f"version1.parent.{_id}", INSIDE, "A reader never ends, or takes all memory.", "1", seconds=10)
+    @repo(f"version1.parent.{_id}", INSIDE, "A reader never ends, or takes all memory.", "1")
     def _(repository: Repository, of: Any = _of) -> list[Step]:
         repository.commit([node(1)], edit={"Snapshot": _parent(of)})
         return [ask("log", ERROR)]
