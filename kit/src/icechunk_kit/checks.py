@@ -75,11 +75,11 @@ class Files:
         return file.document if file else None
 
     def snapshots(self) -> Iterator[tuple[Document, Document]]:
-        """Yield the entry and the document of each snapshot that has a file."""
+        """Yield the entry and the document of each snapshot that has a file of version 2."""
         for info in self.infos:
-            document = self.document("Snapshot", info["id"])
-            if document is not None:
-                yield info, document
+            file = self.files["Snapshot"].get(encode_id(info["id"]))
+            if file is not None and file.header[36] == 2:
+                yield info, file.document
 
     def arrays(self) -> Iterator[tuple[Document, Document, Document]]:
         """Yield each array: the snapshot, the node and the data of the array."""
@@ -105,13 +105,8 @@ class Files:
                 name = encode_id(info["id"])
                 yield name, info, self.files["Manifest"].get(name)
 
-    def new_snapshots(self) -> Iterator[tuple[str, Document]]:
-        """Yield the documents of the files that are of version 2 themselves."""
-        for name, file in self.files["Snapshot"].items():
-            if file.header[36] == 2:
-                yield name, file.document
-
-    def nodes(self) -> Iterator[tuple[str, Document]]:
+    def named_snapshots(self) -> Iterator[tuple[str, Document]]:
+        """Yield the name and the document of each snapshot."""
         for info, snapshot in self.snapshots():
             yield encode_id(info["id"]), snapshot
 
@@ -286,19 +281,19 @@ def _encoding(files: Files) -> Iterator[str]:
         yield from (path.name for path in (files.folder / folder).glob("*") if not NAME.fullmatch(path.name))
 
 
-@rule("snapshot.parent", Files.new_snapshots)
+@rule("snapshot.parent", Files.named_snapshots)
 def _parent(snapshot: Document) -> bool:
     """In V2 snapshots: MUST be empty (parent tracking moved to RepoInfo)."""
     return "parent_id" not in snapshot
 
 
-@rule("snapshot.manifest_files", Files.new_snapshots)
+@rule("snapshot.manifest_files", Files.named_snapshots)
 def _manifest_files(snapshot: Document) -> bool:
     """MUST be empty in V2 snapshots (use manifest_files_v2 instead)."""
     return not snapshot["manifest_files"] and "manifest_files_v2" in snapshot
 
 
-@rule("snapshot.manifests", Files.nodes)
+@rule("snapshot.manifests", Files.named_snapshots)
 def _manifests(snapshot: Document) -> bool:
     """The list of all manifest files this snapshot points to."""
     nodes = [node["node_data"][1] for node in snapshot["nodes"]]
@@ -383,14 +378,14 @@ def _shape(files: Files) -> Iterator[str]:
             yield node["path"]
 
 
-@rule("node.path", Files.nodes)
+@rule("node.path", Files.named_snapshots)
 def _path(snapshot: Document) -> bool:
     """MUST be in canonical form (no `.`, `..`, or empty segments)."""
     parts = [node["path"].split("/") for node in snapshot["nodes"] if node["path"] != "/"]
     return not any(first or {"", ".", ".."} & set(rest) for first, *rest in parts)
 
 
-@rule("node.parent", Files.nodes)
+@rule("node.parent", Files.named_snapshots)
 def _node_parent(snapshot: Document) -> bool:
     """Formally a repository can be any valid Zarr hierarchy."""
     groups = {node["path"] for node in snapshot["nodes"] if node["node_data"][0] == "GroupNodeData"}
@@ -398,7 +393,7 @@ def _node_parent(snapshot: Document) -> bool:
     return all((path.rpartition("/")[0] or "/") in groups for path in paths)
 
 
-@rule("node.id", Files.nodes)
+@rule("node.id", Files.named_snapshots)
 def _node_id(snapshot: Document) -> bool:
     """Stable across snapshots — a node keeps its id for its lifetime."""
     return len({node["id"] for node in snapshot["nodes"]}) == len(snapshot["nodes"])
@@ -572,7 +567,10 @@ def _backup_path(files: Files) -> Iterator[str]:
     updates = files.repo["latest_updates"]
     if updates and updates[0].get("backup_path"):
         yield "the newest update has a backup"
-    for update in updates[1:]:
+    kinds = [update["update_type"][0] for update in updates]
+    # an upgrade writes updates of the past, which had no file
+    real = kinds.index("RepoMigratedUpdate") + 1 if "RepoMigratedUpdate" in kinds else len(kinds)
+    for update in updates[1:real]:
         path = files.folder / "overwritten" / update.get("backup_path", "missing")
         if not path.is_file():
             yield f"{update['update_type'][0]}: {path.name}"

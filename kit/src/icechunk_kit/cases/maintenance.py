@@ -133,4 +133,5 @@ def _upgrade(folder: Path) -> list[Step]:
         amend b fourth
         log main fourth second first
         kit.files key=repo$ -> ["repo"]
-        upgrade -> error state""")
+        upgrade -> error state
+        check""")

@@ -6,7 +6,7 @@ own: its cells take the places `{0}`, `{1}`... of the other lines. Indented line
 indentation they belong to the fault before them. `1: STEP` is a step of the second implementation. `STEP ->
 ANSWER` has an expectation: JSON, `error KIND...`, or `value or error` (an error is right too).
 
-- `base`: make a repository with the first nodes, `$base`.
+- `create VERSION`, `base`: make a repository, empty or with the first nodes, `$base`.
 - `begin S [BRANCH]`, `rearrange S`, `reader S REF`: open a session. `edit S: CHANGE; CHANGE`, `commit S ID`
   and `amend S ID` use it.
 - `change ID [BRANCH]: CHANGE; CHANGE`: a session of its own, and a commit.
@@ -142,6 +142,7 @@ def session(op: str, session: str, ref: str = "main") -> list[Step]:
 
 SHORT: dict[str, Callable[..., list[Step]]] = {
     "base": lambda: [{"op": "create", "version": "2"}, *change("base", lines=BASE)],
+    "create": lambda version: [{"op": "create", "version": version}],
     "change": change,
     "edit": lambda session, lines: list(edits(f"${session}", lines)),
     "read": read,

@@ -52,7 +52,7 @@ def _virtual(folder: Path) -> list[Step]:
     more = {"at": "repository", "containers": [url]}
     reference = {"op": "virtual", "session": "$s", "path": "/a", "url": f"{url}{data.name}", "length": 2}
     lines = """
-        create version="2"
+        create 2
         begin s
         edit s: zarr.json = group; a/zarr.json = array 8; a/c/3 = 0909"""
     result = [
@@ -153,7 +153,7 @@ class Model:
 
 def walk(seed: int, count: int = 60) -> list[Step]:
     """Return a random walk of changes, each by one of the implementations, and what both must find."""
-    chance, model, result = random.Random(seed), Model(), steps('create version="2"')
+    chance, model, result = random.Random(seed), Model(), steps("create 2")
     for _ in range(count):
         lines = len(model.lines)
         while len(model.lines) == lines:
