@@ -241,6 +241,8 @@ def collect(repo: Any, before: int) -> None:
 
 
 def upgrade(repo: Any) -> None:
+    if not hasattr(library, "upgrade_icechunk_repository"):
+        raise NotImplementedError
     library.upgrade_icechunk_repository(repo, dry_run=False)
 
 

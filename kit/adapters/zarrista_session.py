@@ -14,11 +14,10 @@ from icechunk_kit.adapter import serve
 
 
 def session(location: dict[str, Any], ref: dict[str, str]) -> Any:
-    if "path" not in location:
+    if "path" not in location or "containers" in location:
         raise NotImplementedError
-    return icechunk.Repository.open(icechunk.local_filesystem_storage(location["path"])).readonly_session(
-        **ref
-    )
+    storage = icechunk.local_filesystem_storage(location["path"])
+    return icechunk.Repository.open(storage).readonly_session(**ref)
 
 
 def read(location: dict[str, Any], ref: dict[str, str], path: str, chunks: list[list[int]]) -> Any:
@@ -43,12 +42,19 @@ def metadata(location: dict[str, Any], ref: dict[str, str], path: str) -> Any:
 def nodes(location: dict[str, Any], ref: dict[str, str]) -> Any:
     async def rows() -> list[dict[str, str]]:
         group = await zarrista.AsyncGroup.open(session(location, ref), "/")
-        paths = [(path, "group") for path in ["/", *await group.child_group_paths(recursive=True)]]
-        paths += [(path, "array") for path in await group.child_array_paths(recursive=True)]
-        return [{"path": path, "type": kind} for path, kind in sorted(paths, key=lambda row: row[0].encode())]
+        kinds = {group.path: "group"}
+        for node in await group.traverse():
+            kinds[node.path] = "array" if isinstance(node, zarrista.AsyncArray) else "group"
+        return [{"path": path, "type": kinds[path]} for path in sorted(kinds, key=str.encode)]
 
     return asyncio.run(rows())
 
 
+def kind(error: Exception) -> str:
+    return (
+        "not-found" if "metadata is missing" in str(error) or "NotFound" in type(error).__name__ else "other"
+    )
+
+
 if __name__ == "__main__":
-    serve({"read": read, "metadata": metadata, "list": nodes}, lambda error: "other")
+    serve({"read": read, "metadata": metadata, "list": nodes}, kind)
