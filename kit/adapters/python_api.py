@@ -209,7 +209,13 @@ def virtual(store: Any, path: str, index: list[int], url: str, **reference: Any)
 
 
 def commit(session: Any, message: str, properties: Any = None, empty: bool = False) -> Any:
-    return session.commit(message, properties, allow_empty=empty)
+    return session.commit(message, properties, **({"allow_empty": True} if empty else {}))
+
+
+def amend(session: Any, message: str) -> Any:
+    if not hasattr(session, "amend"):
+        raise NotImplementedError
+    return session.amend(message)
 
 
 def rebase(session: Any, solver: str | None) -> None:
@@ -276,7 +282,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "virtual": on_store(virtual),
     "move": on_session(lambda session, **paths: session.move(paths["from"], paths["to"])),
     "commit": on_session(commit),
-    "amend": on_session(lambda session, message: session.amend(message)),
+    "amend": on_session(amend),
     "rebase": on_session(rebase),
     "branch-create": on_repository(lambda repo, name, snapshot: repo.create_branch(name, snapshot)),
     "branch-reset": on_repository(reset),
