@@ -209,7 +209,8 @@ def virtual(store: Any, path: str, index: list[int], url: str, **reference: Any)
 
 
 def commit(session: Any, message: str, properties: Any = None, empty: bool = False) -> Any:
-    return session.commit(message, properties, **({"allow_empty": True} if empty else {}))
+    options = {"allow_empty": True} if empty else {}  # an option that icechunk 1 does not have
+    return session.commit(message, properties, **options)
 
 
 def amend(session: Any, message: str) -> Any:

@@ -16,14 +16,14 @@ SOURCE = (Path(__file__).parents[1] / "adapters" / "python_api.py").read_text()
 GET = '    buffer = sync(store.get(key.strip("/"), default_buffer_prototype()))\n'
 #: The case that must fail, a part of the text, and what stands there instead.
 MUTANTS = {
-    "a late commit is a conflict": ("conflict.commit", "allow_empty=empty",
-        "allow_empty=empty, rebase_with=library.BasicConflictSolver()"),
+    "a late commit is a conflict": ("conflict.commit", "properties, **options",
+        "properties, **options, rebase_with=library.BasicConflictSolver()"),
     "without a solver a rebase decides nothing": ("conflict.fails.chunk", "library.ConflictDetector()",
         "library.BasicConflictSolver()"),
     "a solver takes what the user chose": ("conflict.solver.ours.chunk", "library.VersionSelection.UseOurs",
         "library.VersionSelection.UseTheirs"),
     "an amendment replaces a commit": ("amend.tag", "session.amend(message)", "session.commit(message)"),
-    "a commit needs changes": ("session.empty", "allow_empty=empty", "allow_empty=True"),
+    "a commit needs changes": ("session.empty", " if empty else {}", ""),
     "a commit has properties": ("write.properties", "commit(message, properties,", "commit(message, None,"),
     "a commit has its message": ("write.message", "commit(message,", "commit(message[:9],"),
     "a session that ended is read-only": ("session.ended", "sync(store.set(",
