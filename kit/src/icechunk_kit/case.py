@@ -52,6 +52,7 @@ class Case:
 CASES: dict[str, Case] = {}
 MAIN = {"branch": "main"}
 ERROR = {"error": "*"}
+GONE = {"error": ["not-found"]}
 
 
 def ask(op: str, expect: Any = "*", **arguments: Any) -> Step:

@@ -16,6 +16,11 @@ from icechunk_kit.runner import OUTCOMES, Result
 
 #: The colours of a badge: every level, some level, none.
 COLOURS = ("#2e7d32", "#9a6700", "#b42318")
+INTRODUCTION = (
+    "Each cell has the cases that passed, failed and are not supported. `kit/scripts/results` makes this page.",
+    "A case that failed is a difference from the specification, or from what the reference does where the",
+    "text is silent. The [deviations](deviations/README.md) explain many of them.",
+)
 
 
 def description(case: Case) -> dict[str, str]:
@@ -75,7 +80,7 @@ def comparison(documents: Sequence[dict[str, Any]]) -> str:
         documents: The results of each implementation, as `document` returns them.
     """
     columns = [(level, version) for level in LEVELS for version in VERSIONS]
-    lines = ["# Results", "", "Each cell has the cases that passed, failed and are not supported.", ""]
+    lines = ["# Results", "", *INTRODUCTION, ""]
     lines.append("| implementation | date | " + " | ".join(" ".join(column) for column in columns) + " |")
     lines.append("|---|---|" + "--:|" * len(columns))
     for each in documents:
@@ -94,7 +99,7 @@ def _short(detail: str) -> str:
     """Return the answer that was wrong, in one line without the names of folders."""
     answer = detail.partition(": the answer is ")[2] or detail
     answer = re.sub(r"(file://)?/\S*icechunk-kit-\w+", "FOLDER", answer)
-    return "`" + re.sub(r"[\s`|]+", " ", answer)[:200] + "`"
+    return "`" + re.sub(r"(\\n|[\s`|])+", " ", answer)[:200] + "`"
 
 
 def tap(results: Iterable[Result]) -> Iterable[str]:

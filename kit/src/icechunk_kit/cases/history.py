@@ -8,7 +8,7 @@ from typing import Any
 
 from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 
-from icechunk_kit.case import ERROR, Step, ask, case, read
+from icechunk_kit.case import ERROR, GONE, Step, ask, case, read
 from icechunk_kit.files import FIRST_TIME, ROOT_ID, Document, Node, Repository, encode_id, identifier, inline
 from icechunk_kit.schema import TABLES, UNIONS
 
@@ -16,7 +16,6 @@ from icechunk_kit.schema import TABLES, UNIONS
 # fmt: off
 
 ROOT = "Repository initialized"
-GONE = {"error": ["not-found"]}
 PARENT = "Index of this snapshot's parent in the Repo.snapshots list"
 LATER = "Users see versions in a wrong order, or versions of another branch."
 

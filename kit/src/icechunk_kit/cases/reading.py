@@ -9,14 +9,13 @@ from typing import Any
 
 import zstandard
 
-from icechunk_kit.case import ERROR, Step, ask, case, read
+from icechunk_kit.case import ERROR, GONE, Step, ask, case, read
 from icechunk_kit.files import Document, Node, Repository, inline, native, virtual
 
 # A case is a paragraph, not a column of arguments.
 # fmt: off
 
 ONE, TWO = b"\1\2\3", b"\4\5\6"
-GONE = {"error": ["not-found"]}
 
 def tree(id: str, rule: str, why: str, nodes: Sequence[Node], *steps: Step, version: str = "2.0",
     bounds: Document | None = None, **arguments: Any) -> None:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from icechunk_kit.case import ERROR, Step, ask, read
-from icechunk_kit.cases.history import GONE, ROOT, changes, chunks, log, node, repo, snapshot, value
+from icechunk_kit.case import ERROR, GONE, Step, ask, read
+from icechunk_kit.cases.history import ROOT, changes, chunks, log, node, repo, snapshot, value
 from icechunk_kit.files import Document, Node, Repository, encode_id, inline, native
 
 # A case is a paragraph, not a column of arguments.
