@@ -17,7 +17,8 @@ from icechunk_kit.runner import OUTCOMES, Result
 #: The colours of a badge: every level, some level, none.
 COLOURS = ("#2e7d32", "#9a6700", "#b42318")
 INTRODUCTION = (
-    "Each cell has the cases that passed, failed and are not supported. `kit/scripts/results` makes this page.",
+    "Each cell has the cases that passed, failed and are not supported. The script",
+    "`kit/scripts/results` makes this page.",
     "A case that failed is a difference from the specification, or from what the reference does where the",
     "text is silent. The [deviations](deviations/README.md) explain many of them.",
 )
