@@ -266,7 +266,7 @@ for _line in ORDERS.strip().replace("\n  ", " | ").splitlines():
 
 @rule("layout")
 def _layout(files: Files) -> Iterator[str]:
-    """All data and metadata files MUST be stored using the following directory structure."""
+    """All data and metadata files MUST be stored within a root directory."""
     for path in files.folder.rglob("*"):
         folder = path.parent.relative_to(files.folder).as_posix()
         known = {*FOLDERS.values(), "overwritten"}  # an implementation may have files of its own elsewhere
@@ -417,7 +417,7 @@ def _log_initial(files: Files) -> Iterator[str]:
 
 @rule("log.disjoint")
 def _disjoint(files: Files) -> Iterator[str]:
-    """A group's node id MUST NOT appear in more than one of the lists."""
+    """A group's node id MUST NOT appear in more than one of new_groups, deleted_groups, or updated_groups."""
     for id, log, _, _ in files.changes():
         for kind in ("groups", "arrays"):
             ids = [each for what in WHAT for each in log[f"{what}_{kind}"]]
@@ -552,7 +552,7 @@ def _strings(files: Files) -> Iterator[str]:
 
 @rule("backup.name")
 def _backup_name(files: Files) -> Iterator[str]:
-    """The copy MUST be stored with a path composed of the literal, the time and 12 random bytes."""
+    """The copy MUST be stored with a path composed of."""
     for path in (files.folder / "overwritten").glob("*"):
         parts = path.name.split(".")
         right = len(parts) == 3 and parts[0] == "repo" and len(parts[1]) == 14 and NAME.fullmatch(parts[2])
