@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders explorer explorer-check explorer-test docs golden clean
+.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders explorer explorer-check explorer-test docs pictures golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -99,6 +99,10 @@ explorer-test: explorer-check ## the types and the tests of the page: its reader
 docs:    ## build the documentation site into site/. ARGS=--check: build it twice, and check its links
 	@scripts/setup docs
 	@scripts/build-docs $(ARGS)
+
+pictures: ## draw the pictures of the tutorial and the gallery again, with the browser of scripts/install-browser
+	@scripts/setup test browser
+	@scripts/run python scripts/site/pictures.py
 
 golden:  ## write tests/golden again with the published wheels
 	@scripts/setup test
