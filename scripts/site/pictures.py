@@ -58,7 +58,8 @@ def copy_diagrams(folder: Path, target: Path) -> list[Path]:
     places = []
     for source in sorted(folder.glob("*.png")):
         place = target / source.name
-        Image.open(source).convert("RGB").quantize(128).save(place, optimize=True)
+        with Image.open(source) as picture:
+            picture.convert("RGB").quantize(128).save(place, optimize=True)
         places.append(place)
     return places
 
