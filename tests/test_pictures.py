@@ -1,4 +1,4 @@
-"""The pictures of docs/: pages use all of them, and say in words what they show. A script draws them again."""
+"""The pictures of docs/: pages use all of them and say what they show. A script draws them again."""
 
 from __future__ import annotations
 
