@@ -38,7 +38,7 @@ def test_drawings_have_a_title_and_colours_for_a_dark_page(page: str) -> None:
         x, y, width, height = map(float, drawing.attrib["viewBox"].split())
         assert drawing.findtext("{*}title"), name
         assert "prefers-color-scheme: dark" in text, name
-        for each in drawing.iter("{*}text"):  # in the drawing
+        for each in drawing.findall(".//{*}text"):  # inside of the drawing
             assert x <= float(each.attrib["x"]) <= width, (name, each.text)
             assert y <= float(each.attrib["y"]) <= height, (name, each.text)
 
