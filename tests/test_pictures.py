@@ -19,11 +19,12 @@ DRAWN = ("how-a-commit-works", "format-drawn", "sizes", "spark-what-runs-where")
 
 def pictures_of(page: Path) -> list[tuple[str, str]]:
     """The words and the name of each picture."""
-    return re.findall(r"!\[([^\]]*)\]\((?:docs/)?pictures/([^)]+)\)", page.read_text())
+    return re.findall(r"!\[([^\]]*)\]\((?:[./]*docs/)?pictures/([^)]+)\)", page.read_text())
 
 
 def test_pages_use_all_pictures_and_describe_them() -> None:
-    pictures = [each for page in [*ROOT.glob("docs/*.md"), ROOT / "README.md"] for each in pictures_of(page)]
+    pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md"), ROOT / "README.md"]
+    pictures = [each for page in pages for each in pictures_of(page)]
     assert {name for _, name in pictures} == {path.name for path in PICTURES.iterdir()}
     assert [name for words, name in pictures if len(words.split()) < 4] == []
 
