@@ -127,6 +127,25 @@ def check_reduction(found: frazil.Reduction, elements: NDArray[Any], fills: tupl
     assert found.any == bool((values.view("i8") if kind in "mM" else values).any())
 
 
+@pytest.mark.parametrize("length", [256, 40_000])
+def test_the_sums_of_large_chunks(length: int) -> None:
+    rng, arrays = np.random.default_rng(length), dict[str, NDArray[Any]]()
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    with repo.transaction("main", message="arrays") as store:
+        for number, dtype in enumerate(DTYPES):
+            values = elements_of(rng, dtype, (3 * length + 100,))
+            if values.dtype.kind in "iu":  # a chunk with the largest squares, and one with small numbers
+                values[:length] = np.iinfo(values.dtype).min or np.iinfo(values.dtype).max
+                values[length : 2 * length] = rng.integers(0, 100, length)
+            arrays[f"a{number}"] = values
+            zarr.create_array(store, name=f"a{number}", data=values, chunks=(length + 1,))
+    session = repo.readonly_session("main")
+    for name, values in arrays.items():
+        found = frazil.reduce(frazil.Array(session, f"/{name}"))
+        assert found.chunks_read == 0
+        check_reduction(found, values)
+
+
 def random_box(dice: random.Random, shape: tuple[int, ...]) -> tuple[slice, ...]:
     cuts = [sorted(dice.choices(range(n + 1), k=2)) for n in shape]
     return tuple(slice(*cut) for cut in cuts)
