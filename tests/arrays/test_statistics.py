@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
 
 import frazil
+import frazil.arrow
 from frazil.format.ids import statistics_key
 from frazil.format.statistics_file import decode_statistics, encode_statistics
 from frazil.storage.checks import TRAFFIC
@@ -264,6 +266,19 @@ def test_unsigned_integers_in_signed_ones() -> None:
         )
     found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/u"))
     assert (found.min, found.max, found.sum) == (5, 255, 255 + 5 + 128)
+
+
+def test_values_in_another_order_than_their_elements_are_read() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    truths = {"dtype": "bool"}  # any number but 0 is true
+    with repo.transaction("main", message="truths") as store:
+        data = np.array([-1, 0, 2, 0, 0, 0], "i1")
+        zarr.create_array(store, name="b", data=data, chunks=(3,), attributes=truths, dimension_names=["x"])
+    session = repo.readonly_session("main")
+    array = frazil.Array(session, "/b")
+    assert [frazil.where(array, f"== {each}").count() for each in (-1, 0, 1)] == [0, 4, 2]
+    rows = frazil.arrow.dataset(session)
+    assert [rows.count_rows(filter=pc.field("b") == each) for each in (True, False)] == [2, 4]
 
 
 def test_another_attribute_of_missing_values_makes_statistics_unknown() -> None:

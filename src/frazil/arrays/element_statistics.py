@@ -59,6 +59,11 @@ class Meaning:
     coding: Coding
     is_wanted: bool | None
 
+    def hidden(self, coding: Coding, rows: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which rows have elements that statistics leave out as missing, and that are values here."""
+        is_same = coding.promoted is not None and repr(coding.fills) == repr(self.coding.fills)
+        return np.zeros(rows.shape, np.bool_) if is_same else np.asarray(rows["missing"] > 0)
+
 
 @lru_cache(256)
 def meaning_of(document: bytes) -> Meaning | None:

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arrays.element_statistics import Meaning, limits, signed_digits, to_integer
+from frazil.arrays.element_statistics import Meaning, limits, meaning_of, signed_digits, to_integer
+from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import chunk_bounds
+from frazil.cf import Coding
 from frazil.changes.node_changes import rows_of
 from frazil.errors import StorageError
 from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
@@ -36,7 +38,6 @@ from frazil.repository.catalog.assets import MANIFEST, with_read_statistics
 from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
-    from frazil.arrays.encoding import Encoding
     from frazil.repository.session.workspace import Workspace
 
 type Mask = NDArray[np.bool_]
@@ -62,6 +63,19 @@ class TileGrid:
     path: str
     encoding: Encoding
     meaning: Meaning
+
+    @staticmethod
+    def of(path: str, document: bytes, coding: Coding) -> TileGrid | None:
+        """Return the grid of an array, or None if its statistics say nothing about the values of a coding.
+
+        They say something if values have the order of the elements that statistics compare. See also
+        ``Meaning.hidden``.
+        """
+        encoding, meaning = encoding_of(document), meaning_of(document)
+        if encoding is None or meaning is None or not coding.keeps_order:
+            return None
+        is_same = (coding.dtype, coding.unsigned) == (encoding.dtype, meaning.coding.unsigned)
+        return TileGrid(path, encoding, meaning) if is_same else None
 
     @property
     def counts(self) -> tuple[int, ...]:
