@@ -122,8 +122,8 @@ def known_chunks(
     nan = rows["nan"].astype(np.int64) + rows["missing"].astype(np.int64)
     if not skipna:
         is_known &= nan == 0
-    ends = coding.unpacked_range(rows["minimum"], rows["maximum"])
-    low, high = (each.astype(field.dtype) for each in ends)
+    extremes = coding.unpacked_range(rows["minimum"], rows["maximum"])
+    low, high = (each.astype(field.dtype) for each in extremes)
     if low.dtype.kind == "f":
         is_known &= np.isfinite(low) & np.isfinite(high)
     count = size - nan
