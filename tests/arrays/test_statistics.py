@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pytest
 import zarr
 from numpy.typing import NDArray
-from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import frazil
 import frazil.arrow
@@ -206,6 +206,48 @@ def test_matches_equal_numpy(dtype: str) -> None:
             for each in matches.boxes:
                 inside[each] = True
             assert not len(points) or inside[tuple(points.T)].all()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_writes_of_whole_shards_have_statistics(seed: int) -> None:
+    rng, dice = np.random.default_rng(seed), random.Random(seed)
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    inner = tuple(dice.randint(1, 4) for _ in range(2))
+    shards = tuple(n * dice.randint(1, 3) for n in inner)
+    shape = tuple(dice.randint(1, 4) * n + dice.randint(0, n) for n in shards)
+    dtype, place = dice.choice(["f4", ">f8", "i2", "u1"]), dice.choice(["start", "end"])
+    values = elements_of(rng, dtype, shape)
+    values[: shape[0] // 2 + 1, : shape[1] // 2] = 0  # inner chunks and shards that are not stored
+    serializer = ShardingCodec(
+        chunk_shape=inner,
+        index_location=place,
+        codecs=[BytesCodec(endian=dice.choice(["little", "big"])), *dice.choice([[], [ZstdCodec()]])],
+    )
+    with repo.transaction("main", message="shards") as store:
+        array = zarr.create_array(
+            store,
+            name="t",
+            shape=shape,
+            chunks=shards,
+            dtype=dtype,
+            serializer=serializer,
+            compressors=None,
+            config={"write_empty_chunks": dice.random() < 0.3},
+        )
+        (frazil.Array(store.session, "/t") if dice.random() < 0.5 else array)[...] = values
+    session = repo.readonly_session("main")
+    found = frazil.reduce(frazil.Array(session, "/t"))
+    check_reduction(found, values)
+    chunks = math.prod(-(-n // m) for n, m in zip(shape, inner, strict=True))
+    assert (found.chunks, found.chunks_read) == (chunks, 0)
+    assert len(frazil.where(frazil.Array(session, "/t"), "> 1e30").chunks) == 0
+    with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}):
+        np.testing.assert_array_equal(zarr.open_array(session.store, path="t")[...], values)
+    # Zarr writes a part of a shard, and statistics are those of a new shard.
+    with repo.transaction("main", message="a part") as store:
+        zarr.open_array(store, path="t")[-1, -1] = values[-1, -1] = 99
+    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    check_reduction(found, values)
 
 
 def test_rectilinear_grids() -> None:

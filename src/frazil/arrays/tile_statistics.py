@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.arrays.element_statistics import Meaning, limits, meaning_of, signed_digits, to_integer
-from frazil.arrays.encoding import Encoding, encoding_of
+from frazil.arrays.encoding import Encoding, encoding_of, tiles_of_chunks
 from frazil.arrays.selection import chunk_bounds
 from frazil.cf import Coding
 from frazil.changes.node_changes import rows_of
@@ -171,10 +171,8 @@ class TileStatistics:
         rows = np.flatnonzero(((table.index >= low) & (table.index < high)).all(axis=1))
         if not len(rows):
             return
-        counts, ndim = np.array(self.grid.counts, np.int64), table.ndim
-        inner = np.indices(self.grid.counts).reshape(ndim, prod(self.grid.counts)).T
-        tiles = table.index[rows, None].astype(np.int64) * counts + inner
-        tiles = tiles.reshape(len(rows) * len(inner), ndim)
+        count, ndim = prod(self.grid.counts), table.ndim
+        tiles = tiles_of_chunks(self.grid.counts, table.index[rows])
         begin = np.array([first for first, _ in self.box], np.int64)
         place = tiles - begin
         shape = self.is_known.shape
@@ -184,14 +182,14 @@ class TileStatistics:
         is_inside[is_inside] = ~is_seen[flat[is_inside]]
         flat, place, taken = flat[is_inside], place[is_inside], np.flatnonzero(is_inside)
         is_seen[flat] = True
-        row = rows[taken // len(inner)]
+        row = rows[taken // count]
         self.is_present.reshape(-1)[flat] = table.kind[row] != ChunkKind.ABSENT
         statistics = table.statistics
         if statistics is None or statistics.context != self.grid.meaning.context:
             return
-        if statistics.rows.shape[1] != len(inner) or statistics.rows.dtype != self.rows.dtype:
+        if statistics.rows.shape[1] != count or statistics.rows.dtype != self.rows.dtype:
             return
-        known = statistics.rows[row, taken % len(inner)]
+        known = statistics.rows[row, taken % count]
         extents = [each[place[:, axis]] for axis, each in enumerate(self._extents)]
         size = np.ones(len(known), np.int64)
         is_known = known["known"] & may_have_statistics(table)[row]
