@@ -306,9 +306,9 @@ class ChunkEncoding:
             part = chunks if is_stored.all() else chunks[is_stored]
             data, length[is_stored] = self.encoder(part.view(np.uint8).reshape(len(part), -1))
         count = prod(layout.counts)
-        length = length.reshape(len(index), count)
-        has_chunks = (length >= 0).any(axis=1)
-        data, sizes = layout.join(data, length[has_chunks])
+        by_shard = length.reshape(len(index), count)
+        has_chunks = (by_shard >= 0).any(axis=1)
+        data, sizes = layout.join(data, by_shard[has_chunks])
         statistics = None
         if self.meaning is not None:
             inner = tuple(n // each for n, each in zip(shape, layout.counts, strict=True))

@@ -36,7 +36,7 @@ _NAT: Final = np.iinfo(np.int64).min
 _DIGIT: Final = 32
 _MASK: Final = (1 << _DIGIT) - 1
 #: The number of elements that are converted and added together: they fit into the cache of a processor.
-_BLOCK: Final = 1 << 15
+_BLOCK: Final = 1 << 16
 #: The number of elements whose sum is one number: the sums of lines are added afterwards.
 _LINE: Final = 256
 #: The part of a sum of squares below which a variance has lost too many digits.
