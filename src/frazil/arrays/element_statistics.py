@@ -61,7 +61,8 @@ class Meaning:
 
     def hidden(self, coding: Coding, rows: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which rows have elements that statistics leave out as missing, and that are values here."""
-        is_same = coding.promoted is not None and repr(coding.fills) == repr(self.coding.fills)
+        has_missing = coding.promoted is not None or coding.is_time
+        is_same = has_missing and repr(coding.fills) == repr(self.coding.fills)
         return np.zeros(rows.shape, np.bool_) if is_same else np.asarray(rows["missing"] > 0)
 
 
