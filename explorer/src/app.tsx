@@ -15,11 +15,12 @@ import { Boundary, forgetColours, List, Tabs, Wait } from "./parts";
 import { RepositoryView } from "./repository";
 import { resolve, writeRoute, type Route } from "./route";
 import { idOf } from "./search";
-import { address, followAddress, go, notice, opening, reader, route, setQuery, snapshotOf, useLoad } from "./state";
+import { address, afterwards, followAddress, go, notice, opening, reader, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, last, parent, plural, when } from "./text";
 
 export function start(target: Element, open: () => Promise<Reader>): void {
   followAddress();
+  for (const query of ["(prefers-color-scheme: dark)", "(prefers-contrast: more)"]) matchMedia(query).addEventListener("change", forgetColours);
   render(<App open={open} />, target);
 }
 
@@ -182,10 +183,15 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
   const isOpen = (branch: Branch): boolean => (isFolded(branch) && !`${path}/`.startsWith(`${branch.node.path}/`)) === toggled.has(branch.node.path);
   const shown = useMemo(() => rows(root, isOpen, text), [root, toggled, text, many ? path : ""]);
   const active = shown.findIndex((branch) => branch.node.path === path);
-  const changes = useLoad(async () => {
-    const log = await of.repository.changes(snapshot.id);
-    return log ? changedPaths(snapshot, log) : new Map<string, Change>();
-  }, [snapshot]);
+  const changes = useLoad(
+    async () => {
+      const log = await of.repository.changes(snapshot.id);
+      return log ? changedPaths(snapshot, log) : new Map<string, Change>();
+    },
+    [snapshot],
+    false,
+    afterwards,
+  );
   const toggle = (branch: Branch): void => {
     const next = new Set(toggled);
     if (!next.delete(branch.node.path)) next.add(branch.node.path);
@@ -240,12 +246,7 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
                   {branch.children.length ? (isOpen(branch) ? "▾" : "▸") : ""}
                 </span>
                 <span class={`node ${branch.node.kind}`}>{branch.depth ? last(branch.node.path) : "/"}</span>
-                {mark && (
-                  <span class="mark" title={mark[1]}>
-                    <span aria-hidden="true">{mark[0]}</span>
-                    <span class="hidden">{mark[1]}</span>
-                  </span>
-                )}
+                {mark && <span class="mark" role="img" aria-label={mark[1]} title={mark[1]}>{mark[0]}</span>}
                 <span class="quiet tree-note">{isArray(branch.node) ? `${branch.node.shape.map(count).join(" × ")} ${branch.node.dtype}` : branch.children.length || ""}</span>
               </>
             );

@@ -7,7 +7,7 @@ import { Axes, statistics } from "./chunkmap";
 import { diverging, MAPS, robust, spread, symmetric, type Limits } from "./colour";
 import type { ArrayNode, Decoded, Snapshot } from "./format/types";
 import type { Geolocation, Located } from "./geolocation";
-import type { GlobeProps } from "./globe";
+import { Globe } from "./globe";
 import type { Reader } from "./home";
 import { Image, type Mark } from "./image";
 import { Lines, Table } from "./lines";
@@ -334,7 +334,7 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
       ) : slice.y < 0 ? (
         <Lines x={x} series={series} title={name} isByIndex={isByIndex} onPlace={(index) => setPlace(index === null ? undefined : [index, 0])} />
       ) : query["proj"] && located ? (
-        <LazyGlobe values={values} places={located} marks={marks} limits={limits} map={map} title={name} projection={query["proj"]} onPlace={(column, row) => setPlace([column, row])} onChoose={choose} />
+        <Globe values={values} places={located} marks={marks} limits={limits} map={map} title={name} projection={query["proj"]} onPlace={(column, row) => setPlace([column, row])} onChoose={choose} />
       ) : (
         <Image values={values} x={x} y={y} limits={limits} map={map} title={name} aspect={isByIndex ? undefined : aspect(node, slice.y, x, y)} marks={marks} onPlace={(column, row) => setPlace([column, row])} onChoose={choose} onZoom={zoom} />
       )}
@@ -385,8 +385,3 @@ const PROJECTIONS = [
   ["plate", "degrees"],
   ["globe", "globe"],
 ] as const;
-
-function LazyGlobe(props: GlobeProps): VNode {
-  const module = useLoad(() => import("./globe"), []);
-  return <Wait of={module} what="the map">{({ Globe }) => <Globe {...props} />}</Wait>;
-}

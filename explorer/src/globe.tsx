@@ -1,13 +1,13 @@
-/** A plane whose cells have places on Earth as a map with coastlines. Loaded when somebody chooses a projection. */
+/** A plane whose cells have places on Earth as a map with coastlines. */
 
-import { geoAzimuthalEqualArea, geoEqualEarth, geoEquirectangular, geoGraticule10, geoNaturalEarth1, geoOrthographic, geoPath, type GeoPermissibleObjects, type GeoProjection } from "d3-geo";
+import type { GeoPermissibleObjects } from "d3-geo";
 import type { VNode } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
-import land from "world-atlas/land-110m.json";
 import { paint, table, type Limits } from "./colour";
 import type { Geolocation } from "./geolocation";
 import { drawBar, drawMark, MARGIN, type Mark } from "./image";
-import { Canvas, css, theme, useSize } from "./parts";
+import { Canvas, css, theme, useSize, Wait } from "./parts";
+import { useLoad } from "./state";
 
 export interface GlobeProps {
   readonly values: Float64Array;
@@ -21,27 +21,9 @@ export interface GlobeProps {
   onChoose(column: number, row: number): void;
 }
 
-const PROJECTIONS: Record<string, () => GeoProjection> = { natural: geoNaturalEarth1, equal: geoEqualEarth, plate: geoEquirectangular, globe: geoOrthographic, local: geoAzimuthalEqualArea };
 /** Projections that turn in both directions. */
 const isRound = (name: string): boolean => name === "globe" || name === "local";
-const GRATICULE = geoGraticule10();
 const SPHERE = { type: "Sphere" } as const;
-
-/** Coastlines by Natural Earth: each arc holds steps in units of a grid. */
-function coastlines(): GeoPermissibleObjects {
-  const { scale, translate } = land.transform as { scale: [number, number]; translate: [number, number] };
-  const coordinates = (land.arcs as number[][][]).map((arc) => {
-    let [east, north] = [0, 0];
-    return arc.map(([right, up]) => {
-      east += right!;
-      north += up!;
-      return [east * scale[0] + translate[0], north * scale[1] + translate[1]];
-    });
-  });
-  return { type: "MultiLineString", coordinates };
-}
-
-const COAST = coastlines();
 
 const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
 
@@ -68,7 +50,12 @@ function frame({ width, height, place }: Geolocation): { line?: GeoPermissibleOb
   return lines.length ? { line: { type: "MultiLineString", coordinates: lines }, centre } : { line: { type: "MultiPoint", coordinates: inside }, centre };
 }
 
-export function Globe({ values, places, marks, limits, map, title, projection: name, onPlace, onChoose }: GlobeProps): VNode {
+export function Globe(props: GlobeProps): VNode {
+  const earth = useLoad(() => import("./earth"), []);
+  return <Wait of={earth} what="the map">{(value) => <Sight {...props} earth={value} />}</Wait>;
+}
+
+function Sight({ earth, values, places, marks, limits, map, title, projection: name, onPlace, onChoose }: GlobeProps & { readonly earth: typeof import("./earth") }): VNode {
   const [element, size] = useSize<HTMLDivElement>();
   const [turn, setTurn] = useState<readonly [number, number] | undefined>(undefined);
   const drag = useRef<{ x: number; y: number; turn: readonly [number, number]; moved: boolean } | undefined>(undefined);
@@ -81,7 +68,7 @@ export function Globe({ values, places, marks, limits, map, title, projection: n
   const height = Math.max(10, size.height - 4);
 
   const projection = useMemo(() => {
-    const shape = (PROJECTIONS[name] ?? geoNaturalEarth1)().rotate([east, north]);
+    const shape = (earth.PROJECTIONS[name] ?? earth.PROJECTIONS["natural"]!)().rotate([east, north]);
     return shape.fitExtent([[4, 4], [width - 4, height - 4]], part.line ?? SPHERE);
   }, [name, east, north, width, height, part]);
 
@@ -114,7 +101,7 @@ export function Globe({ values, places, marks, limits, map, title, projection: n
     canvas.height = Math.round(height * devicePixelRatio);
     const context = canvas.getContext("2d")!;
     context.scale(devicePixelRatio, devicePixelRatio);
-    const path = geoPath(projection, context);
+    const path = earth.geoPath(projection, context);
     const stroke = (what: GeoPermissibleObjects, colour: string, thick: number): void => {
       context.beginPath();
       path(what);
@@ -123,11 +110,11 @@ export function Globe({ values, places, marks, limits, map, title, projection: n
       context.stroke();
     };
     context.globalAlpha = 0.35;
-    stroke(GRATICULE, css("text"), 0.5);
+    stroke(earth.GRATICULE, css("text"), 0.5);
     context.globalAlpha = 1;
     // Two lines, so that coasts show on dark and on light colours
-    stroke(COAST, css("page"), 2.5);
-    stroke(COAST, css("text"), 1);
+    stroke(earth.COAST, css("page"), 2.5);
+    stroke(earth.COAST, css("text"), 1);
     stroke(SPHERE, css("quiet"), 1);
     return canvas;
   }, [projection, colourTheme]);
@@ -138,7 +125,7 @@ export function Globe({ values, places, marks, limits, map, title, projection: n
     context.rect(0, 0, width, height);
     context.clip();
     context.beginPath();
-    geoPath(projection, context)(SPHERE);
+    earth.geoPath(projection, context)(SPHERE);
     context.fillStyle = css("missing");
     context.fill();
     context.clip();
@@ -150,7 +137,7 @@ export function Globe({ values, places, marks, limits, map, title, projection: n
       const place = places.place(mark.column, mark.row);
       // A path leaves out what is behind the Earth
       context.beginPath();
-      if (place.every(Number.isFinite)) geoPath(projection, context).pointRadius(1)({ type: "Point", coordinates: [...place] });
+      if (place.every(Number.isFinite)) earth.geoPath(projection, context).pointRadius(1)({ type: "Point", coordinates: [...place] });
       const seen = projection([...place]);
       if (seen && context.isPointInPath(seen[0] * devicePixelRatio, seen[1] * devicePixelRatio)) drawMark(context, mark, seen[0], seen[1]);
     }

@@ -161,8 +161,6 @@ export function forgetColours(): void {
   theme.value++;
 }
 
-for (const query of ["(prefers-color-scheme: dark)", "(prefers-contrast: more)"]) matchMedia(query).addEventListener("change", forgetColours);
-
 interface ListProps {
   readonly label: string;
   readonly role: "listbox" | "tree";

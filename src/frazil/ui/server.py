@@ -41,17 +41,12 @@ from frazil.repository.target import Target
 from frazil.storage.base import Storage
 from frazil.ui.changes import Change, planned
 from frazil.ui.commands import COMMANDS, Processes, Result
-from frazil.ui.files import BINARY, LONGEST, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
+from frazil.ui.files import BINARY, LONGEST, TYPES, Content, Held, RepositoryFiles, Stored, assets, policy, start
 
 _log: Final = logging.getLogger(__name__)
 
-POLICY: Final = (
-    "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' blob: data:; "
-    "connect-src *; worker-src 'self' blob:; object-src 'none'; base-uri 'none'; frame-ancestors *"
-)
-#: The headers of every answer.
+#: The headers of every answer, beside the policy of the page.
 _HEADERS: Final = {
-    "Content-Security-Policy": POLICY,
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -406,6 +401,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
             return
         self.send_response(answer.status)
+        self.send_header("Content-Security-Policy", f"{policy()}; frame-ancestors *")
         for name, value in {**_HEADERS, **answer.headers}.items():
             self.send_header(name, value)
         if answer.status is not HTTPStatus.NOT_MODIFIED:
