@@ -46,20 +46,20 @@ export function History({ reader }: { reader: Reader }): VNode {
   const names = useMemo(() => namesOf(repository), [repository]);
   const lanes = useMemo(() => {
     const main = repository.branches.get("main") ?? [...repository.branches.values()][0];
-    return layLanes(history.parent, history.times, main ? repository.row(main) : -1, names.keys());
+    return layLanes(history.parent, main ? repository.row(main) : -1, names.keys());
   }, [repository]);
   const { q = "", at = "" } = route.value.query;
-  const places = useMemo(() => (q.trim() ? search(history, lanes.order, q, names) : undefined), [lanes, q]);
+  const places = useMemo(() => (q.trim() ? search(history, q, names) : undefined), [lanes, q]);
   const total = places ? places.length : lanes.length;
-  const placeOf = (index: number): number => (places ? places[index]! : index);
+  const rowAt = (index: number): number => lanes.turn(places ? places[index]! : index);
   const row = repository.row(at || [...repository.branches].find(([name]) => name === "main")?.[1] || "");
-  const place = row >= 0 ? lanes.place[row]! : -1;
+  const place = row >= 0 ? lanes.turn(row) : -1;
   const active = places ? places.indexOf(place) : place;
   const shownLanes = Math.min(lanes.members.length, MOST_LANES);
   const width = places ? 20 : shownLanes * STEP + 8;
   useEffect(() => void (places && (notice.value = `${plural(total, "commit")} found`)), [places]);
 
-  const select = (index: number): void => setQuery({ at: idOf(history, lanes.order[placeOf(index)]!) });
+  const select = (index: number): void => setQuery({ at: idOf(history, rowAt(index)) });
   const [date, setDate] = useState("");
   const toDate = (event: Event): void => {
     event.preventDefault();
@@ -67,7 +67,7 @@ export function History({ reader }: { reader: Reader }): VNode {
     if (Number.isNaN(time) || total === 0) return;
     let best = 0;
     for (let index = 0; index < total; index++) {
-      const distance = (other: number): number => Math.abs(history.times[lanes.order[placeOf(other)]!]! - time);
+      const distance = (other: number): number => Math.abs(history.times[rowAt(other)]! - time);
       if (distance(index) < distance(best)) best = index;
     }
     select(best);
@@ -98,10 +98,10 @@ export function History({ reader }: { reader: Reader }): VNode {
           rowHeight={ROW}
           active={active}
           onActive={select}
-          onOpen={(index) => go({ page: "node", version: idOf(history, lanes.order[placeOf(index)]!), path: "/", query: {} })}
+          onOpen={(index) => go({ page: "node", version: idOf(history, rowAt(index)), path: "/", query: {} })}
           gutter={(first, shown) => <Graph lanes={lanes} places={places} first={first} shown={shown} width={width} active={active} />}
           row={(index) => {
-            const commit = lanes.order[placeOf(index)]!;
+            const commit = rowAt(index);
             const by = author(history.metadata(commit));
             return (
               <>

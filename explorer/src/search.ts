@@ -33,10 +33,10 @@ function textsOf(history: History): { readonly words: string[]; readonly authors
 const FILTER = /(author|after|before):("[^"]*"|\S+)/gi;
 
 /**
- * The places of `order` whose commits match: all words in message, id, author or names;
+ * The places of the graph whose commits match: all words in message, id, author or names;
  * `author:jo after:2024-02 before:2024-03-01` narrow it.
  */
-export function search(history: History, order: Int32Array, text: string, names: ReadonlyMap<number, readonly string[]>): Int32Array {
+export function search(history: History, text: string, names: ReadonlyMap<number, readonly string[]>): Int32Array {
   let who = "";
   let [after, before] = [-Infinity, Infinity];
   const rest = text.replace(FILTER, (_, key: string, quoted: string) => {
@@ -49,8 +49,9 @@ export function search(history: History, order: Int32Array, text: string, names:
   const words = rest.toLowerCase().split(/\s+/).filter(Boolean);
   const { words: all, authors } = textsOf(history);
   const matches: number[] = [];
-  for (let place = 0; place < order.length; place++) {
-    const row = order[place]!;
+  const { length } = history.parent;
+  for (let place = 0; place < length; place++) {
+    const row = length - 1 - place;
     if (history.times[row]! < after || history.times[row]! >= before) continue;
     if (words.length || who) {
       const named = names.get(row)?.join(" ").toLowerCase() ?? "";

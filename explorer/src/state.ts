@@ -51,11 +51,14 @@ async function first<T>(load: () => Promise<T>): Promise<T> {
   }
 }
 
+const PAUSE = 250; // milliseconds in which the page draws what has come
+
 /** Loads what nobody waits for, after all that somebody waits for. */
-export const afterwards = async <T,>(load: () => Promise<T>): Promise<T> => {
+export async function afterwards<T>(load: () => Promise<T>): Promise<T> {
   await new Promise<void>((start) => (busy ? later.push(start) : start()));
+  await new Promise((resume) => setTimeout(resume, PAUSE));
   return load();
-};
+}
 
 const asError = (cause: unknown): ExplorerError =>
   cause instanceof ExplorerError || (cause instanceof Error && "kind" in cause)

@@ -1,7 +1,11 @@
 /** Tables of flatbuffers by position: no object for a row. Every read is checked, by `DataView` or here. */
 
+const SLOTS = 9; // of the largest table that has rows
+
 export class Flat {
   readonly view: DataView;
+  private vtable = -1; // the one of `slots`
+  private readonly slots = new Uint16Array(SLOTS);
 
   constructor(readonly bytes: Uint8Array) {
     this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -17,6 +21,17 @@ export class Flat {
     if (4 + 2 * slot >= this.view.getUint16(vtable, true)) return 0;
     const offset = this.view.getUint16(vtable + 4 + 2 * slot, true);
     return offset === 0 ? 0 : table + offset;
+  }
+
+  /** Positions of the fields of a table, relative to it, 0 if absent. Most tables of a vector share one layout. */
+  layout(table: number): Uint16Array {
+    const vtable = table - this.view.getInt32(table, true);
+    if (vtable !== this.vtable) {
+      const length = this.view.getUint16(vtable, true);
+      for (let slot = 0; slot < SLOTS; slot++) this.slots[slot] = 4 + 2 * slot < length ? this.view.getUint16(vtable + 4 + 2 * slot, true) : 0;
+      this.vtable = vtable;
+    }
+    return this.slots;
   }
 
   follow(position: number): number {
@@ -114,8 +129,7 @@ export function text(data: Uint8Array): string {
   return decoder.decode(data);
 }
 
-export const ID_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-const ALPHABET = new TextEncoder().encode(ID_LETTERS);
+const ALPHABET = new TextEncoder().encode("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
 const latin = new TextDecoder("latin1");
 
 /** The letters of an id in Crockford's base 32: 20 of an id of an object, 13 of a node. */

@@ -7,7 +7,6 @@ import { decompress, readDictionary, type Dictionary } from "./zstd";
 /** First chunk (inclusive) and last (exclusive) of each dimension, in turn. */
 export type Extents = Uint32Array;
 
-const SLOTS = 9;
 const INLINE = 1;
 const OFFSET = 2;
 const LENGTH = 3;
@@ -141,19 +140,11 @@ export class ChunkColumns implements ChunkTable {
     const [start, count] = manifest.references(nodeId);
     this.reserve(count);
     this.parts.push({ manifest, first: this.length });
-    const slots = new Uint16Array(SLOTS);
-    let known = -1; // the vtable of `slots`: most references share one
     const { coords, kind, offset, size, table: tables } = this;
     let row = this.length;
     for (let i = 0; i < count; i++) {
-      const entry = start + 4 * i;
-      const table = entry + view.getUint32(entry, true);
-      const vtable = table - view.getInt32(table, true);
-      if (vtable !== known) {
-        const length = view.getUint16(vtable, true);
-        for (let s = 0; s < SLOTS; s++) slots[s] = 4 + 2 * s < length ? view.getUint16(vtable + 4 + 2 * s, true) : 0;
-        known = vtable;
-      }
+      const table = manifest.flat.follow(start + 4 * i);
+      const slots = manifest.flat.layout(table);
       if (slots[0] === 0) throw new RangeError("a reference without an index");
       const vector = table + slots[0] + view.getUint32(table + slots[0], true);
       if (view.getUint32(vector, true) !== rank) continue;

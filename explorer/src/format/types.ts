@@ -17,7 +17,7 @@ export class ExplorerError extends Error {
   }
 }
 
-/** All snapshots as columns. Row 0 is the oldest of the file; `parent[row]` is a row or -1. */
+/** All snapshots as columns. Row 0 is the oldest of the file; `parent[row]` is an earlier row or -1. */
 export interface History {
   readonly ids: string[]; // 20 characters of Crockford's base 32
   readonly parent: Int32Array;

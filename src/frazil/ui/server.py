@@ -41,7 +41,18 @@ from frazil.repository.target import Target
 from frazil.storage.base import Storage
 from frazil.ui.changes import Change, planned
 from frazil.ui.commands import COMMANDS, Processes, Result
-from frazil.ui.files import BINARY, LONGEST, TYPES, Content, Held, RepositoryFiles, Stored, assets, policy, start
+from frazil.ui.files import (
+    BINARY,
+    LONGEST,
+    TYPES,
+    Content,
+    Held,
+    RepositoryFiles,
+    Stored,
+    assets,
+    policy,
+    start,
+)
 
 _log: Final = logging.getLogger(__name__)
 
