@@ -39,20 +39,20 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
   const grid = gridShape(node);
   const { query } = route.value;
   const slice = parseSlice(grid, query);
-  const changes = useLoad(() => reader.repository.changes(snapshot.id), [snapshot.id]);
-  const changed = useMemo(() => {
-    const coords = given ?? changes.value?.updatedChunks.find((other) => other.nodeId === node.id)?.coords;
-    return coords && changedRows(table, grid.length, coords);
-  }, [given, changes.value, table]);
   const colour = query["colour"] ?? (given ? "change" : "kind");
+  const changes = useLoad(async () => {
+    if (colour !== "change") return undefined;
+    const coords = given ?? (await reader.repository.changes(snapshot.id))?.updatedChunks.find((other) => other.nodeId === node.id)?.coords;
+    return coords && changedRows(table, grid.length, coords);
+  }, [given, snapshot.id, colour === "change", table]);
   const cells = useMemo(() => cellsOf(table, grid, slice.x, slice.y, slice.index), [table, slice.x, slice.y, slice.index.join()]);
   const theme = css("page");
   const size = useMemo(() => table.size.reduce((sum, each) => sum + each, 0), [table]);
   const written = useLoad(async (signal, progress) => (needsWriters(colour) ? chunkWriters(reader.repository, snapshot.id, node, table, progress, signal) : undefined), [needsWriters(colour), table]);
   const statistics = useLoad(async (signal) => (needsStatistics(colour) ? statisticsOf(reader, snapshot, node, table, signal) : undefined), [needsStatistics(colour), table]);
   const shown = useMemo(
-    () => (SHADES[colour] ?? SHADES["kind"]!)({ repository: reader.repository, table, places: product(grid), changed, writers: written.value, statistics: statistics.value }),
-    [colour, table, changed, written.value, statistics.value, theme],
+    () => (SHADES[colour] ?? SHADES["kind"]!)({ repository: reader.repository, table, places: product(grid), changed: changes.value, writers: written.value, statistics: statistics.value }),
+    [colour, table, changes.value, written.value, statistics.value, theme],
   );
   const image = useMemo(() => {
     const pixels = new Uint32Array(cells.width * cells.height);
