@@ -11,10 +11,10 @@ import { Canvas, Choice, css, Facts, useSize, Wait } from "./parts";
 import { parseSlice, sliceQuery } from "./slices";
 import { Fixed } from "./sliders";
 import { needsStatistics, needsWriters, SHADES, statisticsOf } from "./shades";
-import { messageOf } from "./search";
+import { idOf, messageOf } from "./search";
 import { address, route, setQuery, useLoad } from "./state";
 import { bytes, count, firstLine, number, plural } from "./text";
-import { chunkWriters, lastWriter } from "./writers";
+import { chunkWriters } from "./writers";
 
 interface ChunksProps {
   readonly reader: Reader;
@@ -331,19 +331,21 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
 
 function Writer({ reader: { repository }, snapshot, node, coords }: { reader: Reader; snapshot: Snapshot; node: ArrayNode; coords: number[] }): VNode {
   const [isAsked, setAsked] = useState(false);
-  const writer = useLoad(async (_, progress) => (isAsked ? { id: await lastWriter(repository, snapshot.id, node.id, coords, progress) } : {}), [isAsked]);
+  const one = { length: 1, coords: Uint32Array.from(coords) };
+  const writers = useLoad(async (signal) => (isAsked ? { value: await chunkWriters(repository, snapshot.id, node, one, undefined, signal) } : {}), [isAsked]);
   if (!isAsked) return <button onClick={() => setAsked(true)}>Which commit wrote it?</button>;
   return (
-    <Wait of={writer} what="the records of commits">
-      {({ id }) =>
-        id ? (
+    <Wait of={writers} what="the records of commits">
+      {({ value }) => {
+        const row = value?.rows[0] ?? -1;
+        if (row < 0) return <p class="quiet">The commits on record did not write it.</p>;
+        const id = idOf(repository.history, row);
+        return (
           <p>
-            Written by <a href={address({ page: "history", query: { at: id } })}>{id.slice(0, 6)}</a> {firstLine(messageOf(repository.history, repository.row(id)))}
+            {value!.merges.has(row) ? "Came with merge" : "Written by"} <a href={address({ page: "history", query: { at: id } })}>{id.slice(0, 6)}</a> {firstLine(messageOf(repository.history, row))}
           </p>
-        ) : (
-          <p class="quiet">The commits on record did not write it.</p>
-        )
-      }
+        );
+      }}
     </Wait>
   );
 }

@@ -160,12 +160,12 @@ function extentOf(rank: number, ...all: Uint32Array[]): number[] {
 const DENSE = 1 << 24; // places of a grid for which a list of all of them is small
 
 /** From coordinates to the row of the table that has them, or -1. */
-export function rowFinder(table: ChunkTable, rank: number): (coords: Uint32Array, at: number) => number {
+export function rowFinder(table: Pick<ChunkTable, "length" | "coords">, rank: number): (coords: Uint32Array, at: number) => number {
   if (rank === 0) return () => table.length - 1;
   const extent = extentOf(rank, table.coords);
   const places = extent.reduce((product, length) => product * length, 1);
   const isInside = (coords: Uint32Array, at: number): boolean => extent.every((length, dimension) => coords[at * rank + dimension]! < length);
-  if (places > DENSE) {
+  if (places > DENSE || places > 1000 * table.length) {
     const rows = new Map<number, number>();
     for (let row = 0; row < table.length; row++) rows.set(flat(table.coords, row, extent), row);
     return (coords, at) => (isInside(coords, at) ? (rows.get(flat(coords, at, extent)) ?? -1) : -1);

@@ -154,10 +154,10 @@ export async function statisticsOf(reader: Reader, snapshot: Snapshot, node: Arr
 /** Whether a name of `SHADES` needs the commits that wrote the chunks. */
 export const needsWriters = (name: string): boolean => name === "commit" || name === "age";
 
-function writerText({ history }: Repository, { rows, read }: Writers, at: number): string {
+function writerText({ history }: Repository, { rows, read, merges }: Writers, at: number): string {
   const row = rows[at]!;
   if (row < 0) return `older than ${plural(read, "commit")}`;
-  return `${idOf(history, row).slice(0, 6)} ${firstLine(messageOf(history, row))}, ${when(history.times[row]!).slice(0, 16)}`;
+  return `${merges.has(row) ? "came with merge " : ""}${idOf(history, row).slice(0, 6)} ${firstLine(messageOf(history, row))}, ${when(history.times[row]!).slice(0, 16)}`;
 }
 
 const Older = ({ writers: { older, read } }: { writers: Writers }): VNode | null =>
@@ -174,7 +174,8 @@ function Commits({ repository: { history }, writers }: { repository: Repository;
       <ol class="plain commits scroll" aria-label="Commits that wrote these chunks" tabIndex={0}>
         {commits.slice(0, LISTED).map(({ row, count: chunks }, place) => (
           <li key={row}>
-            <Swatch colour={COMMITS[place % COMMITS.length]!} /> <a href={address({ page: "history", query: { at: idOf(history, row) } })}>{idOf(history, row).slice(0, 6)}</a> {firstLine(messageOf(history, row))}{" "}
+            <Swatch colour={COMMITS[place % COMMITS.length]!} /> {writers.merges.has(row) && "came with merge "}
+            <a href={address({ page: "history", query: { at: idOf(history, row) } })}>{idOf(history, row).slice(0, 6)}</a> {firstLine(messageOf(history, row))}{" "}
             <span class="quiet">
               {author(history.metadata(row))} {when(history.times[row]!).slice(0, 16)}, {plural(chunks, "chunk")}
             </span>

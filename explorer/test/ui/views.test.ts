@@ -10,7 +10,7 @@ import { parseRoute, resolve, writeRoute, HOME } from "../../src/route";
 import { search } from "../../src/search";
 import { box, boxShape, cellEdges, cellFinder, chunksOf, nearest, parseSlice, plane, sliceQuery, typedIndex } from "../../src/slices";
 import { bytes, firstLine, number, parent, when } from "../../src/text";
-import { lastWriter } from "../../src/writers";
+import { chunkWriters } from "../../src/writers";
 import { array, chunkTable, history, memoryReader, nodes } from "./memory";
 
 test("addresses say the same after reading and writing", () => {
@@ -219,9 +219,11 @@ test("differences of trees", async () => {
 test("the commit that wrote a chunk", async () => {
   const { repository } = memoryReader({ commits: 6 });
   const id = (row: number): string => repository.history.ids[row]!;
-  assert.equal(await lastWriter(repository, id(5), "id of /t2m", [6, 0, 1]), id(5));
-  assert.equal(await lastWriter(repository, id(5), "id of /t2m", [9, 0, 1]), undefined); // the log of the first commit is missing
-  assert.equal(await lastWriter(repository, id(4), "id of /stations/s00019", [0]), id(3));
+  const writer = async (version: number, node: string, coords: number[]): Promise<string | undefined> =>
+    repository.history.ids[(await chunkWriters(repository, id(version), { id: node, shape: coords }, { length: 1, coords: Uint32Array.from(coords) })).rows[0]!];
+  assert.equal(await writer(5, "id of /t2m", [6, 0, 1]), id(5));
+  assert.equal(await writer(5, "id of /t2m", [9, 0, 1]), undefined); // the log of the first commit is missing
+  assert.equal(await writer(4, "id of /stations/s00019", [0]), id(3));
 });
 
 test("lines of texts", () => {
