@@ -35,24 +35,24 @@ export function Chunks({ reader, snapshot, node, changed }: ChunksProps): VNode 
 
 const MOST_FILES = 250_000; // references for which the colour of files is worth its time
 
-function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProps & { table: ChunkTable; changed: Uint32Array | undefined }): VNode {
+function ChunkView({ reader, snapshot, node, table, changed: difference }: ChunksProps & { table: ChunkTable; changed: Uint32Array | undefined }): VNode {
   const grid = gridShape(node);
   const { query } = route.value;
   const slice = parseSlice(grid, query);
-  const colour = query["colour"] ?? (given ? "change" : "kind");
+  const colour = query["colour"] ?? (difference ? "change" : "kind");
   const changes = useLoad(async () => {
     if (colour !== "change") return undefined;
-    const coords = given ?? (await reader.repository.changes(snapshot.id))?.updatedChunks.find((other) => other.nodeId === node.id)?.coords;
+    const coords = difference ?? (await reader.repository.changes(snapshot.id))?.updatedChunks.find((other) => other.nodeId === node.id)?.coords;
     return coords && changedRows(table, grid.length, coords);
-  }, [given, snapshot.id, colour === "change", table]);
+  }, [difference, snapshot.id, colour === "change", table]);
   const cells = useMemo(() => cellsOf(table, grid, slice.x, slice.y, slice.index), [table, slice.x, slice.y, slice.index.join()]);
   const theme = css("page");
   const size = useMemo(() => table.size.reduce((sum, each) => sum + each, 0), [table]);
-  const written = useLoad(async (signal, progress) => (needsWriters(colour) ? chunkWriters(reader.repository, snapshot.id, node, table, progress, signal) : undefined), [needsWriters(colour), table]);
+  const writers = useLoad(async (signal, progress) => (needsWriters(colour) ? chunkWriters(reader.repository, snapshot.id, node, table, progress, signal) : undefined), [needsWriters(colour), table]);
   const statistics = useLoad(async (signal) => (needsStatistics(colour) ? statisticsOf(reader, snapshot, node, table, signal) : undefined), [needsStatistics(colour), table]);
   const shown = useMemo(
-    () => (SHADES[colour] ?? SHADES["kind"]!)({ repository: reader.repository, table, places: product(grid), changed: changes.value, writers: written.value, statistics: statistics.value }),
-    [colour, table, changes.value, written.value, statistics.value, theme],
+    () => (SHADES[colour] ?? SHADES["kind"]!)({ repository: reader.repository, table, places: product(grid), changed: changes.value, writers: writers.value, statistics: statistics.value }),
+    [colour, table, changes.value, writers.value, statistics.value, theme],
   );
   const image = useMemo(() => {
     const pixels = new Uint32Array(cells.width * cells.height);
@@ -63,13 +63,13 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
     canvas.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), cells.width, cells.height), 0, 0);
     return canvas;
   }, [cells, shown]);
-  const chosen = parseCell(query["cell"], grid);
+  const choice = parseCell(query["cell"], grid);
   if (product(grid) === 0) return <p class="quiet">This array has no values, so it has no chunks.</p>;
   const options = [
     ["kind", "kind"],
     ["size", "stored size"],
     ...(table.length <= MOST_FILES ? [["file", "file"] as const] : []),
-    ["change", given ? "changed between the versions" : "changed by this commit"],
+    ["change", difference ? "changed between the versions" : "changed by this commit"],
     ["commit", "commit that wrote it"],
     ["age", "age"],
     ["minimum", "smallest value"],
@@ -82,11 +82,11 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
       <div class="bar">
         {grid.length > 2 && <Axes node={node} grid={grid} />}
         <Choice label="Colour" value={colour} options={options} onSelect={(value) => setQuery({ colour: value })} />
-        <CellInput key={query["cell"] ?? ""} grid={grid} value={chosen} />
+        <CellInput key={query["cell"] ?? ""} grid={grid} value={choice} />
       </div>
       <Fixed node={node} shape={grid} slice={slice} what="chunk" onIndex={(index) => setQuery(sliceQuery(grid, { ...slice, index }))} />
       <div class="legend">
-        {needsWriters(colour) ? <Wait of={written} what="the records of commits">{() => shown.legend}</Wait> : needsStatistics(colour) ? <Wait of={statistics} what="the statistics of the chunks">{() => shown.legend}</Wait> : shown.legend}
+        {needsWriters(colour) ? <Wait of={writers} what="the records of commits">{() => shown.legend}</Wait> : needsStatistics(colour) ? <Wait of={statistics} what="the statistics of the chunks">{() => shown.legend}</Wait> : shown.legend}
         <span class="quiet">
           {plural(table.length, "chunk")}, {bytes(size)}
           {Math.max(...cells.factor) > 1 && `; a cell is ${cells.factor.map(count).join(" × ")} chunks`}
@@ -96,7 +96,7 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
         <Map
           cells={cells}
           image={image}
-          chosen={chosen && cells.cell(chosen)}
+          choice={choice && cells.cell(choice)}
           describe={(cell) => {
             const coords = cells.coords(cell);
             const row = cells.rows[cell]! - 1;
@@ -104,9 +104,9 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
           }}
           onChoose={(cell) => setQuery({ cell: cells.coords(cell).join(",") })}
         />
-        {chosen && (
+        {choice && (
           <section class="pane detail" aria-label="Chunk" tabIndex={0}>
-            <Chunk key={chosen.join()} reader={reader} snapshot={snapshot} node={node} coords={chosen} packed={isPacked(table, cells, chosen)} />
+            <Chunk key={choice.join()} reader={reader} snapshot={snapshot} node={node} coords={choice} packed={isPacked(table, cells, choice)} />
           </section>
         )}
       </div>
@@ -163,14 +163,14 @@ export function Axes({ node, grid, line = false }: { node: ArrayNode; grid: read
 interface MapProps {
   readonly cells: Cells;
   readonly image: HTMLCanvasElement;
-  readonly chosen: number | undefined;
+  readonly choice: number | undefined;
   describe(cell: number): string;
   onChoose(cell: number): void;
 }
 
 const LINES = 8; // pixels of a cell from which lines between cells are drawn
 
-function Map({ cells, image, chosen, describe, onChoose }: MapProps): VNode {
+function Map({ cells, image, choice, describe, onChoose }: MapProps): VNode {
   const [element, size] = useSize<HTMLDivElement>();
   const squeeze = size.width / cells.width / (size.height / cells.height) || 1;
   // Cells are square unless the plane is long and narrow
@@ -208,7 +208,7 @@ function Map({ cells, image, chosen, describe, onChoose }: MapProps): VNode {
   const key = (event: KeyboardEvent): void => {
     const move = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: cells.width, ArrowUp: -cells.width }[event.key];
     if (move !== undefined) {
-      const next = (chosen ?? -move) + move;
+      const next = (choice ?? -move) + move;
       if (next >= 0 && next < cells.length) {
         onChoose(next);
         const [x, y] = [left + ((next % cells.width) + 0.5) * wide, top + (Math.floor(next / cells.width) + 0.5) * scale];
@@ -277,13 +277,13 @@ function Map({ cells, image, chosen, describe, onChoose }: MapProps): VNode {
       >
         <Canvas width={size.width} height={size.height} draw={draw} keys={[image, scale, left, top]} aria-hidden="true" />
         {mark(hover, "hover")}
-        {mark(chosen ?? -1, "chosen")}
+        {mark(choice ?? -1, "chosen")}
       </div>
       <div class="map-foot">
         <button aria-label="Zoom in" onClick={() => zoom(1.5)}>+</button>
         <button aria-label="Zoom out" onClick={() => zoom(1 / 1.5)}>−</button>
         <button onClick={() => setView(undefined)}>All</button>
-        <output aria-live="polite">{hover >= 0 ? describe(hover) : chosen !== undefined ? describe(chosen) : "Click a cell for its chunk; wheel zooms, drag moves."}</output>
+        <output aria-live="polite">{hover >= 0 ? describe(hover) : choice !== undefined ? describe(choice) : "Click a cell for its chunk; wheel zooms, drag moves."}</output>
       </div>
     </div>
   );

@@ -53,9 +53,9 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const most = slice.y < 0 ? MOST.line : MOST.image;
   const part = box(shape, slice, most);
   const cost = chunksOf(part, node.chunkShape) * product(node.chunkShape) * (itemSize(node.dtype) ?? 8) * (base ? 2 : 1);
-  const [allowed, setAllowed] = useState("");
+  const [permit, setPermit] = useState("");
   const key = JSON.stringify([part, slice.x, slice.y]);
-  const ask = cost > ASK && allowed !== `${node.path} ${slice.x} ${slice.y}`;
+  const ask = cost > ASK && permit !== `${node.path} ${slice.x} ${slice.y}`;
   const { coordinates, waiting } = useCoordinates(reader, snapshot, node);
   const [playing, setPlaying] = useState(NOTHING);
   const isPlaying = playing !== NOTHING;
@@ -81,12 +81,12 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const at = playing === VERSIONS ? versions.at : isPlaying ? slice.index[playing]! : 0;
   const targetAt = async (place: number): Promise<Target> => (playing === VERSIONS ? nodeOf(await reader.repository.snapshot(versions.ids![place]!), node) : undefined) ?? { snapshot, node };
   const sliceAt = (place: number): Slice => ({ ...slice, index: slice.index.map((old, dimension) => (dimension === playing ? place : old)) });
-  const { ahead, most: kept } = framesOf(product(boxShape(part)));
+  const { ahead, most: capacity } = framesOf(product(boxShape(part)));
   // What a frame depends on besides its place
   const others = JSON.stringify([playing, slice.x, slice.y, slice.from, slice.to, sliceAt(0).index]);
-  const frameAt = (place: number): Promise<Plane> => frames.current.get(`${place} ${others}`, kept, async () => load(await targetAt(place), sliceAt(place), most));
+  const frameAt = (place: number): Promise<Plane> => frames.current.get(`${place} ${others}`, capacity, async () => load(await targetAt(place), sliceAt(place), most));
 
-  const loaded = useLoad<Plane | undefined>(
+  const picture = useLoad<Plane | undefined>(
     async (signal) => {
       if (ask) return undefined;
       if (!isPlaying) {
@@ -112,16 +112,16 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
 
   const move = (place: number): void => setQuery(playing === VERSIONS ? { ver: versions.ids![place]! } : sliceQuery(shape, sliceAt(place)));
   useEffect(() => {
-    if (!isPlaying || loaded.busy || range.busy || versions.busy || loaded.error) return;
+    if (!isPlaying || picture.busy || range.busy || versions.busy || picture.error) return;
     const timer = setTimeout(() => move((at + 1) % length), PAUSE);
     return () => clearTimeout(timer);
-  }, [playing, loaded.busy, range.busy, versions.busy, key, versions.at]);
+  }, [playing, picture.busy, range.busy, versions.busy, key, versions.at]);
 
   const reference = useMemo(() => earthReference(snapshot, node, slice.x, slice.y), [snapshot, node.path, slice.x, slice.y]);
-  const located = useLocated(reader, snapshot, node, reference, coordinates, waiting, part, slice);
-  const places = located && "places" in located ? located.places : undefined;
+  const earth = useLocated(reader, snapshot, node, reference, coordinates, waiting, part, slice);
+  const places = earth && "places" in earth ? earth.places : undefined;
   const axes = useMemo(() => [slice.x, slice.y].map((dimension) => axisOf(node, coordinates, part, dimension)), [node, coordinates, key]);
-  const zoomed = slice.from.some((from, dimension) => from > 0 || slice.to[dimension]! < shape[dimension]!);
+  const isZoomed = slice.from.some((from, dimension) => from > 0 || slice.to[dimension]! < shape[dimension]!);
   const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && part.step[dimension]! > 1);
   return (
     <div class="column fill">
@@ -146,7 +146,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
           ]}
           onSelect={(value) => setQuery({ show: value === "picture" ? "" : value })}
         />
-        {zoomed && <button onClick={() => setQuery(sliceQuery(shape, { ...slice, from: shape.map(() => 0), to: [...shape] }), false)}>Whole extent</button>}
+        {isZoomed && <button onClick={() => setQuery(sliceQuery(shape, { ...slice, from: shape.map(() => 0), to: [...shape] }), false)}>Whole extent</button>}
         {!base && !query["ver"] && <button onClick={() => setQuery({ ver: snapshot.id }, false)}>Versions</button>}
       </div>
       <Fixed
@@ -161,7 +161,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
         onIndex={(index) => setQuery(sliceQuery(shape, { ...slice, index }))}
       />
       {!base && query["ver"] && (
-        <Wait of={{ ...versions.loaded, value: versions.ids }} what="the versions of this array">
+        <Wait of={{ ...versions.load, value: versions.ids }} what="the versions of this array">
           {(ids) => (
             <Slider
               name="version"
@@ -187,25 +187,25 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
       )}
       {ask ? (
         <p class="failure">
-          This view needs {plural(chunksOf(part, node.chunkShape), "chunk")} ({bytes(cost)} of values). <button onClick={() => setAllowed(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>
+          This view needs {plural(chunksOf(part, node.chunkShape), "chunk")} ({bytes(cost)} of values). <button onClick={() => setPermit(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>
         </p>
       ) : (
         <>
-          <Failure of={loaded} />
-          {loaded.value ? (
-            <Picture reader={reader} snapshot={snapshot} plane={loaded.value} shape={shape} node={node} coordinates={coordinates} range={range.value?.limits} difference={base !== undefined} places={places} isDegrees={reference?.isDegrees ?? false} />
+          <Failure of={picture} />
+          {picture.value ? (
+            <Picture reader={reader} snapshot={snapshot} plane={picture.value} shape={shape} node={node} coordinates={coordinates} range={range.value?.limits} difference={base !== undefined} places={places} isDegrees={reference?.isDegrees ?? false} />
           ) : (
-            !loaded.error && (
+            !picture.error && (
               <p class="wait" role="status">
                 Loading values
               </p>
             )
           )}
-          <p class="quiet foot" aria-busy={loaded.busy}>
-            {located && "unknown" in located && `This page does not know the coordinate reference system ${located.unknown}: the picture has its own x and y. `}
+          <p class="quiet foot" aria-busy={picture.busy}>
+            {earth && "unknown" in earth && `This page does not know the coordinate reference system ${earth.unknown}: the picture has its own x and y. `}
             {range.value && `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
             {steps.length > 0 && `Every ${steps.map((dimension) => `${part.step[dimension]}th value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
-            {loaded.busy && loaded.value && !isPlaying ? "Loading…" : ""}
+            {picture.busy && picture.value && !isPlaying ? "Loading…" : ""}
           </p>
         </>
       )}
@@ -223,7 +223,7 @@ function versionText({ repository }: Reader, id: string): string {
 /** Where the cells of the plane are on Earth. */
 function useLocated(reader: Reader, snapshot: Snapshot, node: ArrayNode, reference: EarthReference | undefined, coordinates: ReadonlyMap<number, Coordinate>, waiting: boolean, part: Box, { x, y }: Slice): Located {
   const region = [x, y].map((dimension) => [part.start[dimension], part.stop[dimension], part.step[dimension]] as [number, number, number]);
-  const located = useLoad(
+  const earth = useLoad(
     async (signal) => {
       if (!reference || waiting) return undefined;
       const { locate } = await import("./geolocation");
@@ -240,7 +240,7 @@ function useLocated(reader: Reader, snapshot: Snapshot, node: ArrayNode, referen
     [reference, coordinates, waiting, JSON.stringify(region)],
     true,
   );
-  return located.value;
+  return earth.value;
 }
 
 function ColourSettings(): VNode {
@@ -293,10 +293,10 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
   const [low, high] = query["lo"] || query["hi"] ? own : difference || (diverging(own) && !query["map"]) ? symmetric(own) : own;
   const limits = spread([query["lo"] ? Number(query["lo"]) : low, query["hi"] ? Number(query["hi"]) : high]);
   const map = query["map"] || (difference || diverging(limits) ? "balance" : "viridis");
-  const located = places?.width === width && places.height === height ? places : undefined;
+  const earth = places?.width === width && places.height === height ? places : undefined;
   const placeText = (column: number, row: number): string => {
     const own = [slice.x >= 0 && `${dimensionName(node, slice.x)} ${x.label(column)}`, slice.y >= 0 && `${dimensionName(node, slice.y)} ${y.label(row)}`].filter(Boolean).join(", ");
-    const [east, north] = located && !isDegrees ? located.place(column, row) : [NaN, NaN];
+    const [east, north] = earth && !isDegrees ? earth.place(column, row) : [NaN, NaN];
     return Number.isFinite(east + north) ? `${own} (${degrees(north, "NS")} ${degrees(east, "EW")})` : own;
   };
   const at = place && place[0] < width && place[1] < height ? place : undefined;
@@ -319,8 +319,8 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
   const choose = (column: number, row: number): void => void (hasPoints && addPoint(points, pointOf(column, row)));
   const typed = (text: string): Point | undefined => {
     const [one = "", other = ""] = text.split(/\s*[,;]\s*/);
-    if (located && !isDegrees && !text.includes("#")) {
-      const cell = located.find(Number(one), Number(other));
+    if (earth && !isDegrees && !text.includes("#")) {
+      const cell = earth.find(Number(one), Number(other));
       return cell >= 0 ? pointOf(cell % width, Math.floor(cell / width)) : undefined;
     }
     const [right, up] = [typedIndex(one, shape[slice.x]!, coordinates.get(slice.x)), typedIndex(other, shape[slice.y]!, coordinates.get(slice.y))];
@@ -333,8 +333,8 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
         <Table text={(index) => label(values[index]!)} width={slice.y < 0 ? 1 : width} height={slice.y < 0 ? width : height} x={slice.y < 0 ? undefined : x} y={slice.y < 0 ? x : y} />
       ) : slice.y < 0 ? (
         <Lines x={x} series={series} title={name} isByIndex={isByIndex} onPlace={(index) => setPlace(index === null ? undefined : [index, 0])} />
-      ) : query["proj"] && located ? (
-        <Globe values={values} places={located} marks={marks} limits={limits} map={map} title={name} projection={query["proj"]} onPlace={(column, row) => setPlace([column, row])} onChoose={choose} />
+      ) : query["proj"] && earth ? (
+        <Globe values={values} places={earth} marks={marks} limits={limits} map={map} title={name} projection={query["proj"]} onPlace={(column, row) => setPlace([column, row])} onChoose={choose} />
       ) : (
         <Image values={values} x={x} y={y} limits={limits} map={map} title={name} aspect={isByIndex ? undefined : aspect(node, slice.y, x, y)} marks={marks} onPlace={(column, row) => setPlace([column, row])} onChoose={choose} onZoom={zoom} />
       )}
@@ -354,7 +354,7 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
           isByIndex={isByIndex}
           nameOf={(point) => (inside(point) ? placeText(cellOf(point, slice.x), cellOf(point, slice.y)) : `${labelOf(point, slice.x)}, ${labelOf(point, slice.y)}`)}
           typed={typed}
-          hint={located && !isDegrees ? "longitude, latitude" : `${dimensionName(node, slice.x)}, ${dimensionName(node, slice.y)}`}
+          hint={earth && !isDegrees ? "longitude, latitude" : `${dimensionName(node, slice.x)}, ${dimensionName(node, slice.y)}`}
         />
       )}
     </>

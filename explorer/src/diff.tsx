@@ -28,7 +28,7 @@ export function Diff({ reader }: { reader: Reader }): VNode {
   const [old, now] = [resolve(repository, base), resolve(repository, version)];
   const pair = useLoad(async () => {
     const [before, after, data] = await Promise.all([snapshotOf(repository, base), snapshotOf(repository, version), changedData(repository, old, now)]);
-    return { before, after, found: compareNodes(before, after, data) };
+    return { before, after, differences: compareNodes(before, after, data) };
   }, [repository, old, now]);
   return (
     <div class="column fill">
@@ -40,7 +40,7 @@ export function Diff({ reader }: { reader: Reader }): VNode {
         <Version reader={reader} label="Newer version" name={version} onSelect={(value) => go({ version: value })} />
       </div>
       <Wait of={pair} what="both versions">
-        {({ before, after, found }) => <Differences key={`${old} ${now}`} reader={reader} pair={{ before, after }} found={found} />}
+        {({ before, after, differences }) => <Differences key={`${old} ${now}`} reader={reader} pair={{ before, after }} differences={differences} />}
       </Wait>
     </div>
   );
@@ -68,26 +68,26 @@ export function Version({ reader, label, name, onSelect }: { reader: Reader; lab
   );
 }
 
-function Differences({ reader, pair, found }: { reader: Reader; pair: Pair; found: ReturnType<typeof compareNodes> }): VNode {
+function Differences({ reader, pair, differences }: { reader: Reader; pair: Pair; differences: ReturnType<typeof compareNodes> }): VNode {
   const { path } = route.value;
-  const active = found.findIndex((item) => item.path === path);
-  if (!found.length) return <p class="quiet">The versions are equal.</p>;
-  const sure = found.filter((item) => item.change !== "unknown");
+  const active = differences.findIndex((item) => item.path === path);
+  if (!differences.length) return <p class="quiet">The versions are equal.</p>;
+  const sure = differences.filter((item) => item.change !== "unknown");
   return (
     <div class="split fill">
       <section class="pane side" aria-label="Nodes that differ">
-        <p class="quiet">{plural(sure.length, "node")} differ{sure.length < found.length && `; ${plural(found.length - sure.length, "array")} to compare`}</p>
+        <p class="quiet">{plural(sure.length, "node")} differ{sure.length < differences.length && `; ${plural(differences.length - sure.length, "array")} to compare`}</p>
         <List
           label="Nodes that differ"
           role="listbox"
-          count={found.length}
+          count={differences.length}
           rowHeight={28}
           active={active}
-          onActive={(index) => go({ path: found[index]!.path }, true)}
+          onActive={(index) => go({ path: differences[index]!.path }, true)}
           row={(index) => (
             <>
-              <span class={`mark ${found[index]!.change}`}>{WORDS[found[index]!.change]}</span>
-              <span class="message">{found[index]!.path}</span>
+              <span class={`mark ${differences[index]!.change}`}>{WORDS[differences[index]!.change]}</span>
+              <span class="message">{differences[index]!.path}</span>
             </>
           )}
         />
@@ -105,7 +105,7 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
   const lines = useMemo(() => compareLines(old ? json(old.document) : "", now ? json(now.document) : ""), [old, now]);
   const both = isArray(old) && isArray(now);
   const equalRank = both && old.shape.length === now.shape.length;
-  const changes = useLoad(async () => (equalRank ? { found: await chunkChanges(pair, old, now) } : {}), [before, after, path]);
+  const changes = useLoad(async () => (equalRank ? { differences: await chunkChanges(pair, old, now) } : {}), [before, after, path]);
   const view = route.value.query["view"] ?? (equalRank && lines.every((line) => line.sign === " ") ? "data" : "text");
   return (
     <div class="column fill">
@@ -120,10 +120,10 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
       )}
       {equalRank && view !== "text" ? (
         <Wait of={changes} what="the references of both versions">
-          {({ found }) => {
-            if (!found) return null;
+          {({ differences }) => {
+            if (!differences) return null;
             const View = view === "chunks" ? ChunkDiff : ValueDiff;
-            return <View reader={reader} pair={pair} old={old} now={now} changes={found} />;
+            return <View reader={reader} pair={pair} old={old} now={now} changes={differences} />;
           }}
         </Wait>
       ) : (

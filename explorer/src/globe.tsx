@@ -59,7 +59,7 @@ function Sight({ earth, values, places, marks, limits, map, title, projection: n
   const [element, size] = useSize<HTMLDivElement>();
   const [turn, setTurn] = useState<readonly [number, number] | undefined>(undefined);
   const drag = useRef<{ x: number; y: number; turn: readonly [number, number]; moved: boolean } | undefined>(undefined);
-  const [dragged, setDragged] = useState(false);
+  const [isTurning, setTurning] = useState(false);
   const part = useMemo(() => frame(places), [places]);
   const colours = useMemo(() => table(map), [map]);
   const colourTheme = theme.value;
@@ -77,23 +77,23 @@ function Sight({ earth, values, places, marks, limits, map, title, projection: n
     return place ? places.find(place[0], place[1]) : -1;
   };
   const image = useMemo(() => {
-    const coarse = dragged ? 3 : 1;
+    const coarse = isTurning ? 3 : 1;
     const [columns, rows] = [Math.ceil(width / coarse), Math.ceil(height / coarse)];
-    const seen = new Float64Array(columns * rows).fill(NaN);
+    const screen = new Float64Array(columns * rows).fill(NaN);
     for (let down = 0, at = 0; down < rows; down++) {
       for (let across = 0; across < columns; across++, at++) {
         const cell = cellAt((across + 0.5) * coarse, (down + 0.5) * coarse);
-        if (cell >= 0) seen[at] = values[cell]!;
+        if (cell >= 0) screen[at] = values[cell]!;
       }
     }
     const pixels = new Uint32Array(columns * rows);
-    paint(seen, limits, colours, pixels);
+    paint(screen, limits, colours, pixels);
     const canvas = document.createElement("canvas");
     canvas.width = columns;
     canvas.height = rows;
     canvas.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), columns, rows), 0, 0);
     return canvas;
-  }, [projection, places, values, limits[0], limits[1], colours, dragged]);
+  }, [projection, places, values, limits[0], limits[1], colours, isTurning]);
 
   const overlay = useMemo(() => {
     const canvas = document.createElement("canvas");
@@ -138,8 +138,8 @@ function Sight({ earth, values, places, marks, limits, map, title, projection: n
       // A path leaves out what is behind the Earth
       context.beginPath();
       if (place.every(Number.isFinite)) earth.geoPath(projection, context).pointRadius(1)({ type: "Point", coordinates: [...place] });
-      const seen = projection([...place]);
-      if (seen && context.isPointInPath(seen[0] * devicePixelRatio, seen[1] * devicePixelRatio)) drawMark(context, mark, seen[0], seen[1]);
+      const spot = projection([...place]);
+      if (spot && context.isPointInPath(spot[0] * devicePixelRatio, spot[1] * devicePixelRatio)) drawMark(context, mark, spot[0], spot[1]);
     }
     drawBar(context, colours, limits, title, width + 16, 8, height - 16);
   };
@@ -174,7 +174,7 @@ function Sight({ earth, values, places, marks, limits, map, title, projection: n
           from.moved ||= Math.hypot(event.clientX - from.x, event.clientY - from.y) > 4;
           if (!from.moved) return;
           const degrees = isRound(name) ? 90 / projection.scale() : 180 / Math.PI / projection.scale();
-          setDragged(true);
+          setTurning(true);
           setTurn([from.turn[0] + (event.clientX - from.x) * degrees, isRound(name) ? Math.min(Math.max(from.turn[1] - (event.clientY - from.y) * degrees, -90), 90) : north]);
           return;
         }
@@ -185,7 +185,7 @@ function Sight({ earth, values, places, marks, limits, map, title, projection: n
         const cell = drag.current && !drag.current.moved ? cellUnder(event) : -1;
         if (cell >= 0) onChoose(cell % places.width, Math.floor(cell / places.width));
         drag.current = undefined;
-        setDragged(false);
+        setTurning(false);
       }}
     >
       <Canvas width={size.width} height={size.height} draw={draw} aria-hidden="true" />

@@ -109,7 +109,7 @@ function statisticShade({ statistics, table }: ShadeData, column: (of: Statistic
   if (!statistics) return NOTHING;
   const values = column(statistics);
   const shade = columnShade(values);
-  const known = statistics.gaps.reduce((sum, part) => sum + Number(!Number.isNaN(part)), 0);
+  const total = statistics.gaps.reduce((sum, part) => sum + Number(!Number.isNaN(part)), 0);
   const text = (limit: number): string => label(statistics, values.indexOf(limit));
   return {
     ...shade,
@@ -117,9 +117,9 @@ function statisticShade({ statistics, table }: ShadeData, column: (of: Statistic
     legend: (
       <>
         {values.includes(shade.low) && <Scale {...shade} low={text(shade.low)} high={text(shade.high)} />}
-        {known < table.length && (
+        {total < table.length && (
           <span>
-            <Swatch colour={css("plain")} /> {plural(table.length - known, "chunk")} without statistics. The method <code>upkeep.build_statistics</code> of a repository stores them.
+            <Swatch colour={css("plain")} /> {plural(table.length - total, "chunk")} without statistics. The method <code>upkeep.build_statistics</code> of a repository stores them.
           </span>
         )}
         {statistics.notes.map((note) => (

@@ -91,8 +91,8 @@ export async function readStatistics(source: Source, node: ArrayNode, table: Chu
         const data = await source.get(key);
         if (!data) return;
         try {
-          const found = await columnsOf(data, origin.id, node.id, origin.count);
-          if (found) add(out, found, origin, sizeOf);
+          const columns = await columnsOf(data, origin.id, node.id, origin.count);
+          if (columns) add(out, columns, origin, sizeOf);
         } catch (error) {
           out.notes.push(formatError(key, error).message);
         }
