@@ -289,7 +289,7 @@ function Map({ cells, image, choice, describe, onChoose }: MapProps): VNode {
   );
 }
 
-const MOST_VALUES = 4_000_000;
+export const MOST_VALUES = 4_000_000; // of a chunk that is read whole
 
 function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; snapshot: Snapshot; node: ArrayNode; coords: number[]; packed: boolean }): VNode {
   const reference = useLoad(async () => ({ entry: await snapshot.chunk(node.path, coords) }), [snapshot, node.path]);

@@ -2,13 +2,13 @@
 
 import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { Chunks } from "./chunkmap";
-import { compareTables, type TableDifference } from "./chunks";
+import { Chunks, MOST_VALUES } from "./chunkmap";
+import { chunkBox, compareTables, type TableDifference } from "./chunks";
 import { changedData, compareLines, compareNodes, type NodeChange } from "./compare";
 import { Data } from "./data";
 import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
-import { isArray } from "./nodes";
+import { isArray, product } from "./nodes";
 import { Facts, List, Tabs, Wait } from "./parts";
 import { resolve } from "./route";
 import { messageOf } from "./search";
@@ -180,18 +180,31 @@ function ChunkDiff({ reader, pair, now, changes }: ArrayDiffProps & { changes: C
   );
 }
 
+/** The first cell of a chunk that differs: its corner, if the chunk has too many values to compare. */
+async function firstDifference({ reader, pair, old, now }: ArrayDiffProps, coords: readonly number[]): Promise<number[]> {
+  const { start, stop } = chunkBox(coords, now.shape, now.chunkShape);
+  const shape = stop.map((high, dimension) => high - start[dimension]!);
+  if (product(shape) > MOST_VALUES || stop.some((high, dimension) => high > old.shape[dimension]!)) return start;
+  const valuesOf = async (snapshot: Snapshot, node: ArrayNode): Promise<ArrayLike<unknown>> => reader.decode(node, await reader.read(snapshot, node.path, start, stop)).values;
+  const [one, other] = await Promise.all([valuesOf(pair.before, old), valuesOf(pair.after, now)]);
+  let at = 0;
+  while (at < one.length && Object.is(one[at], other[at])) at++;
+  if (at === one.length) return start;
+  return shape.map((length, dimension) => start[dimension]! + (Math.floor(at / product(shape.slice(dimension + 1))) % length));
+}
+
 /** The values; first those of a chunk that changed. */
 function ValueDiff({ reader, pair, old, now, changes }: ArrayDiffProps & { changes: ChunkChanges }): VNode {
   const rank = now.shape.length;
   const total = rank ? changes.coords.length / rank : 0;
   const [at, setAt] = useState(0);
-  const show = (next: number): void => {
+  const coordsOf = (which: number): number[] => [...changes.coords.subarray(which * rank, (which + 1) * rank)];
+  const show = async (next: number): Promise<void> => {
     setAt(next);
-    const i = now.chunkShape.map((size, dimension) => Math.min(changes.coords[next * rank + dimension]! * size, now.shape[dimension]! - 1)).join(",");
-    setQuery({ i });
+    setQuery({ i: (await firstDifference({ reader, pair, old, now }, coordsOf(next))).join(",") });
   };
   useEffect(() => {
-    if (total && route.value.query["i"] === undefined) show(0);
+    if (total && route.value.query["i"] === undefined) void show(0);
   }, []);
   return (
     <>
@@ -200,7 +213,7 @@ function ValueDiff({ reader, pair, old, now, changes }: ArrayDiffProps & { chang
           <button onClick={() => show((at + total - 1) % total)}>Former change</button>
           <button onClick={() => show((at + 1) % total)}>Next change</button>
           <span class="quiet">
-            chunk {[...changes.coords.subarray(at * rank, (at + 1) * rank)].join(", ")}; {count(at + 1)} of {count(total)} that changed
+            chunk {coordsOf(at).join(", ")}; {count(at + 1)} of {count(total)} that changed
           </span>
         </div>
       )}
