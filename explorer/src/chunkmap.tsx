@@ -7,7 +7,7 @@ import { pixel } from "./colour";
 import { ChunkKind, type ArrayNode, type ChunkTable, type Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { dimensionName, gridShape, product } from "./nodes";
-import { Canvas, Choice, css, Facts, useSize, Wait } from "./parts";
+import { Canvas, canvasOf, Choice, css, Facts, Frame, useSize, Wait } from "./parts";
 import { parseSlice, sliceQuery } from "./slices";
 import { Fixed } from "./sliders";
 import { needsStatistics, needsWriters, SHADES, statisticsOf } from "./shades";
@@ -57,11 +57,7 @@ function ChunkView({ reader, snapshot, node, table, changed: difference }: Chunk
   const image = useMemo(() => {
     const pixels = new Uint32Array(cells.width * cells.height);
     paintCells(cells, shown.shade, shown.colours, pixel(css("missing")), pixel(css("plain")), pixels);
-    const canvas = document.createElement("canvas");
-    canvas.width = cells.width;
-    canvas.height = cells.height;
-    canvas.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), cells.width, cells.height), 0, 0);
-    return canvas;
+    return canvasOf(pixels, cells.width, cells.height);
   }, [cells, shown]);
   const choice = parseCell(query["cell"], grid);
   if (product(grid) === 0) return <p class="quiet">This array has no values, so it has no chunks.</p>;
@@ -242,11 +238,10 @@ function Map({ cells, image, choice, describe, onChoose }: MapProps): VNode {
       context.stroke();
     }
   };
-  // Elements before the canvas: the pointer moves them, and nothing is drawn again
   const mark = (cell: number, kind: string): VNode | false => {
     const [across, down] = [Math.max(wide, 6) + 2, Math.max(scale, 6) + 2];
     const [x, y] = [left + ((cell % cells.width) + 0.5) * wide - across / 2, top + (Math.floor(cell / cells.width) + 0.5) * scale - down / 2];
-    return cell >= 0 && <div class={`frame ${kind}`} style={{ transform: `translate(${x}px, ${y}px)`, width: `${across}px`, height: `${down}px` }} />;
+    return cell >= 0 && <Frame kind={kind} x={x} y={y} width={across} height={down} />;
   };
   return (
     <div class="map-frame">

@@ -1,5 +1,6 @@
 /** View of the values of an array, or of the difference between two versions of it. */
 
+import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { aspect, axisOf, earthReference, useCoordinates, type Coordinate, type EarthReference } from "./axes";
@@ -276,7 +277,7 @@ const degrees = (value: number, signs: string): string => `${Math.abs(value).toF
 
 function Picture({ reader, snapshot, plane: { values, box: part, slice, label }, shape, node, coordinates, range, difference, places, isDegrees }: PictureProps): VNode {
   const { query } = route.value;
-  const [place, setPlace] = useState<readonly [number, number] | undefined>(undefined);
+  const place = useSignal<readonly [number, number] | undefined>(undefined);
   const lengths = boxShape(part);
   const width = slice.x < 0 ? 1 : lengths[slice.x]!;
   const height = slice.y < 0 ? 1 : lengths[slice.y]!;
@@ -299,8 +300,11 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
     const [east, north] = earth && !isDegrees ? earth.place(column, row) : [NaN, NaN];
     return Number.isFinite(east + north) ? `${own} (${degrees(north, "NS")} ${degrees(east, "EW")})` : own;
   };
-  const at = place && place[0] < width && place[1] < height ? place : undefined;
-  const readout = at ? `${placeText(at[0], at[1])}: ${label(values[at[1] * width + at[0]]!)}` : "";
+  const readout = (): string => {
+    const [column, row] = place.value ?? [width, height];
+    if (column < width && row < height) return `${placeText(column, row)}: ${label(values[row * width + column]!)}`;
+    return `Point at a place for its value; ${hasPoints ? "click for its line; " : ""}drag to ${query["proj"] ? "turn the map" : "zoom"}.`;
+  };
   const zoom = (columns: readonly [number, number], rows?: readonly [number, number]): void => {
     const [from, to] = [[...slice.from], [...slice.to]];
     for (const [dimension, ends] of [[slice.x, columns], [slice.y, rows]] as const) {
@@ -332,15 +336,13 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
       {query["show"] === "table" || slice.x < 0 ? (
         <Table text={(index) => label(values[index]!)} width={slice.y < 0 ? 1 : width} height={slice.y < 0 ? width : height} x={slice.y < 0 ? undefined : x} y={slice.y < 0 ? x : y} />
       ) : slice.y < 0 ? (
-        <Lines x={x} series={series} title={name} isByIndex={isByIndex} onPlace={(index) => setPlace(index === null ? undefined : [index, 0])} />
+        <Lines x={x} series={series} title={name} isByIndex={isByIndex} onPlace={(index) => void (place.value = index === null ? undefined : [index, 0])} />
       ) : query["proj"] && earth ? (
-        <Globe values={values} places={earth} marks={marks} limits={limits} map={map} title={name} projection={query["proj"]} onPlace={(column, row) => setPlace([column, row])} onChoose={choose} />
+        <Globe values={values} places={earth} marks={marks} limits={limits} map={map} title={name} projection={query["proj"]} onPlace={(column, row) => void (place.value = [column, row])} onChoose={choose} />
       ) : (
-        <Image values={values} x={x} y={y} limits={limits} map={map} title={name} aspect={isByIndex ? undefined : aspect(node, slice.y, x, y)} marks={marks} onPlace={(column, row) => setPlace([column, row])} onChoose={choose} onZoom={zoom} />
+        <Image values={values} x={x} y={y} limits={limits} map={map} title={name} aspect={isByIndex ? undefined : aspect(node, slice.y, x, y)} marks={marks} onPlace={(column, row) => void (place.value = [column, row])} onChoose={choose} onZoom={zoom} />
       )}
-      <output class="readout" aria-live="polite">
-        {readout || `Point at a place for its value; ${hasPoints ? "click for its line; " : ""}drag to ${query["proj"] ? "turn the map" : "zoom"}.`}
-      </output>
+      <Readout text={readout} />
       <Numbers values={values} label={label} difference={difference} />
       {hasPoints && (
         <Points
@@ -360,6 +362,13 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
     </>
   );
 }
+
+/** The value under the pointer. It alone is drawn again when the pointer moves. */
+const Readout = ({ text }: { text: () => string }): VNode => (
+  <output class="readout" aria-live="polite">
+    {text()}
+  </output>
+);
 
 function Numbers({ values, label, difference }: { values: Float64Array; label: (value: number) => string; difference: boolean }): VNode {
   const facts = useMemo(() => {

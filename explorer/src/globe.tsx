@@ -6,7 +6,7 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import { paint, table, type Limits } from "./colour";
 import type { Geolocation } from "./geolocation";
 import { drawBar, drawMark, MARGIN, type Mark } from "./image";
-import { Canvas, css, theme, useSize, Wait } from "./parts";
+import { Canvas, canvasOf, css, theme, useSize, Wait } from "./parts";
 import { useLoad } from "./state";
 
 export interface GlobeProps {
@@ -88,11 +88,7 @@ function Sight({ earth, values, places, marks, limits, map, title, projection: n
     }
     const pixels = new Uint32Array(columns * rows);
     paint(screen, limits, colours, pixels);
-    const canvas = document.createElement("canvas");
-    canvas.width = columns;
-    canvas.height = rows;
-    canvas.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), columns, rows), 0, 0);
-    return canvas;
+    return canvasOf(pixels, columns, rows);
   }, [projection, places, values, limits[0], limits[1], colours, isTurning]);
 
   const overlay = useMemo(() => {

@@ -4,7 +4,7 @@ import { pool } from "./pool";
 import { Cache, FileType, openBody, readBody, reading, readJson, type Body } from "./files";
 import { manifestCache, snapshotHead, SnapshotView, type SnapshotHead } from "./snapshot";
 import { readChanges } from "./changes";
-import { ExplorerError, type Changes, type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
+import { ExplorerError, type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
 import { record } from "./grid";
 import { flexbuffer, properties, type Properties } from "./values";
 
@@ -48,7 +48,7 @@ function statusOf(flat: Flat, table: number): Properties {
   return table === 0 ? {} : { availability: STATUS[flat.u8(table, 0)] ?? "unknown", set_at: flat.u64(table, 1) / 1000, reason: flat.text(table, 2) };
 }
 
-function operations(flat: Flat): OpsEntry[] {
+function operationsOf(flat: Flat): OpsEntry[] {
   return flat.tables(flat.root(), 7).map((table) => {
     const [kind, ...fields] = OPERATIONS[flat.u8(table, 0)] ?? [`Update ${flat.u8(table, 0)}`];
     const update = flat.table(table, 1);
@@ -232,67 +232,33 @@ class HeadRows extends Rows {
   }
 }
 
-interface Contents {
-  readonly specVersion: 1 | 2;
-  readonly branches: Map<string, string>;
-  readonly tags: Map<string, string>;
-  readonly history: Rows;
-  readonly ops: () => OpsEntry[];
-  readonly status: string;
-  readonly statusReason?: string;
-  readonly metadata: Properties;
-  readonly configuration: Properties;
-  readonly deletedTags: string[];
-}
+/** What the file `repo` says, or the refs of spec version 1. */
+type Contents = Omit<Repository, "history" | "ops" | "row" | "snapshot" | "changes"> & { readonly history: Rows };
 
-class RepositoryView implements Repository {
-  readonly specVersion: 1 | 2;
-  readonly branches: ReadonlyMap<string, string>;
-  readonly tags: ReadonlyMap<string, string>;
-  readonly history: Rows;
-  readonly status: string;
-  readonly statusReason?: string;
-  readonly metadata: Properties;
-  readonly configuration: Properties;
-  readonly deletedTags: string[];
-  private readonly snapshots = new Cache<Snapshot>(SNAPSHOTS_KEPT);
-  private readonly manifests = manifestCache();
-  private entries: OpsEntry[] | undefined;
-
-  constructor(private readonly source: Source, private readonly contents: Contents) {
-    this.specVersion = contents.specVersion;
-    this.branches = contents.branches;
-    this.tags = contents.tags;
-    this.history = contents.history;
-    this.status = contents.status;
-    this.statusReason = contents.statusReason;
-    this.metadata = contents.metadata;
-    this.configuration = contents.configuration;
-    this.deletedTags = contents.deletedTags;
-  }
-
-  get ops(): OpsEntry[] {
-    return (this.entries ??= reading("repo", this.contents.ops));
-  }
-
-  row(id: string): number {
-    return this.history.find(id);
-  }
-
-  snapshot(id: string): Promise<Snapshot> {
-    return this.snapshots.get(id, async () => {
-      const key = `snapshots/${id}`;
-      const body = await readBody(this.source, key, FileType.Snapshot);
-      if (!body) throw new ExplorerError("not-found", `${key} is missing. Perhaps the snapshot expired`);
-      return reading(key, () => new SnapshotView(id, body, this.source, this.manifests));
-    });
-  }
-
-  async changes(id: string): Promise<Changes | undefined> {
-    const key = `transactions/${id}`;
-    const body = await readBody(this.source, key, FileType.TransactionLog);
-    return body && reading(key, () => readChanges(body.flat));
-  }
+/** Completes the contents with what is read later. */
+function repositoryOf(source: Source, contents: Contents, operations: () => OpsEntry[]): Repository {
+  const snapshots = new Cache<Snapshot>(SNAPSHOTS_KEPT);
+  const manifests = manifestCache();
+  let entries: OpsEntry[] | undefined;
+  return {
+    ...contents,
+    get ops() {
+      return (entries ??= reading("repo", operations));
+    },
+    row: (id) => contents.history.find(id),
+    snapshot: (id) =>
+      snapshots.get(id, async () => {
+        const key = `snapshots/${id}`;
+        const body = await readBody(source, key, FileType.Snapshot);
+        if (!body) throw new ExplorerError("not-found", `${key} is missing. Perhaps the snapshot expired`);
+        return reading(key, () => new SnapshotView(id, body, source, manifests));
+      }),
+    async changes(id) {
+      const key = `transactions/${id}`;
+      const body = await readBody(source, key, FileType.TransactionLog);
+      return body && reading(key, () => readChanges(body.flat));
+    },
+  };
 }
 
 function contentsOf({ flat, spec }: Body): Contents {
@@ -320,7 +286,6 @@ function contentsOf({ flat, spec }: Body): Contents {
       return text(flat.bytes.subarray(start + 4, start + 4 + length));
     }),
     history,
-    ops: () => operations(flat),
     status: (status && STATUS[flat.u8(status, 0)]) || "online",
     statusReason: status ? flat.text(status, 2) : undefined,
     metadata: properties(flat, root, 6, 2),
@@ -371,7 +336,6 @@ async function openVersion1(source: Source): Promise<Contents> {
     branches,
     tags,
     history: reading("snapshots", () => new HeadRows([...heads.values()], isCut)),
-    ops: () => [],
     status: "online",
     metadata: {},
     configuration: {},
@@ -383,8 +347,8 @@ async function openVersion1(source: Source): Promise<Contents> {
 export async function openRepository(source: Source): Promise<Repository> {
   pool().warm();
   const data = await source.get("repo");
-  if (!data) return new RepositoryView(source, await openVersion1(source));
+  if (!data) return repositoryOf(source, await openVersion1(source), () => []);
   const body = await openBody("repo", data, FileType.RepoInfo);
-  return new RepositoryView(source, reading("repo", () => contentsOf(body)));
+  return repositoryOf(source, reading("repo", () => contentsOf(body)), () => operationsOf(body.flat));
 }
 
