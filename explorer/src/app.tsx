@@ -14,7 +14,6 @@ import { Overview, shapeText } from "./overview";
 import { Boundary, forgetColours, List, Tabs, Wait } from "./parts";
 import { RepositoryView } from "./repository";
 import { resolve, writeRoute, type Route } from "./route";
-import { idOf } from "./search";
 import { address, afterwards, followAddress, go, notice, opening, reader, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, last, parent, plural, when } from "./text";
 
@@ -155,7 +154,7 @@ function VersionView({ reader: of }: { reader: Reader }): VNode {
             <time class="quiet">{when(repository.history.times[row]!).slice(0, 16)}</time>
             <a href={address({ page: "history", query: { at: id } })}>In the history</a>
             {repository.history.parent[row]! >= 0 && (
-              <a href={address({ page: "diff", base: idOf(repository.history, repository.history.parent[row]!), version, path: route.value.path })}>Differences from its parent</a>
+              <a href={address({ page: "diff", base: repository.history.id(repository.history.parent[row]!), version, path: route.value.path })}>Differences from its parent</a>
             )}
           </>
         )}

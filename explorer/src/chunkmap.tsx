@@ -11,7 +11,6 @@ import { Canvas, canvasOf, Choice, css, Facts, Frame, useSize, Wait } from "./pa
 import { parseSlice, sliceQuery } from "./slices";
 import { Fixed } from "./sliders";
 import { needsStatistics, needsWriters, SHADES, statisticsOf } from "./shades";
-import { idOf, messageOf } from "./search";
 import { address, route, setQuery, useLoad } from "./state";
 import { bytes, count, firstLine, number, plural } from "./text";
 import { chunkWriters } from "./writers";
@@ -334,10 +333,10 @@ function Writer({ reader: { repository }, snapshot, node, coords }: { reader: Re
       {({ value }) => {
         const row = value?.rows[0] ?? -1;
         if (row < 0) return <p class="quiet">The commits on record did not write it.</p>;
-        const id = idOf(repository.history, row);
+        const id = repository.history.id(row);
         return (
           <p>
-            {value!.merges.has(row) ? "Came with merge" : "Written by"} <a href={address({ page: "history", query: { at: id } })}>{id.slice(0, 6)}</a> {firstLine(messageOf(repository.history, row))}
+            {value!.merges.has(row) ? "Came with merge" : "Written by"} <a href={address({ page: "history", query: { at: id } })}>{id.slice(0, 6)}</a> {firstLine(repository.history.message(row))}
           </p>
         );
       }}

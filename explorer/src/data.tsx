@@ -16,7 +16,6 @@ import { dimensionName, itemSize, product, title } from "./nodes";
 import { Choice, css, Failure, Wait } from "./parts";
 import { Frames, framesOf, limitsOver, nodeOf, NOTHING, samplePlaces, useStop, useVersions, VERSIONS } from "./play";
 import { addPoint, pointColour, Points } from "./points";
-import { messageOf } from "./search";
 import { box, boxShape, chunksOf, parsePoints, parseSlice, plane, sliceQuery, typedIndex, type Box, type Point, type Slice } from "./slices";
 import { Fixed, Slider } from "./sliders";
 import { route, setQuery, useLoad } from "./state";
@@ -218,7 +217,7 @@ const timeLabel = (value: number): string => (Number.isNaN(value) ? "no value" :
 
 function versionText({ repository }: Reader, id: string): string {
   const row = repository.row(id);
-  return `${id.slice(0, 6)} ${row < 0 ? "" : `${when(repository.history.times[row]!).slice(0, 16)} ${firstLine(messageOf(repository.history, row))}`}`;
+  return `${id.slice(0, 6)} ${row < 0 ? "" : `${when(repository.history.times[row]!).slice(0, 16)} ${firstLine(repository.history.message(row))}`}`;
 }
 
 /** Where the cells of the plane are on Earth. */
@@ -321,6 +320,7 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
   const inside = (point: Point): boolean => [[slice.x, width], [slice.y, height]].every(([dimension, length]) => cellOf(point, dimension!) >= 0 && cellOf(point, dimension!) < length!);
   const marks: Mark[] = points.map((point, which) => ({ column: cellOf(point, slice.x), row: cellOf(point, slice.y), colour: pointColour(which), text: String(which + 1), isInside: inside(point) })).filter((mark) => mark.isInside);
   const choose = (column: number, row: number): void => void (hasPoints && addPoint(points, pointOf(column, row)));
+  const plane = { values, marks, limits, map, title: name, onPlace: (column: number, row: number): void => void (place.value = [column, row]), onChoose: choose };
   const typed = (text: string): Point | undefined => {
     const [one = "", other = ""] = text.split(/\s*[,;]\s*/);
     if (earth && !isDegrees && !text.includes("#")) {
@@ -338,9 +338,9 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
       ) : slice.y < 0 ? (
         <Lines x={x} series={series} title={name} isByIndex={isByIndex} onPlace={(index) => void (place.value = index === null ? undefined : [index, 0])} />
       ) : query["proj"] && earth ? (
-        <Globe values={values} places={earth} marks={marks} limits={limits} map={map} title={name} projection={query["proj"]} onPlace={(column, row) => void (place.value = [column, row])} onChoose={choose} />
+        <Globe {...plane} places={earth} projection={query["proj"]} />
       ) : (
-        <Image values={values} x={x} y={y} limits={limits} map={map} title={name} aspect={isByIndex ? undefined : aspect(node, slice.y, x, y)} marks={marks} onPlace={(column, row) => void (place.value = [column, row])} onChoose={choose} onZoom={zoom} />
+        <Image {...plane} x={x} y={y} aspect={isByIndex ? undefined : aspect(node, slice.y, x, y)} onZoom={zoom} />
       )}
       <Readout text={readout} />
       <Numbers values={values} label={label} difference={difference} />

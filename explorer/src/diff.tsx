@@ -11,7 +11,6 @@ import type { Reader } from "./home";
 import { isArray, product } from "./nodes";
 import { Facts, List, Tabs, Wait } from "./parts";
 import { resolve } from "./route";
-import { messageOf } from "./search";
 import { go, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, firstLine, json, plural } from "./text";
 
@@ -63,7 +62,7 @@ export function Version({ reader, label, name, onSelect }: { reader: Reader; lab
         <span>{label}</span>
         <input key={name} name="version" defaultValue={name} list="versions" size={14} onChange={(event) => event.currentTarget.value.trim() && onSelect(event.currentTarget.value.trim())} />
       </label>
-      <span class="quiet message">{row >= 0 ? firstLine(messageOf(repository.history, row)) : "not in the history"}</span>
+      <span class="quiet message">{row >= 0 ? firstLine(repository.history.message(row)) : "not in the history"}</span>
     </form>
   );
 }
@@ -105,7 +104,7 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
   const lines = useMemo(() => compareLines(old ? json(old.document) : "", now ? json(now.document) : ""), [old, now]);
   const both = isArray(old) && isArray(now);
   const equalRank = both && old.shape.length === now.shape.length;
-  const changes = useLoad(async () => (equalRank ? { differences: await chunkChanges(pair, old, now) } : {}), [before, after, path]);
+  const changes = useLoad(async () => (equalRank ? { differences: compareTables(...(await Promise.all([before.chunks(old.path), after.chunks(now.path)])), now.shape.length) } : {}), [before, after, path]);
   const view = route.value.query["view"] ?? (equalRank && lines.every((line) => line.sign === " ") ? "data" : "text");
   return (
     <div class="column fill">
@@ -140,30 +139,6 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
   );
 }
 
-const MOST_INLINE = 500; // inline chunks whose bytes are compared
-
-type ChunkChanges = Omit<TableDifference, "unsure"> & { readonly unsure: number };
-
-async function chunkChanges({ before, after }: Pair, old: ArrayNode, now: ArrayNode): Promise<ChunkChanges> {
-  const rank = now.shape.length;
-  const [one, other] = await Promise.all([before.chunks(old.path), after.chunks(now.path)]);
-  const difference = compareTables(one, other, rank);
-  const inline = await Promise.all(
-    difference.unsure.slice(0, MOST_INLINE).map(async (row) => {
-      const coords = [...other.coords.subarray(row * rank, (row + 1) * rank)];
-      const [left, right] = await Promise.all([before.chunk(old.path, coords), after.chunk(now.path, coords)]);
-      return String(left?.data) === String(right?.data) ? undefined : coords;
-    }),
-  );
-  const extra = inline.filter((coords) => coords !== undefined);
-  return {
-    ...difference,
-    changed: difference.changed + extra.length,
-    coords: Uint32Array.from([...difference.coords, ...extra.flat()]),
-    unsure: Math.max(0, difference.unsure.length - MOST_INLINE),
-  };
-}
-
 interface ArrayDiffProps {
   readonly reader: Reader;
   readonly pair: Pair;
@@ -171,10 +146,10 @@ interface ArrayDiffProps {
   readonly now: ArrayNode;
 }
 
-function ChunkDiff({ reader, pair, now, changes }: ArrayDiffProps & { changes: ChunkChanges }): VNode {
+function ChunkDiff({ reader, pair, now, changes }: ArrayDiffProps & { changes: TableDifference }): VNode {
   return (
     <>
-      <Facts rows={[["Chunks", `${count(changes.added)} new, ${count(changes.changed)} changed, ${count(changes.removed)} gone${changes.unsure ? `, ${count(changes.unsure)} inline not compared` : ""}`]]} />
+      <Facts rows={[["Chunks", `${count(changes.added)} new, ${count(changes.changed)} changed, ${count(changes.removed)} gone`]]} />
       <Chunks reader={reader} snapshot={pair.after} node={now} changed={changes.coords} />
     </>
   );
@@ -194,7 +169,7 @@ async function firstDifference({ reader, pair, old, now }: ArrayDiffProps, coord
 }
 
 /** The values; first those of a chunk that changed. */
-function ValueDiff({ reader, pair, old, now, changes }: ArrayDiffProps & { changes: ChunkChanges }): VNode {
+function ValueDiff({ reader, pair, old, now, changes }: ArrayDiffProps & { changes: TableDifference }): VNode {
   const rank = now.shape.length;
   const total = rank ? changes.coords.length / rank : 0;
   const [at, setAt] = useState(0);

@@ -3,22 +3,15 @@
 import type { GeoPermissibleObjects } from "d3-geo";
 import type { VNode } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
-import { paint, table, type Limits } from "./colour";
+import { paint, table } from "./colour";
 import type { Geolocation } from "./geolocation";
-import { drawBar, drawMark, MARGIN, type Mark } from "./image";
+import { drawBar, drawMark, MARGIN, type PlaneProps } from "./image";
 import { Canvas, canvasOf, css, theme, useSize, Wait } from "./parts";
 import { useLoad } from "./state";
 
-export interface GlobeProps {
-  readonly values: Float64Array;
+interface GlobeProps extends PlaneProps {
   readonly places: Geolocation;
-  readonly marks: readonly Mark[];
-  readonly limits: Limits;
-  readonly map: string;
-  readonly title: string;
   readonly projection: string;
-  onPlace(column: number, row: number): void;
-  onChoose(column: number, row: number): void;
 }
 
 /** Projections that turn in both directions. */

@@ -15,19 +15,23 @@ export interface Mark {
   readonly text: string;
 }
 
-interface ImageProps {
+/** A plane of values on the screen, and what a person does with it. */
+export interface PlaneProps {
   readonly values: Float64Array;
-  readonly x: Axis;
-  readonly y: Axis;
   readonly limits: Limits;
   readonly map: string;
   readonly title: string;
-  /** Width by height of one cell, if both axes are places. */
-  readonly aspect?: number | undefined;
   readonly marks: readonly Mark[];
   onPlace(column: number, row: number): void;
   /** A click or Enter. */
   onChoose(column: number, row: number): void;
+}
+
+interface ImageProps extends PlaneProps {
+  readonly x: Axis;
+  readonly y: Axis;
+  /** Width by height of one cell, if both axes are places. */
+  readonly aspect: number | undefined;
   onZoom(columns: readonly [number, number], rows: readonly [number, number]): void;
 }
 

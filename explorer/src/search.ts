@@ -2,10 +2,6 @@
 
 import type { History } from "./format/types";
 
-/** Without the lists of all ids and messages, where the reader can do without them. */
-export const idOf = (history: History, row: number): string => history.id?.(row) ?? history.ids[row]!;
-export const messageOf = (history: History, row: number): string => history.message?.(row) ?? history.messages[row]!;
-
 const AUTHOR_KEYS = ["author", "author_name", "committer", "user", "email", "author_email"];
 
 export function author(metadata: Record<string, unknown>): string {
@@ -23,8 +19,7 @@ const texts = new WeakMap<History, { readonly words: string[]; readonly authors:
 function textsOf(history: History): { readonly words: string[]; readonly authors: string[] } {
   let entry = texts.get(history);
   if (!entry) {
-    const { ids, messages } = history;
-    entry = { words: messages.map((message, row) => `${message}\n${ids[row]}`.toLowerCase()), authors: [] };
+    entry = { words: Array.from(history.parent, (_, row) => `${history.message(row)}\n${history.id(row)}`.toLowerCase()), authors: [] };
     texts.set(history, entry);
   }
   return entry;

@@ -7,7 +7,7 @@ import { record } from "./format/grid";
 import type { ArrayNode, ChunkTable, Decoded, Repository, Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { Canvas, css } from "./parts";
-import { author, idOf, messageOf } from "./search";
+import { author } from "./search";
 import { address } from "./state";
 import { bytes, count, firstLine, number, plural, when } from "./text";
 import type { Writers } from "./writers";
@@ -157,7 +157,7 @@ export const needsWriters = (name: string): boolean => name === "commit" || name
 function writerText({ history }: Repository, { rows, read, merges }: Writers, at: number): string {
   const row = rows[at]!;
   if (row < 0) return `older than ${plural(read, "commit")}`;
-  return `${merges.has(row) ? "came with merge " : ""}${idOf(history, row).slice(0, 6)} ${firstLine(messageOf(history, row))}, ${when(history.times[row]!).slice(0, 16)}`;
+  return `${merges.has(row) ? "came with merge " : ""}${history.id(row).slice(0, 6)} ${firstLine(history.message(row))}, ${when(history.times[row]!).slice(0, 16)}`;
 }
 
 const Older = ({ writers: { older, read } }: { writers: Writers }): VNode | null =>
@@ -175,7 +175,7 @@ function Commits({ repository: { history }, writers }: { repository: Repository;
         {commits.slice(0, LISTED).map(({ row, count: chunks }, place) => (
           <li key={row}>
             <Swatch colour={COMMITS[place % COMMITS.length]!} /> {writers.merges.has(row) && "came with merge "}
-            <a href={address({ page: "history", query: { at: idOf(history, row) } })}>{idOf(history, row).slice(0, 6)}</a> {firstLine(messageOf(history, row))}{" "}
+            <a href={address({ page: "history", query: { at: history.id(row) } })}>{history.id(row).slice(0, 6)}</a> {firstLine(history.message(row))}{" "}
             <span class="quiet">
               {author(history.metadata(row))} {when(history.times[row]!).slice(0, 16)}, {plural(chunks, "chunk")}
             </span>

@@ -51,11 +51,13 @@ async function first<T>(load: () => Promise<T>): Promise<T> {
   }
 }
 
-const PAUSE = 250; // milliseconds in which the page draws what has come
+const PAUSE = 250; // milliseconds
 
 /** Loads what nobody waits for, after all that somebody waits for. */
 export async function afterwards<T>(load: () => Promise<T>): Promise<T> {
   await new Promise<void>((start) => (busy ? later.push(start) : start()));
+  // The page first draws what has come
+  await new Promise((resume) => (globalThis.requestIdleCallback ?? setTimeout)(resume));
   await new Promise((resume) => setTimeout(resume, PAUSE));
   return load();
 }

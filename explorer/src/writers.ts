@@ -4,11 +4,10 @@
  * changed. Chunks that remain are older than the commits that were read.
  */
 
-import { changedReferences, rowFinder } from "./chunks";
+import { compareTables, rowFinder } from "./chunks";
 import type { ArrayNode, Changes, ChunkTable, Repository, Snapshot } from "./format/types";
 import { record } from "./format/grid";
 import { isArray } from "./nodes";
-import { idOf } from "./search";
 
 const AHEAD = 8; // records that are read at the same time
 export const FARTHEST = 1000; // commits
@@ -28,7 +27,7 @@ export async function* commitsBack(repository: Repository, version: string, most
   let next = repository.row(version);
   for (let step = 0; step < most; step++) {
     for (; next >= 0 && waiting.length < Math.min(AHEAD, step + 1, most - step); next = history.parent[next]!) {
-      const id = idOf(history, next);
+      const id = history.id(next);
       const changes = repository.changes(id);
       changes.catch(() => undefined); // awaited below, perhaps after the failure of another one
       waiting.push({ row: next, id, changes });
@@ -69,7 +68,7 @@ async function commitsOfMerge(repository: Repository, merge: number, most: numbe
   const rows = [commits, merges].flatMap((each) => each.sort((one, other) => other - one));
   const records: { row: number; changes: Changes }[] = [];
   for (let at = 0; at < rows.length; at += AHEAD) {
-    const part = await Promise.all(rows.slice(at, at + AHEAD).map(async (row) => ({ row, changes: await repository.changes(idOf(repository.history, row)) })));
+    const part = await Promise.all(rows.slice(at, at + AHEAD).map(async (row) => ({ row, changes: await repository.changes(repository.history.id(row)) })));
     for (const { row, changes } of part) {
       if (!changes) return undefined;
       records.push({ row, changes });
@@ -87,8 +86,8 @@ async function changedByReferences(repository: Repository, { row, id }: Commit, 
     const array = snapshot?.nodes.find((each) => each.id === node);
     return isArray(array) && array.shape.length === rank ? snapshot!.chunks(array.path) : undefined;
   };
-  const [before, after] = await Promise.all([tableOf(idOf(repository.history, parent)), tableOf(id)]);
-  return before && after && changedReferences(before, after, rank);
+  const [before, after] = await Promise.all([tableOf(repository.history.id(parent)), tableOf(id)]);
+  return before && after && compareTables(before, after, rank).coords;
 }
 
 export interface Writers {

@@ -27,7 +27,6 @@ from frazil.errors import ErrorKind, StorageError
 from frazil.repository.handle.opening import HandleOptions, open_context
 from frazil.repository.target import Target
 from frazil.storage.local import LocalStorage
-from frazil.ui.files import policy
 from frazil.ui.server import Site
 
 
@@ -139,7 +138,7 @@ def test_every_answer_has_the_headers(client: Client) -> None:
     ]
     assert [reply.status for reply in replies] == [200, 200, 206, 404, 403, 405, 405, 404, 304]
     for reply in replies:
-        assert reply.headers["Content-Security-Policy"] == f"{policy()}; frame-ancestors *"
+        assert reply.headers["Content-Security-Policy"] == client.server.policy
         assert reply.headers["X-Content-Type-Options"] == "nosniff"
         assert reply.headers["Referrer-Policy"] == "no-referrer"
         assert "Python" not in reply.headers["Server"]

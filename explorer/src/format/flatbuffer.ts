@@ -130,36 +130,17 @@ export function text(data: Uint8Array): string {
 }
 
 const ALPHABET = new TextEncoder().encode("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
-const latin = new TextDecoder("latin1");
 
-/** The letters of an id in Crockford's base 32: 20 of an id of an object, 13 of a node. */
-export function idLetters(width: number): number {
-  return Math.ceil((width * 8) / 5);
-}
-
-/** Writes the letters of an id as bytes. */
-export function putId(bytes: Uint8Array, start: number, width: number, out: Uint8Array, at: number): void {
+/** An id in Crockford's base 32. */
+export function idText(bytes: Uint8Array, start: number, width: number): string {
   if (start + width > bytes.length) throw new RangeError("an id ends after its file");
+  const letters: number[] = [];
   let bits = 0;
   let value = 0;
   for (let i = start; i < start + width; i++) {
     value = ((value << 8) | bytes[i]) & 0xfff;
-    for (bits += 8; bits >= 5; bits -= 5) out[at++] = ALPHABET[(value >> (bits - 5)) & 31];
+    for (bits += 8; bits >= 5; bits -= 5) letters.push(ALPHABET[(value >> (bits - 5)) & 31]);
   }
-  if (bits > 0) out[at] = ALPHABET[(value << (5 - bits)) & 31];
-}
-
-export function idText(bytes: Uint8Array, start: number, width: number): string {
-  const letters = new Uint8Array(idLetters(width));
-  putId(bytes, start, width, letters, 0);
+  if (bits > 0) letters.push(ALPHABET[(value << (5 - bits)) & 31]);
   return String.fromCharCode(...letters);
-}
-
-/** Ids at many places: one decoding for all. */
-export function idTexts(bytes: Uint8Array, starts: ArrayLike<number>, width: number): string[] {
-  const letters = idLetters(width);
-  const out = new Uint8Array(letters * starts.length);
-  for (let i = 0; i < starts.length; i++) putId(bytes, starts[i], width, out, i * letters);
-  const all = latin.decode(out);
-  return Array.from({ length: starts.length }, (_, i) => all.slice(i * letters, (i + 1) * letters));
 }

@@ -1,5 +1,5 @@
 /** Repositories of the spec versions 1 and 2: refs, history, operations. */
-import { idTexts, type Flat, text, wide } from "./flatbuffer";
+import { type Flat, text, wide } from "./flatbuffer";
 import { pool } from "./pool";
 import { Cache, FileType, openBody, readBody, reading, readJson, type Body } from "./files";
 import { manifestCache, snapshotHead, SnapshotView, type SnapshotHead } from "./snapshot";
@@ -101,34 +101,13 @@ function oldestFirst(parent: Int32Array, times: Float64Array): Uint32Array {
   return order;
 }
 
-abstract class Rows implements History {
-  abstract readonly parent: Int32Array;
-  abstract readonly times: Float64Array;
-  readonly isCut: boolean = false;
-  private idList: string[] | undefined;
-  private messageList: string[] | undefined;
-  abstract id(row: number): string;
-  abstract message(row: number): string;
-  abstract metadata(row: number): Properties;
-
+interface Rows extends History {
   /** The row of an id, or -1. */
-  abstract find(id: string): number;
-
-  get ids(): string[] {
-    return (this.idList ??= reading("repo", () => this.allIds()));
-  }
-
-  protected allIds(): string[] {
-    return Array.from(this.parent, (_, row) => this.id(row));
-  }
-
-  get messages(): string[] {
-    return (this.messageList ??= reading("repo", () => Array.from(this.parent, (_, row) => this.message(row))));
-  }
+  find(id: string): number;
 }
 
 /** The snapshots of a repo info file as columns. The file has them in the order of their ids. */
-class FileRows extends Rows {
+class FileRows implements Rows {
   readonly parent: Int32Array;
   readonly times: Float64Array;
   private readonly table: Uint32Array;
@@ -136,7 +115,6 @@ class FileRows extends Rows {
   readonly rowOf: Uint32Array;
 
   constructor(private readonly flat: Flat) {
-    super();
     const [start, count] = flat.vector(flat.root(), 4, 4);
     const { view } = flat;
     const tables = new Uint32Array(count);
@@ -170,11 +148,6 @@ class FileRows extends Rows {
     }
   }
 
-  protected override allIds(): string[] {
-    const { flat, table } = this;
-    return idTexts(flat.bytes, Array.from(table, (at) => flat.field(at, 0)), 12);
-  }
-
   find(id: string): number {
     let low = 0;
     for (let high = this.rowOf.length; low < high; ) {
@@ -199,13 +172,12 @@ class FileRows extends Rows {
 }
 
 /** The heads of snapshot files of spec version 1. */
-class HeadRows extends Rows {
+class HeadRows implements Rows {
   readonly parent: Int32Array;
   readonly times: Float64Array;
   private readonly rows: ReadonlyMap<string, number>;
 
-  constructor(private readonly heads: SnapshotHead[], override readonly isCut: boolean) {
-    super();
+  constructor(private readonly heads: SnapshotHead[], readonly isCut: boolean) {
     const position = new Map(heads.map((head, i) => [head.id, i]));
     const parent = Int32Array.from(heads, (head) => position.get(head.parent ?? "") ?? -1);
     const order = oldestFirst(parent, Float64Array.from(heads, (head) => head.time));

@@ -17,7 +17,7 @@ async function blame(name: string, lost: string[] = [], most?: number): Promise<
   const snapshot = await repository.snapshot(id);
   const table = await snapshot.chunks("/b");
   const writers = await chunkWriters(repository, id, snapshot.node("/b") as ArrayNode, table, undefined, undefined, most);
-  const cells = Object.fromEntries(Array.from(writers.rows, (row, at) => [table.coords.subarray(2 * at, 2 * at + 2).join(), row < 0 ? null : repository.history.ids[row]!]));
+  const cells = Object.fromEntries(Array.from(writers.rows, (row, at) => [table.coords.subarray(2 * at, 2 * at + 2).join(), row < 0 ? null : repository.history.id(row)]));
   return { cells, writers };
 }
 

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Buffer, Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Final, Protocol
@@ -191,13 +191,6 @@ def start(target: Target) -> dict[str, str]:
 def assets() -> dict[str, Traversable]:
     """Return the files of the page by their paths, which the package contains."""
     return dict(_below(files("frazil.ui") / "static", ""))
-
-
-@cache
-def policy() -> str:
-    """Return the content security policy of the page, which names the hashes of its script and its style."""
-    text = assets()["index.html"].read_text(encoding="utf-8")
-    return text.partition('http-equiv="Content-Security-Policy" content="')[2].partition('"')[0]
 
 
 def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:

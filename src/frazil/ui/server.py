@@ -41,18 +41,7 @@ from frazil.repository.target import Target
 from frazil.storage.base import Storage
 from frazil.ui.changes import Change, planned
 from frazil.ui.commands import COMMANDS, Processes, Result
-from frazil.ui.files import (
-    BINARY,
-    LONGEST,
-    TYPES,
-    Content,
-    Held,
-    RepositoryFiles,
-    Stored,
-    assets,
-    policy,
-    start,
-)
+from frazil.ui.files import BINARY, LONGEST, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
 
 _log: Final = logging.getLogger(__name__)
 
@@ -156,6 +145,9 @@ class ExplorerServer(ThreadingHTTPServer):
         self.host = host
         self.files = RepositoryFiles(site.storage, site.spec_version)
         self.assets = assets()
+        # The policy of the page names the hashes of its script and its style.
+        policy = self.assets["index.html"].read_text(encoding="utf-8").partition('Policy" content="')[2]
+        self.policy = f"{policy.partition('"')[0]}; frame-ancestors *"
         self.asset = cache(lambda name, is_packed: Held.of_asset(self.assets[name], is_packed))
         self.processes = Processes()
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -412,7 +404,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
             return
         self.send_response(answer.status)
-        self.send_header("Content-Security-Policy", f"{policy()}; frame-ancestors *")
+        self.send_header("Content-Security-Policy", self.server.policy)
         for name, value in {**_HEADERS, **answer.headers}.items():
             self.send_header(name, value)
         if answer.status is not HTTPStatus.NOT_MODIFIED:
