@@ -271,7 +271,8 @@ def write_history(folder: Path) -> None:
     merged.create_branch("dev", "main")
     merged.create_branch("other", "main")
     # Both sides change one chunk: its values are the work of the merge
-    for number, (branch, rows) in enumerate([("dev", 0), ("dev", 6), ("main", 9), ("other", 12), ("main", 0)]):
+    writes = [("dev", 0), ("dev", 6), ("main", 9), ("other", 12), ("main", 0)]
+    for number, (branch, rows) in enumerate(writes):
         with merged.transaction(branch, message=f"write {number}") as store:
             zarr.open_array(store, path="b")[rows : rows + 3, number : number + 1] = number + 2.0
     merged.merge("other", "dev", solver=frazil.ElementSolver())
