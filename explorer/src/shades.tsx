@@ -171,7 +171,7 @@ function Commits({ repository: { history }, writers }: { repository: Repository;
   const { commits } = writers;
   return (
     <>
-      <ol class="plain commits scroll" aria-label="Commits that wrote these chunks" tabIndex={0}>
+      <ol class="plain writers scroll" aria-label="Commits that wrote these chunks" tabIndex={0}>
         {commits.slice(0, LISTED).map(({ row, count: chunks }, place) => (
           <li key={row}>
             <Swatch colour={COMMITS[place % COMMITS.length]!} /> {writers.merges.has(row) && "came with merge "}
