@@ -1,4 +1,4 @@
-"""A session of Sail. Without the extra `sail`, these tests skip; `make test-sail` has an environment for them."""
+"""A session of Sail. Without the extra `sail`, these tests skip: `make test-sail` runs them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sail() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spark(sail: str) -> Iterator[SparkSession]:
-    # pyspark takes a main module without a file, such as that of a worker of xdist, for a run of its doctests.
+    # pyspark takes a main module without a file, such as that of xdist, for a run of its doctests.
     vars(sys.modules["__main__"]).setdefault("__file__", __file__)
     session = SparkSession.builder.remote(sail).getOrCreate()
     yield session
@@ -44,21 +44,20 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def repo(path: str) -> frazil.Repository:
-    """Two versions of a grid with a coordinate of each kind. The first one has the tag v1."""
+    """Two versions of a grid. The first one has the tag v1."""
     repo = frazil.Repository.create(frazil.local_filesystem_storage(path))
     grid = xr.Dataset(
         {
             "tas": (("time", "lat", "lon"), np.arange(24, dtype="f4").reshape(4, 3, 2)),
             "rain": (("time", "lat", "lon"), np.arange(24).reshape(4, 3, 2) * 3),
-            "name": ("lat", ["south", "middle", "north"]),
         },
         {"time": pd.date_range("2024-01-01", periods=4), "lat": [-60.0, 0.0, 60.0], "lon": [0.0, 180.0]},
-    ).set_coords("name")
+    )
     session = repo.writable_session("main")
     encoding = {"tas": {"chunks": (2, 3, 2)}, "rain": {"chunks": (1, 3, 2)}}
     grid.to_zarr(session.store, consolidated=False, zarr_format=3, encoding=encoding)
     repo.create_tag("v1", session.commit("four days"))
     session = repo.writable_session("main")
-    (grid[["tas"]].drop_vars("name") + 100).to_zarr(session.store, consolidated=False, mode="r+")
+    (grid[["tas"]] + 100).to_zarr(session.store, consolidated=False, mode="r+")
     session.commit("warmer")
     return repo

@@ -151,10 +151,10 @@ class Analysis(AnalyzeResult):
 def without_analysis(cls: type) -> type:
     """Return the class for Sail (0.7), which does not bring the analysis to a task: the task repeats it.
 
-    So the pin is the state when the task begins. Sail does not repeat a task.
+    So the pin is the state when the task begins.
     """
 
-    class OnSail(cls):
+    class OnSail(cls):  # type: ignore[misc]  # mypy knows no base from an argument
         """pyspark demands this constructor, where no analysis arrives."""
 
         def __init__(self) -> None:
