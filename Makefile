@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders explorer explorer-check explorer-test docs pictures golden clean
+.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline test-sail lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders explorer explorer-check explorer-test docs pictures golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -37,6 +37,9 @@ test-pipeline: ## the extra `pipeline` alone, without pyspark, with the pinned a
 	@scripts/test-python 3.12 --pipeline $(ARGS)
 	@scripts/test-python 3.12 --pipeline --lowest $(ARGS)
 
+test-sail: ## SQL, DataFrames and pipelines on Sail, Spark without a JVM
+	@scripts/test-python 3.13 --sail $(ARGS)
+
 lint:    ## style and format
 	@scripts/setup lint
 	@scripts/run ruff check .
@@ -46,7 +49,7 @@ types:   ## strict type check
 	@scripts/setup test lint
 	@scripts/run mypy
 
-check: lint types test-minimal test-pipeline test-lowest build test-all   ## the checks of CI
+check: lint types test-minimal test-pipeline test-lowest test-sail build test-all   ## the checks of CI
 
 build:   ## build the wheel and the sdist twice, check them and their bill of materials, and test the wheel in an empty environment
 	@scripts/setup lint

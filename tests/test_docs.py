@@ -6,6 +6,7 @@ import builtins
 import importlib
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,8 @@ def uses_spark(page: Path) -> bool:
 
 
 def marks_of(page: Path) -> list[pytest.MarkDecorator]:
+    if "pysail" in code_of(page):
+        return [pytest.mark.skipif(find_spec("pysail") is None, reason="the extra `sail`: make test-sail")]
     if uses_spark(page):
         return [pytest.mark.spark, pytest.mark.deep]
     return [] if page.stem in FIRST_PAGES else [pytest.mark.deep]
