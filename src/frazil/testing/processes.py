@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -60,6 +61,7 @@ def running(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    assert sys.platform != "win32", "the servers of the tests run on POSIX systems"
     try:
         deadline = time.monotonic() + seconds
         while not ready():

@@ -144,6 +144,9 @@ def _result(process: subprocess.Popen[bytes], is_gone: Callable[[], bool]) -> Re
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End a process and those that it has started."""
+    if sys.platform == "win32":  # it has no groups of processes
+        subprocess.run(["taskkill", "/T", "/F", "/PID", str(process.pid)], capture_output=True, check=False)
+        return
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
             return
