@@ -519,6 +519,8 @@ def link_file(stack: ExitStack, source: str, target: str, data: memoryview, flus
                     raise  # the file itself is gone
                 flusher.make_directory(os.path.dirname(target))
             except FileExistsError:
+                if os.path.samestat(os.fstat(descriptor), os.stat(target)):
+                    return descriptor  # this backup exists already
                 if not system.files.renames_open_files:
                     return None
                 name = f"{target}#{int.from_bytes(host.random_bytes(8)) | 1 << 63}"

@@ -105,7 +105,7 @@ _HELD: Final = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
 #: Names that no file of Windows can have, and characters with another meaning there.
 _FORBIDDEN: Final = re.compile(
     r'[<>:"|?*\\\x00-\x1f]|[. ](?:/|\Z)|'
-    r"(?:\A|/)(?:con|prn|aux|nul|con(?:in|out)\$|(?:com|lpt)[0-9¹²³]) *(?:[./]|\Z)",
+    r"(?:\A|/)(?:con|prn|aux|nul|con(?:in|out)\$|(?:com|lpt)[1-9¹²³]) *(?:[./]|\Z)",
     re.IGNORECASE,
 )
 _DRIVE: Final = re.compile(r"/([A-Za-z]:)(?:[/\\]|\Z)")

@@ -61,7 +61,6 @@ def running(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    assert sys.platform != "win32", "the servers of the tests run on POSIX systems"
     try:
         deadline = time.monotonic() + seconds
         while not ready():
@@ -72,6 +71,7 @@ def running(
         yield process.pid
     finally:
         # The program has its own process group. This ends its children, too, and no other processes.
+        assert sys.platform != "win32"  # the servers of the tests run on POSIX systems
         for how, patience in ((signal.SIGTERM, 3), (signal.SIGKILL, 10)):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, how)

@@ -146,11 +146,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     """End a process and those that it has started."""
     if sys.platform == "win32":  # it has no groups of processes
         subprocess.run(["taskkill", "/T", "/F", "/PID", str(process.pid)], capture_output=True, check=False)
-        return
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is not None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE)
+    else:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if process.poll() is not None:
+                return
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE)
