@@ -243,11 +243,12 @@ def _start(end: socket.socket, environment: dict[str, str]) -> subprocess.Popen[
         assert process.stdin is not None
         with process.stdin as stdin:
             stdin.write(end.share(process.pid))
-        return process
-    descriptor = end.fileno()
-    return subprocess.Popen(
-        [*command, str(descriptor)], stdin=subprocess.DEVNULL, pass_fds=[descriptor], env=environment
-    )
+    else:
+        place = end.fileno()
+        process = subprocess.Popen(
+            [*command, str(place)], stdin=subprocess.DEVNULL, pass_fds=[place], env=environment
+        )
+    return process
 
 
 # In the worker process

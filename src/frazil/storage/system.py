@@ -17,7 +17,7 @@ import errno
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Final, Protocol, override
+from typing import TYPE_CHECKING, Final, override
 from urllib.parse import quote
 
 from frazil import host
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS: Final = 3.0
 
 
-class System(Protocol):
+class System:
     """The functions of one operating system. Errors are ``OSError``, as of the functions of ``os``."""
 
     #: Whether a file can be renamed, replaced and deleted while it is open.
@@ -42,21 +42,27 @@ class System(Protocol):
 
     def open(self, path: str, flags: int = os.O_RDONLY, mode: int = 0o666, *, follow: bool = False) -> int:
         """Open a file. Without ``follow``, a link raises ``ELOOP``. A named pipe does not block."""
+        raise NotImplementedError
 
     def read_at(self, descriptor: int, length: int, position: int) -> bytes:
         """Return bytes of a file from a position. No other thread may use the descriptor."""
+        raise NotImplementedError
 
     def read_into(self, descriptor: int, buffers: Sequence[bytearray | memoryview], position: int) -> int:
         """Read bytes of a file into buffers. Return their number."""
+        raise NotImplementedError
 
     def write_at(self, descriptor: int, data: Buffer, position: int) -> int:
         """Write bytes at a position of a file. Return their number."""
+        raise NotImplementedError
 
     def lock_process(self, descriptor: int) -> bool:
         """Lock a file against other processes, without waiting. Return whether it is locked now."""
+        raise NotImplementedError
 
     def lock_descriptor(self, descriptor: int) -> bool:
         """Lock a file against all other descriptors, without waiting. Return whether it is locked now."""
+        raise NotImplementedError
 
     def unlock(self, descriptor: int) -> None:
         """Release a lock before the descriptor is closed, where the system does not do so at once."""
