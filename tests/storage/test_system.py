@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path, PureWindowsPath
@@ -18,7 +19,7 @@ from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored
 from frazil.storage.disk_cache import CachedStorage, cache_usage
 from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
-from frazil.storage.system import MacOS, Windows
+from frazil.storage.system import Windows
 from frazil.storage.urls import parse_url
 from frazil.testing.storage_suite import StorageSuite
 
@@ -26,8 +27,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+#: The stand-ins need locks of descriptors and `/proc`. On Windows, the same tests need no stand-in.
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the stand-ins of other systems are for Linux")
+
+
 @pytest.fixture
 def on_windows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if sys.platform == "win32":
+        yield
+        return
+    if sys.platform != "linux":
+        pytest.skip("the stand-ins of Windows are for Linux")
     monkeypatch.setattr(system, "files", Windows(windows.locking))
     with windows.stand_in():
         yield
@@ -68,6 +78,7 @@ class TestWindows(WindowsSuite):
         return LocalStorage(tmp_path / "made" / "lazily")
 
 
+@on_linux
 class TestWindowsWithFat(WindowsSuite):
     many = 20
 
@@ -87,12 +98,13 @@ class TestCacheOnWindows(StorageSuite):
         return CachedStorage(MemoryStorage(), str(tmp_path), 1 << 20)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fcntl")
 class TestMacOS(StorageSuite):
     many = 20
 
     @pytest.fixture
     def storage(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
-        monkeypatch.setattr(system, "files", MacOS())
+        monkeypatch.setattr(system, "files", system.MacOS())
         return LocalStorage(tmp_path)
 
 
@@ -171,6 +183,7 @@ def test_a_damaged_file_of_the_cache_is_deleted(tmp_path: Path) -> None:
     assert cache_usage(str(tmp_path)).objects == 1
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="the stand-ins of Windows are for Linux")
 def test_processes_of_windows_commit(tmp_path: Path) -> None:
     command = [sys.executable, windows.__file__, str(tmp_path)]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -178,7 +191,7 @@ def test_processes_of_windows_commit(tmp_path: Path) -> None:
     for process in processes:
         output, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
-        assert output.startswith("Windows False ")
+        assert output.startswith("Windows False "), output  # without the classes of POSIX
     assert len((tmp_path / "shared" / "lines").read_bytes()) == len(processes) * windows.LINES
 
 
@@ -208,15 +221,46 @@ def test_urls_of_windows(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         parse_url("file://C:")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows reads files of other machines")
 def test_urls_of_other_machines_are_no_files_of_posix() -> None:
     with pytest.raises(InvalidInputError):
         parse_url("file://server/share/x")
     assert parse_url("file://localhost/C:/x").key == "/C:/x"
 
 
+# other file systems
+
+MOUNTS = {
+    "tmpfs": "mount -t tmpfs tmpfs $0",
+    "overlay": "mount -t tmpfs tmpfs $0 && mkdir $0/lower $0/upper $0/work && mount -t overlay overlay "
+    "-o lowerdir=$0/lower,upperdir=$0/upper,workdir=$0/work $0",
+}
+
+
+@on_linux
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", MOUNTS)
+def test_other_file_systems_keep_the_contract(tmp_path: Path, kind: str) -> None:
+    def mounted(*command: str) -> subprocess.CompletedProcess[str]:
+        script = f'{MOUNTS[kind]} && "$@"'
+        namespace = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, str(tmp_path)]
+        return subprocess.run([*namespace, *command], capture_output=True, text=True)
+
+    if shutil.which("unshare") is None:
+        pytest.skip("unshare is not installed")
+    if (mount := mounted("true")).returncode:
+        pytest.skip(f"the kernel refuses a mount of {kind}: {mount.stderr}")
+    assert mounted("stat", "-f", "-c", "%T", str(tmp_path)).stdout.startswith(kind)
+    suite = f"{Path(__file__).with_name('test_local.py')}::TestLocalStorage"
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--import-mode=importlib")
+    run = mounted(sys.executable, "-m", "pytest", *options, f"--basetemp={tmp_path}/t", suite)
+    assert run.returncode == 0, run.stdout[-3000:]
+
+
 # macOS
 
 
+@on_linux
 def test_macos_empties_the_cache_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, int]] = []
 
@@ -228,7 +272,7 @@ def test_macos_empties_the_cache_of_the_disk(tmp_path: Path, monkeypatch: pytest
         return 0
 
     flushed: list[int] = []
-    monkeypatch.setattr(system, "files", MacOS())
+    monkeypatch.setattr(system, "files", system.MacOS())
     monkeypatch.setattr("fcntl.fcntl", control)
     monkeypatch.setattr(os, "fsync", flushed.append)
     storage = LocalStorage(tmp_path)
