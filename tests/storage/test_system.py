@@ -127,17 +127,16 @@ def test_a_write_waits_for_a_reader_of_the_old_file(tmp_path: Path, monkeypatch:
         assert caught.value.kind == ErrorKind.STORAGE_PERMISSION
     assert sorted(os.listdir(tmp_path)) == ["repo", "repo#0"]
     monkeypatch.setattr(system, "PATIENCE_SECONDS", 60)
-    pauses: list[float] = []
-
-    def close(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == 3:
-            os.close(reader)
-
-    monkeypatch.setattr(system.host, "pause", close)
+    readers = [0, 0, reader]
+    monkeypatch.setattr(
+        system.host, "pause", lambda seconds: readers and os.close(readers.pop(0) or os.dup(0))
+    )
     assert isinstance(storage.put("repo", b"2", IfVersion(stored.version)), Stored)
-    assert len(pauses) == 3
     assert storage.get("repo") == b"2"
+    readers += [0, os.open(tmp_path / "repo", os.O_RDONLY)]
+    storage.delete(["repo"])
+    assert not readers
+    assert storage.head("repo") is None
 
 
 @pytest.mark.usefixtures("on_windows")
