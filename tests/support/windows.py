@@ -1,8 +1,8 @@
 """Stand-ins for the calls of Windows, with its rules, so that other systems can test what Frazil does there.
 
-``stand_in`` replaces functions of ``os`` in this process. Run as a program, the file imports Frazil as if this
-were Windows: without ``fcntl`` and other modules of POSIX, and with the platform ``win32``. On Windows itself,
-the program has no stand-ins.
+``stand_in`` replaces functions of ``os`` in this process. Run as a program, the file imports Frazil as on
+Windows: without ``fcntl`` and other modules of POSIX, and with the platform ``win32``. On Windows itself, the
+program has no stand-ins.
 """
 
 from __future__ import annotations
