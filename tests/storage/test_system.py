@@ -143,15 +143,15 @@ def test_a_write_waits_for_a_reader_of_the_old_file(tmp_path: Path, monkeypatch:
 def test_locks_exclude_other_descriptors_and_processes(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     first, second = (system.files.open(path, os.O_RDWR | os.O_CREAT) for _ in range(2))
-    assert system.files.lock_process(first)
-    assert not system.files.lock_process(second)
-    assert not system.files.lock_descriptor(second)
+    assert system.files.lock(first, by_process=True)
+    assert not system.files.lock(second, by_process=True)
+    assert not system.files.lock(second)
     os.lseek(second, 0, os.SEEK_SET)
     os.write(second, b"the bytes of the file are not locked")
     system.files.unlock(first)
-    assert system.files.lock_descriptor(second)
+    assert system.files.lock(second)
     os.close(second)
-    assert system.files.lock_process(first)
+    assert system.files.lock(first, by_process=True)
     os.close(first)
 
 

@@ -276,7 +276,7 @@ class CachedStorage(Storage):
         try:
             os.write(descriptor, bytes(1 + -(-size // _UNIT)))
             is_full = os.fstat(descriptor).st_size * _UNIT > self.limit
-            if is_full and system.files.lock_descriptor(descriptor):  # otherwise another writer deletes files
+            if is_full and system.files.lock(descriptor):  # otherwise another writer deletes files
                 most = self.limit - self.limit // 8 - size
                 os.ftruncate(descriptor, (size + _shrink(self.folder, most)) // _UNIT)
                 system.files.unlock(descriptor)

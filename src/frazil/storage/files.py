@@ -382,7 +382,7 @@ def object_lock(path: str, *, is_turn: bool = False) -> Iterator[None]:
 def _is_locked(descriptor: int, deadline: int, longest_pause: float) -> bool:
     """Lock a file. Return False if another process still holds the lock at the deadline."""
     pause = 0.0001
-    while not system.files.lock_process(descriptor):
+    while not system.files.lock(descriptor, by_process=True):
         if host.monotonic_us() > deadline:
             return False
         # With a random pause, waiting processes do not try at the same moments.

@@ -56,12 +56,8 @@ class System:
         """Write bytes at a position of a file. Return their number."""
         raise NotImplementedError
 
-    def lock_process(self, descriptor: int) -> bool:
-        """Lock a file against other processes, without waiting. Return whether it is locked now."""
-        raise NotImplementedError
-
-    def lock_descriptor(self, descriptor: int) -> bool:
-        """Lock a file against all other descriptors, without waiting. Return whether it is locked now."""
+    def lock(self, descriptor: int, *, by_process: bool = False) -> bool:
+        """Lock a file against other descriptors or processes. Return False if another one has the lock."""
         raise NotImplementedError
 
     def unlock(self, descriptor: int) -> None:
@@ -168,11 +164,9 @@ class Windows(System):
         return os.write(descriptor, data)
 
     @override
-    def lock_descriptor(self, descriptor: int) -> bool:
+    def lock(self, descriptor: int, *, by_process: bool = False) -> bool:
         os.lseek(descriptor, _LOCK_BYTE, os.SEEK_SET)
         return _is_free(lambda: self._locking(descriptor, _LOCK, 1))
-
-    lock_process = lock_descriptor
 
     @override
     def unlock(self, descriptor: int) -> None:
@@ -280,12 +274,9 @@ else:
             return os.pwrite(descriptor, data, position)
 
         @override
-        def lock_process(self, descriptor: int) -> bool:
-            return _is_free(lambda: fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB))
-
-        @override
-        def lock_descriptor(self, descriptor: int) -> bool:
-            return _is_free(lambda: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        def lock(self, descriptor: int, *, by_process: bool = False) -> bool:
+            call = fcntl.lockf if by_process else fcntl.flock
+            return _is_free(lambda: call(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB))
 
         @override
         def flush_directory(self, path: str) -> None:
