@@ -45,9 +45,11 @@ lint:    ## style and format
 	@scripts/run ruff check .
 	@scripts/run ruff format --check .
 
-types:   ## strict type check
+types:   ## strict type check, also as on Windows and macOS: it reports what those systems do not have
 	@scripts/setup test lint
 	@scripts/run mypy
+	@scripts/run mypy --platform win32 --cache-dir .mypy_cache/win32
+	@scripts/run mypy --platform darwin --cache-dir .mypy_cache/darwin
 
 check: lint types test-minimal test-pipeline test-lowest test-sail build test-all   ## the checks of CI
 

@@ -22,7 +22,7 @@ import json
 import logging
 import re
 import secrets
-import select
+import selectors
 import socket
 import sys
 from collections.abc import Buffer, Callable, Iterable, Mapping
@@ -341,10 +341,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_gone(self) -> bool:
         """Return whether the client has closed the connection."""
-        poll = select.poll()
-        poll.register(self.connection, select.POLLIN)
         try:
-            return bool(poll.poll(0)) and self.connection.recv(1, socket.MSG_PEEK) == b""
+            with selectors.DefaultSelector() as selector:
+                selector.register(self.connection, selectors.EVENT_READ)
+                return bool(selector.select(0)) and self.connection.recv(1, socket.MSG_PEEK) == b""
         except OSError:
             return True
 
