@@ -17,14 +17,14 @@ from typing import Any
 import click
 import griffe
 import yaml
+from error_pages import error_pages
 
+import frazil
 from frazil.cli.command import SECTIONS, Frazil
-from frazil.errors import ErrorKind
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 STUB = re.compile(r"from ([\w.]+) import \(?\s*(\w+) as \2\b")
-KIND = re.compile(r"^\| `([a-z-]+)` \| (.*?) \| (.*?) ?\|$")
 
 
 def write_site(target: Path) -> None:
@@ -49,8 +49,10 @@ def write_site(target: Path) -> None:
     pages = [page for _, page in pages_of(config["nav"])]
     modules = [page[len("reference/") : -len(".md")] for page in pages if page.startswith("reference/frazil")]
     texts = reference_pages(modules)
-    texts["error-kinds"] = error_kinds((ROOT / "docs" / "errors.md").read_text())
+    texts.update(error_pages(config["extra"]["repo_url"]))
     texts["commands"] = commands()
+    texts["checks"] = checks()
+    (target / "reference" / "errors").mkdir()
     for name, text in texts.items():
         (target / "reference" / f"{name}.md").write_text(text)
     (target / "llms.txt").write_text(llms(config, target))
@@ -123,36 +125,24 @@ def public_names(module: griffe.Module) -> dict[str, str]:
     }
 
 
-def error_kinds(page: str) -> str:
-    """Return a page with a heading for each kind of error, from the tables of docs/errors.md."""
-    parts = [
-        "# Kinds of errors",
-        "This page has the cause of each kind, and what to do. [Errors](../errors.md) describes the classes.",
+def checks() -> str:
+    """Return a page with the checks of a verification."""
+    rows = [
+        f"| `{check.name}` | {check.section} | `{check.level}` | {check.severity} | {check.rule} |"
+        for check in frazil.Repository.upkeep.checks()
     ]
-    heading = ""
-    never = set(ErrorKind)
-    for line in LINK.sub(from_reference, page).splitlines():
-        if line.startswith("### "):
-            heading = line.removeprefix("### ")
-        elif row := KIND.match(line):
-            if heading:
-                parts.append(f"## {heading}")
-                heading = ""
-            kind, cause, remedy = row.groups()
-            never.discard(ErrorKind(kind))
-            parts.append(f"### {kind}")
-            parts.append(f"**Cause:** {cause}.")
-            if remedy:
-                parts.append(f"**What to do:** {remedy}.")
-    parts.append("## Never raised by Frazil")
-    for kind in sorted(never):
-        parts += [f"### {kind}", "A kind of icechunk, for error handlers of both libraries."]
-    return "\n\n".join(parts) + "\n"
-
-
-def from_reference(match: re.Match[str]) -> str:
-    """Return a link of docs/errors.md as a link of a page in reference/."""
-    return f"](../{'errors.md' if match[1].startswith('#') else ''}{match[1]})"
+    return "\n".join(
+        (
+            "# Checks of a verification",
+            "",
+            "[Verify](../verify.md) shows how to run them. The names are stable.",
+            "",
+            "| check | section | level | severity | rule |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        )
+    )
 
 
 def commands() -> str:
