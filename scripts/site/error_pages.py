@@ -56,8 +56,8 @@ def error_pages(repo_url: str) -> dict[str, str]:
             )
         pages[f"errors/{kind}"] = "\n\n".join(parts) + "\n"
     overview = (
-        "# Kinds of errors\n\nEvery error of Frazil has a `kind`. The page of a kind says what to do, and names its"
-        " classes and its code.\n\n| kind | cause |\n|---|---|\n"
+        "# Kinds of errors\n\nEvery error of Frazil has a `kind`. The page of a kind says what to do,"
+        " and names its classes and its code.\n\n| kind | cause |\n|---|---|\n"
     )
     return {"error-kinds": overview + "\n".join(rows) + "\n", **pages}
 

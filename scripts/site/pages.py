@@ -24,6 +24,12 @@ from frazil.cli.command import SECTIONS, Frazil
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+#: Files that pages of docs/ link to -> the page of the site that shows their content.
+SHOWN = {
+    "src/frazil/error_kinds.py": "reference/error-kinds.md",
+    "src/frazil/cli/command.py": "reference/commands.md",
+    "src/frazil/maintenance/verification/findings.py": "reference/checks.md",
+}
 STUB = re.compile(r"from ([\w.]+) import \(?\s*(\w+) as \2\b")
 
 
@@ -69,12 +75,14 @@ def pages_of(nav: list[Any], section: str = "") -> Iterator[tuple[str, str]]:
 
 
 def with_links_to_the_repository(text: str, repo_url: str) -> str:
-    """Return a page of docs/ whose links to files outside of docs/ lead to the repository."""
+    """Return a page of docs/ whose links to files outside of docs/ lead to the site or the repository."""
 
     def address(match: re.Match[str]) -> str:
         if not match[1].startswith("../"):
             return match[0]
         path, hash_, section = match[1].removeprefix("../").partition("#")
+        if path in SHOWN:
+            return f"]({SHOWN[path]}{hash_}{section})"
         kind = "tree" if (ROOT / path).is_dir() else "blob"
         return f"]({repo_url}/{kind}/main/{path}{hash_}{section})"
 

@@ -21,7 +21,7 @@ class ErrorKind(StrEnum):
 
     # conflicts
     COMMIT_CONFLICT = "commit-conflict"
-    """Another writer committed to the branch first. Rebase the session (docs/conflicts.md), or repeat the work."""
+    """Another writer committed to the branch first. Rebase it (docs/conflicts.md), or repeat the work."""
     BRANCH_UPDATE_CONFLICT = "branch-update-conflict"
     """The branch does not point to the snapshot that the call expects. Look up the branch, and decide again.
     """
