@@ -39,7 +39,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_navigation_has_every_page_and_every_public_module() -> None:
     modules = {f"reference/{module}.md" for module in PUBLIC_MODULES}
-    others = {"reference/error-kinds.md", "reference/commands.md"}
+    others = {f"reference/{name}.md" for name in ("error-kinds", "commands", "checks")}
     assert sorted(NAV) == sorted({path.name for path in (ROOT / "docs").glob("*.md")} | modules | others)
 
 
@@ -53,8 +53,14 @@ def resolve_name(name: str) -> object:
 def test_both_builders_build_every_page(built: Path) -> None:
     for site in (built / "site", built / "material"):
         assert [page for page in NAV if not (site / page).with_suffix(".html").exists()] == []
-    kinds = (built / "site" / "reference" / "error-kinds.html").read_text()
-    assert [kind for kind in ErrorKind if f'id="{kind}"' not in kinds] == []
+    for kind in ErrorKind:
+        page = (built / "site" / "reference" / "errors" / f"{kind}.html").read_text()
+        assert "Cause:" in page, kind
+    lost = (built / "site" / "reference" / "errors" / "commit-conflict.html").read_text()
+    assert "frazil.errors.html#frazil.errors.ConflictError" in lost
+    assert "src/frazil/repository/session/commit.py" in lost
+    checks = (built / "site" / "reference" / "checks.html").read_text()
+    assert [check.name for check in frazil.Repository.upkeep.checks() if check.name not in checks] == []
     commands = (built / "site" / "reference" / "commands.html").read_text()
     assert [name for name in VERBS if f'id="frazil-{name.replace(" ", "-")}"' not in commands] == []
     storages = (built / "site" / "reference" / "frazil.storage.html").read_text()

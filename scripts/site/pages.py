@@ -30,6 +30,8 @@ SHOWN = {
     "src/frazil/cli/command.py": "reference/commands.md",
     "src/frazil/maintenance/verification/findings.py": "reference/checks.md",
 }
+#: The number of examples of a command.
+EXAMPLES = 3
 STUB = re.compile(r"from ([\w.]+) import \(?\s*(\w+) as \2\b")
 
 
@@ -154,11 +156,12 @@ def checks() -> str:
 
 
 def commands() -> str:
-    """Return a page with the help of each command."""
+    """Return a page with the help of each command, and what it prints in the transcripts."""
     parts = [
         "# Commands",
-        "This page has the help of each command. [Another page](../command-line.md) shows them at work.",
+        "This page has the help of each command. [Another page](../command-line.md) shows ten at work.",
     ]
+    examples = transcripts([verb.name for verbs in SECTIONS.values() for verb in verbs])
     with click.Context(Frazil("frazil"), info_name="frazil", max_content_width=100) as group:
         for title, verbs in SECTIONS.items():
             parts.append(f"## {title.capitalize()}")
@@ -166,7 +169,23 @@ def commands() -> str:
                 with click.Context(verb.command(), group, verb.name, terminal_width=100) as context:
                     text = verb.command().get_help(context)
                 parts.append(f"### frazil {verb.name}\n\n```text\n{text}\n```")
+                if verb.name in examples:
+                    parts.append("```console\n" + "\n".join(examples[verb.name][:EXAMPLES]) + "\n```")
     return "\n\n".join(parts) + "\n"
+
+
+def transcripts(names: list[str]) -> dict[str, list[str]]:
+    """Return the calls of each command in the transcripts, with their output."""
+    pages = [Path(__file__).with_name("commands.md"), *(ROOT / "docs").glob("command-*.md")]
+    examples: dict[str, list[str]] = {}
+    for block in re.findall(
+        r"```console\n(.*?)\n```", "\n".join(page.read_text() for page in pages), re.DOTALL
+    ):
+        for call in re.split(r"\n(?=\$ )", block):
+            for name in names:
+                if f"{call.split(chr(10))[0]} ".startswith(f"$ frazil {name} "):
+                    examples.setdefault(name, []).append(call)
+    return examples
 
 
 def llms(config: dict[str, Any], target: Path) -> str:
