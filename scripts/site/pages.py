@@ -52,7 +52,8 @@ def write_site(target: Path) -> None:
         )
     )
     (target / "assets").mkdir()
-    shutil.copy(Path(__file__).with_name("iframe-worker.js"), target / "assets")
+    for name in ("iframe-worker.js", "extra.css"):
+        shutil.copy(Path(__file__).with_name(name), target / "assets")
     (target / "reference").mkdir()
     pages = [page for _, page in pages_of(config["nav"])]
     modules = [page[len("reference/") : -len(".md")] for page in pages if page.startswith("reference/frazil")]
