@@ -33,7 +33,8 @@ FILLERS = re.compile(
     r"|why|with|without)\b",
     re.IGNORECASE,
 )
-NAV = [page for _, page in PAGES["pages_of"](yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])]
+CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+NAV = [page for _, page in PAGES["pages_of"](CONFIG["nav"])]
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_navigation_has_every_page_and_every_public_module() -> None:
     modules = {f"reference/{module}.md" for module in PUBLIC_MODULES}
+    sections = dict.fromkeys(section for section, _ in PAGES["pages_of"](CONFIG["nav"]))
+    assert [*sections] == ["Home", "Tutorial", "How-to", "Explanation", "Reference"]
     others = {f"reference/{name}.md" for name in ("error-kinds", "commands", "checks")}
     assert sorted(NAV) == sorted({path.name for path in (ROOT / "docs").glob("*.md")} | modules | others)
 
