@@ -15,7 +15,7 @@ PAGE = re.compile(r"\(docs/([\w-]+)\.md(#[\w-]+)?\)")
 
 
 class Use(NamedTuple):
-    """A function that names a kind, and the class of the error that it makes with it."""
+    """A function (none: a table) that names a kind, and the class of the error that it makes with it."""
 
     kind: str
     error: str
@@ -45,13 +45,16 @@ def error_pages(repo_url: str) -> dict[str, str]:
             parts.append(
                 f"**Class:** {links}. [Errors](../../errors.md) says what a program can do with each class."
             )
-        places = sorted({(use.module.as_posix(), use.function) for use in uses[name]})
+        places: dict[str, list[str]] = defaultdict(list)
+        for module, function in sorted({(use.module.as_posix(), use.function) for use in uses[name]}):
+            places[module] += [f"`{function}`"] if function else []
         if places:
             parts.append("**Code that raises or handles it:**")
+            items = {module: f"- [`{module}`]({repo_url}/blob/main/src/{module})" for module in places}
             parts.append(
                 "\n".join(
-                    f"- [`{module}`]({repo_url}/blob/main/src/{module}): `{function}`"
-                    for module, function in places
+                    f"{items[module]}: {', '.join(functions)}".removesuffix(": ")
+                    for module, functions in places.items()
                 )
             )
         pages[f"errors/{kind}"] = "\n\n".join(parts) + "\n"
@@ -120,10 +123,10 @@ def uses_in(
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             function = f"{function}.{node.name}".lstrip(".")
         case ast.Attribute(value=ast.Name("ErrorKind"), attr=kind):
-            yield Use(kind, error, module, function or "a table")
+            yield Use(kind, error, module, function)
         case ast.Call(func=ast.Name(name) | ast.Attribute(attr=name)) if name in classes:
             error = name
             if not any(isinstance(part, ast.Name) and part.id == "ErrorKind" for part in ast.walk(node)):
-                yield Use(classes[name], name, module, function or "a table")
+                yield Use(classes[name], name, module, function)
     for child in ast.iter_child_nodes(node):
         yield from uses_in(child, module, function, classes, error)
