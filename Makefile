@@ -88,7 +88,7 @@ bench-quick:  ## a few short benchmarks beside the last report; writes nothing
 bench-targets:  ## write the targets of benchmarks/RESULTS.md again, from its tables
 	@scripts/run python benchmarks/targets.py $(ARGS)
 
-bench-plots:  ## draw the costs of benchmarks/RESULTS.md against their sizes, for docs/performance.md
+bench-plots:  ## draw the costs of benchmarks/RESULTS.md against their sizes, for benchmarks/COSTS.md
 	@scripts/run python benchmarks/plots.py $(ARGS)
 
 explorer: ## build the page of `frazil ui` from explorer/ into src/frazil/ui/static, with node and npm

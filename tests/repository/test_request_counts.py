@@ -1,4 +1,4 @@
-"""The requests of common operations to an object store. `docs/storage.md` has the same numbers."""
+"""The requests of common operations to an object store. `docs/performance.md` has the same numbers."""
 
 from __future__ import annotations
 

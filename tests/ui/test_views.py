@@ -60,7 +60,8 @@ def test_history_by_keyboard(page: Any, address: str) -> None:  # noqa: F811
     page.get_by_role("option", name="correct one day").wait_for()
     commits = page.get_by_role("listbox")
     box = commits.bounding_box()
-    assert box and box["height"] > page.viewport_size["height"] / 2  # the list fills the page
+    assert box
+    assert box["height"] > page.viewport_size["height"] / 2  # the list fills the page
     commits.focus()
     page.keyboard.press("ArrowDown")
     page.get_by_role("heading", name="first <b>days</b>").wait_for()

@@ -78,7 +78,7 @@ else:  # the processes of Spark that plan or read do not register functions
 
 @causes_only
 class FrazilDataSource(spark.DataSource):
-    """The data source ``frazil``; docs/sql.md lists its options.
+    """The data source ``frazil``; docs/sql-reference.md lists its options.
 
     A subclass with a ``handle``, a pickled repository, does not need a path. A subclass with ``profiles``
     does not read the profile file of its process.
@@ -294,8 +294,8 @@ def read(
         columns: The names of the columns, upper or lower case. The default, None, is all columns.
         where: Conditions in SQL that every row must meet, such as ``"lat >= 80 AND x IN (1, 2)"``: see
             `frazil.spark.tables.conditions`. The default, None, is all rows.
-        options: Other options of the data source (docs/sql.md), such as ``{"group": "/air"}``, except those
-            of the place.
+        options: Other options of the data source (docs/sql-reference.md), such as ``{"group": "/air"}``,
+            except those of the place.
         **version: For a repository, the version to read: ``branch``, ``tag`` or ``snapshot_id``. The default
             is the branch ``main``.
 
