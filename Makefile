@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders explorer explorer-check explorer-test docs golden clean
+.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline test-sail lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders explorer explorer-check explorer-test docs pictures golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -37,16 +37,21 @@ test-pipeline: ## the extra `pipeline` alone, without pyspark, with the pinned a
 	@scripts/test-python 3.12 --pipeline $(ARGS)
 	@scripts/test-python 3.12 --pipeline --lowest $(ARGS)
 
+test-sail: ## SQL, DataFrames and pipelines on Sail, Spark without a JVM
+	@scripts/test-python 3.13 --sail $(ARGS)
+
 lint:    ## style and format
 	@scripts/setup lint
 	@scripts/run ruff check .
 	@scripts/run ruff format --check .
 
-types:   ## strict type check
+types:   ## strict type check, also as on Windows and macOS: it reports what those systems do not have
 	@scripts/setup test lint
 	@scripts/run mypy
+	@scripts/run mypy --platform win32 --cache-dir .mypy_cache/win32
+	@scripts/run mypy --platform darwin --cache-dir .mypy_cache/darwin
 
-check: lint types test-minimal test-pipeline test-lowest build test-all   ## the checks of CI
+check: lint types test-minimal test-pipeline test-lowest test-sail build test-all   ## the checks of CI
 
 build:   ## build the wheel and the sdist twice, check them and their bill of materials, and test the wheel in an empty environment
 	@scripts/setup lint
@@ -83,7 +88,7 @@ bench-quick:  ## a few short benchmarks beside the last report; writes nothing
 bench-targets:  ## write the targets of benchmarks/RESULTS.md again, from its tables
 	@scripts/run python benchmarks/targets.py $(ARGS)
 
-bench-plots:  ## draw the costs of benchmarks/RESULTS.md against their sizes, for docs/performance.md
+bench-plots:  ## draw the costs of benchmarks/RESULTS.md against their sizes, for benchmarks/COSTS.md
 	@scripts/run python benchmarks/plots.py $(ARGS)
 
 explorer: ## build the page of `frazil ui` from explorer/ into src/frazil/ui/static, with node and npm
@@ -99,6 +104,10 @@ explorer-test: explorer-check ## the types and the tests of the page: its reader
 docs:    ## build the documentation site into site/. ARGS=--check: build it twice, and check its links
 	@scripts/setup docs
 	@scripts/build-docs $(ARGS)
+
+pictures: ## draw the pictures of the tutorial and the gallery again, with the browser of scripts/install-browser
+	@scripts/setup test browser
+	@scripts/run python scripts/site/pictures.py
 
 golden:  ## write tests/golden again with the published wheels
 	@scripts/setup test

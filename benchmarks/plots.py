@@ -3,7 +3,7 @@
     make bench-plots
 
 A curve is fitted by ``cost = a * n ** b``. The pictures and a table of the exponents ``b`` go to
-``docs/pictures`` and to ``docs/performance.md``, between its two marks.
+``docs/pictures`` and to ``benchmarks/COSTS.md``, between its two marks.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def described(found: Sequence[Family]) -> str:
     for family in found:
         names = dict.fromkeys(curve.name for curves in family.curves.values() for curve in curves)
         lines += [f"### `{family.function}` against {family.along}", ""]
-        lines += [f"![Costs of {family.title}](pictures/{family.file})", ""]
+        lines += [f"![Costs of {family.title}](../docs/pictures/{family.file})", ""]
         lines += [f"| exponent b | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
         for name, curves in family.curves.items():
             exponents = {curve.name: f"{curve.fitted()[1]:.2f}" for curve in curves}
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str]) -> int:
         old.unlink()
     for family in found:
         (pictures / family.file).write_text(draw(family))
-    page = options.docs / "performance.md"
+    page = options.docs.parent / "benchmarks" / "COSTS.md"
     page.write_text(with_part(page.read_text(), described(found)))
     print(f"{len(found)} pictures in {pictures}")
     return 0

@@ -1,6 +1,7 @@
 /** Builds the page and copies it into the Python package. `node build.mjs [DIRECTORY]` */
 
 import { build, transform } from "esbuild";
+import { createHash } from "node:crypto";
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -21,23 +22,42 @@ const settings = {
   jsx: "automatic",
   jsxImportSource: "preact",
   legalComments: "none",
-  // Names by content: esbuild makes them from paths relative to this folder
-  chunkNames: "[name]-[hash]",
   metafile: true,
   write: false,
 };
-const page = await build({ ...settings, entryPoints: { app: "src/main.ts" }, splitting: true });
-// The worker shares no files with the page: it needs one request, and starts while the page loads. Notebooks load the widget from a text
-const worker = await build({ ...settings, entryPoints: { worker: "src/worker.ts", widget: "src/widget.ts" } });
-const metafile = { inputs: { ...page.metafile.inputs, ...worker.metafile.inputs }, outputs: { ...page.metafile.outputs, ...worker.metafile.outputs } };
+// What few views need. These modules share no state with the page, so that the page is one script; their names tell their content
+const LAZY = ["earth", "geolocation", "plot"];
+const lazy = await build({ ...settings, entryPoints: LAZY.map((name) => `src/${name}.ts`), entryNames: "[name]-[hash]" });
+const nameOf = (output) => relative("out", output);
+const addresses = Object.fromEntries(Object.entries(lazy.metafile.outputs).map(([output, { entryPoint }]) => [entryPoint, `./${nameOf(output)}`]));
+for (const input of Object.keys(lazy.metafile.inputs)) if (/preact/.test(input)) throw new Error(`${input} would be in the page twice`);
+const elsewhere = {
+  name: "elsewhere",
+  setup: ({ onResolve }) =>
+    onResolve({ filter: /^\.\// }, ({ kind, path }) => (kind === "dynamic-import" ? { path: addresses[`src/${path.slice(2)}.ts`], external: true } : undefined)),
+};
+const page = await build({ ...settings, entryPoints: ["src/main.ts"], plugins: [elsewhere] });
+// Notebooks load the widget from a text
+const widget = await build({ ...settings, entryPoints: ["src/widget.ts"] });
+const inputs = Object.assign({}, ...[lazy, page, widget].map(({ metafile }) => metafile.inputs));
 
-const files = new Map([...page.outputFiles, ...worker.outputFiles].map((file) => [relative(join(here, "out"), file.path), Buffer.from(file.contents)]));
+const files = new Map([...lazy.outputFiles, ...widget.outputFiles].map(({ path, contents }) => [relative(join(here, "out"), path), Buffer.from(contents)]));
 const uplot = await readFile(join(here, "node_modules/uplot/dist/uPlot.min.css"));
-const style = Buffer.concat([await readFile(join(here, "src/style.css")), uplot]);
-files.set("style.css", Buffer.from((await transform(style, { loader: "css", minify: true, target: "es2022" })).code));
+const css = Buffer.concat([await readFile(join(here, "src/style.css")), uplot]);
+const style = (await transform(css, { loader: "css", minify: true, target: "es2022" })).code.trim();
+const script = page.outputFiles[0].text.trim();
+if (/<\/(script|style)|<!--/i.test(script + style)) throw new Error("this text would end its element");
+const hash = (text) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
+// One request for all that each view needs. The policy allows this script and this style alone
+const html = (await readFile(join(here, "src/index.html"), "utf8"))
+  .replace("script-src 'self'", () => `script-src 'self' ${hash(script)}`)
+  .replace("style-src 'self'", () => `style-src 'self' ${hash(style)}`)
+  .replace("<style></style>", () => `<style>${style}</style>`)
+  .replace('<script type="module"></script>', () => `<script type="module">${script}</script>`);
+files.set("index.html", Buffer.from(html));
 
 // The licences of the packages in the bundle ask for a copy of their text
-const packages = new Set(Object.keys(metafile.inputs).flatMap((input) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input)?.[1] ?? []));
+const packages = new Set(Object.keys(inputs).flatMap((input) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input)?.[1] ?? []));
 const notices = await Promise.all(
   [...packages].sort().map(async (name) => {
     const folder = join(here, "node_modules", name);
@@ -49,16 +69,6 @@ const notices = await Promise.all(
 );
 files.set("licenses.txt", Buffer.from(notices.join("\n----\n\n")));
 
-const first = new Set(["index.html", "style.css"]);
-const follow = (name) => {
-  if (first.has(name)) return;
-  first.add(name);
-  for (const item of metafile.outputs[`out/${name}`].imports) if (item.kind === "import-statement") follow(relative("out", item.path));
-};
-follow("app.js");
-// All files of the first load in one round trip
-const preloads = [...first].filter((name) => /^chunk.*\.js$/.test(name)).map((name) => `    <link rel="modulepreload" href="${name}" />\n`);
-files.set("index.html", Buffer.from((await readFile(join(here, "src/index.html"), "utf8")).replace("  </head>", `${preloads.join("")}  </head>`)));
 await mkdir(target, { recursive: true });
 // What an older build left
 for (const name of await readdir(target)) if (/\.(js|css|html|txt)$/.test(name)) await rm(join(target, name));
@@ -67,7 +77,7 @@ for (const [name, bytes] of files) await writeFile(join(target, name), bytes);
 const code = [...files.keys()].filter((name) => name !== "licenses.txt");
 const zipped = (name) => gzipSync(files.get(name), { level: 9 }).length;
 const sum = (names, size) => [...names].reduce((total, name) => total + size(name), 0);
-const sizes = { "first load": sum(first, zipped), everything: sum(code, zipped), raw: sum(code, (name) => files.get(name).length) };
+const sizes = { "first load": zipped("index.html"), everything: sum(code, zipped), raw: sum(code, (name) => files.get(name).length) };
 for (const name of files.keys()) console.log(`${String(zipped(name)).padStart(8)} bytes gzip  ${name}`);
 for (const [what, size] of Object.entries(sizes)) {
   console.log(`${String(size).padStart(8)} bytes${what === "raw" ? "" : " gzip"}  ${what} (at most ${LIMITS[what]})`);

@@ -6,6 +6,7 @@ import builtins
 import importlib
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,8 @@ def uses_spark(page: Path) -> bool:
 
 
 def marks_of(page: Path) -> list[pytest.MarkDecorator]:
+    if "pysail" in code_of(page):
+        return [pytest.mark.skipif(find_spec("pysail") is None, reason="the extra `sail`: make test-sail")]
     if uses_spark(page):
         return [pytest.mark.spark, pytest.mark.deep]
     return [] if page.stem in FIRST_PAGES else [pytest.mark.deep]
@@ -102,9 +105,9 @@ def test_every_page_is_in_the_index() -> None:
 
 
 def test_every_how_to_has_a_page() -> None:
-    index = (ROOT / "docs" / "index.md").read_text()
+    pages = "".join(page.read_text() for page in PAGES)
     how_to = (ROOT / "examples" / "how_to").glob("*.py")
-    assert [path.name for path in how_to if path.name not in index] == []
+    assert [path.name for path in how_to if f"(../examples/how_to/{path.name})" not in pages] == []
 
 
 def test_names_that_pages_mention_exist() -> None:

@@ -37,6 +37,7 @@ COMMON = {
         "errors",
         "display",
         "engines",
+        "error_kinds",
         "extras",
         "host",
         "lazy_names",

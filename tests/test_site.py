@@ -6,6 +6,7 @@ import importlib
 import re
 import runpy
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support.browser import browser as browser
 from tests.support.docstrings import PUBLIC_MODULES, public_names
 from tests.support.patience import patience
 
+import frazil
 from frazil.cli.command import VERBS
 from frazil.errors import ErrorKind
 
@@ -22,9 +24,17 @@ pytest.importorskip("zensical", reason="needs the extra `docs`")
 pytestmark = pytest.mark.xdist_group("site")  # one build
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "scripts" / "site"))  # as for a program there: `pages.py` imports its neighbour
 PAGES = runpy.run_path(str(ROOT / "scripts" / "site" / "pages.py"))
 CHECK = runpy.run_path(str(ROOT / "scripts" / "site" / "check.py"))
-NAV = [page for _, page in PAGES["pages_of"](yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])]
+#: Words of a question that nobody types into a search.
+FILLERS = re.compile(
+    r"\b(?:a|about|are|as|at|can|do|does|for|from|how|i|in|is|it|many|not|of|one|the|their|they|to|was|were|what|which"
+    r"|why|with|without)\b",
+    re.IGNORECASE,
+)
+CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+NAV = [page for _, page in PAGES["pages_of"](CONFIG["nav"])]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +49,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_navigation_has_every_page_and_every_public_module() -> None:
     modules = {f"reference/{module}.md" for module in PUBLIC_MODULES}
-    others = {"reference/error-kinds.md", "reference/commands.md"}
+    sections = dict.fromkeys(section for section, _ in PAGES["pages_of"](CONFIG["nav"]))
+    assert [*sections] == ["Home", "Tutorial", "How-to", "Explanation", "Reference"]
+    others = {f"reference/{name}.md" for name in ("error-kinds", "commands", "checks")}
     assert sorted(NAV) == sorted({path.name for path in (ROOT / "docs").glob("*.md")} | modules | others)
 
 
@@ -53,8 +65,14 @@ def resolve_name(name: str) -> object:
 def test_both_builders_build_every_page(built: Path) -> None:
     for site in (built / "site", built / "material"):
         assert [page for page in NAV if not (site / page).with_suffix(".html").exists()] == []
-    kinds = (built / "site" / "reference" / "error-kinds.html").read_text()
-    assert [kind for kind in ErrorKind if f'id="{kind}"' not in kinds] == []
+    for kind in ErrorKind:
+        page = (built / "site" / "reference" / "errors" / f"{kind}.html").read_text()
+        assert "Cause:" in page, kind
+    lost = (built / "site" / "reference" / "errors" / "commit-conflict.html").read_text()
+    assert "frazil.errors.html#frazil.errors.ConflictError" in lost
+    assert "src/frazil/repository/session/commit.py" in lost
+    checks = (built / "site" / "reference" / "checks.html").read_text()
+    assert [check.name for check in frazil.Repository.upkeep.checks() if check.name not in checks] == []
     commands = (built / "site" / "reference" / "commands.html").read_text()
     assert [name for name in VERBS if f'id="frazil-{name.replace(" ", "-")}"' not in commands] == []
     storages = (built / "site" / "reference" / "frazil.storage.html").read_text()
@@ -85,6 +103,42 @@ def test_the_search_finds_a_page_from_a_file(built: Path, browser: Any, name: st
     page.locator("a[href*='reduce.html']", has_text="climatolog").first.wait_for()
     page.close()
     assert [address for address in requests if not address.startswith(("file:", "blob:", "data:"))] == []
+
+
+def questions() -> list[tuple[list[str], set[str]]]:
+    """The key words of each question of docs/questions.md, and the pages of its answer."""
+    rows = re.findall(r"^\| (.+)\? \| (.+) \|$", (ROOT / "docs" / "questions.md").read_text(), re.MULTILINE)
+    return [
+        (
+            re.findall(r"[\w-]+", FILLERS.sub("", question)),
+            set(re.findall(r"\]\(([\w-]+)\.md", answer)),
+        )
+        for question, answer in rows
+    ]
+
+
+def test_twenty_questions_have_an_answer_with_a_page() -> None:
+    assert [bool(words and pages) for words, pages in questions()] == [True] * 20
+
+
+@pytest.mark.browser
+@pytest.mark.timeout(900)
+def test_the_search_finds_the_page_of_each_question(built: Path, browser: Any) -> None:
+    """Among the first five pages, besides the page of the questions itself."""
+    page = browser.new_page()
+    page.set_default_timeout(1000 * patience(20))
+    page.goto((built / "site" / "index.html").as_uri())
+    page.keyboard.press("/")
+    for words, answers in questions():
+        page.keyboard.press("Control+a")
+        page.keyboard.type(" ".join(words))
+        results = page.locator(f"a[href*='?h={'+'.join(words)}']")
+        results.first.wait_for()
+        addresses = results.evaluate_all("links => links.map(link => link.getAttribute('href'))")
+        names = dict.fromkeys(address.partition(".html?")[0].rpartition("/")[2] for address in addresses)
+        first = [name for name in names if name != "questions"][:5]
+        assert answers & {*first}, (words, first)
+    page.close()
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ import { Overview, shapeText } from "./overview";
 import { Boundary, forgetColours, List, Tabs, Wait } from "./parts";
 import { RepositoryView } from "./repository";
 import { resolve, writeRoute, type Route } from "./route";
-import { idOf } from "./search";
-import { address, followAddress, go, notice, opening, reader, route, setQuery, snapshotOf, useLoad } from "./state";
+import { address, afterwards, followAddress, go, notice, opening, reader, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, last, parent, plural, when } from "./text";
 
 export function start(target: Element, open: () => Promise<Reader>): void {
   followAddress();
+  for (const query of ["(prefers-color-scheme: dark)", "(prefers-contrast: more)"]) matchMedia(query).addEventListener("change", forgetColours);
   render(<App open={open} />, target);
 }
 
@@ -27,7 +27,7 @@ export function start(target: Element, open: () => Promise<Reader>): void {
 const EMBEDDED = new URLSearchParams(location.search).has("embed");
 
 function App({ open }: { open: () => Promise<Reader> }): VNode {
-  const opened = useLoad(
+  const load = useLoad(
     async () => {
       const home = await open();
       reader.value = home;
@@ -42,13 +42,13 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
   );
   return (
     <div class="app">
-      {!EMBEDDED && <Header of={opened.value} />}
+      {!EMBEDDED && <Header of={load.value} />}
       <main class="column fill" id="main" tabIndex={-1}>
-        <Wait of={opened} what="the repository">
+        <Wait of={load} what="the repository">
           {(value) => <PageView reader={value} />}
         </Wait>
       </main>
-      {opened.value?.change && change.value && <ChangeDialog reader={opened.value} of={change.value} />}
+      {load.value?.change && change.value && <ChangeDialog reader={load.value} of={change.value} />}
       <div class="hidden" role="status">
         {notice.value}
       </div>
@@ -62,10 +62,10 @@ const LOOK = 60_000; // milliseconds between two looks at the repository
 
 /** A button for the present state, once somebody has changed the repository. A page that nobody sees does not look. */
 function Newer({ of }: { of: Reader }): VNode | null {
-  const [outdated, setOutdated] = useState<Reader>();
+  const [former, setFormer] = useState<Reader>();
   useEffect(() => {
     const look = async (): Promise<void> => {
-      if (document.visibilityState === "visible" && (await of.isOutdated?.())) setOutdated(of);
+      if (document.visibilityState === "visible" && (await of.isOutdated?.())) setFormer(of);
     };
     const timer = setInterval(look, LOOK);
     addEventListener("focus", look); // back from a terminal
@@ -74,7 +74,7 @@ function Newer({ of }: { of: Reader }): VNode | null {
       removeEventListener("focus", look);
     };
   }, [of]);
-  return outdated === of ? <button onClick={() => opening.value++}>The repository has changed: show its present state</button> : null;
+  return former === of ? <button onClick={() => opening.value++}>The repository has changed: show its present state</button> : null;
 }
 
 function Header({ of }: { of: Reader | undefined }): VNode {
@@ -154,7 +154,7 @@ function VersionView({ reader: of }: { reader: Reader }): VNode {
             <time class="quiet">{when(repository.history.times[row]!).slice(0, 16)}</time>
             <a href={address({ page: "history", query: { at: id } })}>In the history</a>
             {repository.history.parent[row]! >= 0 && (
-              <a href={address({ page: "diff", base: idOf(repository.history, repository.history.parent[row]!), version, path: route.value.path })}>Differences from its parent</a>
+              <a href={address({ page: "diff", base: repository.history.id(repository.history.parent[row]!), version, path: route.value.path })}>Differences from its parent</a>
             )}
           </>
         )}
@@ -174,29 +174,34 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
   const { path, query } = route.value;
   const node = snapshot.node(path);
   const root = useMemo(() => tree(snapshot.nodes), [snapshot]);
-  const [toggled, setToggled] = useState<ReadonlySet<string>>(new Set());
+  const [toggles, setToggles] = useState<ReadonlySet<string>>(new Set());
   const [text, setText] = useState("");
   const many = snapshot.nodes.length > ALL_OPEN;
   // Groups such as `.frazil` hold notes of programs
   const isFolded = (branch: Branch): boolean => (many && branch.depth > 0) || last(branch.node.path).startsWith(".");
-  const isOpen = (branch: Branch): boolean => (isFolded(branch) && !`${path}/`.startsWith(`${branch.node.path}/`)) === toggled.has(branch.node.path);
-  const shown = useMemo(() => rows(root, isOpen, text), [root, toggled, text, many ? path : ""]);
-  const active = shown.findIndex((branch) => branch.node.path === path);
-  const changes = useLoad(async () => {
-    const log = await of.repository.changes(snapshot.id);
-    return log ? changedPaths(snapshot, log) : new Map<string, Change>();
-  }, [snapshot]);
+  const isOpen = (branch: Branch): boolean => (isFolded(branch) && !`${path}/`.startsWith(`${branch.node.path}/`)) === toggles.has(branch.node.path);
+  const lines = useMemo(() => rows(root, isOpen, text), [root, toggles, text, many ? path : ""]);
+  const active = lines.findIndex((branch) => branch.node.path === path);
+  const changes = useLoad(
+    async () => {
+      const log = await of.repository.changes(snapshot.id);
+      return log ? changedPaths(snapshot, log) : new Map<string, Change>();
+    },
+    [snapshot],
+    false,
+    afterwards,
+  );
   const toggle = (branch: Branch): void => {
-    const next = new Set(toggled);
+    const next = new Set(toggles);
     if (!next.delete(branch.node.path)) next.add(branch.node.path);
-    setToggled(next);
+    setToggles(next);
   };
   const key = (event: KeyboardEvent): void => {
-    const branch = shown[active];
+    const branch = lines[active];
     if (!branch) return;
     const open = isOpen(branch);
     if (event.key === "ArrowRight" && branch.children.length && !open) toggle(branch);
-    else if (event.key === "ArrowRight" && branch.children.length) select(shown[active + 1]!);
+    else if (event.key === "ArrowRight" && branch.children.length) select(lines[active + 1]!);
     else if (event.key === "ArrowLeft" && branch.children.length && open) toggle(branch);
     else if (event.key === "ArrowLeft" && branch.depth > 0) go({ path: parent(branch.node.path), query: {} }, true);
     else return;
@@ -213,18 +218,18 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
         <List
           label="Nodes of this version"
           role="tree"
-          count={shown.length}
+          count={lines.length}
           rowHeight={28}
           active={active}
-          onActive={(index) => select(shown[index]!)}
-          onOpen={(index) => toggle(shown[index]!)}
+          onActive={(index) => select(lines[index]!)}
+          onOpen={(index) => toggle(lines[index]!)}
           onKey={key}
           attributes={(index) => {
-            const branch = shown[index]!;
+            const branch = lines[index]!;
             return { "aria-level": branch.depth + 1, ...(branch.children.length ? { "aria-expanded": isOpen(branch) } : {}) };
           }}
           row={(index) => {
-            const branch = shown[index]!;
+            const branch = lines[index]!;
             const mark = MARKS[changes.value?.get(branch.node.path)!];
             return (
               <>
@@ -240,12 +245,7 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
                   {branch.children.length ? (isOpen(branch) ? "▾" : "▸") : ""}
                 </span>
                 <span class={`node ${branch.node.kind}`}>{branch.depth ? last(branch.node.path) : "/"}</span>
-                {mark && (
-                  <span class="mark" title={mark[1]}>
-                    <span aria-hidden="true">{mark[0]}</span>
-                    <span class="hidden">{mark[1]}</span>
-                  </span>
-                )}
+                {mark && <span class="mark" role="img" aria-label={mark[1]} title={mark[1]}>{mark[0]}</span>}
                 <span class="quiet tree-note">{isArray(branch.node) ? `${branch.node.shape.map(count).join(" × ")} ${branch.node.dtype}` : branch.children.length || ""}</span>
               </>
             );
@@ -257,7 +257,7 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
           <Crumbs path={path} version={version} />
           {isArray(node) && <span class="quiet"> {shapeText(node)}</span>}
         </h2>
-        {node ? <NodeTabs key={path} reader={of} snapshot={snapshot} version={version} branch={shown[active]} /> : <p class="failure">This version has no node {path}.</p>}
+        {node ? <NodeTabs key={path} reader={of} snapshot={snapshot} version={version} branch={lines[active]} /> : <p class="failure">This version has no node {path}.</p>}
       </section>
     </div>
   );

@@ -7,7 +7,6 @@ import type { Repository } from "./format/types";
 import type { Reader } from "./home";
 import { Choice } from "./parts";
 import { branchOf, planLines, type Action, type Change, type Rehearsal } from "./plans";
-import { idOf } from "./search";
 import { notice, opening, setQuery } from "./state";
 import { count, firstLine } from "./text";
 
@@ -112,7 +111,7 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
         <h2 id="change-title">{TITLES[of.action]}</h2>
         {of.id && <p class="text">
           {of.action === "merge" && of.name ? `Branch ${of.name}, ` : ""}
-          commit <code>{row >= 0 ? idOf(history, row).slice(0, 6) : of.id}</code> {row >= 0 && firstLine(history.message?.(row) ?? history.messages[row]!)}
+          commit <code>{row >= 0 ? history.id(row).slice(0, 6) : of.id}</code> {row >= 0 && firstLine(history.message(row))}
         </p>}
         {makesCommit ? (
           <>

@@ -7,14 +7,13 @@ import { pixel } from "./colour";
 import { ChunkKind, type ArrayNode, type ChunkTable, type Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { dimensionName, gridShape, product } from "./nodes";
-import { Canvas, Choice, css, Facts, useSize, Wait } from "./parts";
+import { Canvas, canvasOf, Choice, css, Facts, Frame, useSize, Wait } from "./parts";
 import { parseSlice, sliceQuery } from "./slices";
 import { Fixed } from "./sliders";
 import { needsStatistics, needsWriters, SHADES, statisticsOf } from "./shades";
-import { messageOf } from "./search";
 import { address, route, setQuery, useLoad } from "./state";
 import { bytes, count, firstLine, number, plural } from "./text";
-import { chunkWriters, lastWriter } from "./writers";
+import { chunkWriters } from "./writers";
 
 interface ChunksProps {
   readonly reader: Reader;
@@ -35,41 +34,37 @@ export function Chunks({ reader, snapshot, node, changed }: ChunksProps): VNode 
 
 const MOST_FILES = 250_000; // references for which the colour of files is worth its time
 
-function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProps & { table: ChunkTable; changed: Uint32Array | undefined }): VNode {
+function ChunkView({ reader, snapshot, node, table, changed: difference }: ChunksProps & { table: ChunkTable; changed: Uint32Array | undefined }): VNode {
   const grid = gridShape(node);
   const { query } = route.value;
   const slice = parseSlice(grid, query);
-  const changes = useLoad(() => reader.repository.changes(snapshot.id), [snapshot.id]);
-  const changed = useMemo(() => {
-    const coords = given ?? changes.value?.updatedChunks.find((other) => other.nodeId === node.id)?.coords;
+  const colour = query["colour"] ?? (difference ? "change" : "kind");
+  const changes = useLoad(async () => {
+    if (colour !== "change") return undefined;
+    const coords = difference ?? (await reader.repository.changes(snapshot.id))?.updatedChunks.find((other) => other.nodeId === node.id)?.coords;
     return coords && changedRows(table, grid.length, coords);
-  }, [given, changes.value, table]);
-  const colour = query["colour"] ?? (given ? "change" : "kind");
+  }, [difference, snapshot.id, colour === "change", table]);
   const cells = useMemo(() => cellsOf(table, grid, slice.x, slice.y, slice.index), [table, slice.x, slice.y, slice.index.join()]);
   const theme = css("page");
   const size = useMemo(() => table.size.reduce((sum, each) => sum + each, 0), [table]);
-  const written = useLoad(async (signal, progress) => (needsWriters(colour) ? chunkWriters(reader.repository, snapshot.id, node, table, progress, signal) : undefined), [needsWriters(colour), table]);
+  const writers = useLoad(async (signal, progress) => (needsWriters(colour) ? chunkWriters(reader.repository, snapshot.id, node, table, progress, signal) : undefined), [needsWriters(colour), table]);
   const statistics = useLoad(async (signal) => (needsStatistics(colour) ? statisticsOf(reader, snapshot, node, table, signal) : undefined), [needsStatistics(colour), table]);
   const shown = useMemo(
-    () => (SHADES[colour] ?? SHADES["kind"]!)({ repository: reader.repository, table, places: product(grid), changed, writers: written.value, statistics: statistics.value }),
-    [colour, table, changed, written.value, statistics.value, theme],
+    () => (SHADES[colour] ?? SHADES["kind"]!)({ repository: reader.repository, table, places: product(grid), changed: changes.value, writers: writers.value, statistics: statistics.value }),
+    [colour, table, changes.value, writers.value, statistics.value, theme],
   );
   const image = useMemo(() => {
     const pixels = new Uint32Array(cells.width * cells.height);
     paintCells(cells, shown.shade, shown.colours, pixel(css("missing")), pixel(css("plain")), pixels);
-    const canvas = document.createElement("canvas");
-    canvas.width = cells.width;
-    canvas.height = cells.height;
-    canvas.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), cells.width, cells.height), 0, 0);
-    return canvas;
+    return canvasOf(pixels, cells.width, cells.height);
   }, [cells, shown]);
-  const chosen = parseCell(query["cell"], grid);
+  const choice = parseCell(query["cell"], grid);
   if (product(grid) === 0) return <p class="quiet">This array has no values, so it has no chunks.</p>;
   const options = [
     ["kind", "kind"],
     ["size", "stored size"],
     ...(table.length <= MOST_FILES ? [["file", "file"] as const] : []),
-    ["change", given ? "changed between the versions" : "changed by this commit"],
+    ["change", difference ? "changed between the versions" : "changed by this commit"],
     ["commit", "commit that wrote it"],
     ["age", "age"],
     ["minimum", "smallest value"],
@@ -82,11 +77,11 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
       <div class="bar">
         {grid.length > 2 && <Axes node={node} grid={grid} />}
         <Choice label="Colour" value={colour} options={options} onSelect={(value) => setQuery({ colour: value })} />
-        <CellInput key={query["cell"] ?? ""} grid={grid} value={chosen} />
+        <CellInput key={query["cell"] ?? ""} grid={grid} value={choice} />
       </div>
       <Fixed node={node} shape={grid} slice={slice} what="chunk" onIndex={(index) => setQuery(sliceQuery(grid, { ...slice, index }))} />
       <div class="legend">
-        {needsWriters(colour) ? <Wait of={written} what="the records of commits">{() => shown.legend}</Wait> : needsStatistics(colour) ? <Wait of={statistics} what="the statistics of the chunks">{() => shown.legend}</Wait> : shown.legend}
+        {needsWriters(colour) ? <Wait of={writers} what="the records of commits">{() => shown.legend}</Wait> : needsStatistics(colour) ? <Wait of={statistics} what="the statistics of the chunks">{() => shown.legend}</Wait> : shown.legend}
         <span class="quiet">
           {plural(table.length, "chunk")}, {bytes(size)}
           {Math.max(...cells.factor) > 1 && `; a cell is ${cells.factor.map(count).join(" × ")} chunks`}
@@ -96,7 +91,7 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
         <Map
           cells={cells}
           image={image}
-          chosen={chosen && cells.cell(chosen)}
+          choice={choice && cells.cell(choice)}
           describe={(cell) => {
             const coords = cells.coords(cell);
             const row = cells.rows[cell]! - 1;
@@ -104,9 +99,9 @@ function ChunkView({ reader, snapshot, node, table, changed: given }: ChunksProp
           }}
           onChoose={(cell) => setQuery({ cell: cells.coords(cell).join(",") })}
         />
-        {chosen && (
+        {choice && (
           <section class="pane detail" aria-label="Chunk" tabIndex={0}>
-            <Chunk key={chosen.join()} reader={reader} snapshot={snapshot} node={node} coords={chosen} packed={isPacked(table, cells, chosen)} />
+            <Chunk key={choice.join()} reader={reader} snapshot={snapshot} node={node} coords={choice} packed={isPacked(table, cells, choice)} />
           </section>
         )}
       </div>
@@ -163,14 +158,14 @@ export function Axes({ node, grid, line = false }: { node: ArrayNode; grid: read
 interface MapProps {
   readonly cells: Cells;
   readonly image: HTMLCanvasElement;
-  readonly chosen: number | undefined;
+  readonly choice: number | undefined;
   describe(cell: number): string;
   onChoose(cell: number): void;
 }
 
 const LINES = 8; // pixels of a cell from which lines between cells are drawn
 
-function Map({ cells, image, chosen, describe, onChoose }: MapProps): VNode {
+function Map({ cells, image, choice, describe, onChoose }: MapProps): VNode {
   const [element, size] = useSize<HTMLDivElement>();
   const squeeze = size.width / cells.width / (size.height / cells.height) || 1;
   // Cells are square unless the plane is long and narrow
@@ -208,7 +203,7 @@ function Map({ cells, image, chosen, describe, onChoose }: MapProps): VNode {
   const key = (event: KeyboardEvent): void => {
     const move = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: cells.width, ArrowUp: -cells.width }[event.key];
     if (move !== undefined) {
-      const next = (chosen ?? -move) + move;
+      const next = (choice ?? -move) + move;
       if (next >= 0 && next < cells.length) {
         onChoose(next);
         const [x, y] = [left + ((next % cells.width) + 0.5) * wide, top + (Math.floor(next / cells.width) + 0.5) * scale];
@@ -242,11 +237,10 @@ function Map({ cells, image, chosen, describe, onChoose }: MapProps): VNode {
       context.stroke();
     }
   };
-  // Elements before the canvas: the pointer moves them, and nothing is drawn again
   const mark = (cell: number, kind: string): VNode | false => {
     const [across, down] = [Math.max(wide, 6) + 2, Math.max(scale, 6) + 2];
     const [x, y] = [left + ((cell % cells.width) + 0.5) * wide - across / 2, top + (Math.floor(cell / cells.width) + 0.5) * scale - down / 2];
-    return cell >= 0 && <div class={`frame ${kind}`} style={{ transform: `translate(${x}px, ${y}px)`, width: `${across}px`, height: `${down}px` }} />;
+    return cell >= 0 && <Frame kind={kind} x={x} y={y} width={across} height={down} />;
   };
   return (
     <div class="map-frame">
@@ -277,19 +271,19 @@ function Map({ cells, image, chosen, describe, onChoose }: MapProps): VNode {
       >
         <Canvas width={size.width} height={size.height} draw={draw} keys={[image, scale, left, top]} aria-hidden="true" />
         {mark(hover, "hover")}
-        {mark(chosen ?? -1, "chosen")}
+        {mark(choice ?? -1, "chosen")}
       </div>
       <div class="map-foot">
         <button aria-label="Zoom in" onClick={() => zoom(1.5)}>+</button>
         <button aria-label="Zoom out" onClick={() => zoom(1 / 1.5)}>−</button>
         <button onClick={() => setView(undefined)}>All</button>
-        <output aria-live="polite">{hover >= 0 ? describe(hover) : chosen !== undefined ? describe(chosen) : "Click a cell for its chunk; wheel zooms, drag moves."}</output>
+        <output aria-live="polite">{hover >= 0 ? describe(hover) : choice !== undefined ? describe(choice) : "Click a cell for its chunk; wheel zooms, drag moves."}</output>
       </div>
     </div>
   );
 }
 
-const MOST_VALUES = 4_000_000;
+export const MOST_VALUES = 4_000_000; // of a chunk that is read whole
 
 function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; snapshot: Snapshot; node: ArrayNode; coords: number[]; packed: boolean }): VNode {
   const reference = useLoad(async () => ({ entry: await snapshot.chunk(node.path, coords) }), [snapshot, node.path]);
@@ -331,19 +325,21 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
 
 function Writer({ reader: { repository }, snapshot, node, coords }: { reader: Reader; snapshot: Snapshot; node: ArrayNode; coords: number[] }): VNode {
   const [isAsked, setAsked] = useState(false);
-  const writer = useLoad(async (_, progress) => (isAsked ? { id: await lastWriter(repository, snapshot.id, node.id, coords, progress) } : {}), [isAsked]);
+  const one = { length: 1, coords: Uint32Array.from(coords) };
+  const writers = useLoad(async (signal) => (isAsked ? { value: await chunkWriters(repository, snapshot.id, node, one, undefined, signal) } : {}), [isAsked]);
   if (!isAsked) return <button onClick={() => setAsked(true)}>Which commit wrote it?</button>;
   return (
-    <Wait of={writer} what="the records of commits">
-      {({ id }) =>
-        id ? (
+    <Wait of={writers} what="the records of commits">
+      {({ value }) => {
+        const row = value?.rows[0] ?? -1;
+        if (row < 0) return <p class="quiet">The commits on record did not write it.</p>;
+        const id = repository.history.id(row);
+        return (
           <p>
-            Written by <a href={address({ page: "history", query: { at: id } })}>{id.slice(0, 6)}</a> {firstLine(messageOf(repository.history, repository.row(id)))}
+            {value!.merges.has(row) ? "Came with merge" : "Written by"} <a href={address({ page: "history", query: { at: id } })}>{id.slice(0, 6)}</a> {firstLine(repository.history.message(row))}
           </p>
-        ) : (
-          <p class="quiet">The commits on record did not write it.</p>
-        )
-      }
+        );
+      }}
     </Wait>
   );
 }

@@ -151,21 +151,21 @@ function flat(coords: Uint32Array, row: number, extent: readonly number[]): numb
   return place;
 }
 
-function extentOf(rank: number, ...all: Uint32Array[]): number[] {
+function extentOf(rank: number, coords: Uint32Array): number[] {
   const extent = new Array<number>(rank).fill(1);
-  for (const coords of all) for (let at = 0; at < coords.length; at++) extent[at % rank] = Math.max(extent[at % rank]!, coords[at]! + 1);
+  for (let at = 0; at < coords.length; at++) extent[at % rank] = Math.max(extent[at % rank]!, coords[at]! + 1);
   return extent;
 }
 
 const DENSE = 1 << 24; // places of a grid for which a list of all of them is small
 
 /** From coordinates to the row of the table that has them, or -1. */
-export function rowFinder(table: ChunkTable, rank: number): (coords: Uint32Array, at: number) => number {
+export function rowFinder(table: Pick<ChunkTable, "length" | "coords">, rank: number): (coords: Uint32Array, at: number) => number {
   if (rank === 0) return () => table.length - 1;
   const extent = extentOf(rank, table.coords);
   const places = extent.reduce((product, length) => product * length, 1);
   const isInside = (coords: Uint32Array, at: number): boolean => extent.every((length, dimension) => coords[at * rank + dimension]! < length);
-  if (places > DENSE) {
+  if (places > DENSE || places > 1000 * table.length) {
     const rows = new Map<number, number>();
     for (let row = 0; row < table.length; row++) rows.set(flat(table.coords, row, extent), row);
     return (coords, at) => (isInside(coords, at) ? (rows.get(flat(coords, at, extent)) ?? -1) : -1);
@@ -194,41 +194,30 @@ export interface TableDifference {
   readonly changed: number;
   /** Coordinates of what is new or changed in the newer version. */
   readonly coords: Uint32Array;
-  /** Inline in both versions with one size: only the bytes can tell. Rows of the newer table. */
-  readonly unsure: number[];
 }
 
 export function compareTables(before: ChunkTable, after: ChunkTable, rank: number): TableDifference {
-  const extent = extentOf(rank, before.coords, after.coords);
-  const rows = new Map<number, number>();
-  for (let row = 0; row < before.length; row++) rows.set(flat(before.coords, row, extent), row);
-  let [added, changed] = [0, 0];
+  const rowOf = rowFinder(before, rank);
+  let [added, changed, common] = [0, 0, 0];
   const coords: number[] = [];
-  const unsure: number[] = [];
   for (let row = 0; row < after.length; row++) {
-    const place = flat(after.coords, row, extent);
-    const old = rows.get(place);
-    rows.delete(place);
-    if (old === undefined) added++;
-    else if (before.kind[old] !== after.kind[row] || before.size[old] !== after.size[row] || before.offset[old] !== after.offset[row] || before.location(old) !== after.location(row)) changed++;
+    const old = rowOf(after.coords, row);
+    if (old < 0) added++;
     else {
-      if (after.kind[row] === ChunkKind.Inline) unsure.push(row);
-      continue;
+      common++;
+      if (isSame(before, old, after, row)) continue;
+      changed++;
     }
     for (let dimension = 0; dimension < rank; dimension++) coords.push(after.coords[row * rank + dimension]!);
   }
-  return { added, removed: rows.size, changed, coords: Uint32Array.from(coords), unsure };
+  return { added, removed: before.length - common, changed, coords: Uint32Array.from(coords) };
 }
 
-/** Coordinates of the chunks that are new or changed, with inline ones of one size whose bytes differ. */
-export function changedReferences(before: ChunkTable, after: ChunkTable, rank: number): Uint32Array {
-  const { coords, unsure } = compareTables(before, after, rank);
-  const rowOf = rowFinder(before, rank);
-  const differs = unsure.filter((row) => {
-    const [now, old] = [after.reference?.(row).data, before.reference?.(rowOf(after.coords, row)).data];
-    return now?.some((byte, at) => byte !== old?.[at]);
-  });
-  return Uint32Array.from([...coords, ...differs.flatMap((row) => [...after.coords.subarray(row * rank, (row + 1) * rank)])]);
+function isSame(before: ChunkTable, old: number, after: ChunkTable, row: number): boolean {
+  if (before.kind[old] !== after.kind[row] || before.size[old] !== after.size[row] || before.offset[old] !== after.offset[row]) return false;
+  if (after.kind[row] !== ChunkKind.Inline) return before.location(old) === after.location(row);
+  const [now, former] = [after.reference?.(row).data, before.reference?.(old).data];
+  return !now?.some((byte, at) => byte !== former?.[at]);
 }
 
 export const chunkBox = (coords: readonly number[], shape: readonly number[], chunkShape: readonly number[]): { start: number[]; stop: number[] } => ({

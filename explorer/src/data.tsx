@@ -1,5 +1,6 @@
 /** View of the values of an array, or of the difference between two versions of it. */
 
+import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { aspect, axisOf, earthReference, useCoordinates, type Coordinate, type EarthReference } from "./axes";
@@ -7,7 +8,7 @@ import { Axes, statistics } from "./chunkmap";
 import { diverging, MAPS, robust, spread, symmetric, type Limits } from "./colour";
 import type { ArrayNode, Decoded, Snapshot } from "./format/types";
 import type { Geolocation, Located } from "./geolocation";
-import type { GlobeProps } from "./globe";
+import { Globe } from "./globe";
 import type { Reader } from "./home";
 import { Image, type Mark } from "./image";
 import { Lines, Table } from "./lines";
@@ -15,7 +16,6 @@ import { dimensionName, itemSize, product, title } from "./nodes";
 import { Choice, css, Failure, Wait } from "./parts";
 import { Frames, framesOf, limitsOver, nodeOf, NOTHING, samplePlaces, useStop, useVersions, VERSIONS } from "./play";
 import { addPoint, pointColour, Points } from "./points";
-import { messageOf } from "./search";
 import { box, boxShape, chunksOf, parsePoints, parseSlice, plane, sliceQuery, typedIndex, type Box, type Point, type Slice } from "./slices";
 import { Fixed, Slider } from "./sliders";
 import { route, setQuery, useLoad } from "./state";
@@ -53,9 +53,9 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const most = slice.y < 0 ? MOST.line : MOST.image;
   const part = box(shape, slice, most);
   const cost = chunksOf(part, node.chunkShape) * product(node.chunkShape) * (itemSize(node.dtype) ?? 8) * (base ? 2 : 1);
-  const [allowed, setAllowed] = useState("");
+  const [permit, setPermit] = useState("");
   const key = JSON.stringify([part, slice.x, slice.y]);
-  const ask = cost > ASK && allowed !== `${node.path} ${slice.x} ${slice.y}`;
+  const ask = cost > ASK && permit !== `${node.path} ${slice.x} ${slice.y}`;
   const { coordinates, waiting } = useCoordinates(reader, snapshot, node);
   const [playing, setPlaying] = useState(NOTHING);
   const isPlaying = playing !== NOTHING;
@@ -81,12 +81,12 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const at = playing === VERSIONS ? versions.at : isPlaying ? slice.index[playing]! : 0;
   const targetAt = async (place: number): Promise<Target> => (playing === VERSIONS ? nodeOf(await reader.repository.snapshot(versions.ids![place]!), node) : undefined) ?? { snapshot, node };
   const sliceAt = (place: number): Slice => ({ ...slice, index: slice.index.map((old, dimension) => (dimension === playing ? place : old)) });
-  const { ahead, most: kept } = framesOf(product(boxShape(part)));
+  const { ahead, most: capacity } = framesOf(product(boxShape(part)));
   // What a frame depends on besides its place
   const others = JSON.stringify([playing, slice.x, slice.y, slice.from, slice.to, sliceAt(0).index]);
-  const frameAt = (place: number): Promise<Plane> => frames.current.get(`${place} ${others}`, kept, async () => load(await targetAt(place), sliceAt(place), most));
+  const frameAt = (place: number): Promise<Plane> => frames.current.get(`${place} ${others}`, capacity, async () => load(await targetAt(place), sliceAt(place), most));
 
-  const loaded = useLoad<Plane | undefined>(
+  const picture = useLoad<Plane | undefined>(
     async (signal) => {
       if (ask) return undefined;
       if (!isPlaying) {
@@ -112,16 +112,16 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
 
   const move = (place: number): void => setQuery(playing === VERSIONS ? { ver: versions.ids![place]! } : sliceQuery(shape, sliceAt(place)));
   useEffect(() => {
-    if (!isPlaying || loaded.busy || range.busy || versions.busy || loaded.error) return;
+    if (!isPlaying || picture.busy || range.busy || versions.busy || picture.error) return;
     const timer = setTimeout(() => move((at + 1) % length), PAUSE);
     return () => clearTimeout(timer);
-  }, [playing, loaded.busy, range.busy, versions.busy, key, versions.at]);
+  }, [playing, picture.busy, range.busy, versions.busy, key, versions.at]);
 
   const reference = useMemo(() => earthReference(snapshot, node, slice.x, slice.y), [snapshot, node.path, slice.x, slice.y]);
-  const located = useLocated(reader, snapshot, node, reference, coordinates, waiting, part, slice);
-  const places = located && "places" in located ? located.places : undefined;
+  const earth = useLocated(reader, snapshot, node, reference, coordinates, waiting, part, slice);
+  const places = earth && "places" in earth ? earth.places : undefined;
   const axes = useMemo(() => [slice.x, slice.y].map((dimension) => axisOf(node, coordinates, part, dimension)), [node, coordinates, key]);
-  const zoomed = slice.from.some((from, dimension) => from > 0 || slice.to[dimension]! < shape[dimension]!);
+  const isZoomed = slice.from.some((from, dimension) => from > 0 || slice.to[dimension]! < shape[dimension]!);
   const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && part.step[dimension]! > 1);
   return (
     <div class="column fill">
@@ -146,7 +146,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
           ]}
           onSelect={(value) => setQuery({ show: value === "picture" ? "" : value })}
         />
-        {zoomed && <button onClick={() => setQuery(sliceQuery(shape, { ...slice, from: shape.map(() => 0), to: [...shape] }), false)}>Whole extent</button>}
+        {isZoomed && <button onClick={() => setQuery(sliceQuery(shape, { ...slice, from: shape.map(() => 0), to: [...shape] }), false)}>Whole extent</button>}
         {!base && !query["ver"] && <button onClick={() => setQuery({ ver: snapshot.id }, false)}>Versions</button>}
       </div>
       <Fixed
@@ -161,7 +161,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
         onIndex={(index) => setQuery(sliceQuery(shape, { ...slice, index }))}
       />
       {!base && query["ver"] && (
-        <Wait of={{ ...versions.loaded, value: versions.ids }} what="the versions of this array">
+        <Wait of={{ ...versions.load, value: versions.ids }} what="the versions of this array">
           {(ids) => (
             <Slider
               name="version"
@@ -187,25 +187,25 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
       )}
       {ask ? (
         <p class="failure">
-          This view needs {plural(chunksOf(part, node.chunkShape), "chunk")} ({bytes(cost)} of values). <button onClick={() => setAllowed(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>
+          This view needs {plural(chunksOf(part, node.chunkShape), "chunk")} ({bytes(cost)} of values). <button onClick={() => setPermit(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>
         </p>
       ) : (
         <>
-          <Failure of={loaded} />
-          {loaded.value ? (
-            <Picture reader={reader} snapshot={snapshot} plane={loaded.value} shape={shape} node={node} coordinates={coordinates} range={range.value?.limits} difference={base !== undefined} places={places} isDegrees={reference?.isDegrees ?? false} />
+          <Failure of={picture} />
+          {picture.value ? (
+            <Picture reader={reader} snapshot={snapshot} plane={picture.value} shape={shape} node={node} coordinates={coordinates} range={range.value?.limits} difference={base !== undefined} places={places} isDegrees={reference?.isDegrees ?? false} />
           ) : (
-            !loaded.error && (
+            !picture.error && (
               <p class="wait" role="status">
                 Loading values
               </p>
             )
           )}
-          <p class="quiet foot" aria-busy={loaded.busy}>
-            {located && "unknown" in located && `This page does not know the coordinate reference system ${located.unknown}: the picture has its own x and y. `}
+          <p class="quiet foot" aria-busy={picture.busy}>
+            {earth && "unknown" in earth && `This page does not know the coordinate reference system ${earth.unknown}: the picture has its own x and y. `}
             {range.value && `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
             {steps.length > 0 && `Every ${steps.map((dimension) => `${part.step[dimension]}th value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
-            {loaded.busy && loaded.value && !isPlaying ? "Loading…" : ""}
+            {picture.busy && picture.value && !isPlaying ? "Loading…" : ""}
           </p>
         </>
       )}
@@ -217,13 +217,13 @@ const timeLabel = (value: number): string => (Number.isNaN(value) ? "no value" :
 
 function versionText({ repository }: Reader, id: string): string {
   const row = repository.row(id);
-  return `${id.slice(0, 6)} ${row < 0 ? "" : `${when(repository.history.times[row]!).slice(0, 16)} ${firstLine(messageOf(repository.history, row))}`}`;
+  return `${id.slice(0, 6)} ${row < 0 ? "" : `${when(repository.history.times[row]!).slice(0, 16)} ${firstLine(repository.history.message(row))}`}`;
 }
 
 /** Where the cells of the plane are on Earth. */
 function useLocated(reader: Reader, snapshot: Snapshot, node: ArrayNode, reference: EarthReference | undefined, coordinates: ReadonlyMap<number, Coordinate>, waiting: boolean, part: Box, { x, y }: Slice): Located {
   const region = [x, y].map((dimension) => [part.start[dimension], part.stop[dimension], part.step[dimension]] as [number, number, number]);
-  const located = useLoad(
+  const earth = useLoad(
     async (signal) => {
       if (!reference || waiting) return undefined;
       const { locate } = await import("./geolocation");
@@ -240,7 +240,7 @@ function useLocated(reader: Reader, snapshot: Snapshot, node: ArrayNode, referen
     [reference, coordinates, waiting, JSON.stringify(region)],
     true,
   );
-  return located.value;
+  return earth.value;
 }
 
 function ColourSettings(): VNode {
@@ -276,7 +276,7 @@ const degrees = (value: number, signs: string): string => `${Math.abs(value).toF
 
 function Picture({ reader, snapshot, plane: { values, box: part, slice, label }, shape, node, coordinates, range, difference, places, isDegrees }: PictureProps): VNode {
   const { query } = route.value;
-  const [place, setPlace] = useState<readonly [number, number] | undefined>(undefined);
+  const place = useSignal<readonly [number, number] | undefined>(undefined);
   const lengths = boxShape(part);
   const width = slice.x < 0 ? 1 : lengths[slice.x]!;
   const height = slice.y < 0 ? 1 : lengths[slice.y]!;
@@ -293,14 +293,17 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
   const [low, high] = query["lo"] || query["hi"] ? own : difference || (diverging(own) && !query["map"]) ? symmetric(own) : own;
   const limits = spread([query["lo"] ? Number(query["lo"]) : low, query["hi"] ? Number(query["hi"]) : high]);
   const map = query["map"] || (difference || diverging(limits) ? "balance" : "viridis");
-  const located = places?.width === width && places.height === height ? places : undefined;
+  const earth = places?.width === width && places.height === height ? places : undefined;
   const placeText = (column: number, row: number): string => {
     const own = [slice.x >= 0 && `${dimensionName(node, slice.x)} ${x.label(column)}`, slice.y >= 0 && `${dimensionName(node, slice.y)} ${y.label(row)}`].filter(Boolean).join(", ");
-    const [east, north] = located && !isDegrees ? located.place(column, row) : [NaN, NaN];
+    const [east, north] = earth && !isDegrees ? earth.place(column, row) : [NaN, NaN];
     return Number.isFinite(east + north) ? `${own} (${degrees(north, "NS")} ${degrees(east, "EW")})` : own;
   };
-  const at = place && place[0] < width && place[1] < height ? place : undefined;
-  const readout = at ? `${placeText(at[0], at[1])}: ${label(values[at[1] * width + at[0]]!)}` : "";
+  const readout = (): string => {
+    const [column, row] = place.value ?? [width, height];
+    if (column < width && row < height) return `${placeText(column, row)}: ${label(values[row * width + column]!)}`;
+    return `Point at a place for its value; ${hasPoints ? "click for its line; " : ""}drag to ${query["proj"] ? "turn the map" : "zoom"}.`;
+  };
   const zoom = (columns: readonly [number, number], rows?: readonly [number, number]): void => {
     const [from, to] = [[...slice.from], [...slice.to]];
     for (const [dimension, ends] of [[slice.x, columns], [slice.y, rows]] as const) {
@@ -317,10 +320,11 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
   const inside = (point: Point): boolean => [[slice.x, width], [slice.y, height]].every(([dimension, length]) => cellOf(point, dimension!) >= 0 && cellOf(point, dimension!) < length!);
   const marks: Mark[] = points.map((point, which) => ({ column: cellOf(point, slice.x), row: cellOf(point, slice.y), colour: pointColour(which), text: String(which + 1), isInside: inside(point) })).filter((mark) => mark.isInside);
   const choose = (column: number, row: number): void => void (hasPoints && addPoint(points, pointOf(column, row)));
+  const plane = { values, marks, limits, map, title: name, onPlace: (column: number, row: number): void => void (place.value = [column, row]), onChoose: choose };
   const typed = (text: string): Point | undefined => {
     const [one = "", other = ""] = text.split(/\s*[,;]\s*/);
-    if (located && !isDegrees && !text.includes("#")) {
-      const cell = located.find(Number(one), Number(other));
+    if (earth && !isDegrees && !text.includes("#")) {
+      const cell = earth.find(Number(one), Number(other));
       return cell >= 0 ? pointOf(cell % width, Math.floor(cell / width)) : undefined;
     }
     const [right, up] = [typedIndex(one, shape[slice.x]!, coordinates.get(slice.x)), typedIndex(other, shape[slice.y]!, coordinates.get(slice.y))];
@@ -332,15 +336,13 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
       {query["show"] === "table" || slice.x < 0 ? (
         <Table text={(index) => label(values[index]!)} width={slice.y < 0 ? 1 : width} height={slice.y < 0 ? width : height} x={slice.y < 0 ? undefined : x} y={slice.y < 0 ? x : y} />
       ) : slice.y < 0 ? (
-        <Lines x={x} series={series} title={name} isByIndex={isByIndex} onPlace={(index) => setPlace(index === null ? undefined : [index, 0])} />
-      ) : query["proj"] && located ? (
-        <LazyGlobe values={values} places={located} marks={marks} limits={limits} map={map} title={name} projection={query["proj"]} onPlace={(column, row) => setPlace([column, row])} onChoose={choose} />
+        <Lines x={x} series={series} title={name} isByIndex={isByIndex} onPlace={(index) => void (place.value = index === null ? undefined : [index, 0])} />
+      ) : query["proj"] && earth ? (
+        <Globe {...plane} places={earth} projection={query["proj"]} />
       ) : (
-        <Image values={values} x={x} y={y} limits={limits} map={map} title={name} aspect={isByIndex ? undefined : aspect(node, slice.y, x, y)} marks={marks} onPlace={(column, row) => setPlace([column, row])} onChoose={choose} onZoom={zoom} />
+        <Image {...plane} x={x} y={y} aspect={isByIndex ? undefined : aspect(node, slice.y, x, y)} onZoom={zoom} />
       )}
-      <output class="readout" aria-live="polite">
-        {readout || `Point at a place for its value; ${hasPoints ? "click for its line; " : ""}drag to ${query["proj"] ? "turn the map" : "zoom"}.`}
-      </output>
+      <Readout text={readout} />
       <Numbers values={values} label={label} difference={difference} />
       {hasPoints && (
         <Points
@@ -354,12 +356,19 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
           isByIndex={isByIndex}
           nameOf={(point) => (inside(point) ? placeText(cellOf(point, slice.x), cellOf(point, slice.y)) : `${labelOf(point, slice.x)}, ${labelOf(point, slice.y)}`)}
           typed={typed}
-          hint={located && !isDegrees ? "longitude, latitude" : `${dimensionName(node, slice.x)}, ${dimensionName(node, slice.y)}`}
+          hint={earth && !isDegrees ? "longitude, latitude" : `${dimensionName(node, slice.x)}, ${dimensionName(node, slice.y)}`}
         />
       )}
     </>
   );
 }
+
+/** The value under the pointer. It alone is drawn again when the pointer moves. */
+const Readout = ({ text }: { text: () => string }): VNode => (
+  <output class="readout" aria-live="polite">
+    {text()}
+  </output>
+);
 
 function Numbers({ values, label, difference }: { values: Float64Array; label: (value: number) => string; difference: boolean }): VNode {
   const facts = useMemo(() => {
@@ -385,8 +394,3 @@ const PROJECTIONS = [
   ["plate", "degrees"],
   ["globe", "globe"],
 ] as const;
-
-function LazyGlobe(props: GlobeProps): VNode {
-  const module = useLoad(() => import("./globe"), []);
-  return <Wait of={module} what="the map">{({ Globe }) => <Globe {...props} />}</Wait>;
-}

@@ -2,16 +2,15 @@
 
 import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { Chunks } from "./chunkmap";
-import { compareTables, type TableDifference } from "./chunks";
+import { Chunks, MOST_VALUES } from "./chunkmap";
+import { chunkBox, compareTables, type TableDifference } from "./chunks";
 import { changedData, compareLines, compareNodes, type NodeChange } from "./compare";
 import { Data } from "./data";
 import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
-import { isArray } from "./nodes";
+import { isArray, product } from "./nodes";
 import { Facts, List, Tabs, Wait } from "./parts";
 import { resolve } from "./route";
-import { messageOf } from "./search";
 import { go, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, firstLine, json, plural } from "./text";
 
@@ -28,7 +27,7 @@ export function Diff({ reader }: { reader: Reader }): VNode {
   const [old, now] = [resolve(repository, base), resolve(repository, version)];
   const pair = useLoad(async () => {
     const [before, after, data] = await Promise.all([snapshotOf(repository, base), snapshotOf(repository, version), changedData(repository, old, now)]);
-    return { before, after, found: compareNodes(before, after, data) };
+    return { before, after, differences: compareNodes(before, after, data) };
   }, [repository, old, now]);
   return (
     <div class="column fill">
@@ -40,7 +39,7 @@ export function Diff({ reader }: { reader: Reader }): VNode {
         <Version reader={reader} label="Newer version" name={version} onSelect={(value) => go({ version: value })} />
       </div>
       <Wait of={pair} what="both versions">
-        {({ before, after, found }) => <Differences key={`${old} ${now}`} reader={reader} pair={{ before, after }} found={found} />}
+        {({ before, after, differences }) => <Differences key={`${old} ${now}`} reader={reader} pair={{ before, after }} differences={differences} />}
       </Wait>
     </div>
   );
@@ -63,31 +62,31 @@ export function Version({ reader, label, name, onSelect }: { reader: Reader; lab
         <span>{label}</span>
         <input key={name} name="version" defaultValue={name} list="versions" size={14} onChange={(event) => event.currentTarget.value.trim() && onSelect(event.currentTarget.value.trim())} />
       </label>
-      <span class="quiet message">{row >= 0 ? firstLine(messageOf(repository.history, row)) : "not in the history"}</span>
+      <span class="quiet message">{row >= 0 ? firstLine(repository.history.message(row)) : "not in the history"}</span>
     </form>
   );
 }
 
-function Differences({ reader, pair, found }: { reader: Reader; pair: Pair; found: ReturnType<typeof compareNodes> }): VNode {
+function Differences({ reader, pair, differences }: { reader: Reader; pair: Pair; differences: ReturnType<typeof compareNodes> }): VNode {
   const { path } = route.value;
-  const active = found.findIndex((item) => item.path === path);
-  if (!found.length) return <p class="quiet">The versions are equal.</p>;
-  const sure = found.filter((item) => item.change !== "unknown");
+  const active = differences.findIndex((item) => item.path === path);
+  if (!differences.length) return <p class="quiet">The versions are equal.</p>;
+  const sure = differences.filter((item) => item.change !== "unknown");
   return (
     <div class="split fill">
       <section class="pane side" aria-label="Nodes that differ">
-        <p class="quiet">{plural(sure.length, "node")} differ{sure.length < found.length && `; ${plural(found.length - sure.length, "array")} to compare`}</p>
+        <p class="quiet">{plural(sure.length, "node")} differ{sure.length < differences.length && `; ${plural(differences.length - sure.length, "array")} to compare`}</p>
         <List
           label="Nodes that differ"
           role="listbox"
-          count={found.length}
+          count={differences.length}
           rowHeight={28}
           active={active}
-          onActive={(index) => go({ path: found[index]!.path }, true)}
+          onActive={(index) => go({ path: differences[index]!.path }, true)}
           row={(index) => (
             <>
-              <span class={`mark ${found[index]!.change}`}>{WORDS[found[index]!.change]}</span>
-              <span class="message">{found[index]!.path}</span>
+              <span class={`mark ${differences[index]!.change}`}>{WORDS[differences[index]!.change]}</span>
+              <span class="message">{differences[index]!.path}</span>
             </>
           )}
         />
@@ -105,7 +104,7 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
   const lines = useMemo(() => compareLines(old ? json(old.document) : "", now ? json(now.document) : ""), [old, now]);
   const both = isArray(old) && isArray(now);
   const equalRank = both && old.shape.length === now.shape.length;
-  const changes = useLoad(async () => (equalRank ? { found: await chunkChanges(pair, old, now) } : {}), [before, after, path]);
+  const changes = useLoad(async () => (equalRank ? { differences: compareTables(...(await Promise.all([before.chunks(old.path), after.chunks(now.path)])), now.shape.length) } : {}), [before, after, path]);
   const view = route.value.query["view"] ?? (equalRank && lines.every((line) => line.sign === " ") ? "data" : "text");
   return (
     <div class="column fill">
@@ -120,10 +119,10 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
       )}
       {equalRank && view !== "text" ? (
         <Wait of={changes} what="the references of both versions">
-          {({ found }) => {
-            if (!found) return null;
+          {({ differences }) => {
+            if (!differences) return null;
             const View = view === "chunks" ? ChunkDiff : ValueDiff;
-            return <View reader={reader} pair={pair} old={old} now={now} changes={found} />;
+            return <View reader={reader} pair={pair} old={old} now={now} changes={differences} />;
           }}
         </Wait>
       ) : (
@@ -140,30 +139,6 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
   );
 }
 
-const MOST_INLINE = 500; // inline chunks whose bytes are compared
-
-type ChunkChanges = Omit<TableDifference, "unsure"> & { readonly unsure: number };
-
-async function chunkChanges({ before, after }: Pair, old: ArrayNode, now: ArrayNode): Promise<ChunkChanges> {
-  const rank = now.shape.length;
-  const [one, other] = await Promise.all([before.chunks(old.path), after.chunks(now.path)]);
-  const difference = compareTables(one, other, rank);
-  const inline = await Promise.all(
-    difference.unsure.slice(0, MOST_INLINE).map(async (row) => {
-      const coords = [...other.coords.subarray(row * rank, (row + 1) * rank)];
-      const [left, right] = await Promise.all([before.chunk(old.path, coords), after.chunk(now.path, coords)]);
-      return String(left?.data) === String(right?.data) ? undefined : coords;
-    }),
-  );
-  const extra = inline.filter((coords) => coords !== undefined);
-  return {
-    ...difference,
-    changed: difference.changed + extra.length,
-    coords: Uint32Array.from([...difference.coords, ...extra.flat()]),
-    unsure: Math.max(0, difference.unsure.length - MOST_INLINE),
-  };
-}
-
 interface ArrayDiffProps {
   readonly reader: Reader;
   readonly pair: Pair;
@@ -171,27 +146,40 @@ interface ArrayDiffProps {
   readonly now: ArrayNode;
 }
 
-function ChunkDiff({ reader, pair, now, changes }: ArrayDiffProps & { changes: ChunkChanges }): VNode {
+function ChunkDiff({ reader, pair, now, changes }: ArrayDiffProps & { changes: TableDifference }): VNode {
   return (
     <>
-      <Facts rows={[["Chunks", `${count(changes.added)} new, ${count(changes.changed)} changed, ${count(changes.removed)} gone${changes.unsure ? `, ${count(changes.unsure)} inline not compared` : ""}`]]} />
+      <Facts rows={[["Chunks", `${count(changes.added)} new, ${count(changes.changed)} changed, ${count(changes.removed)} gone`]]} />
       <Chunks reader={reader} snapshot={pair.after} node={now} changed={changes.coords} />
     </>
   );
 }
 
+/** The first cell of a chunk that differs: its corner, if the chunk has too many values to compare. */
+async function firstDifference({ reader, pair, old, now }: ArrayDiffProps, coords: readonly number[]): Promise<number[]> {
+  const { start, stop } = chunkBox(coords, now.shape, now.chunkShape);
+  const shape = stop.map((high, dimension) => high - start[dimension]!);
+  if (product(shape) > MOST_VALUES || stop.some((high, dimension) => high > old.shape[dimension]!)) return start;
+  const valuesOf = async (snapshot: Snapshot, node: ArrayNode): Promise<ArrayLike<unknown>> => reader.decode(node, await reader.read(snapshot, node.path, start, stop)).values;
+  const [one, other] = await Promise.all([valuesOf(pair.before, old), valuesOf(pair.after, now)]);
+  let at = 0;
+  while (at < one.length && Object.is(one[at], other[at])) at++;
+  if (at === one.length) return start;
+  return shape.map((length, dimension) => start[dimension]! + (Math.floor(at / product(shape.slice(dimension + 1))) % length));
+}
+
 /** The values; first those of a chunk that changed. */
-function ValueDiff({ reader, pair, old, now, changes }: ArrayDiffProps & { changes: ChunkChanges }): VNode {
+function ValueDiff({ reader, pair, old, now, changes }: ArrayDiffProps & { changes: TableDifference }): VNode {
   const rank = now.shape.length;
   const total = rank ? changes.coords.length / rank : 0;
   const [at, setAt] = useState(0);
-  const show = (next: number): void => {
+  const coordsOf = (which: number): number[] => [...changes.coords.subarray(which * rank, (which + 1) * rank)];
+  const show = async (next: number): Promise<void> => {
     setAt(next);
-    const i = now.chunkShape.map((size, dimension) => Math.min(changes.coords[next * rank + dimension]! * size, now.shape[dimension]! - 1)).join(",");
-    setQuery({ i });
+    setQuery({ i: (await firstDifference({ reader, pair, old, now }, coordsOf(next))).join(",") });
   };
   useEffect(() => {
-    if (total && route.value.query["i"] === undefined) show(0);
+    if (total && route.value.query["i"] === undefined) void show(0);
   }, []);
   return (
     <>
@@ -200,7 +188,7 @@ function ValueDiff({ reader, pair, old, now, changes }: ArrayDiffProps & { chang
           <button onClick={() => show((at + total - 1) % total)}>Former change</button>
           <button onClick={() => show((at + 1) % total)}>Next change</button>
           <span class="quiet">
-            chunk {[...changes.coords.subarray(at * rank, (at + 1) * rank)].join(", ")}; {count(at + 1)} of {count(total)} that changed
+            chunk {coordsOf(at).join(", ")}; {count(at + 1)} of {count(total)} that changed
           </span>
         </div>
       )}

@@ -24,8 +24,8 @@ export type Located = { readonly places: Geolocation } | { readonly unknown: str
 /** `x` and `y` are axes by coordinates. `read` gives the longitudes and latitudes of all cells. */
 export async function locate(reference: EarthReference, x: Axis, y: Axis, read: (which: 0 | 1) => Promise<Float64Array>): Promise<Located> {
   const { isDegrees, mapping, code, cells } = reference;
-  const known = isDegrees ? mappingOfCode("EPSG:4326") : code !== undefined && mappingOfCode(code);
-  const crs = (mapping && crsOf(mapping)) ?? crsOf(known || {});
+  const standard = isDegrees ? mappingOfCode("EPSG:4326") : code !== undefined && mappingOfCode(code);
+  const crs = (mapping && crsOf(mapping)) ?? crsOf(standard || {});
   if (crs && x.edges && y.edges) return { places: ofCrs(crs, x, y, mapping ?? {}) };
   if (cells) {
     const [longitudes, latitudes] = await Promise.all([read(0), read(1)]);

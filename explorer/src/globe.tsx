@@ -1,47 +1,22 @@
-/** A plane whose cells have places on Earth as a map with coastlines. Loaded when somebody chooses a projection. */
+/** A plane whose cells have places on Earth as a map with coastlines. */
 
-import { geoAzimuthalEqualArea, geoEqualEarth, geoEquirectangular, geoGraticule10, geoNaturalEarth1, geoOrthographic, geoPath, type GeoPermissibleObjects, type GeoProjection } from "d3-geo";
+import type { GeoPermissibleObjects } from "d3-geo";
 import type { VNode } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
-import land from "world-atlas/land-110m.json";
-import { paint, table, type Limits } from "./colour";
+import { paint, table } from "./colour";
 import type { Geolocation } from "./geolocation";
-import { drawBar, drawMark, MARGIN, type Mark } from "./image";
-import { Canvas, css, theme, useSize } from "./parts";
+import { drawBar, drawMark, MARGIN, type PlaneProps } from "./image";
+import { Canvas, canvasOf, css, theme, useSize, Wait } from "./parts";
+import { useLoad } from "./state";
 
-export interface GlobeProps {
-  readonly values: Float64Array;
+interface GlobeProps extends PlaneProps {
   readonly places: Geolocation;
-  readonly marks: readonly Mark[];
-  readonly limits: Limits;
-  readonly map: string;
-  readonly title: string;
   readonly projection: string;
-  onPlace(column: number, row: number): void;
-  onChoose(column: number, row: number): void;
 }
 
-const PROJECTIONS: Record<string, () => GeoProjection> = { natural: geoNaturalEarth1, equal: geoEqualEarth, plate: geoEquirectangular, globe: geoOrthographic, local: geoAzimuthalEqualArea };
 /** Projections that turn in both directions. */
 const isRound = (name: string): boolean => name === "globe" || name === "local";
-const GRATICULE = geoGraticule10();
 const SPHERE = { type: "Sphere" } as const;
-
-/** Coastlines by Natural Earth: each arc holds steps in units of a grid. */
-function coastlines(): GeoPermissibleObjects {
-  const { scale, translate } = land.transform as { scale: [number, number]; translate: [number, number] };
-  const coordinates = (land.arcs as number[][][]).map((arc) => {
-    let [east, north] = [0, 0];
-    return arc.map(([right, up]) => {
-      east += right!;
-      north += up!;
-      return [east * scale[0] + translate[0], north * scale[1] + translate[1]];
-    });
-  });
-  return { type: "MultiLineString", coordinates };
-}
-
-const COAST = coastlines();
 
 const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
 
@@ -68,11 +43,16 @@ function frame({ width, height, place }: Geolocation): { line?: GeoPermissibleOb
   return lines.length ? { line: { type: "MultiLineString", coordinates: lines }, centre } : { line: { type: "MultiPoint", coordinates: inside }, centre };
 }
 
-export function Globe({ values, places, marks, limits, map, title, projection: name, onPlace, onChoose }: GlobeProps): VNode {
+export function Globe(props: GlobeProps): VNode {
+  const earth = useLoad(() => import("./earth"), []);
+  return <Wait of={earth} what="the map">{(value) => <Sight {...props} earth={value} />}</Wait>;
+}
+
+function Sight({ earth, values, places, marks, limits, map, title, projection: name, onPlace, onChoose }: GlobeProps & { readonly earth: typeof import("./earth") }): VNode {
   const [element, size] = useSize<HTMLDivElement>();
   const [turn, setTurn] = useState<readonly [number, number] | undefined>(undefined);
   const drag = useRef<{ x: number; y: number; turn: readonly [number, number]; moved: boolean } | undefined>(undefined);
-  const [dragged, setDragged] = useState(false);
+  const [isTurning, setTurning] = useState(false);
   const part = useMemo(() => frame(places), [places]);
   const colours = useMemo(() => table(map), [map]);
   const colourTheme = theme.value;
@@ -81,7 +61,7 @@ export function Globe({ values, places, marks, limits, map, title, projection: n
   const height = Math.max(10, size.height - 4);
 
   const projection = useMemo(() => {
-    const shape = (PROJECTIONS[name] ?? geoNaturalEarth1)().rotate([east, north]);
+    const shape = (earth.PROJECTIONS[name] ?? earth.PROJECTIONS["natural"]!)().rotate([east, north]);
     return shape.fitExtent([[4, 4], [width - 4, height - 4]], part.line ?? SPHERE);
   }, [name, east, north, width, height, part]);
 
@@ -90,23 +70,19 @@ export function Globe({ values, places, marks, limits, map, title, projection: n
     return place ? places.find(place[0], place[1]) : -1;
   };
   const image = useMemo(() => {
-    const coarse = dragged ? 3 : 1;
+    const coarse = isTurning ? 3 : 1;
     const [columns, rows] = [Math.ceil(width / coarse), Math.ceil(height / coarse)];
-    const seen = new Float64Array(columns * rows).fill(NaN);
+    const screen = new Float64Array(columns * rows).fill(NaN);
     for (let down = 0, at = 0; down < rows; down++) {
       for (let across = 0; across < columns; across++, at++) {
         const cell = cellAt((across + 0.5) * coarse, (down + 0.5) * coarse);
-        if (cell >= 0) seen[at] = values[cell]!;
+        if (cell >= 0) screen[at] = values[cell]!;
       }
     }
     const pixels = new Uint32Array(columns * rows);
-    paint(seen, limits, colours, pixels);
-    const canvas = document.createElement("canvas");
-    canvas.width = columns;
-    canvas.height = rows;
-    canvas.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), columns, rows), 0, 0);
-    return canvas;
-  }, [projection, places, values, limits[0], limits[1], colours, dragged]);
+    paint(screen, limits, colours, pixels);
+    return canvasOf(pixels, columns, rows);
+  }, [projection, places, values, limits[0], limits[1], colours, isTurning]);
 
   const overlay = useMemo(() => {
     const canvas = document.createElement("canvas");
@@ -114,7 +90,7 @@ export function Globe({ values, places, marks, limits, map, title, projection: n
     canvas.height = Math.round(height * devicePixelRatio);
     const context = canvas.getContext("2d")!;
     context.scale(devicePixelRatio, devicePixelRatio);
-    const path = geoPath(projection, context);
+    const path = earth.geoPath(projection, context);
     const stroke = (what: GeoPermissibleObjects, colour: string, thick: number): void => {
       context.beginPath();
       path(what);
@@ -123,11 +99,11 @@ export function Globe({ values, places, marks, limits, map, title, projection: n
       context.stroke();
     };
     context.globalAlpha = 0.35;
-    stroke(GRATICULE, css("text"), 0.5);
+    stroke(earth.GRATICULE, css("text"), 0.5);
     context.globalAlpha = 1;
     // Two lines, so that coasts show on dark and on light colours
-    stroke(COAST, css("page"), 2.5);
-    stroke(COAST, css("text"), 1);
+    stroke(earth.COAST, css("page"), 2.5);
+    stroke(earth.COAST, css("text"), 1);
     stroke(SPHERE, css("quiet"), 1);
     return canvas;
   }, [projection, colourTheme]);
@@ -138,7 +114,7 @@ export function Globe({ values, places, marks, limits, map, title, projection: n
     context.rect(0, 0, width, height);
     context.clip();
     context.beginPath();
-    geoPath(projection, context)(SPHERE);
+    earth.geoPath(projection, context)(SPHERE);
     context.fillStyle = css("missing");
     context.fill();
     context.clip();
@@ -150,9 +126,9 @@ export function Globe({ values, places, marks, limits, map, title, projection: n
       const place = places.place(mark.column, mark.row);
       // A path leaves out what is behind the Earth
       context.beginPath();
-      if (place.every(Number.isFinite)) geoPath(projection, context).pointRadius(1)({ type: "Point", coordinates: [...place] });
-      const seen = projection([...place]);
-      if (seen && context.isPointInPath(seen[0] * devicePixelRatio, seen[1] * devicePixelRatio)) drawMark(context, mark, seen[0], seen[1]);
+      if (place.every(Number.isFinite)) earth.geoPath(projection, context).pointRadius(1)({ type: "Point", coordinates: [...place] });
+      const spot = projection([...place]);
+      if (spot && context.isPointInPath(spot[0] * devicePixelRatio, spot[1] * devicePixelRatio)) drawMark(context, mark, spot[0], spot[1]);
     }
     drawBar(context, colours, limits, title, width + 16, 8, height - 16);
   };
@@ -187,7 +163,7 @@ export function Globe({ values, places, marks, limits, map, title, projection: n
           from.moved ||= Math.hypot(event.clientX - from.x, event.clientY - from.y) > 4;
           if (!from.moved) return;
           const degrees = isRound(name) ? 90 / projection.scale() : 180 / Math.PI / projection.scale();
-          setDragged(true);
+          setTurning(true);
           setTurn([from.turn[0] + (event.clientX - from.x) * degrees, isRound(name) ? Math.min(Math.max(from.turn[1] - (event.clientY - from.y) * degrees, -90), 90) : north]);
           return;
         }
@@ -198,7 +174,7 @@ export function Globe({ values, places, marks, limits, map, title, projection: n
         const cell = drag.current && !drag.current.moved ? cellUnder(event) : -1;
         if (cell >= 0) onChoose(cell % places.width, Math.floor(cell / places.width));
         drag.current = undefined;
-        setDragged(false);
+        setTurning(false);
       }}
     >
       <Canvas width={size.width} height={size.height} draw={draw} aria-hidden="true" />

@@ -7,7 +7,7 @@ import type { Repository } from "./format/types";
 import type { Reader } from "./home";
 import { layLanes, linesBetween, type Lanes } from "./lanes";
 import { Canvas, css, Facts, List, Wait } from "./parts";
-import { author, idOf, messageOf, search } from "./search";
+import { author, search } from "./search";
 import { address, go, notice, route, setQuery, useLoad } from "./state";
 import { ChangeList, Value } from "./overview";
 import { count, firstLine, plural, when } from "./text";
@@ -46,20 +46,20 @@ export function History({ reader }: { reader: Reader }): VNode {
   const names = useMemo(() => namesOf(repository), [repository]);
   const lanes = useMemo(() => {
     const main = repository.branches.get("main") ?? [...repository.branches.values()][0];
-    return layLanes(history.parent, history.times, main ? repository.row(main) : -1, names.keys());
+    return layLanes(history.parent, main ? repository.row(main) : -1, names.keys());
   }, [repository]);
   const { q = "", at = "" } = route.value.query;
-  const places = useMemo(() => (q.trim() ? search(history, lanes.order, q, names) : undefined), [lanes, q]);
+  const places = useMemo(() => (q.trim() ? search(history, q, names) : undefined), [lanes, q]);
   const total = places ? places.length : lanes.length;
-  const placeOf = (index: number): number => (places ? places[index]! : index);
+  const rowAt = (index: number): number => lanes.turn(places ? places[index]! : index);
   const row = repository.row(at || [...repository.branches].find(([name]) => name === "main")?.[1] || "");
-  const place = row >= 0 ? lanes.place[row]! : -1;
+  const place = row >= 0 ? lanes.turn(row) : -1;
   const active = places ? places.indexOf(place) : place;
   const shownLanes = Math.min(lanes.members.length, MOST_LANES);
   const width = places ? 20 : shownLanes * STEP + 8;
   useEffect(() => void (places && (notice.value = `${plural(total, "commit")} found`)), [places]);
 
-  const select = (index: number): void => setQuery({ at: idOf(history, lanes.order[placeOf(index)]!) });
+  const select = (index: number): void => setQuery({ at: history.id(rowAt(index)) });
   const [date, setDate] = useState("");
   const toDate = (event: Event): void => {
     event.preventDefault();
@@ -67,7 +67,7 @@ export function History({ reader }: { reader: Reader }): VNode {
     if (Number.isNaN(time) || total === 0) return;
     let best = 0;
     for (let index = 0; index < total; index++) {
-      const distance = (other: number): number => Math.abs(history.times[lanes.order[placeOf(other)]!]! - time);
+      const distance = (other: number): number => Math.abs(history.times[rowAt(other)]! - time);
       if (distance(index) < distance(best)) best = index;
     }
     select(best);
@@ -98,19 +98,19 @@ export function History({ reader }: { reader: Reader }): VNode {
           rowHeight={ROW}
           active={active}
           onActive={select}
-          onOpen={(index) => go({ page: "node", version: idOf(history, lanes.order[placeOf(index)]!), path: "/", query: {} })}
+          onOpen={(index) => go({ page: "node", version: history.id(rowAt(index)), path: "/", query: {} })}
           gutter={(first, shown) => <Graph lanes={lanes} places={places} first={first} shown={shown} width={width} active={active} />}
           row={(index) => {
-            const commit = lanes.order[placeOf(index)]!;
+            const commit = rowAt(index);
             const by = author(history.metadata(commit));
             return (
               <>
                 <span class="space" style={{ width: `${width}px` }} />
                 {names.get(commit)?.map((name) => <Name key={name} of={name} />)}
-                <span class="message">{firstLine(messageOf(history, commit)) || "(no message)"}</span>
+                <span class="message">{firstLine(history.message(commit)) || "(no message)"}</span>
                 {by && <span class="author">{by}</span>}
                 <time>{when(history.times[commit]!).slice(0, 16)}</time>
-                <code class="id">{idOf(history, commit).slice(0, 6)}</code>
+                <code class="id">{history.id(commit).slice(0, 6)}</code>
               </>
             );
           }}
@@ -165,7 +165,7 @@ function Graph({ lanes, places, first, shown, width, active }: { lanes: Lanes; p
 function Commit({ reader, row, names, detached }: { reader: Reader; row: number; names: string[]; detached: boolean }): VNode {
   const { repository } = reader;
   const { history } = repository;
-  const id = idOf(history, row);
+  const id = history.id(row);
   const above = history.parent[row]!;
   const metadata = history.metadata(row);
   const [base, setBase] = useState("");
@@ -173,18 +173,18 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
     const own = await repository.changes(id);
     if (!own) return {};
     const deletes = own.deletedArrays.length + own.deletedGroups.length > 0 && above >= 0;
-    const [snapshot, former] = await Promise.all([repository.snapshot(id), deletes ? repository.snapshot(idOf(history, above)) : undefined]);
+    const [snapshot, former] = await Promise.all([repository.snapshot(id), deletes ? repository.snapshot(history.id(above)) : undefined]);
     return { own, snapshot, former };
   }, [id]);
   return (
     <>
-      <h2 class="text">{messageOf(history, row) || "(no message)"}</h2>
+      <h2 class="text">{history.message(row) || "(no message)"}</h2>
       <p class="actions">
         <a class="button main" href={address({ page: "node", version: id, path: "/" })}>
           Open this version
         </a>
         {above >= 0 && (
-          <a class="button" href={address({ page: "diff", base: idOf(history, above), version: id, path: "/" })}>
+          <a class="button" href={address({ page: "diff", base: history.id(above), version: id, path: "/" })}>
             Differences from its parent
           </a>
         )}
@@ -205,7 +205,7 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
           ["Id", <code>{id}</code>],
           ["Time", `${when(history.times[row]!)} UTC`],
           names.length > 0 && ["Names", names.map((name) => <Name key={name} of={name} />)],
-          above >= 0 && ["Parent", <a href={address({ page: "history", query: { at: idOf(history, above) } })}>{idOf(history, above).slice(0, 6)} {firstLine(messageOf(history, above))}</a>],
+          above >= 0 && ["Parent", <a href={address({ page: "history", query: { at: history.id(above) } })}>{history.id(above).slice(0, 6)} {firstLine(history.message(above))}</a>],
           detached && ["Reach", "No branch or tag leads to this commit."],
         ]}
       />

@@ -51,10 +51,11 @@ export class WebSource implements Source {
   private readonly whole = new Map<string, Uint8Array>();
   private wholeSize = 0;
   private state: string | null = null; // of the file `repo`, when it was read
+  private early: Promise<Response> | undefined;
 
   constructor(
     private readonly base: string,
-    readonly label: string,
+    public label: string,
     private readonly secret: string | null = null,
     /** Keys that lie elsewhere. */
     private readonly elsewhere: Readonly<Record<string, string>> = {},
@@ -66,6 +67,13 @@ export class WebSource implements Source {
 
   private url(key: string): string {
     return this.elsewhere[key] ?? this.base + key.split("/").map(encodeURIComponent).join("/");
+  }
+
+  /** Asks for the file `repo`, which each view needs, before the rest of the home is known. */
+  prepare(): this {
+    this.early = patientFetch(this.url("repo"), this.headers);
+    this.early.catch(() => undefined); // whoever reads it gets the error
+    return this;
   }
 
   /** Asks for the state of the file `repo`, which each update replaces, without its bytes. */
@@ -80,7 +88,9 @@ export class WebSource implements Source {
     if (part && end <= start) return new Uint8Array();
     if (part && this.whole.has(key)) return this.whole.get(key)!.subarray(start, end);
     const url = this.url(key);
-    const response = await patientFetch(url, part ? { ...this.headers, Range: `bytes=${start}-${end - 1}` } : this.headers);
+    const early = key === "repo" ? this.early : undefined;
+    this.early = undefined;
+    const response = await (early ?? patientFetch(url, part ? { ...this.headers, Range: `bytes=${start}-${end - 1}` } : this.headers));
     if (response.status === 404) return undefined;
     if (response.status === 416) throw new ExplorerError("format", `${key} is shorter than the references to it say.`);
     if (!response.ok) throw await failure(response, `${this.label} answered status ${response.status} for ${key}`);
@@ -188,7 +198,10 @@ export async function findHome(): Promise<{ source: Source; settings: Partial<Se
     const base = new URL(settings.repo.replace(/\/?$/, "/"), location.href).href;
     return { source: new WebSource(base, settings.label ?? base, null, settings.index ? { "index.json": new URL(settings.index, location.href).href } : {}), settings };
   }
+  const source = new ServerSource(new URL("./", location.href).href, location.host, secret);
+  if (secret) source.prepare();
   const info = await answer<{ label: string; version?: string; path?: string; writable?: boolean }>("api/info", secret ? { Authorization: `Bearer ${secret}` } : {});
   if (!info) throw new ExplorerError("not-found", "There is no repository here: neither `explorer.json` beside this page nor a server of `frazil ui`.");
-  return { source: new ServerSource(new URL("./", location.href).href, info.label, secret), settings: info };
+  source.label = info.label;
+  return { source, settings: info };
 }

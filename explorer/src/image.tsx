@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
 import type { Axis } from "./axes";
 import { paint, table, ticks, type Limits } from "./colour";
-import { Canvas, css, useSize } from "./parts";
+import { Canvas, canvasOf, css, Frame, useSize } from "./parts";
 import { number } from "./text";
 
 /** A point that a person chose. */
@@ -15,19 +15,23 @@ export interface Mark {
   readonly text: string;
 }
 
-interface ImageProps {
+/** A plane of values on the screen, and what a person does with it. */
+export interface PlaneProps {
   readonly values: Float64Array;
-  readonly x: Axis;
-  readonly y: Axis;
   readonly limits: Limits;
   readonly map: string;
   readonly title: string;
-  /** Width by height of one cell, if both axes are places. */
-  readonly aspect?: number | undefined;
   readonly marks: readonly Mark[];
   onPlace(column: number, row: number): void;
   /** A click or Enter. */
   onChoose(column: number, row: number): void;
+}
+
+interface ImageProps extends PlaneProps {
+  readonly x: Axis;
+  readonly y: Axis;
+  /** Width by height of one cell, if both axes are places. */
+  readonly aspect: number | undefined;
   onZoom(columns: readonly [number, number], rows: readonly [number, number]): void;
 }
 
@@ -51,11 +55,7 @@ export function Image({ values, x, y, limits, map, title, aspect, marks, onPlace
   const image = useMemo(() => {
     const pixels = new Uint32Array(columns * rows);
     paint(isDrawn ? onScreen(values, x, y, columns, rows) : values, limits, colours, pixels);
-    const canvas = document.createElement("canvas");
-    canvas.width = columns;
-    canvas.height = rows;
-    canvas.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), columns, rows), 0, 0);
-    return canvas;
+    return canvasOf(pixels, columns, rows);
   }, [values, x, y, limits[0], limits[1], colours, columns, rows]);
   const fractions = (event: PointerEvent): { x: number; y: number } => {
     const box = element.current!.getBoundingClientRect();
@@ -125,19 +125,20 @@ export function Image({ values, x, y, limits, map, title, aspect, marks, onPlace
     context.fillText(y.title, 0, 0, room.height);
     context.restore();
     drawBar(context, colours, limits, title, left + room.width + 16, top, room.height);
-    if (cursor) {
-      context.strokeStyle = css("text");
-      const [[west, east], [upper, lower]] = [x.sides(cursor.column), y.sides(cursor.row)];
-      const [width, height] = [Math.max((east - west) * room.width, 6), Math.max((lower - upper) * room.height, 6)];
-      context.strokeRect(left + ((west + east) / 2) * room.width - width / 2, top + ((upper + lower) / 2) * room.height - height / 2, width, height);
-    }
     for (const mark of marks) drawMark(context, mark, left + x.centre(mark.column) * room.width, top + y.centre(mark.row) * room.height);
+  };
+  /** What follows the pointer lies before the canvas, which is not drawn again. */
+  const before = (): VNode | false => {
+    const at = (across: number, down: number): [number, number] => [MARGIN.left + across * room.width, MARGIN.top + down * room.height];
     if (drag && moved.current) {
-      context.strokeStyle = css("text");
-      context.setLineDash([4, 3]);
-      context.strokeRect(left + drag.x * room.width, top + drag.y * room.height, (drag.toX - drag.x) * room.width, (drag.toY - drag.y) * room.height);
-      context.setLineDash([]);
+      const [[x, y], width, height] = [at(Math.min(drag.x, drag.toX), Math.min(drag.y, drag.toY)), Math.abs(drag.toX - drag.x) * room.width, Math.abs(drag.toY - drag.y) * room.height];
+      return <Frame kind="drag" x={x} y={y} width={width} height={height} />;
     }
+    if (!cursor || cursor.column >= x.length || cursor.row >= y.length) return false;
+    const [[west, east], [upper, lower]] = [x.sides(cursor.column), y.sides(cursor.row)];
+    const [width, height] = [Math.max((east - west) * room.width, 6), Math.max((lower - upper) * room.height, 6)];
+    const [across, down] = at((west + east) / 2, (upper + lower) / 2);
+    return <Frame kind="chosen" x={across - width / 2} y={down - height / 2} width={width} height={height} />;
   };
   return (
     <div
@@ -173,7 +174,8 @@ export function Image({ values, x, y, limits, map, title, aspect, marks, onPlace
         setDrag(undefined);
       }}
     >
-      <Canvas width={size.width} height={size.height} draw={draw} aria-hidden="true" />
+      <Canvas width={size.width} height={size.height} draw={draw} keys={[image, room.width, room.height, title, markKey(marks)]} aria-hidden="true" />
+      {before()}
     </div>
   );
 }
@@ -216,6 +218,8 @@ function onScreen(values: Float64Array, x: Axis, y: Axis, width: number, height:
   }
   return pixels;
 }
+
+const markKey = (marks: readonly Mark[]): string => marks.map(({ column, row, text }) => `${column} ${row} ${text}`).join();
 
 /** A point that a person chose, with two rings, so that it shows on all colours. */
 export function drawMark(context: CanvasRenderingContext2D, { colour, text }: Mark, x: number, y: number): void {

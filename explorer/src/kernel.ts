@@ -12,8 +12,8 @@ export type Ask = (message: Record<string, string | number>) => Promise<Answer>;
 /** What the frame of the page has as the property `kernel`. */
 export interface Kernel {
   readonly ask: Ask;
-  /** The address of the script of the worker. */
-  readonly worker: string;
+  /** The address of the script of the page. */
+  readonly script: string;
   readonly settings: { readonly label: string; readonly version?: string; readonly path?: string };
   /** The view that the page shows: notebooks load a frame anew when they move it. */
   address: string;

@@ -1,4 +1,4 @@
-/** The page on a web server or in a notebook: finds its home, opens the repository, shows it. */
+/** The page on a web server or in a notebook: finds its home, opens the repository, shows it. The worker runs the same script. */
 
 import { effect } from "@preact/signals";
 import { start } from "./app";
@@ -7,26 +7,39 @@ import { findHome, ServerSource, WebSource } from "./home";
 import { kernel } from "./kernel";
 import { writeRoute } from "./route";
 import { route } from "./state";
+import { work } from "./worker";
 
-if (kernel?.address) location.replace(kernel.address);
-if (kernel) useWorkers(() => new Worker(kernel!.worker, { type: "module" }));
+/** A worker from the text of this script: it needs no request. */
+function startWorker(): Worker {
+  const { text } = document.querySelector<HTMLScriptElement>("script[type=module]")!;
+  const address = kernel?.script ?? URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+  return new Worker(address, { type: "module" });
+}
 
-start(document.getElementById("app")!, async () => {
-  const { source, settings } = await findHome();
-  const repository = await openRepository(source);
-  return {
-    ...settings,
-    repository,
-    label: source.label,
-    ...(source instanceof WebSource ? { isOutdated: source.isOutdated.bind(source) } : {}),
-    ...(source instanceof ServerSource ? { ask: source.ask.bind(source) } : {}),
-    ...(source instanceof ServerSource && settings.writable ? { change: source.change.bind(source) } : {}),
-    read: (snapshot, path, start, stop, step, signal) => readRegion(repository, source, snapshot, path, start, stop, step, signal),
-    decode: decodeCF,
-  };
-});
+function show(): void {
+  if (kernel?.address) location.replace(kernel.address);
+  useWorkers(startWorker);
 
-effect(() => {
-  const address = writeRoute(route.value);
-  if (kernel && location.hash) kernel.address = address;
-});
+  start(document.getElementById("app")!, async () => {
+    const { source, settings } = await findHome();
+    const repository = await openRepository(source);
+    return {
+      ...settings,
+      repository,
+      label: source.label,
+      ...(source instanceof WebSource ? { isOutdated: source.isOutdated.bind(source) } : {}),
+      ...(source instanceof ServerSource ? { ask: source.ask.bind(source) } : {}),
+      ...(source instanceof ServerSource && settings.writable ? { change: source.change.bind(source) } : {}),
+      read: (snapshot, path, start, stop, step, signal) => readRegion(repository, source, snapshot, path, start, stop, step, signal),
+      decode: decodeCF,
+    };
+  });
+
+  effect(() => {
+    const address = writeRoute(route.value);
+    if (kernel && location.hash) kernel.address = address;
+  });
+}
+
+if (typeof document === "undefined") work();
+else show();

@@ -93,12 +93,12 @@ function ArrayFacts({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot })
 }
 
 function Storage({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot }): VNode {
-  const [wanted, setWanted] = useState(product(gridShape(node)) <= 10_000);
-  const table = useLoad<{ found?: ChunkTable }>(async (_, progress) => (wanted ? { found: await snapshot.chunks(node.path, progress) } : {}), [wanted, node, snapshot]);
-  if (!wanted) return <button onClick={() => setWanted(true)}>Measure stored size</button>;
+  const [isMeasured, setMeasured] = useState(product(gridShape(node)) <= 10_000);
+  const table = useLoad<{ value?: ChunkTable }>(async (_, progress) => (isMeasured ? { value: await snapshot.chunks(node.path, progress) } : {}), [isMeasured, node, snapshot]);
+  if (!isMeasured) return <button onClick={() => setMeasured(true)}>Measure stored size</button>;
   return (
     <Wait of={table} what="the references">
-      {({ found: value }) => {
+      {({ value }) => {
         if (!value) return null;
         const { kinds, size } = summary(value, product(gridShape(node)));
         const memory = product(node.shape) * (itemSize(node.dtype) ?? 0);

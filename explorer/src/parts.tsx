@@ -136,6 +136,20 @@ export function Canvas({ width, height, draw, keys, ...rest }: { width: number; 
   return <canvas ref={element} style={{ width: `${width}px`, height: `${height}px` }} {...rest} />;
 }
 
+/** Pixels as a canvas that another one draws, larger or smaller. */
+export function canvasOf(pixels: Uint32Array<ArrayBuffer>, width: number, height: number): HTMLCanvasElement {
+  const canvas = document.createElement("canvas");
+  canvas.width = width;
+  canvas.height = height;
+  canvas.getContext("2d")?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), width, height), 0, 0);
+  return canvas;
+}
+
+/** A frame around a part of a canvas: the pointer moves it, and nothing is drawn again. */
+export const Frame = ({ kind, x, y, width, height }: { kind: string; x: number; y: number; width: number; height: number }): VNode => (
+  <div class={`frame ${kind}`} style={{ transform: `translate(${x}px, ${y}px)`, width: `${width}px`, height: `${height}px` }} />
+);
+
 const colours = new Map<string, string>();
 
 /** Colours of the style sheet, for canvases. Kept, because the browser computes the styles of the page anew for each question. */
@@ -160,8 +174,6 @@ export function forgetColours(): void {
   colours.clear();
   theme.value++;
 }
-
-for (const query of ["(prefers-color-scheme: dark)", "(prefers-contrast: more)"]) matchMedia(query).addEventListener("change", forgetColours);
 
 interface ListProps {
   readonly label: string;

@@ -28,7 +28,7 @@ export async function versionsOf(repository: Repository, version: string, node: 
 export interface Versions {
   /** Undefined until a person asks for versions. */
   readonly ids: readonly string[] | undefined;
-  readonly loaded: Load<string[] | undefined>;
+  readonly load: Load<string[] | undefined>;
   readonly at: number;
   /** The version that the address names is not there yet. */
   readonly busy: boolean;
@@ -39,11 +39,11 @@ export interface Versions {
 /** The version of an array that the address names with `ver`, among those that changed it. */
 export function useVersions(repository: Repository, snapshot: Snapshot, node: ArrayNode): Versions {
   const { ver = "" } = route.value.query;
-  const loaded = useLoad(async (_, progress) => (ver ? versionsOf(repository, snapshot.id, node.id, progress) : undefined), [snapshot, node.path, ver !== ""]);
-  const ids = loaded.value;
+  const load = useLoad(async (_, progress) => (ver ? versionsOf(repository, snapshot.id, node.id, progress) : undefined), [snapshot, node.path, ver !== ""]);
+  const ids = load.value;
   const at = ids ? Math.max(0, ids.includes(ver) ? ids.indexOf(ver) : ids.length - 1) : 0;
   const other = useLoad(async () => (ids ? nodeOf(await repository.snapshot(ids[at]!), node) : undefined), [ids?.[at]], true);
-  return { ids, loaded, at, busy: other.busy, snapshot, node, ...(ids ? other.value : {}) };
+  return { ids, load, at, busy: other.busy, snapshot, node, ...(ids ? other.value : {}) };
 }
 
 /** The same array in another version, perhaps under another name. */

@@ -49,9 +49,9 @@ export function Points({ reader, snapshot, node, shape, slice, coordinates, poin
   const places = points.map((point) => point.map((at, dimension) => (dimension === slice.x || dimension === slice.y ? at : slice.index[dimension]!)).with(along, 0));
   const boxes = places.map((place) => ({ start: place, stop: place.map((at) => at + 1).with(along, shape[along]!), step: place.map(() => 1).with(along, step) }));
   const cost = boxes.reduce((sum, box) => sum + chunksOf(box, node.chunkShape), 0) * product(node.chunkShape) * (itemSize(node.dtype) ?? 8);
-  const [allowed, setAllowed] = useState(0);
-  const isAsked = cost > ASK && cost > allowed;
-  const loaded = useLoad(
+  const [permit, setPermit] = useState(0);
+  const isAsked = cost > ASK && cost > permit;
+  const lines = useLoad(
     async (signal) => {
       if (isAsked || !boxes.length) return [];
       const regions = await Promise.all(boxes.map(({ start, stop, step: by }) => reader.read(snapshot, node.path, start, stop, by, signal)));
@@ -61,7 +61,7 @@ export function Points({ reader, snapshot, node, shape, slice, coordinates, poin
     true,
   );
   const x = axisOf(node, coordinates, boxes[0] ?? { start: [], stop: [], step: [] }, boxes.length ? along : -1);
-  const series: Series[] = (loaded.value ?? []).slice(0, points.length).map((values, at) => ({ values, colour: pointColour(at), title: nameOf(points[at]!) }));
+  const series: Series[] = (lines.value ?? []).slice(0, points.length).map((values, at) => ({ values, colour: pointColour(at), title: nameOf(points[at]!) }));
   const length = boxes.length ? boxShape(boxes[0]!)[along]! : 0;
   const isReady = series.length === points.length && series.every(({ values }) => values.length === length);
   return (
@@ -97,11 +97,11 @@ export function Points({ reader, snapshot, node, shape, slice, coordinates, poin
       </div>
       {isAsked ? (
         <p class="failure">
-          These lines need {bytes(cost)} of values. <button onClick={() => setAllowed(cost)}>Read them</button>
+          These lines need {bytes(cost)} of values. <button onClick={() => setPermit(cost)}>Read them</button>
         </p>
       ) : (
         points.length > 0 && (
-          <Wait of={loaded} what="the lines">
+          <Wait of={lines} what="the lines">
             {() =>
               isReady && (
                 <>

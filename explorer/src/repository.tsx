@@ -8,7 +8,6 @@ import type { Reader } from "./home";
 import { record, steps, texts } from "./lineage";
 import { Value } from "./overview";
 import { Facts, Wait } from "./parts";
-import { idOf, messageOf } from "./search";
 import { address, useLoad } from "./state";
 import { count, firstLine, plural, when } from "./text";
 
@@ -108,7 +107,7 @@ function Names({ title, kind, names, repository }: { title: string; kind: string
                   </a>
                 </td>
                 <td>{row >= 0 && <time>{when(repository.history.times[row]!).slice(0, 16)}</time>}</td>
-                <td class="text">{row >= 0 ? firstLine(messageOf(repository.history, row)) : "not in the history"}</td>
+                <td class="text">{row >= 0 ? firstLine(repository.history.message(row)) : "not in the history"}</td>
               </tr>
             );
           })}
@@ -222,7 +221,7 @@ function Lineage({ repository }: { repository: Repository }): VNode {
           heads={["Time (UTC)", "Commit", "Job", "Wrote", "Read"]}
           rows={all.map((step) => [
             <time>{when(history.times[step.row]!).slice(0, 16)}</time>,
-            commit(idOf(history, step.row)),
+            commit(history.id(step.row)),
             step.job,
             step.wrote,
             step.inputs.map((each, at) => (

@@ -2,10 +2,6 @@
 
 import type { History } from "./format/types";
 
-/** Without the lists of all ids and messages, where the reader can do without them. */
-export const idOf = (history: History, row: number): string => history.id?.(row) ?? history.ids[row]!;
-export const messageOf = (history: History, row: number): string => history.message?.(row) ?? history.messages[row]!;
-
 const AUTHOR_KEYS = ["author", "author_name", "committer", "user", "email", "author_email"];
 
 export function author(metadata: Record<string, unknown>): string {
@@ -23,8 +19,7 @@ const texts = new WeakMap<History, { readonly words: string[]; readonly authors:
 function textsOf(history: History): { readonly words: string[]; readonly authors: string[] } {
   let entry = texts.get(history);
   if (!entry) {
-    const { ids, messages } = history;
-    entry = { words: messages.map((message, row) => `${message}\n${ids[row]}`.toLowerCase()), authors: [] };
+    entry = { words: Array.from(history.parent, (_, row) => `${history.message(row)}\n${history.id(row)}`.toLowerCase()), authors: [] };
     texts.set(history, entry);
   }
   return entry;
@@ -33,10 +28,10 @@ function textsOf(history: History): { readonly words: string[]; readonly authors
 const FILTER = /(author|after|before):("[^"]*"|\S+)/gi;
 
 /**
- * The places of `order` whose commits match: all words in message, id, author or names;
+ * The places of the graph whose commits match: all words in message, id, author or names;
  * `author:jo after:2024-02 before:2024-03-01` narrow it.
  */
-export function search(history: History, order: Int32Array, text: string, names: ReadonlyMap<number, readonly string[]>): Int32Array {
+export function search(history: History, text: string, names: ReadonlyMap<number, readonly string[]>): Int32Array {
   let who = "";
   let [after, before] = [-Infinity, Infinity];
   const rest = text.replace(FILTER, (_, key: string, quoted: string) => {
@@ -49,8 +44,9 @@ export function search(history: History, order: Int32Array, text: string, names:
   const words = rest.toLowerCase().split(/\s+/).filter(Boolean);
   const { words: all, authors } = textsOf(history);
   const matches: number[] = [];
-  for (let place = 0; place < order.length; place++) {
-    const row = order[place]!;
+  const { length } = history.parent;
+  for (let place = 0; place < length; place++) {
+    const row = length - 1 - place;
     if (history.times[row]! < after || history.times[row]! >= before) continue;
     if (words.length || who) {
       const named = names.get(row)?.join(" ").toLowerCase() ?? "";

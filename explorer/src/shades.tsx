@@ -7,7 +7,7 @@ import { record } from "./format/grid";
 import type { ArrayNode, ChunkTable, Decoded, Repository, Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { Canvas, css } from "./parts";
-import { author, idOf, messageOf } from "./search";
+import { author } from "./search";
 import { address } from "./state";
 import { bytes, count, firstLine, number, plural, when } from "./text";
 import type { Writers } from "./writers";
@@ -109,7 +109,7 @@ function statisticShade({ statistics, table }: ShadeData, column: (of: Statistic
   if (!statistics) return NOTHING;
   const values = column(statistics);
   const shade = columnShade(values);
-  const known = statistics.gaps.reduce((sum, part) => sum + Number(!Number.isNaN(part)), 0);
+  const total = statistics.gaps.reduce((sum, part) => sum + Number(!Number.isNaN(part)), 0);
   const text = (limit: number): string => label(statistics, values.indexOf(limit));
   return {
     ...shade,
@@ -117,9 +117,9 @@ function statisticShade({ statistics, table }: ShadeData, column: (of: Statistic
     legend: (
       <>
         {values.includes(shade.low) && <Scale {...shade} low={text(shade.low)} high={text(shade.high)} />}
-        {known < table.length && (
+        {total < table.length && (
           <span>
-            <Swatch colour={css("plain")} /> {plural(table.length - known, "chunk")} without statistics. The method <code>upkeep.build_statistics</code> of a repository stores them.
+            <Swatch colour={css("plain")} /> {plural(table.length - total, "chunk")} without statistics. The method <code>upkeep.build_statistics</code> of a repository stores them.
           </span>
         )}
         {statistics.notes.map((note) => (
@@ -154,10 +154,10 @@ export async function statisticsOf(reader: Reader, snapshot: Snapshot, node: Arr
 /** Whether a name of `SHADES` needs the commits that wrote the chunks. */
 export const needsWriters = (name: string): boolean => name === "commit" || name === "age";
 
-function writerText({ history }: Repository, { rows, read }: Writers, at: number): string {
+function writerText({ history }: Repository, { rows, read, merges }: Writers, at: number): string {
   const row = rows[at]!;
   if (row < 0) return `older than ${plural(read, "commit")}`;
-  return `${idOf(history, row).slice(0, 6)} ${firstLine(messageOf(history, row))}, ${when(history.times[row]!).slice(0, 16)}`;
+  return `${merges.has(row) ? "came with merge " : ""}${history.id(row).slice(0, 6)} ${firstLine(history.message(row))}, ${when(history.times[row]!).slice(0, 16)}`;
 }
 
 const Older = ({ writers: { older, read } }: { writers: Writers }): VNode | null =>
@@ -171,10 +171,11 @@ function Commits({ repository: { history }, writers }: { repository: Repository;
   const { commits } = writers;
   return (
     <>
-      <ol class="plain commits scroll" aria-label="Commits that wrote these chunks" tabIndex={0}>
+      <ol class="plain writers scroll" aria-label="Commits that wrote these chunks" tabIndex={0}>
         {commits.slice(0, LISTED).map(({ row, count: chunks }, place) => (
           <li key={row}>
-            <Swatch colour={COMMITS[place % COMMITS.length]!} /> <a href={address({ page: "history", query: { at: idOf(history, row) } })}>{idOf(history, row).slice(0, 6)}</a> {firstLine(messageOf(history, row))}{" "}
+            <Swatch colour={COMMITS[place % COMMITS.length]!} /> {writers.merges.has(row) && "came with merge "}
+            <a href={address({ page: "history", query: { at: history.id(row) } })}>{history.id(row).slice(0, 6)}</a> {firstLine(history.message(row))}{" "}
             <span class="quiet">
               {author(history.metadata(row))} {when(history.times[row]!).slice(0, 16)}, {plural(chunks, "chunk")}
             </span>

@@ -39,6 +39,29 @@ export interface Load<T> {
   retry(): void;
 }
 
+let busy = 0; // loads that somebody waits for
+const later: (() => void)[] = [];
+
+async function first<T>(load: () => Promise<T>): Promise<T> {
+  busy++;
+  try {
+    return await load();
+  } finally {
+    if (--busy === 0) for (const start of later.splice(0)) start();
+  }
+}
+
+const PAUSE = 250; // milliseconds
+
+/** Loads what nobody waits for, after all that somebody waits for. */
+export async function afterwards<T>(load: () => Promise<T>): Promise<T> {
+  await new Promise<void>((start) => (busy ? later.push(start) : start()));
+  // The page first draws what has come
+  await new Promise((resume) => (globalThis.requestIdleCallback ?? setTimeout)(resume));
+  await new Promise((resume) => setTimeout(resume, PAUSE));
+  return load();
+}
+
 const asError = (cause: unknown): ExplorerError =>
   cause instanceof ExplorerError || (cause instanceof Error && "kind" in cause)
     ? (cause as ExplorerError)
@@ -53,21 +76,22 @@ export async function snapshotOf(repository: Repository, version: string): Promi
   return repository.snapshot(id);
 }
 
-/** Loads a value whenever `keys` change. `keep` keeps the former value on the screen meanwhile. */
-export function useLoad<T>(load: (signal: AbortSignal, progress: (done: number, total: number) => void) => Promise<T>, keys: unknown[], keep = false): Load<T> {
+/** Loads a value whenever `keys` change. `keep` keeps the former value on the screen meanwhile. `order` says when. */
+export function useLoad<T>(load: (signal: AbortSignal, progress: (done: number, total: number) => void) => Promise<T>, keys: unknown[], keep = false, order = first): Load<T> {
   const [state, setState] = useState<Omit<Load<T>, "retry">>({ busy: true });
   const [attempt, setAttempt] = useState(0);
   const newest = useRef(0);
-  const seen = useRef<unknown[]>([]);
+  const own = useRef<unknown[]>([]);
   useEffect(() => {
     const turn = ++newest.current;
     const control = new AbortController();
     setState((former) => ({ ...(keep && former.value !== undefined ? { value: former.value } : {}), busy: true }));
     const current = (): boolean => turn === newest.current && !control.signal.aborted;
-    load(control.signal, (done, total) => current() && setState((former) => ({ ...former, progress: total ? done / total : 0 }))).then(
+    const progress = (done: number, total: number): void => void (current() && setState((former) => ({ ...former, progress: total ? done / total : 0 })));
+    order(() => load(control.signal, progress)).then(
       (value) => {
         if (!current()) return;
-        seen.current = keys;
+        own.current = keys;
         setState({ value, busy: false });
       },
       (cause) => current() && setState({ error: asError(cause), busy: false }),
@@ -76,7 +100,7 @@ export function useLoad<T>(load: (signal: AbortSignal, progress: (done: number, 
   }, [...keys, attempt]);
   const retry = useCallback(() => setAttempt((former) => former + 1), []);
   // A value of other keys must not be drawn as if it belonged to these
-  const stale = !keep && state.value !== undefined && !same(seen.current, keys);
+  const stale = !keep && state.value !== undefined && !same(own.current, keys);
   return stale ? { busy: true, retry } : { ...state, retry };
 }
 

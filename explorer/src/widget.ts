@@ -34,8 +34,7 @@ export function listen(model: Model): { ask: Ask; stop(): void } {
 const POLICY = "default-src 'none'; script-src blob: 'wasm-unsafe-eval'; style-src blob:; img-src blob: data:; worker-src blob:; base-uri 'none'";
 
 /** The page as blobs. They name each other by address, because a script in a blob has no folder. */
-function blobs(ask: Ask): { script(name: string): Promise<string>; page(theme: string): Promise<string>; free(): void } {
-  const scripts = new Map<string, Promise<string>>();
+function blobs(ask: Ask): { page(theme: string): Promise<{ script: string; address: string }>; free(): void } {
   const addresses: string[] = [];
   const blob = (content: BlobPart, type: string): string => {
     addresses.push(URL.createObjectURL(new Blob([content], { type })));
@@ -46,19 +45,20 @@ function blobs(ask: Ask): { script(name: string): Promise<string>; page(theme: s
     if (!data) throw new Error(error?.message ?? `The kernel has no ${name}.`);
     return data as DataView<ArrayBuffer>;
   };
-  const build = async (name: string): Promise<string> => {
-    const parts = new TextDecoder().decode(await asset(name)).split(/"\.\/([\w-]+\.js)"/);
-    const text = await Promise.all(parts.map(async (part, at) => (at % 2 ? `"${await script(part)}"` : part)));
-    return blob(text.join(""), "text/javascript");
+  const text = async (name: string): Promise<string> => new TextDecoder().decode(await asset(name));
+  /** The address of a script, and of the scripts that it may load. */
+  const script = async (code: string): Promise<string> => {
+    const parts = await Promise.all(code.split(/"\.\/([\w-]+\.js)"/).map(async (part, at) => (at % 2 ? `"${blob(await asset(part), "text/javascript")}"` : part)));
+    return blob(parts.join(""), "text/javascript");
   };
-  const script = (name: string): Promise<string> => scripts.get(name) ?? scripts.set(name, build(name)).get(name)!;
-  const page = async (theme: string): Promise<string> => {
-    const [code, style] = await Promise.all([script("app.js"), asset("style.css")]);
+  const page = async (theme: string): Promise<{ script: string; address: string }> => {
+    const [, style = "", code = ""] = /<style>(.*?)<\/style>.*<script type="module">(.*?)<\/script>/s.exec(await text("index.html")) ?? [];
+    const own = await script(code);
     const head = `<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="${POLICY}"><title>Frazil explorer</title>`;
-    const links = `<link rel="stylesheet" href="${blob(style, "text/css")}"><script type="module" src="${code}"></script>`;
-    return blob(`<!doctype html><html lang="en" data-theme="${theme}"><head>${head}${links}</head><body><div id="app"></div></body></html>`, "text/html");
+    const links = `<link rel="stylesheet" href="${blob(style, "text/css")}"><script type="module" src="${own}"></script>`;
+    return { script: own, address: blob(`<!doctype html><html lang="en" data-theme="${theme}"><head>${head}${links}</head><body><div id="app"></div></body></html>`, "text/html") };
   };
-  return { script, page, free: () => addresses.forEach(URL.revokeObjectURL) };
+  return { page, free: () => addresses.forEach(URL.revokeObjectURL) };
 }
 
 /** Whether the notebook has light text: the colours of notebooks do not follow the system. */
@@ -69,7 +69,7 @@ function isDark(element: Element): boolean {
 
 async function render({ model, el }: { model: Model; el: HTMLElement }): Promise<() => void> {
   const { ask, stop } = listen(model);
-  const { script, page, free } = blobs(ask);
+  const { page, free } = blobs(ask);
   const frame = document.createElement("iframe");
   const resize = (): void => void (frame.style.height = `${Number(model.get("height"))}px`);
   frame.title = "Frazil explorer";
@@ -78,8 +78,8 @@ async function render({ model, el }: { model: Model; el: HTMLElement }): Promise
   model.on("change:height", resize);
   el.textContent = "Waiting for the kernel. If it was restarted, run this cell again.";
   try {
-    const [worker, address] = await Promise.all([script("worker.js"), page(isDark(el) ? "dark" : "light")]);
-    const kernel: Kernel = { ask, worker, settings: model.get("settings") as Kernel["settings"], address: "" };
+    const { script, address } = await page(isDark(el) ? "dark" : "light");
+    const kernel: Kernel = { ask, script, settings: model.get("settings") as Kernel["settings"], address: "" };
     Object.assign(frame, { kernel });
     frame.src = address;
     el.replaceChildren(frame);

@@ -1,4 +1,4 @@
-/** The worker: decodes chunks and large files, with zstd in WebAssembly where the page may run it. */
+/** The worker, which runs the script of the page: decodes chunks and large files, with zstd in WebAssembly where the page may run it. */
 import { ZSTDDecoder } from "zstddec";
 import { useZstd } from "./format/codecs";
 import { formatError } from "./format/files";
@@ -27,17 +27,20 @@ async function loadZstd(): Promise<void> {
   });
 }
 
-const ready = loadZstd().catch(() => undefined);
+/** Answers the jobs of the page. */
+export function work(): void {
+  const ready = loadZstd().catch(() => undefined);
 
-self.onmessage = async ({ data }: MessageEvent<{ id: number; job: Job }>) => {
-  await ready;
-  let reply: Reply;
-  try {
-    reply = { id: data.id, value: await runJob(data.job) };
-  } catch (error) {
-    const { kind, message } = formatError("data", error);
-    reply = { id: data.id, error: { kind, message } };
-  }
-  const { value } = reply as { value?: unknown };
-  self.postMessage(reply, { transfer: value instanceof Uint8Array && value.length === value.buffer.byteLength ? [value.buffer] : [] });
-};
+  self.onmessage = async ({ data }: MessageEvent<{ id: number; job: Job }>) => {
+    await ready;
+    let reply: Reply;
+    try {
+      reply = { id: data.id, value: await runJob(data.job) };
+    } catch (error) {
+      const { kind, message } = formatError("data", error);
+      reply = { id: data.id, error: { kind, message } };
+    }
+    const { value } = reply as { value?: unknown };
+    self.postMessage(reply, { transfer: value instanceof Uint8Array && value.length === value.buffer.byteLength ? [value.buffer] : [] });
+  };
+}

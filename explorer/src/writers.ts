@@ -1,13 +1,13 @@
 /**
- * Which commit wrote each chunk of an array last. The records of commits are read from a version backwards, until
+ * Which commit wrote each chunk of an array last. Chunks of a merge have the commits of the merged branch. The records of commits are read from a version backwards, until
  * each chunk has its commit. Where a record is missing, the references of the version and of its parent say what
  * changed. Chunks that remain are older than the commits that were read.
  */
 
-import { changedReferences, rowFinder } from "./chunks";
+import { compareTables, rowFinder } from "./chunks";
 import type { ArrayNode, Changes, ChunkTable, Repository, Snapshot } from "./format/types";
+import { record } from "./format/grid";
 import { isArray } from "./nodes";
-import { idOf } from "./search";
 
 const AHEAD = 8; // records that are read at the same time
 export const FARTHEST = 1000; // commits
@@ -27,7 +27,7 @@ export async function* commitsBack(repository: Repository, version: string, most
   let next = repository.row(version);
   for (let step = 0; step < most; step++) {
     for (; next >= 0 && waiting.length < Math.min(AHEAD, step + 1, most - step); next = history.parent[next]!) {
-      const id = idOf(history, next);
+      const id = history.id(next);
       const changes = repository.changes(id);
       changes.catch(() => undefined); // awaited below, perhaps after the failure of another one
       waiting.push({ row: next, id, changes });
@@ -38,8 +38,44 @@ export async function* commitsBack(repository: Repository, version: string, most
   }
 }
 
+/** What Frazil says about a commit in its metadata. */
+const ownFacts = ({ history }: Repository, row: number): Record<string, unknown> => record(history.metadata(row)["__frazil"]);
+
 /** A compaction moves bytes and writes no data. */
-const isCompaction = ({ history }: Repository, row: number): boolean => (history.metadata(row)["__frazil"] as Record<string, unknown> | undefined)?.["compaction"] === true;
+const isCompaction = (repository: Repository, row: number): boolean => ownFacts(repository, row)["compaction"] === true;
+
+/** Rows of the versions that a commit merged into its branch. */
+function mergedRows(repository: Repository, row: number): number[] {
+  const { parents } = ownFacts(repository, row);
+  return Array.isArray(parents) ? parents.slice(1).map((id) => repository.row(String(id))).filter((each) => each >= 0) : [];
+}
+
+/** The commits that came with a merge and their records, newest first, with other merges at the end; undefined if one record is missing. */
+async function commitsOfMerge(repository: Repository, merge: number, most: number): Promise<{ row: number; changes: Changes }[] | undefined> {
+  const { parent } = repository.history;
+  const reached = new Uint8Array(parent.length);
+  for (let row = parent[merge]!; row >= 0; row = parent[row]!) reached[row] = 1;
+  const todo = mergedRows(repository, merge);
+  const [commits, merges]: [number[], number[]] = [[], []];
+  for (let row = todo.pop(); row !== undefined; row = todo.pop()) {
+    if (row < 0 || reached[row]) continue;
+    reached[row] = 1;
+    const others = mergedRows(repository, row);
+    (others.length ? merges : commits).push(row);
+    if (commits.length + merges.length > most) return undefined;
+    todo.push(parent[row]!, ...others);
+  }
+  const rows = [commits, merges].flatMap((each) => each.sort((one, other) => other - one));
+  const records: { row: number; changes: Changes }[] = [];
+  for (let at = 0; at < rows.length; at += AHEAD) {
+    const part = await Promise.all(rows.slice(at, at + AHEAD).map(async (row) => ({ row, changes: await repository.changes(repository.history.id(row)) })));
+    for (const { row, changes } of part) {
+      if (!changes) return undefined;
+      records.push({ row, changes });
+    }
+  }
+  return records;
+}
 
 /** Coordinates that a commit without a record changed, by the references of two versions; undefined if they cannot say. */
 async function changedByReferences(repository: Repository, { row, id }: Commit, node: string, rank: number): Promise<Uint32Array | undefined> {
@@ -50,8 +86,8 @@ async function changedByReferences(repository: Repository, { row, id }: Commit, 
     const array = snapshot?.nodes.find((each) => each.id === node);
     return isArray(array) && array.shape.length === rank ? snapshot!.chunks(array.path) : undefined;
   };
-  const [before, after] = await Promise.all([tableOf(idOf(repository.history, parent)), tableOf(id)]);
-  return before && after && changedReferences(before, after, rank);
+  const [before, after] = await Promise.all([tableOf(repository.history.id(parent)), tableOf(id)]);
+  return before && after && compareTables(before, after, rank).coords;
 }
 
 export interface Writers {
@@ -61,6 +97,8 @@ export interface Writers {
   readonly places: Int32Array;
   /** Commits, newest first, with the number of their chunks. */
   readonly commits: readonly { readonly row: number; readonly count: number }[];
+  /** Rows of merges that stand for commits without a record. */
+  readonly merges: ReadonlySet<number>;
   readonly older: number;
   /** Number of commits that were read. */
   readonly read: number;
@@ -69,8 +107,8 @@ export interface Writers {
 export async function chunkWriters(
   repository: Repository,
   version: string,
-  node: ArrayNode,
-  table: ChunkTable,
+  node: Pick<ArrayNode, "id" | "shape">,
+  table: Pick<ChunkTable, "length" | "coords">,
   progress?: (done: number, total: number) => void,
   signal?: AbortSignal,
   most = FARTHEST,
@@ -78,31 +116,42 @@ export async function chunkWriters(
   const rank = node.shape.length;
   const rows = new Int32Array(table.length).fill(-1);
   const rowOf = rowFinder(table, rank);
-  const commits: { row: number; count: number }[] = [];
+  const merges = new Set<number>();
   let [left, read, turn] = [table.length, 0, performance.now()];
-  const assign = (commit: number, coords: Uint32Array | undefined): void => {
-    const before = left;
-    const count = !coords ? table.length : rank === 0 ? table.length : coords.length / rank;
-    for (let at = 0; at < count; at++) {
-      const row = coords && rank > 0 ? rowOf(coords, at) : at;
-      if (row < 0 || rows[row] !== -1) continue;
-      rows[row] = commit;
+  const all = (): Int32Array => Int32Array.from(rows.keys());
+  const rowsAt = (coords: Uint32Array): Int32Array => (rank === 0 ? all() : Int32Array.from({ length: coords.length / rank }, (_, at) => rowOf(coords, at)));
+  /** Rows of the table that a commit wrote. */
+  const written = (row: number, changes: Changes): Int32Array => {
+    if (changes.newArrays.includes(node.id)) return all();
+    const item = changes.updatedChunks.find((each) => each.nodeId === node.id);
+    return item && !isCompaction(repository, row) ? rowsAt(item.coords) : new Int32Array();
+  };
+  const assign = (commit: number, chunks: Int32Array, among?: Uint8Array): void => {
+    for (const chunk of chunks) {
+      if (chunk < 0 || rows[chunk] !== -1 || (among && !among[chunk])) continue;
+      rows[chunk] = commit;
       left--;
     }
-    if (left < before) commits.push({ row: commit, count: before - left });
   };
   if (left > 0) {
     for await (const commit of commitsBack(repository, version, most)) {
       signal?.throwIfAborted();
       const { row, changes } = commit;
       if (changes) {
-        const written = changes.updatedChunks.find((item) => item.nodeId === node.id)?.coords;
-        if (written && !isCompaction(repository, row)) assign(row, written);
-        if (changes.newArrays.includes(node.id)) assign(row, undefined);
+        const own = written(row, changes);
+        // What a merge changed was written by commits of its branch, or by the merge itself where both sides changed a chunk
+        if (mergedRows(repository, row).length && own.some((chunk) => rows[chunk] === -1)) {
+          const among = new Uint8Array(table.length);
+          for (const chunk of own) among[chunk] = 1;
+          const commits = await commitsOfMerge(repository, row, most - read);
+          for (const each of commits ?? []) assign(each.row, written(each.row, each.changes), among);
+          if (!commits) merges.add(row);
+        }
+        assign(row, own);
       } else {
-        const written = await changedByReferences(repository, commit, node.id, rank);
-        if (!written) break;
-        assign(row, written);
+        const coords = await changedByReferences(repository, commit, node.id, rank);
+        if (!coords) break;
+        assign(row, rowsAt(coords));
       }
       read++;
       progress?.(table.length - left, table.length);
@@ -113,25 +162,9 @@ export async function chunkWriters(
       }
     }
   }
+  const counts = new Map<number, number>();
+  for (const row of rows) if (row >= 0) counts.set(row, (counts.get(row) ?? 0) + 1);
+  const commits = [...counts].map(([row, count]) => ({ row, count })).sort((one, other) => other.row - one.row);
   const placeOf = new Map(commits.map(({ row }, place) => [row, place]));
-  return { rows, places: rows.map((row) => placeOf.get(row) ?? -1), commits, older: left, read };
-}
-
-/** The newest commit up to `version` that wrote a chunk or made its array; undefined if that is not on record. */
-export async function lastWriter(repository: Repository, version: string, node: string, coords: readonly number[], progress?: (done: number, total: number) => void): Promise<string | undefined> {
-  let step = 0;
-  for await (const { row, id, changes } of commitsBack(repository, version)) {
-    if (!changes) return undefined;
-    const written = changes.updatedChunks.find((item) => item.nodeId === node)?.coords;
-    if ((written && includes(written, coords) && !isCompaction(repository, row)) || changes.newArrays.includes(node)) return id;
-    progress?.(++step, FARTHEST);
-  }
-  return undefined;
-}
-
-function includes(all: Uint32Array, coords: readonly number[]): boolean {
-  const rank = coords.length;
-  if (rank === 0) return true;
-  for (let at = 0; at < all.length; at += rank) if (coords.every((place, dimension) => all[at + dimension] === place)) return true;
-  return false;
+  return { rows, places: rows.map((row) => placeOf.get(row) ?? -1), commits, merges, older: left, read };
 }

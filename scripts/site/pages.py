@@ -17,14 +17,22 @@ from typing import Any
 import click
 import griffe
 import yaml
+from error_pages import error_pages
 
+import frazil
 from frazil.cli.command import SECTIONS, Frazil
-from frazil.errors import ErrorKind
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+#: Files that pages of docs/ link to -> the page of the site that shows their content.
+SHOWN = {
+    "src/frazil/error_kinds.py": "reference/error-kinds.md",
+    "src/frazil/cli/command.py": "reference/commands.md",
+    "src/frazil/maintenance/verification/findings.py": "reference/checks.md",
+}
+#: The number of examples of a command.
+EXAMPLES = 3
 STUB = re.compile(r"from ([\w.]+) import \(?\s*(\w+) as \2\b")
-KIND = re.compile(r"^\| `([a-z-]+)` \| (.*?) \| (.*?) ?\|$")
 
 
 def write_site(target: Path) -> None:
@@ -44,13 +52,16 @@ def write_site(target: Path) -> None:
         )
     )
     (target / "assets").mkdir()
-    shutil.copy(Path(__file__).with_name("iframe-worker.js"), target / "assets")
+    for name in ("iframe-worker.js", "extra.css"):
+        shutil.copy(Path(__file__).with_name(name), target / "assets")
     (target / "reference").mkdir()
     pages = [page for _, page in pages_of(config["nav"])]
     modules = [page[len("reference/") : -len(".md")] for page in pages if page.startswith("reference/frazil")]
     texts = reference_pages(modules)
-    texts["error-kinds"] = error_kinds((ROOT / "docs" / "errors.md").read_text())
+    texts.update(error_pages(config["extra"]["repo_url"]))
     texts["commands"] = commands()
+    texts["checks"] = checks()
+    (target / "reference" / "errors").mkdir()
     for name, text in texts.items():
         (target / "reference" / f"{name}.md").write_text(text)
     (target / "llms.txt").write_text(llms(config, target))
@@ -67,12 +78,14 @@ def pages_of(nav: list[Any], section: str = "") -> Iterator[tuple[str, str]]:
 
 
 def with_links_to_the_repository(text: str, repo_url: str) -> str:
-    """Return a page of docs/ whose links to files outside of docs/ lead to the repository."""
+    """Return a page of docs/ whose links to files outside of docs/ lead to the site or the repository."""
 
     def address(match: re.Match[str]) -> str:
         if not match[1].startswith("../"):
             return match[0]
         path, hash_, section = match[1].removeprefix("../").partition("#")
+        if path in SHOWN:
+            return f"]({SHOWN[path]}{hash_}{section})"
         kind = "tree" if (ROOT / path).is_dir() else "blob"
         return f"]({repo_url}/{kind}/main/{path}{hash_}{section})"
 
@@ -123,44 +136,33 @@ def public_names(module: griffe.Module) -> dict[str, str]:
     }
 
 
-def error_kinds(page: str) -> str:
-    """Return a page with a heading for each kind of error, from the tables of docs/errors.md."""
-    parts = [
-        "# Kinds of errors",
-        "This page has the cause of each kind, and what to do. [Errors](../errors.md) describes the classes.",
+def checks() -> str:
+    """Return a page with the checks of a verification."""
+    rows = [
+        f"| `{check.name}` | {check.section} | `{check.level}` | {check.severity} | {check.rule} |"
+        for check in frazil.Repository.upkeep.checks()
     ]
-    heading = ""
-    never = set(ErrorKind)
-    for line in LINK.sub(from_reference, page).splitlines():
-        if line.startswith("### "):
-            heading = line.removeprefix("### ")
-        elif row := KIND.match(line):
-            if heading:
-                parts.append(f"## {heading}")
-                heading = ""
-            kind, cause, remedy = row.groups()
-            never.discard(ErrorKind(kind))
-            parts.append(f"### {kind}")
-            parts.append(f"**Cause:** {cause}.")
-            if remedy:
-                parts.append(f"**What to do:** {remedy}.")
-    parts.append("## Never raised by Frazil")
-    for kind in sorted(never):
-        parts += [f"### {kind}", "A kind of icechunk, for error handlers of both libraries."]
-    return "\n\n".join(parts) + "\n"
-
-
-def from_reference(match: re.Match[str]) -> str:
-    """Return a link of docs/errors.md as a link of a page in reference/."""
-    return f"](../{'errors.md' if match[1].startswith('#') else ''}{match[1]})"
+    return "\n".join(
+        (
+            "# Checks of a verification",
+            "",
+            "[Verify](../verify.md) shows how to run them. The names are stable.",
+            "",
+            "| check | section | level | severity | rule |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        )
+    )
 
 
 def commands() -> str:
-    """Return a page with the help of each command."""
+    """Return a page with the help of each command, and what it prints in the transcripts."""
     parts = [
         "# Commands",
-        "This page has the help of each command. [Another page](../command-line.md) shows them at work.",
+        "This page has the help of each command. [Another page](../command-line.md) shows ten at work.",
     ]
+    examples = transcripts([verb.name for verbs in SECTIONS.values() for verb in verbs])
     with click.Context(Frazil("frazil"), info_name="frazil", max_content_width=100) as group:
         for title, verbs in SECTIONS.items():
             parts.append(f"## {title.capitalize()}")
@@ -168,7 +170,23 @@ def commands() -> str:
                 with click.Context(verb.command(), group, verb.name, terminal_width=100) as context:
                     text = verb.command().get_help(context)
                 parts.append(f"### frazil {verb.name}\n\n```text\n{text}\n```")
+                if verb.name in examples:
+                    parts.append("```console\n" + "\n".join(examples[verb.name][:EXAMPLES]) + "\n```")
     return "\n\n".join(parts) + "\n"
+
+
+def transcripts(names: list[str]) -> dict[str, list[str]]:
+    """Return the calls of each command in the transcripts, with their output."""
+    pages = [Path(__file__).with_name("commands.md"), *(ROOT / "docs").glob("command-*.md")]
+    examples: dict[str, list[str]] = {}
+    for block in re.findall(
+        r"```console\n(.*?)\n```", "\n".join(page.read_text() for page in pages), re.DOTALL
+    ):
+        for call in re.split(r"\n(?=\$ )", block):
+            for name in names:
+                if f"{call.split(chr(10))[0]} ".startswith(f"$ frazil {name} "):
+                    examples.setdefault(name, []).append(call)
+    return examples
 
 
 def llms(config: dict[str, Any], target: Path) -> str:

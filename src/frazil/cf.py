@@ -99,6 +99,16 @@ class Coding:
         """The data type of numbers before they are unpacked."""
         return self.dtype if self.unsigned is None else self.unsigned
 
+    @property
+    def packing(self) -> tuple[float, float]:
+        """The scale and the offset of unpacked numbers: 1 and 0 without packing."""
+        return 1.0 if self.scale is None else self.scale, self.offset or 0.0
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether values have the order of the numbers before they are unpacked, or the opposite order."""
+        return not self.boolean and bool(np.isfinite(self.packing).all())
+
     # ---- elements to values
 
     def decode(self, elements: ArrayLike) -> tuple[Values, Mask | None]:
@@ -148,14 +158,26 @@ class Coding:
         """Return unpacked numbers, before they become times. The result can be the argument."""
         if self.boolean:
             return stored.astype(np.bool_)
-        data = stored if self.unsigned is None else stored.view(self.unsigned)
-        if self.floating is not None:
-            data = np.asarray(data.astype(self.floating))
-            if self.scale is not None:
-                data *= self.scale
-            if self.offset is not None:
-                data += self.offset
+        return self._scaled(stored if self.unsigned is None else stored.view(self.unsigned))
+
+    def _scaled(self, numbers: Values) -> Values:
+        if self.floating is None:
+            return numbers
+        data = np.asarray(numbers.astype(self.floating))
+        if self.scale is not None:
+            data *= self.scale
+        if self.offset is not None:
+            data += self.offset
         return data
+
+    def unpacked_range(self, low: ArrayLike, high: ArrayLike) -> tuple[Values, Values]:
+        """Return the smallest and the largest value of numbers in a range, if the coding keeps their order.
+
+        The numbers are read as ``unsigned`` already. Times are numbers here.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            ends = self._scaled(np.asarray(low)), self._scaled(np.asarray(high))
+        return ends[::-1] if self.packing[0] < 0 else ends
 
     # ---- values to elements
 
@@ -234,9 +256,9 @@ class Coding:
             numbers = np.where(missing, numbers.dtype.type(0), numbers)
         steps = numbers
         if self.floating is not None:
-            scale = 1.0 if self.scale is None else self.scale
+            scale, offset = self.packing
             with np.errstate(divide="ignore", invalid="ignore"):  # a scale of 0 has one value
-                steps = np.asarray((numbers.astype(np.float64) - (self.offset or 0.0)) / scale)
+                steps = np.asarray((numbers.astype(np.float64) - offset) / scale)
             if missing is not None:
                 steps[missing] = 0
         if plain.kind in "iu":
@@ -284,7 +306,7 @@ class Coding:
         if self.floating is None:
             rounding = np.finfo(self.dtype) if self.dtype.kind == "f" else None
             return 0.0 if rounding is None else np.abs(numbers) * float(rounding.eps) + float(rounding.tiny)
-        scale, offset = 1.0 if self.scale is None else self.scale, self.offset or 0.0
+        scale, offset = self.packing
         size = np.abs(numbers.astype(np.float64)) + abs(offset)
         if self.dtype.kind == "f":
             return np.asarray(size * float(np.finfo(self.dtype).eps))

@@ -11,6 +11,7 @@ may wait for a call that never starts. Therefore each purpose has another pool.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -101,7 +102,13 @@ def _after_fork() -> None:
     _forks += 1
 
 
-os.register_at_fork(after_in_child=_after_fork)
+def after_fork(call: Callable[[], object]) -> None:
+    """Let each forked child call a function first. Windows has no forks."""
+    if sys.platform != "win32":
+        os.register_at_fork(after_in_child=call)
+
+
+after_fork(_after_fork)
 
 
 @dataclass(slots=True, eq=False)

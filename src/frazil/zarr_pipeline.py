@@ -323,14 +323,15 @@ def zarr_write(
 ) -> Callable[[], bool] | None:
     """Return a function that writes the box of a list of chunks of zarr, or None for other writes."""
     array = None if opened is None else opened.stored(batch)
-    if array is None or (
-        len(batch) <= _FEW and not wants_statistics(array.store.session.workspace, array.document)
-    ):
+    if array is None:
+        return None
+    has_statistics = wants_statistics(array.store.session.workspace, array.document)
+    if len(batch) <= _FEW and not has_statistics:
         return None
     box, values = zarr_box(array, batch), value.as_ndarray_like()
     if box is None or not isinstance(values, np.ndarray) or values.shape not in ((), box.shape):
         return None
-    if box.encoding.shards is not None or box.store.read_only:
+    if (box.encoding.shards is not None and not has_statistics) or box.store.read_only:
         return None
     box.store.session.require_writable()
     writes_fill = batch[0][1].config.write_empty_chunks
@@ -343,8 +344,9 @@ class BulkCodecPipeline(FusedCodecPipeline):
     """zarr's ``FusedCodecPipeline``, with reads and writes of Frazil's arrays in one call.
 
     It raises ``InvalidInputError`` (``invalid-array-metadata``) for an array whose grid, dtype, fill value or
-    codecs have changed since zarr opened it. Writes of few chunks, of index arrays or of shards, and arrays
-    that Frazil does not encode in bulk stay with ``FusedCodecPipeline``.
+    codecs have changed since zarr opened it. Writes of few chunks, of index arrays, of shards without
+    statistics or of parts of shards, and arrays that Frazil does not encode in bulk stay with
+    ``FusedCodecPipeline``.
     """
 
     opened: OpenedArray | None = None

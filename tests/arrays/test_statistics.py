@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 import zarr
 from numpy.typing import NDArray
-from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import frazil
+import frazil.arrow
 from frazil.format.ids import statistics_key
 from frazil.format.statistics_file import decode_statistics, encode_statistics
 from frazil.storage.checks import TRAFFIC
@@ -127,6 +129,25 @@ def check_reduction(found: frazil.Reduction, elements: NDArray[Any], fills: tupl
     assert found.any == bool((values.view("i8") if kind in "mM" else values).any())
 
 
+@pytest.mark.parametrize("length", [256, 40_000])
+def test_the_sums_of_large_chunks(length: int) -> None:
+    rng, arrays = np.random.default_rng(length), dict[str, NDArray[Any]]()
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    with repo.transaction("main", message="arrays") as store:
+        for number, dtype in enumerate(DTYPES):
+            values = elements_of(rng, dtype, (3 * length + 100,))
+            if values.dtype.kind in "iu":  # a chunk with the largest squares, and one with small numbers
+                values[:length] = np.iinfo(values.dtype).min or np.iinfo(values.dtype).max
+                values[length : 2 * length] = rng.integers(0, 100, length)
+            arrays[f"a{number}"] = values
+            zarr.create_array(store, name=f"a{number}", data=values, chunks=(length + 1,))
+    session = repo.readonly_session("main")
+    for name, values in arrays.items():
+        found = frazil.reduce(frazil.Array(session, f"/{name}"))
+        assert found.chunks_read == 0
+        check_reduction(found, values)
+
+
 def random_box(dice: random.Random, shape: tuple[int, ...]) -> tuple[slice, ...]:
     cuts = [sorted(dice.choices(range(n + 1), k=2)) for n in shape]
     return tuple(slice(*cut) for cut in cuts)
@@ -187,6 +208,48 @@ def test_matches_equal_numpy(dtype: str) -> None:
             assert not len(points) or inside[tuple(points.T)].all()
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_writes_of_whole_shards_have_statistics(seed: int) -> None:
+    rng, dice = np.random.default_rng(seed), random.Random(seed)
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    inner = tuple(dice.randint(1, 4) for _ in range(2))
+    shards = tuple(n * dice.randint(1, 3) for n in inner)
+    shape = tuple(dice.randint(1, 4) * n + dice.randint(0, n) for n in shards)
+    dtype, place = dice.choice(["f4", ">f8", "i2", "u1"]), dice.choice(["start", "end"])
+    values = elements_of(rng, dtype, shape)
+    values[: shape[0] // 2 + 1, : shape[1] // 2] = 0  # inner chunks and shards that are not stored
+    serializer = ShardingCodec(
+        chunk_shape=inner,
+        index_location=place,
+        codecs=[BytesCodec(endian=dice.choice(["little", "big"])), *dice.choice([[], [ZstdCodec()]])],
+    )
+    with repo.transaction("main", message="shards") as store:
+        array = zarr.create_array(
+            store,
+            name="t",
+            shape=shape,
+            chunks=shards,
+            dtype=dtype,
+            serializer=serializer,
+            compressors=None,
+            config={"write_empty_chunks": dice.random() < 0.3},
+        )
+        (frazil.Array(store.session, "/t") if dice.random() < 0.5 else array)[...] = values
+    session = repo.readonly_session("main")
+    found = frazil.reduce(frazil.Array(session, "/t"))
+    check_reduction(found, values)
+    chunks = math.prod(-(-n // m) for n, m in zip(shape, inner, strict=True))
+    assert (found.chunks, found.chunks_read) == (chunks, 0)
+    assert len(frazil.where(frazil.Array(session, "/t"), "> 1e30").chunks) == 0
+    with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}):
+        np.testing.assert_array_equal(zarr.open_array(session.store, path="t")[...], values)
+    # Zarr writes a part of a shard, and statistics are those of a new shard.
+    with repo.transaction("main", message="a part") as store:
+        zarr.open_array(store, path="t")[-1, -1] = values[-1, -1] = 99
+    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    check_reduction(found, values)
+
+
 def test_rectilinear_grids() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
     values = np.random.default_rng(2).normal(size=(7, 20))
@@ -245,6 +308,19 @@ def test_unsigned_integers_in_signed_ones() -> None:
         )
     found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/u"))
     assert (found.min, found.max, found.sum) == (5, 255, 255 + 5 + 128)
+
+
+def test_values_in_another_order_than_their_elements_are_read() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    truths = {"dtype": "bool"}  # any number but 0 is true
+    with repo.transaction("main", message="truths") as store:
+        data = np.array([-1, 0, 2, 0, 0, 0], "i1")
+        zarr.create_array(store, name="b", data=data, chunks=(3,), attributes=truths, dimension_names=["x"])
+    session = repo.readonly_session("main")
+    array = frazil.Array(session, "/b")
+    assert [frazil.where(array, f"== {each}").count() for each in (-1, 0, 1)] == [0, 4, 2]
+    rows = frazil.arrow.dataset(session)
+    assert [rows.count_rows(filter=pc.field("b") == each) for each in (True, False)] == [2, 4]
 
 
 def test_another_attribute_of_missing_values_makes_statistics_unknown() -> None:

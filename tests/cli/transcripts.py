@@ -21,7 +21,9 @@ from frazil.cli.main import main
 from frazil.host import Host, replace_host
 
 _CHECKOUT = Path(__file__).parents[2]
-PAGES = tuple(_CHECKOUT / "docs" / name for name in ("command-line.md", "command-data.md"))
+PAGES = tuple(
+    _CHECKOUT / name for name in ("docs/command-line.md", "docs/command-data.md", "scripts/site/commands.md")
+)
 #: The page about data imports this repository from the folder `old`.
 _OLD = _CHECKOUT / "examples" / "how_to" / "old_repository.zip"
 _BLOCK = re.compile(r"```(python|console)\n(.*?)```", re.DOTALL)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -540,8 +539,3 @@ ELSEWHERE = {
 def test_each_check_is_broken_by_a_test() -> None:
     broken = {param.id for param in BREAKS} | STORED.keys() | VERSION_1.keys() | ELSEWHERE
     assert {each.name for each in checks} == broken
-
-
-def test_the_documentation_lists_each_check() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
-    assert [each.name for each in checks if f"| `{each.name}` |" not in page] == []

@@ -90,6 +90,17 @@ def test_the_quickstart_lists_the_extras() -> None:
 
 
 @pytest.mark.deep
+def test_the_wheel_commits_with_the_rules_of_windows(wheel: Path, tmp_path: Path) -> None:
+    installed, uv = tmp_path / "installed", ROOT / ".venv" / "bin" / "uv"
+    done = run(uv, "pip", "install", "--offline", "--no-deps", "--target", installed, wheel)
+    assert done.returncode == 0, done.stderr
+    program = ROOT / "tests" / "support" / "windows.py"
+    done = run(sys.executable, program, tmp_path / "ice", cwd=tmp_path, PYTHONPATH=str(installed))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["Windows", "False", str(installed / "frazil" / "__init__.py")]
+
+
+@pytest.mark.deep
 def test_what_the_pages_install_resolves(index: Mapping[str, str], tmp_path: Path) -> None:
     uv = ROOT / ".venv" / "bin" / "uv"
     assert run(uv, "venv", "--quiet", "--python", sys.executable, tmp_path / "empty").returncode == 0

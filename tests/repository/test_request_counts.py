@@ -1,4 +1,4 @@
-"""The requests of common operations to an object store. `docs/storage.md` has the same numbers."""
+"""The requests of common operations to an object store. `docs/performance.md` has the same numbers."""
 
 from __future__ import annotations
 
@@ -72,6 +72,24 @@ def test_creation_probes_the_storage(requests: Requests) -> None:
         "PUT transactions": 1,
         "PUT repo": 1,
     }
+
+
+def test_answers_from_statistics(requests: Requests) -> None:
+    config = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(statistics=True))
+    repo = frazil.Repository.create(requests.storage(), config=config)
+    values = np.random.default_rng(0).random((CHUNKS, ELEMENTS), "f4")
+    with repo.transaction("main", message="all chunks") as store:
+        zarr.create_array(store, name="a", data=values, chunks=(1, ELEMENTS), compressors=None)
+    answers: list[Any] = []
+
+    def ask() -> None:
+        array = frazil.Array(frazil.Repository.open_session(requests.storage()), "a")
+        summary = frazil.reduce(array)
+        answers.extend((summary.mean, summary.max, summary.count, frazil.where(array, "> 2").count()))
+
+    opening = {"GET repo": 1, "GET snapshots": 1}
+    assert requests.of(ask) == opening | {"GET manifests": 1, "GET statistics": 1}
+    np.testing.assert_allclose(answers, [values.mean(dtype="f8"), values.max(), values.size, 0])
 
 
 def test_writes_and_reads(requests: Requests) -> None:

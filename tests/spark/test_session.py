@@ -12,7 +12,7 @@ from tests.jobs import tasks
 
 from frazil.errors import SessionStateError
 from frazil.spark import OnSpark, get_spark, ready, settings
-from frazil.spark.runtime.session import ATTEMPTS, _defaults, _master, find_java_home
+from frazil.spark.runtime.jvm import ATTEMPTS, _defaults, _master, find_java_home
 
 
 def java_in(place: Path) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from frazil.spark.runtime.session import find_java_home
+from frazil.spark.runtime.jvm import find_java_home
 
 SOURCE = Path(__file__).parents[2] / "src"
 

@@ -90,6 +90,32 @@ def test_beside_the_data(
         sees_the_refs(page)
 
 
+def test_requests_of_the_first_picture(
+    page: Any, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page is one file and asks for each file once, also for those that it asks for early."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["ui", "ice", "--static", "page"]) == 0
+    requests: list[str] = []
+    page.on("request", lambda request: request.url.startswith("http") and requests.append(request.url))
+    with hosted(tmp_path) as root:
+        page.goto(f"{root}page/index.html#/v/main/t?view=data")
+        page.get_by_text("4,000 values: 0 to 3999").wait_for()
+        assert requests[:3] == [
+            f"{root}{each}" for each in ("page/index.html", "page/explorer.json", "ice/repo")
+        ]
+        before = [each for each in requests if "/transactions/" not in each]
+        assert requests[: len(before)] == before  # marks of the tree come later
+        assert len(before) == len(set(before)) <= 6
+    with served(replace(site, target=Target(site.target.location))) as client:
+        page.goto(client.server.url)
+        sees_the_refs(page)
+        root = f"http://127.0.0.1:{client.port}/"
+        names = [each.removeprefix(root) for each in requests if each.startswith(root)]
+        assert sorted(names[1:3]) == ["api/info", "repo/repo"]
+        assert len(names) == len(set(names)) <= 6
+
+
 def test_texts_of_a_repository_are_no_html(page: Any, site: Site, folder: Path) -> None:
     html = "<img src=x onerror=document.title='hacked'>"
     repo = frazil.Repository.open(str(folder))

@@ -27,7 +27,7 @@ from frazil.errors import ErrorKind, StorageError
 from frazil.repository.handle.opening import HandleOptions, open_context
 from frazil.repository.target import Target
 from frazil.storage.local import LocalStorage
-from frazil.ui.server import POLICY, Site
+from frazil.ui.server import Site
 
 
 def chunk_of(folder: Path) -> tuple[str, bytes]:
@@ -44,7 +44,7 @@ def tree_of(folder: Path) -> dict[str, str]:
 
 
 def test_the_page_needs_no_token_and_everything_else_does(client: Client) -> None:
-    for path in ("/", "/index.html", "/app.js", "/?x=1"):
+    for path in ("/", "/index.html", "/widget.js", "/?x=1"):
         assert client.send("GET", path, {}).status == 200, path
     for path in ("/repo/repo", "/api/info", "/virtual", "/repo/secret", "/nothing", "/explorer.json"):
         reply = client.send("GET", path, {})
@@ -138,7 +138,7 @@ def test_every_answer_has_the_headers(client: Client) -> None:
     ]
     assert [reply.status for reply in replies] == [200, 200, 206, 404, 403, 405, 405, 404, 304]
     for reply in replies:
-        assert reply.headers["Content-Security-Policy"] == POLICY
+        assert reply.headers["Content-Security-Policy"] == client.server.policy
         assert reply.headers["X-Content-Type-Options"] == "nosniff"
         assert reply.headers["Referrer-Policy"] == "no-referrer"
         assert "Python" not in reply.headers["Server"]
@@ -611,15 +611,17 @@ def test_wrong_arguments(folder: Path, words: list[str], message: str, capsys, m
 
 
 def test_assets_are_packed_for_clients_that_unpack(client: Client) -> None:
-    plain = client.get("/app.js")
-    packed = client.get("/app.js", Accept_Encoding="br, gzip")
+    plain = client.get("/index.html")
+    packed = client.get("/index.html", Accept_Encoding="br, gzip")
     assert packed.headers["Content-Encoding"] == "gzip"
     assert len(packed.body) < len(plain.body) / 2
     assert gzip.decompress(packed.body) == plain.body
     assert packed.headers["ETag"] != plain.headers["ETag"]
-    assert client.get("/app.js", Accept_Encoding="gzip", If_None_Match=packed.headers["ETag"]).status == 304
+    assert (
+        client.get("/index.html", Accept_Encoding="gzip", If_None_Match=packed.headers["ETag"]).status == 304
+    )
     for headers in ({"Accept_Encoding": "gzip;q=0"}, {"Accept_Encoding": "gzip", "Range": "bytes=0-9"}):
-        reply = client.get("/app.js", **headers)
+        reply = client.get("/index.html", **headers)
         assert reply.headers["Content-Encoding"] is None
         assert plain.body.startswith(reply.body)
     # The names of parts say which bytes they have. The page itself changes with the version of Frazil

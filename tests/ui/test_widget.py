@@ -83,7 +83,7 @@ def test_messages_read_files_of_the_format_alone(tmp_path: Path, spec_version: i
 
 def test_messages_read_the_page_and_nothing_beside_it() -> None:
     channel = Explorer(frazil.Repository.create(frazil.in_memory_storage())).comm
-    assert b"import" in (channel.ask(asset="app.js")[1] or b"")
+    assert b"<script" in (channel.ask(asset="index.html")[1] or b"")
     assert channel.ask(asset="../files.py") == ({"id": "1"}, None)
 
 

@@ -1,5 +1,6 @@
 /** Transaction logs: what a commit changed. */
 import type { Flat } from "./flatbuffer";
+import { reading } from "./files";
 import type { Changes } from "./types";
 
 export function readChanges(flat: Flat): Changes {
@@ -12,18 +13,33 @@ export function readChanges(flat: Flat): Changes {
     deletedArrays: ids(4),
     updatedArrays: ids(5),
     updatedGroups: ids(6),
-    updatedChunks: flat.tables(root, 7).map((table) => {
-      const [start, count] = flat.vector(table, 1, 4);
-      const { view } = flat;
+    updatedChunks: flat.tables(root, 7).map((table) => new UpdatedChunks(flat, table)),
+    moves: flat.tables(root, 8).map((table) => ({ from: flat.text(table, 0) ?? "", to: flat.text(table, 1) ?? "" })),
+  };
+}
+
+/** The chunks of one array, of which most readers need the number alone. */
+class UpdatedChunks {
+  readonly nodeId: string;
+  readonly count: number;
+
+  constructor(private readonly flat: Flat, private readonly table: number) {
+    this.nodeId = flat.id(table, 0, 8);
+    this.count = flat.vector(table, 1, 4)[1];
+  }
+
+  get coords(): Uint32Array {
+    return reading("a transaction log", () => {
+      const { flat, count } = this;
+      const [start] = flat.vector(this.table, 1, 4);
       const rank = count === 0 ? 0 : flat.vector(flat.follow(start), 0, 4)[1];
       const coords = new Uint32Array(count * rank);
       for (let i = 0; i < count; i++) {
         const [index, length] = flat.vector(flat.follow(start + 4 * i), 0, 4);
         if (length !== rank) throw new RangeError("chunks of one array with different numbers of dimensions");
-        for (let d = 0; d < rank; d++) coords[i * rank + d] = view.getUint32(index + 4 * d, true);
+        for (let d = 0; d < rank; d++) coords[i * rank + d] = flat.view.getUint32(index + 4 * d, true);
       }
-      return { nodeId: flat.id(table, 0, 8), count, coords };
-    }),
-    moves: flat.tables(root, 8).map((table) => ({ from: flat.text(table, 0) ?? "", to: flat.text(table, 1) ?? "" })),
-  };
+      return coords;
+    });
+  }
 }

@@ -1,7 +1,11 @@
 /** Tables of flatbuffers by position: no object for a row. Every read is checked, by `DataView` or here. */
 
+const SLOTS = 9; // of the largest table that has rows
+
 export class Flat {
   readonly view: DataView;
+  private vtable = -1; // the one of `slots`
+  private readonly slots = new Uint16Array(SLOTS);
 
   constructor(readonly bytes: Uint8Array) {
     this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -17,6 +21,17 @@ export class Flat {
     if (4 + 2 * slot >= this.view.getUint16(vtable, true)) return 0;
     const offset = this.view.getUint16(vtable + 4 + 2 * slot, true);
     return offset === 0 ? 0 : table + offset;
+  }
+
+  /** Positions of the fields of a table, relative to it, 0 if absent. Most tables of a vector share one layout. */
+  layout(table: number): Uint16Array {
+    const vtable = table - this.view.getInt32(table, true);
+    if (vtable !== this.vtable) {
+      const length = this.view.getUint16(vtable, true);
+      for (let slot = 0; slot < SLOTS; slot++) this.slots[slot] = 4 + 2 * slot < length ? this.view.getUint16(vtable + 4 + 2 * slot, true) : 0;
+      this.vtable = vtable;
+    }
+    return this.slots;
   }
 
   follow(position: number): number {
@@ -114,38 +129,18 @@ export function text(data: Uint8Array): string {
   return decoder.decode(data);
 }
 
-export const ID_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-const ALPHABET = new TextEncoder().encode(ID_LETTERS);
-const latin = new TextDecoder("latin1");
+const ALPHABET = new TextEncoder().encode("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
 
-/** The letters of an id in Crockford's base 32: 20 of an id of an object, 13 of a node. */
-export function idLetters(width: number): number {
-  return Math.ceil((width * 8) / 5);
-}
-
-/** Writes the letters of an id as bytes. */
-export function putId(bytes: Uint8Array, start: number, width: number, out: Uint8Array, at: number): void {
+/** An id in Crockford's base 32. */
+export function idText(bytes: Uint8Array, start: number, width: number): string {
   if (start + width > bytes.length) throw new RangeError("an id ends after its file");
+  const letters: number[] = [];
   let bits = 0;
   let value = 0;
   for (let i = start; i < start + width; i++) {
     value = ((value << 8) | bytes[i]) & 0xfff;
-    for (bits += 8; bits >= 5; bits -= 5) out[at++] = ALPHABET[(value >> (bits - 5)) & 31];
+    for (bits += 8; bits >= 5; bits -= 5) letters.push(ALPHABET[(value >> (bits - 5)) & 31]);
   }
-  if (bits > 0) out[at] = ALPHABET[(value << (5 - bits)) & 31];
-}
-
-export function idText(bytes: Uint8Array, start: number, width: number): string {
-  const letters = new Uint8Array(idLetters(width));
-  putId(bytes, start, width, letters, 0);
+  if (bits > 0) letters.push(ALPHABET[(value << (5 - bits)) & 31]);
   return String.fromCharCode(...letters);
-}
-
-/** Ids at many places: one decoding for all. */
-export function idTexts(bytes: Uint8Array, starts: ArrayLike<number>, width: number): string[] {
-  const letters = idLetters(width);
-  const out = new Uint8Array(letters * starts.length);
-  for (let i = 0; i < starts.length; i++) putId(bytes, starts[i], width, out, i * letters);
-  const all = latin.decode(out);
-  return Array.from({ length: starts.length }, (_, i) => all.slice(i * letters, (i + 1) * letters));
 }

@@ -39,8 +39,8 @@ function edgesOf(spec: unknown, length: number, what: string): number[] {
 const grids = new WeakMap<Described, ChunkGrid>();
 
 export function chunkGrid(node: Described): ChunkGrid {
-  const known = grids.get(node);
-  if (known) return known;
+  const entry = grids.get(node);
+  if (entry) return entry;
   const shape = sizes(node.document.shape, `shape of ${node.path}`);
   const grid = record(node.document.chunk_grid);
   const config = record(grid.configuration);

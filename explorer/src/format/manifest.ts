@@ -7,7 +7,6 @@ import { decompress, readDictionary, type Dictionary } from "./zstd";
 /** First chunk (inclusive) and last (exclusive) of each dimension, in turn. */
 export type Extents = Uint32Array;
 
-const SLOTS = 9;
 const INLINE = 1;
 const OFFSET = 2;
 const LENGTH = 3;
@@ -18,6 +17,7 @@ const MODIFIED = 7;
 const COMPRESSED = 8;
 
 const MAX_LOCATION = 1 << 16;
+const MOST_SPARE = 1 << 20; // rows of columns that wait for other manifests
 
 export class Manifest {
   readonly flat: Flat;
@@ -102,58 +102,43 @@ interface Part {
 /** The references of one array from all of its manifests. */
 export class ChunkColumns implements ChunkTable {
   length = 0;
-  coords: Uint32Array;
-  kind: Uint8Array;
-  offset: Float64Array;
-  size: Float64Array;
-  private table: Uint32Array; // position of the reference in its manifest
+  coords = new Uint32Array();
+  kind = new Uint8Array();
+  offset = new Float64Array();
+  size = new Float64Array();
+  private table = new Uint32Array(); // position of the reference in its manifest
   private readonly parts: Part[] = [];
   private packed: Uint8Array | undefined;
 
-  constructor(private readonly rank: number, capacity: number) {
-    this.coords = new Uint32Array(capacity * rank);
-    this.kind = new Uint8Array(capacity);
-    this.offset = new Float64Array(capacity);
-    this.size = new Float64Array(capacity);
-    this.table = new Uint32Array(capacity);
-  }
+  constructor(private readonly rank: number) {}
 
-  private reserve(count: number): void {
-    const needed = this.length + count;
-    if (needed <= this.kind.length) return;
-    const capacity = this.parts.length === 0 ? needed : Math.max(needed, Math.floor(this.kind.length * 1.5));
-    const grown = <T extends Uint8Array | Uint32Array | Float64Array>(column: T, length: number): T => {
+  private resize(capacity: number): void {
+    const sized = <T extends Uint8Array | Uint32Array | Float64Array>(column: T, length: number): T => {
       const out = new (column.constructor as new (length: number) => T)(length);
-      out.set(column);
+      out.set(column.subarray(0, length));
       return out;
     };
-    this.coords = grown(this.coords, capacity * this.rank);
-    this.kind = grown(this.kind, capacity);
-    this.offset = grown(this.offset, capacity);
-    this.size = grown(this.size, capacity);
-    this.table = grown(this.table, capacity);
+    this.coords = sized(this.coords, capacity * this.rank);
+    this.kind = sized(this.kind, capacity);
+    this.offset = sized(this.offset, capacity);
+    this.size = sized(this.size, capacity);
+    this.table = sized(this.table, capacity);
   }
 
-  /** Adds the references of an array within the extents. */
-  add(manifest: Manifest, nodeId: string, extents: Extents): void {
+  /** Adds the references of an array within the extents. `part` is the part of the manifests that have come with this one. */
+  add(manifest: Manifest, nodeId: string, extents: Extents, part: number): void {
     const { rank } = this;
     const { view, bytes } = manifest.flat;
     const [start, count] = manifest.references(nodeId);
-    this.reserve(count);
+    const needed = this.length + count;
+    // Most manifests of an array have one size: a column grows once or twice
+    if (needed > this.kind.length) this.resize(Math.max(needed, Math.min(Math.ceil(needed / part), MOST_SPARE + needed)));
     this.parts.push({ manifest, first: this.length });
-    const slots = new Uint16Array(SLOTS);
-    let known = -1; // the vtable of `slots`: most references share one
     const { coords, kind, offset, size, table: tables } = this;
     let row = this.length;
     for (let i = 0; i < count; i++) {
-      const entry = start + 4 * i;
-      const table = entry + view.getUint32(entry, true);
-      const vtable = table - view.getInt32(table, true);
-      if (vtable !== known) {
-        const length = view.getUint16(vtable, true);
-        for (let s = 0; s < SLOTS; s++) slots[s] = 4 + 2 * s < length ? view.getUint16(vtable + 4 + 2 * s, true) : 0;
-        known = vtable;
-      }
+      const table = manifest.flat.follow(start + 4 * i);
+      const slots = manifest.flat.layout(table);
       if (slots[0] === 0) throw new RangeError("a reference without an index");
       const vector = table + slots[0] + view.getUint32(table + slots[0], true);
       if (view.getUint32(vector, true) !== rank) continue;
@@ -183,13 +168,7 @@ export class ChunkColumns implements ChunkTable {
 
   /** Cuts the columns to the rows that are there. */
   finish(): this {
-    const { length } = this;
-    if (length < this.kind.length) {
-      this.coords = this.coords.subarray(0, length * this.rank);
-      this.kind = this.kind.subarray(0, length);
-      this.offset = this.offset.subarray(0, length);
-      this.size = this.size.subarray(0, length);
-    }
+    if (this.length < this.kind.length) this.resize(this.length);
     return this;
   }
 
@@ -240,7 +219,6 @@ export class ChunkColumns implements ChunkTable {
     const mask = 2 ** Math.ceil(Math.log2(length * 2 + 2)) - 1;
     const heads = new Int32Array(mask + 1).fill(-1);
     const starts = new Uint32Array(length);
-    const sizes = new Uint32Array(length);
     this.parts.forEach(({ manifest, first }, p) => {
       const { flat } = manifest;
       const { bytes } = flat;
@@ -255,7 +233,6 @@ export class ChunkColumns implements ChunkTable {
           if (start === 0) [start, size] = flat.vector(table, COMPRESSED, 1);
         }
         starts[row] = start;
-        sizes[row] = size;
         let hash = 0x811c9dc5;
         for (let i = start; i < start + size; i++) hash = Math.imul(hash ^ bytes[i], 0x01000193);
         for (let slot = (hash ^ (hash >>> 15)) & mask; ; slot = (slot + 1) & mask) {
@@ -264,10 +241,12 @@ export class ChunkColumns implements ChunkTable {
             heads[slot] = row;
             break;
           }
-          if (sizes[other] !== size) continue;
-          const owner = other >= first ? bytes : this.manifest(other).flat.bytes;
+          if (kind[other] !== kind[row]) continue;
+          const owner = other >= first ? flat : this.manifest(other).flat;
+          // the length of a location lies before it
+          if (kind[row] === ChunkKind.Virtual && owner.view.getUint32(starts[other] - 4, true) !== size) continue;
           let same = 0;
-          while (same < size && owner[starts[other] + same] === bytes[start + same]) same++;
+          while (same < size && owner.bytes[starts[other] + same] === bytes[start + same]) same++;
           if (same === size) {
             packed[row] = packed[other] = 1;
             break;

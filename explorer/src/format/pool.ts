@@ -110,19 +110,14 @@ class Workers implements Pool {
 /** The script of the worker could not run. */
 class WorkerFailure extends Error {}
 
-function beside(): (() => Worker) | undefined {
-  if (typeof Worker === "undefined" || !/^https?:/.test(import.meta.url ?? "")) return undefined;
-  return () => new Worker(new URL("worker.js", import.meta.url), { type: "module" });
-}
-
 let current: Pool | undefined;
 
-/** Sets how workers start; undefined decodes in place. Without a call, the worker is `worker.js` beside the script. */
+/** Sets how workers start. Without a call, and with undefined, the page decodes in place. */
 export function useWorkers(start: (() => Worker) | undefined): void {
   current = new Workers(start, Math.min(4, Math.max(1, (globalThis.navigator?.hardwareConcurrency ?? 2) - 1)));
 }
 
 export function pool(): Pool {
-  if (!current) useWorkers(beside());
+  if (!current) useWorkers(undefined);
   return current!;
 }

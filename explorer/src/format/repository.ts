@@ -1,10 +1,10 @@
 /** Repositories of the spec versions 1 and 2: refs, history, operations. */
-import { ID_LETTERS, idTexts, type Flat, text } from "./flatbuffer";
+import { type Flat, text, wide } from "./flatbuffer";
 import { pool } from "./pool";
 import { Cache, FileType, openBody, readBody, reading, readJson, type Body } from "./files";
 import { manifestCache, snapshotHead, SnapshotView, type SnapshotHead } from "./snapshot";
 import { readChanges } from "./changes";
-import { ExplorerError, type Changes, type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
+import { ExplorerError, type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
 import { record } from "./grid";
 import { flexbuffer, properties, type Properties } from "./values";
 
@@ -48,7 +48,7 @@ function statusOf(flat: Flat, table: number): Properties {
   return table === 0 ? {} : { availability: STATUS[flat.u8(table, 0)] ?? "unknown", set_at: flat.u64(table, 1) / 1000, reason: flat.text(table, 2) };
 }
 
-function operations(flat: Flat): OpsEntry[] {
+function operationsOf(flat: Flat): OpsEntry[] {
   return flat.tables(flat.root(), 7).map((table) => {
     const [kind, ...fields] = OPERATIONS[flat.u8(table, 0)] ?? [`Update ${flat.u8(table, 0)}`];
     const update = flat.table(table, 1);
@@ -58,98 +58,56 @@ function operations(flat: Flat): OpsEntry[] {
 }
 
 /**
- * Order of the rows: by time, and a child after its parent also where clocks were wrong.
- * `parent` has a position in the file or -1.
+ * Order of the rows: by time, and a child after its parent also where clocks were wrong. `parent` has a position in the
+ * file or -1. Of the snapshots whose children have their places, the newest one gets the last free place.
  */
 function oldestFirst(parent: Int32Array, times: Float64Array): Uint32Array {
   const count = parent.length;
-  const key = new Float64Array(count).fill(-1);
-  const path: number[] = [];
-  for (let i = 0; i < count; i++) {
-    let at = i;
-    while (at >= 0 && key[at] < 0) {
-      if (path.length > count) throw new RangeError("a snapshot is its own ancestor");
-      path.push(at);
-      at = parent[at];
+  const children = new Uint32Array(count);
+  for (let at = 0; at < count; at++) if (parent[at] >= 0) children[parent[at]]++;
+  const heap: number[] = []; // one position for each line of the history, the newest one first
+  const isNewer = (one: number, other: number): boolean => times[one] > times[other] || (times[one] === times[other] && one > other);
+  const put = (at: number, place: number): void => {
+    for (let above = (place - 1) >> 1; place > 0 && isNewer(at, heap[above]); above = (place - 1) >> 1) {
+      heap[place] = heap[above];
+      place = above;
     }
-    let last = at < 0 ? -1 : key[at];
-    while (path.length > 0) {
-      at = path.pop()!;
-      // the step is above the precision of milliseconds in a float
-      last = key[at] = Math.max(times[at], last < 0 ? 0 : last + 1 / 1024);
+    heap[place] = at;
+  };
+  /** The place where the first one leaves a gap: its newer children move up. */
+  const gap = (): number => {
+    let place = 0;
+    for (let below = 1; below < heap.length; below = 2 * place + 1) {
+      if (below + 1 < heap.length && isNewer(heap[below + 1], heap[below])) below++;
+      heap[place] = heap[below];
+      place = below;
     }
-  }
-  return ascending(key);
-}
-
-/** Positions in the order of numbers that are not negative: a radix sort of their bits, which order them too. */
-function ascending(key: Float64Array): Uint32Array {
-  const digits = new Uint16Array(key.buffer);
-  let order = new Uint32Array(key.length);
-  for (let i = 0; i < order.length; i++) order[i] = i;
-  let next = new Uint32Array(key.length);
-  const ends = new Uint32Array(1 << 16);
-  for (let digit = 0; digit < 4; digit++) {
-    ends.fill(0);
-    for (let i = digit; i < digits.length; i += 4) ends[digits[i]]++;
-    for (let value = 1; value < ends.length; value++) ends[value] += ends[value - 1];
-    for (let i = order.length - 1; i >= 0; i--) next[--ends[digits[4 * order[i] + digit]]] = order[i];
-    [order, next] = [next, order];
+    return place;
+  };
+  for (let at = 0; at < count; at++) if (children[at] === 0) put(at, heap.length);
+  const order = new Uint32Array(count);
+  for (let row = count - 1; row >= 0; row--) {
+    if (heap.length === 0) throw new RangeError("a snapshot is its own ancestor");
+    const at = heap[0];
+    const above = parent[at];
+    order[row] = at;
+    const place = gap();
+    if (above >= 0 && --children[above] === 0) put(above, place);
+    else {
+      const last = heap.pop()!;
+      if (place < heap.length) put(last, place);
+    }
   }
   return order;
 }
 
-/** The first 30 bits of an id as text. */
-const lead = (id: string): number => [...id.slice(0, 6)].reduce((value, letter) => value * 32 + ID_LETTERS.indexOf(letter), 0);
-
-abstract class Rows implements History {
-  abstract readonly parent: Int32Array;
-  abstract readonly times: Float64Array;
-  readonly isCut: boolean = false;
-  private places: { chains: Int32Array; length: number } | undefined;
-  private idList: string[] | undefined;
-  private messageList: string[] | undefined;
-  abstract id(row: number): string;
-  abstract message(row: number): string;
-  abstract metadata(row: number): Properties;
-
-  /** The row of an id, or -1: a table of the first bits of ids, which are random, with chains of rows. */
-  find(id: string): number {
-    const { chains, length } = (this.places ??= this.hashed());
-    for (let row = chains[lead(id) % length] - 1; row >= 0; row = chains[length + row] - 1) if (this.id(row) === id) return row;
-    return -1;
-  }
-
-  private hashed(): { chains: Int32Array; length: number } {
-    const length = this.parent.length + 1;
-    const chains = new Int32Array(length + this.parent.length);
-    for (let row = 0; row < this.parent.length; row++) {
-      const slot = this.leadOf(row) % length;
-      chains[length + row] = chains[slot];
-      chains[slot] = row + 1;
-    }
-    return { chains, length };
-  }
-
-  protected leadOf(row: number): number {
-    return lead(this.id(row));
-  }
-
-  get ids(): string[] {
-    return (this.idList ??= reading("repo", () => this.allIds()));
-  }
-
-  protected allIds(): string[] {
-    return Array.from(this.parent, (_, row) => this.id(row));
-  }
-
-  get messages(): string[] {
-    return (this.messageList ??= reading("repo", () => Array.from(this.parent, (_, row) => this.message(row))));
-  }
+interface Rows extends History {
+  /** The row of an id, or -1. */
+  find(id: string): number;
 }
 
-/** The snapshots of a repo info file as columns. */
-class FileRows extends Rows {
+/** The snapshots of a repo info file as columns. The file has them in the order of their ids. */
+class FileRows implements Rows {
   readonly parent: Int32Array;
   readonly times: Float64Array;
   private readonly table: Uint32Array;
@@ -157,16 +115,21 @@ class FileRows extends Rows {
   readonly rowOf: Uint32Array;
 
   constructor(private readonly flat: Flat) {
-    super();
     const [start, count] = flat.vector(flat.root(), 4, 4);
+    const { view } = flat;
     const tables = new Uint32Array(count);
     const times = new Float64Array(count);
     const parent = new Int32Array(count);
+    let former = 0;
     for (let i = 0; i < count; i++) {
       const table = (tables[i] = flat.follow(start + 4 * i));
-      times[i] = flat.u64(table, 2) / 1000;
-      parent[i] = flat.i32(table, 1);
-      if (flat.field(table, 0) === 0) throw new RangeError("a snapshot without an id");
+      const [id, above, time] = flat.layout(table);
+      if (id === 0) throw new RangeError("a snapshot without an id");
+      const lead = view.getUint32(table + id);
+      if (lead < former) throw new RangeError("the snapshots are not in the order of their ids");
+      former = lead;
+      times[i] = time === 0 ? 0 : wide(view, table + time) / 1000;
+      parent[i] = above === 0 ? 0 : view.getInt32(table + above, true);
       if (parent[i] < -1 || parent[i] >= count) throw new RangeError(`snapshot ${i} has the parent ${parent[i]}`);
       if (parent[i] === i) throw new RangeError("a snapshot is its own ancestor");
     }
@@ -185,13 +148,14 @@ class FileRows extends Rows {
     }
   }
 
-  protected override allIds(): string[] {
-    const { flat, table } = this;
-    return idTexts(flat.bytes, Array.from(table, (at) => flat.field(at, 0)), 12);
-  }
-
-  protected override leadOf(row: number): number {
-    return this.flat.view.getUint32(this.flat.field(this.table[row], 0)) >>> 2;
+  find(id: string): number {
+    let low = 0;
+    for (let high = this.rowOf.length; low < high; ) {
+      const middle = (low + high) >> 1;
+      if (this.id(this.rowOf[middle]) < id) low = middle + 1;
+      else high = middle;
+    }
+    return low < this.rowOf.length && this.id(this.rowOf[low]) === id ? this.rowOf[low] : -1;
   }
 
   id(row: number): string {
@@ -208,19 +172,23 @@ class FileRows extends Rows {
 }
 
 /** The heads of snapshot files of spec version 1. */
-class HeadRows extends Rows {
+class HeadRows implements Rows {
   readonly parent: Int32Array;
   readonly times: Float64Array;
+  private readonly rows: ReadonlyMap<string, number>;
 
-  constructor(private readonly heads: SnapshotHead[], override readonly isCut: boolean) {
-    super();
+  constructor(private readonly heads: SnapshotHead[], readonly isCut: boolean) {
     const position = new Map(heads.map((head, i) => [head.id, i]));
     const parent = Int32Array.from(heads, (head) => position.get(head.parent ?? "") ?? -1);
     const order = oldestFirst(parent, Float64Array.from(heads, (head) => head.time));
     this.heads = Array.from(order, (i) => heads[i]);
-    const rows = new Map(this.heads.map((head, row) => [head.id, row]));
-    this.parent = Int32Array.from(this.heads, (head) => rows.get(head.parent ?? "") ?? -1);
+    this.rows = new Map(this.heads.map((head, row) => [head.id, row]));
+    this.parent = Int32Array.from(this.heads, (head) => this.find(head.parent ?? ""));
     this.times = Float64Array.from(this.heads, (head) => head.time);
+  }
+
+  find(id: string): number {
+    return this.rows.get(id) ?? -1;
   }
 
   id(row: number): string {
@@ -236,67 +204,33 @@ class HeadRows extends Rows {
   }
 }
 
-interface Contents {
-  readonly specVersion: 1 | 2;
-  readonly branches: Map<string, string>;
-  readonly tags: Map<string, string>;
-  readonly history: Rows;
-  readonly ops: () => OpsEntry[];
-  readonly status: string;
-  readonly statusReason?: string;
-  readonly metadata: Properties;
-  readonly configuration: Properties;
-  readonly deletedTags: string[];
-}
+/** What the file `repo` says, or the refs of spec version 1. */
+type Contents = Omit<Repository, "history" | "ops" | "row" | "snapshot" | "changes"> & { readonly history: Rows };
 
-class RepositoryView implements Repository {
-  readonly specVersion: 1 | 2;
-  readonly branches: ReadonlyMap<string, string>;
-  readonly tags: ReadonlyMap<string, string>;
-  readonly history: Rows;
-  readonly status: string;
-  readonly statusReason?: string;
-  readonly metadata: Properties;
-  readonly configuration: Properties;
-  readonly deletedTags: string[];
-  private readonly snapshots = new Cache<Snapshot>(SNAPSHOTS_KEPT);
-  private readonly manifests = manifestCache();
-  private entries: OpsEntry[] | undefined;
-
-  constructor(private readonly source: Source, private readonly contents: Contents) {
-    this.specVersion = contents.specVersion;
-    this.branches = contents.branches;
-    this.tags = contents.tags;
-    this.history = contents.history;
-    this.status = contents.status;
-    this.statusReason = contents.statusReason;
-    this.metadata = contents.metadata;
-    this.configuration = contents.configuration;
-    this.deletedTags = contents.deletedTags;
-  }
-
-  get ops(): OpsEntry[] {
-    return (this.entries ??= reading("repo", this.contents.ops));
-  }
-
-  row(id: string): number {
-    return this.history.find(id);
-  }
-
-  snapshot(id: string): Promise<Snapshot> {
-    return this.snapshots.get(id, async () => {
-      const key = `snapshots/${id}`;
-      const body = await readBody(this.source, key, FileType.Snapshot);
-      if (!body) throw new ExplorerError("not-found", `${key} is missing. Perhaps the snapshot expired`);
-      return reading(key, () => new SnapshotView(id, body, this.source, this.manifests));
-    });
-  }
-
-  async changes(id: string): Promise<Changes | undefined> {
-    const key = `transactions/${id}`;
-    const body = await readBody(this.source, key, FileType.TransactionLog);
-    return body && reading(key, () => readChanges(body.flat));
-  }
+/** Completes the contents with what is read later. */
+function repositoryOf(source: Source, contents: Contents, operations: () => OpsEntry[]): Repository {
+  const snapshots = new Cache<Snapshot>(SNAPSHOTS_KEPT);
+  const manifests = manifestCache();
+  let entries: OpsEntry[] | undefined;
+  return {
+    ...contents,
+    get ops() {
+      return (entries ??= reading("repo", operations));
+    },
+    row: (id) => contents.history.find(id),
+    snapshot: (id) =>
+      snapshots.get(id, async () => {
+        const key = `snapshots/${id}`;
+        const body = await readBody(source, key, FileType.Snapshot);
+        if (!body) throw new ExplorerError("not-found", `${key} is missing. Perhaps the snapshot expired`);
+        return reading(key, () => new SnapshotView(id, body, source, manifests));
+      }),
+    async changes(id) {
+      const key = `transactions/${id}`;
+      const body = await readBody(source, key, FileType.TransactionLog);
+      return body && reading(key, () => readChanges(body.flat));
+    },
+  };
 }
 
 function contentsOf({ flat, spec }: Body): Contents {
@@ -324,7 +258,6 @@ function contentsOf({ flat, spec }: Body): Contents {
       return text(flat.bytes.subarray(start + 4, start + 4 + length));
     }),
     history,
-    ops: () => operations(flat),
     status: (status && STATUS[flat.u8(status, 0)]) || "online",
     statusReason: status ? flat.text(status, 2) : undefined,
     metadata: properties(flat, root, 6, 2),
@@ -375,7 +308,6 @@ async function openVersion1(source: Source): Promise<Contents> {
     branches,
     tags,
     history: reading("snapshots", () => new HeadRows([...heads.values()], isCut)),
-    ops: () => [],
     status: "online",
     metadata: {},
     configuration: {},
@@ -387,8 +319,8 @@ async function openVersion1(source: Source): Promise<Contents> {
 export async function openRepository(source: Source): Promise<Repository> {
   pool().warm();
   const data = await source.get("repo");
-  if (!data) return new RepositoryView(source, await openVersion1(source));
+  if (!data) return repositoryOf(source, await openVersion1(source), () => []);
   const body = await openBody("repo", data, FileType.RepoInfo);
-  return new RepositoryView(source, reading("repo", () => contentsOf(body)));
+  return repositoryOf(source, reading("repo", () => contentsOf(body)), () => operationsOf(body.flat));
 }
 

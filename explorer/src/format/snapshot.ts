@@ -141,7 +141,7 @@ export class SnapshotView implements Snapshot {
   async chunks(path: string, onProgress?: (done: number, total: number) => void): Promise<ChunkColumns> {
     const node = this.array(path);
     const refs = reading(`snapshots/${this.id}`, () => node.manifests);
-    const columns = new ChunkColumns(node.shape.length, 0);
+    const columns = new ChunkColumns(node.shape.length);
     const pending = new Map<number, Promise<Manifest>>();
     const start = (i: number): void => {
       if (i >= refs.length) return;
@@ -155,7 +155,7 @@ export class SnapshotView implements Snapshot {
       const manifest = await pending.get(i)!;
       pending.delete(i);
       start(i + PARALLEL);
-      reading(`manifests/${refs[i].id}`, () => columns.add(manifest, node.id, refs[i].extents));
+      reading(`manifests/${refs[i].id}`, () => columns.add(manifest, node.id, refs[i].extents, (i + 1) / refs.length));
       onProgress?.(i + 1, refs.length);
       if (performance.now() - turn > TURN) {
         await new Promise((resolve) => setTimeout(resolve));

@@ -3,7 +3,7 @@
  * `src/frazil/format/statistics_file.py`. A missing file means that nothing is known; a damaged one is ignored.
  */
 import { formatError } from "./files";
-import { idTexts, text } from "./flatbuffer";
+import { idText, text } from "./flatbuffer";
 import type { ChunkColumns, Origin } from "./manifest";
 import { pool } from "./pool";
 import type { ArrayNode, ChunkStatistics, Source } from "./types";
@@ -32,7 +32,7 @@ async function columnsOf(data: Uint8Array, manifest: string, nodeId: string, cou
     const frame = body.subarray(start, start + header.size);
     start += header.size;
     const bytes = Uint8Array.from(header.node.match(/../g) ?? [], (pair) => parseInt(pair, 16));
-    if (idTexts(bytes, [0], 8)[0] !== nodeId) continue;
+    if (idText(bytes, 0, 8) !== nodeId) continue;
     if (header.rows !== count) throw new RangeError("other references");
     const digits = header.kind === "f" ? 16 : 32;
     const size = header.rows * header.tiles * (33 + digits + 4 * header.ndim);
@@ -91,8 +91,8 @@ export async function readStatistics(source: Source, node: ArrayNode, table: Chu
         const data = await source.get(key);
         if (!data) return;
         try {
-          const found = await columnsOf(data, origin.id, node.id, origin.count);
-          if (found) add(out, found, origin, sizeOf);
+          const columns = await columnsOf(data, origin.id, node.id, origin.count);
+          if (columns) add(out, columns, origin, sizeOf);
         } catch (error) {
           out.notes.push(formatError(key, error).message);
         }

@@ -17,16 +17,13 @@ export class ExplorerError extends Error {
   }
 }
 
-/** All snapshots as columns. Row 0 is the oldest of the file; `parent[row]` is a row or -1. */
+/** All snapshots as columns. Row 0 is the oldest of the file; `parent[row]` is an earlier row or -1. */
 export interface History {
-  readonly ids: string[]; // 20 characters of Crockford's base 32
   readonly parent: Int32Array;
   readonly times: Float64Array; // milliseconds since 1970
-  readonly messages: string[];
-  metadata(row: number): Record<string, unknown>; // decoded on demand
-  /** One id or message, where the lists of all of them are not needed. */
-  id?(row: number): string;
-  message?(row: number): string;
+  id(row: number): string; // 20 characters of Crockford's base 32
+  message(row: number): string;
+  metadata(row: number): Record<string, unknown>;
   /** Whether older snapshots exist that were not read: spec version 1 needs a request for each. */
   readonly isCut?: boolean;
 }
@@ -113,9 +110,6 @@ export interface Changes {
   readonly moves: { readonly from: string; readonly to: string }[];
 }
 
-/** Opens a repository of any kind that the format has: spec versions 1 and 2. */
-export type OpenRepository = (source: Source) => Promise<Repository>;
-
 /** A region of an array, decoded: `raw` as stored, row-major. Missing chunks have the fill value. */
 export interface Region {
   readonly shape: number[];
@@ -123,9 +117,5 @@ export interface Region {
   /** Complex numbers: two values for each element. */
   readonly isComplex?: boolean;
 }
-/** Reads start (inclusive) to stop (exclusive) with a step along each dimension. Runs decoding in a worker where there is one. */
-export type ReadRegion = (repository: Repository, source: Source, snapshot: Snapshot, path: string,
-  start: number[], stop: number[], step?: number[], signal?: AbortSignal) => Promise<Region>;
 /** CF: fill values to NaN, scale_factor, add_offset, times to milliseconds (with calendar) or labels. */
 export interface Decoded { readonly shape: number[]; readonly values: Float64Array | string[]; readonly isTime: boolean; readonly calendar?: string; readonly units?: string; label(index: number): string }
-export type DecodeCF = (node: ArrayNode, region: Region) => Decoded;

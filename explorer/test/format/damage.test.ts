@@ -30,7 +30,7 @@ async function readAll(source: Source): Promise<void> {
   let failed: unknown;
   const repository = await openRepository(source);
   const { history } = repository;
-  for (let row = 0; row < history.ids.length; row++) history.metadata(row);
+  for (let row = 0; row < history.parent.length; row++) history.metadata(row);
   void repository.ops;
   for (const id of repository.branches.values()) {
     const snapshot = await repository.snapshot(id);

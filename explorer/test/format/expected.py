@@ -265,9 +265,23 @@ def write_history(folder: Path) -> None:
     expired = frazil.Repository.open(str(folder / "expired"))
     expired.expire_snapshots(times[7])
     lost = [each.id for each in repo.ancestry(branch="main") if each.message in ("step 2", "step 9")]
-    (folder / "expected.json").write_text(
-        json.dumps({"whole": blame(repo), "expired": blame(expired), "lost": lost})
-    )
+    merged = frazil.Repository.create(str(folder / "merged"))
+    with merged.transaction("main", message="create") as store:
+        zarr.create_array(store, name="b", **options)[:20] = 1.0
+    merged.create_branch("dev", "main")
+    merged.create_branch("other", "main")
+    # Both sides change one chunk: its values are the work of the merge
+    writes = [("dev", 0), ("dev", 6), ("main", 9), ("other", 12), ("main", 0)]
+    for number, (branch, rows) in enumerate(writes):
+        with merged.transaction(branch, message=f"write {number}") as store:
+            zarr.open_array(store, path="b")[rows : rows + 3, number : number + 1] = number + 2.0
+    merged.merge("other", "dev", solver=frazil.ElementSolver())
+    merged.merge("dev", "main", solver=frazil.ElementSolver())
+    with merged.transaction("main", message="last") as store:
+        zarr.open_array(store, path="b")[6:9, 9:12] = 9.0
+    answers = {"whole": blame(repo), "expired": blame(expired), "merged": blame(merged), "lost": lost}
+    ids = {each.message: each.id for branch in ("main", "dev") for each in merged.ancestry(branch=branch)}
+    (folder / "expected.json").write_text(json.dumps({**answers, "messages": ids}))
 
 
 def write_statistics(folder: Path) -> None:

@@ -69,8 +69,8 @@ function checkHistory(repository: Repository, expected: Expected): void {
     let row = repository.row(entries[0].id);
     assert.equal(entries[0].id, (ref.startsWith("tag:") ? repository.tags : repository.branches).get(ref.replace(/^(tag|branch):/, "")));
     for (const entry of entries) {
-      assert.equal(history.ids[row], entry.id);
-      assert.equal(history.messages[row], entry.message);
+      assert.equal(history.id(row), entry.id);
+      assert.equal(history.message(row), entry.message);
       assert.equal(Math.round(history.times[row] * 1000), Math.round(microseconds(entry.written_at)));
       assert.deepEqual(history.metadata(row), entry.metadata);
       row = history.parent[row];

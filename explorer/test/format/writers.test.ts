@@ -7,7 +7,7 @@ import { DATA, FolderSource, readJson } from "./folder";
 
 const folder = join(DATA, "history");
 type Blame = Record<string, string | null>;
-const expected = readJson<{ whole: Blame; expired: Blame; lost: string[] }>(folder, "expected.json");
+const expected = readJson<{ whole: Blame; expired: Blame; merged: Blame; lost: string[]; messages: Record<string, string> }>(folder, "expected.json");
 
 async function blame(name: string, lost: string[] = [], most?: number): Promise<{ cells: Blame; writers: Writers }> {
   const repository = await openRepository(new FolderSource(join(folder, name)));
@@ -17,7 +17,7 @@ async function blame(name: string, lost: string[] = [], most?: number): Promise<
   const snapshot = await repository.snapshot(id);
   const table = await snapshot.chunks("/b");
   const writers = await chunkWriters(repository, id, snapshot.node("/b") as ArrayNode, table, undefined, undefined, most);
-  const cells = Object.fromEntries(Array.from(writers.rows, (row, at) => [table.coords.subarray(2 * at, 2 * at + 2).join(), row < 0 ? null : repository.history.ids[row]!]));
+  const cells = Object.fromEntries(Array.from(writers.rows, (row, at) => [table.coords.subarray(2 * at, 2 * at + 2).join(), row < 0 ? null : repository.history.id(row)]));
   return { cells, writers };
 }
 
@@ -45,4 +45,16 @@ test("the search ends at a bound", async () => {
   const { writers } = await blame("whole", [], 3);
   assert.equal(writers.read, 3);
   assert.ok(writers.older > 0);
+});
+
+test("chunks of a merge have the commits of its branch, or the merge if a record is missing", async () => {
+  const { cells, writers } = await blame("merged");
+  assert.deepEqual(cells, expected.merged);
+  const { messages } = expected;
+  assert.ok([messages["write 0"], messages["write 1"], messages["write 3"]].some((id) => Object.values(cells).includes(id!)));
+  assert.equal(writers.merges.size, 0);
+  const lost = await blame("merged", [messages["write 1"]!]);
+  const [row] = lost.writers.merges;
+  assert.ok(Object.values(lost.cells).includes(Object.entries(messages).find(([text]) => /[Mm]erge.*dev/.test(text))![1]));
+  assert.ok(lost.writers.commits.some((each) => each.row === row));
 });

@@ -16,10 +16,8 @@ export function history(length: number, branches = 6): { history: History; tips:
     tips[branch] = row;
   }
   const times = Float64Array.from({ length }, (_, row) => Date.UTC(2024, 0, 1) + row * 600_000);
-  const ids = Array.from({ length }, (_, row) => name(row));
-  const messages = Array.from({ length }, (_, row) => `append hour ${row} of the <b>forecast</b>`);
   return {
-    history: { ids, parent, times, messages, metadata: (row) => (row % 3 ? { author: row % 2 ? "Ada" : "Grace" } : {}) },
+    history: { parent, times, id: name, message: (row) => `append hour ${row} of the <b>forecast</b>`, metadata: (row) => (row % 3 ? { author: row % 2 ? "Ada" : "Grace" } : {}) },
     tips: new Map(Array.from(tips, (row, branch) => [branch ? `experiment/${branch}` : "main", row])),
   };
 }
@@ -89,8 +87,8 @@ export function memoryReader({ commits = 200, stations = 20 } = {}): Reader {
   };
   const repository: Repository = {
     specVersion: 2,
-    branches: new Map([...tips].map(([branch, at]) => [branch, all.ids[at]!])),
-    tags: new Map([["v1", all.ids[Math.floor(commits / 2)]!]]),
+    branches: new Map([...tips].map(([branch, at]) => [branch, all.id(at)])),
+    tags: new Map([["v1", all.id(Math.floor(commits / 2))]]),
     history: all,
     ops: [],
     status: "online",

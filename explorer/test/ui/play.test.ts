@@ -25,7 +25,7 @@ test("colours come from frames over the whole length", () => {
 
 test("versions that changed an array", async () => {
   const { repository } = memoryReader({ commits: 6 });
-  const id = (row: number): string => repository.history.ids[row]!;
+  const id = (row: number): string => repository.history.id(row);
   assert.deepEqual(await versionsOf(repository, id(5), "id of /t2m"), [1, 2, 3, 4, 5].map(id));
   assert.deepEqual(await versionsOf(repository, id(5), "id of /stations/s00019"), [id(5)]);
   assert.deepEqual(await versionsOf(repository, id(4), "id of /wide"), [id(4)]);

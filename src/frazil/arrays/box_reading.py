@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from frazil.arrays.encoding import CRC_BYTES, ENTRY_BYTES, encoding_of, plain, zstd, zstd_into
+from frazil.arrays.encoding import CRC_BYTES, MISSING, encoding_of, plain, zstd, zstd_into
 from frazil.arrays.selection import (
     AxisSlice,
     Pieces,
@@ -117,10 +117,6 @@ def _within(
 _LARGEST: Final = np.uint64(1 << 61)
 
 
-#: The offset and the length of a missing inner chunk.
-_MISSING: Final = np.uint64(2**64 - 1)
-
-
 def refs_of(workspace: Workspace, path: str, encoding: Encoding, index: U32) -> tuple[ChunkTable, I64]:
     """Return the references of chunks, in the order of ``index``, and the rows that cannot be read.
 
@@ -146,7 +142,7 @@ def refs_of(workspace: Workspace, path: str, encoding: Encoding, index: U32) -> 
     place = np.ravel_multi_index(tuple(local.T), layout.counts) if local.shape[1] else np.zeros(1, int)
     offset, length = entries[shard, place].T
     kind = refs.kind[shard]
-    is_missing = ((offset == _MISSING) & (length == _MISSING)) | is_failed[shard]
+    is_missing = ((offset == MISSING) & (length == MISSING)) | is_failed[shard]
     end = offset + length
     is_outside = ~is_missing & (kind != ChunkKind.ABSENT) & ((end < offset) | (end > refs.length[shard]))
     kind = np.where(is_missing | is_outside, np.uint8(ChunkKind.ABSENT), kind)
@@ -168,8 +164,8 @@ def _shard_indexes(
 ) -> tuple[U64, NDArray[np.bool_]]:
     """Return the entries of the index of each shard, and whether the index could not be read."""
     count = prod(layout.counts)
-    size = count * ENTRY_BYTES + CRC_BYTES
-    entries = np.full((len(refs), count, 2), _MISSING, np.uint64)
+    size = layout.index_bytes
+    entries = np.full((len(refs), count, 2), MISSING, np.uint64)
     is_absent = refs.kind == ChunkKind.ABSENT
     length = refs.length.astype(np.int64)
     is_failed = ~is_absent & (length < size)

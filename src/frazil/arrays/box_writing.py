@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from frazil.arrays.box_reading import read_chunks
 from frazil.arrays.element_statistics import STATISTICS_ATTRIBUTE, Meaning, chunk_rows, meaning_of
-from frazil.arrays.encoding import encoder_of, encoding_of, uncompressed
+from frazil.arrays.encoding import encoder_of, encoding_of, tiles_of_chunks, uncompressed
 from frazil.arrays.selection import (
     AxisChunks,
     BoxSelection,
@@ -45,7 +45,7 @@ from frazil.threads import SIZES, Purpose, shared_pool
 from frazil.zarr_store.store import open_array
 
 if TYPE_CHECKING:
-    from frazil.arrays.encoding import Encoder, Encoding
+    from frazil.arrays.encoding import Encoder, Encoding, ShardLayout
     from frazil.arrays.selection import AxisSlice
     from frazil.repository.session.session import Session
     from frazil.repository.session.workspace import Workspace
@@ -259,6 +259,7 @@ class ChunkEncoding:
         views_from: Chunks without compression of at least this size are stored before the write returns, so
             that they may be views of the values. In bytes.
         meaning: What the elements mean, if the chunks get statistics.
+        shards: The layout of the chunks, if they are shards.
     """
 
     encoding: Encoding
@@ -267,11 +268,14 @@ class ChunkEncoding:
     crc_below: int
     views_from: int
     meaning: Meaning | None
+    shards: ShardLayout | None
 
     def encode(self, box: ChunkBox, values: NDArray[Any], before: NDArray[Any] | None) -> EncodedBox:
         """Encode the chunks of a box."""
         chunks = self._chunks(box, values, before)
         index = box.index()
+        if self.shards is not None:
+            return self._shards(self.shards, index, self.shards.split(chunks, box.shape), box.shape)
         is_fill = np.zeros(len(index), np.bool_)
         if not self.writes_fill:
             is_fill = are_fill(chunks, self.encoding.fill.astype(self.encoding.stored))
@@ -288,6 +292,33 @@ class ChunkEncoding:
                 statistics = ChunkStatistics(self.meaning.context, rows[:, None])
         crc = crc32c_rows(data, length) if (length < self.crc_below).any() else None
         return index, ChunkRows(data, length, crc), statistics, fill
+
+    def _shards(
+        self, layout: ShardLayout, index: U32, chunks: NDArray[Any], shape: tuple[int, ...]
+    ) -> EncodedBox:
+        """Encode shards of a shape. ``chunks`` are all their inner chunks."""
+        length = np.zeros(len(chunks), np.int64)
+        if not self.writes_fill:
+            length[are_fill(chunks, self.encoding.fill.astype(self.encoding.stored))] = -1
+        is_stored = length == 0
+        data = np.zeros(0, np.uint8)
+        if is_stored.any():
+            part = chunks if is_stored.all() else chunks[is_stored]
+            data, length[is_stored] = self.encoder(part.view(np.uint8).reshape(len(part), -1))
+        count = prod(layout.counts)
+        by_shard = length.reshape(len(index), count)
+        has_chunks = (by_shard >= 0).any(axis=1)
+        data, sizes = layout.join(data, by_shard[has_chunks])
+        statistics = None
+        if self.meaning is not None:
+            inner = tuple(n // each for n, each in zip(shape, layout.counts, strict=True))
+            grid = replace(self.encoding, lengths=inner)
+            tiles = tiles_of_chunks(layout.counts, index).astype(np.uint32)
+            elements = grid.decoded(chunks.view(np.uint8).reshape(len(chunks), -1), inner)
+            rows = chunk_rows(self.meaning, grid, tiles, elements).reshape(len(index), count)
+            statistics = ChunkStatistics(self.meaning.context, rows[has_chunks])
+        crc = crc32c_rows(data, sizes) if (sizes < self.crc_below).any() else None
+        return index[has_chunks], ChunkRows(data, sizes, crc), statistics, index[~has_chunks]
 
     def _chunks(self, box: ChunkBox, values: NDArray[Any], before: NDArray[Any] | None) -> NDArray[Any]:
         """Return the new elements of chunks as they are stored, shape (m, n), without gaps."""
@@ -340,12 +371,22 @@ class BoxWriting:
     def run(self, slices: tuple[AxisSlice, ...], values: NDArray[Any]) -> bool:
         """Write values. Return False if zarr has to write them; then nothing has changed."""
         workspace, encoding, writer = self._workspace, self._encoding, self._workspace.writer
-        encode = None if encoding.shards or writer.deduplicates else encoder_of(encoding.codecs)
+        meaning, shards, codecs = self._meaning(), encoding.shards, encoding.codecs
+        if shards is not None:
+            # zarr encodes parts of shards: it reads their other inner chunks first.
+            if meaning is None or not encoding.is_in_c_order:
+                return False
+            lengths = (each * count for each, count in zip(encoding.lengths, shards.counts, strict=True))
+            encoding = self._encoding = replace(encoding, lengths=tuple(lengths), shards=None)
+            if not all(box.is_complete for box in boxes_of(encoding, slices)):
+                return False
+            codecs = codecs[0].codecs
+        encode = None if writer.deduplicates else encoder_of(codecs)
         if encode is None:
             return False
         crc_below = writer.pack_below if writer.has_checksums else 0
         views_from = max(writer.pack_below, self._inline_threshold + 1)
-        encoder = ChunkEncoding(encoding, encode, self._writes_fill, crc_below, views_from, self._meaning())
+        encoder = ChunkEncoding(encoding, encode, self._writes_fill, crc_below, views_from, meaning, shards)
         while True:
             discards = workspace.discards
             rows = RowWriter(writer, len(slices), self._inline_threshold)

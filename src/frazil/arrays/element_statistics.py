@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -35,7 +36,9 @@ _NAT: Final = np.iinfo(np.int64).min
 _DIGIT: Final = 32
 _MASK: Final = (1 << _DIGIT) - 1
 #: The number of elements that are converted and added together: they fit into the cache of a processor.
-_BLOCK: Final = 1 << 15
+_BLOCK: Final = 1 << 16
+#: The number of elements whose sum is one number: the sums of lines are added afterwards.
+_LINE: Final = 256
 #: The part of a sum of squares below which a variance has lost too many digits.
 _CANCELLED: Final = 2.0**-20
 
@@ -55,6 +58,12 @@ class Meaning:
     kind: str
     coding: Coding
     is_wanted: bool | None
+
+    def hidden(self, coding: Coding, rows: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which rows have elements that statistics leave out as missing, and that are values here."""
+        has_missing = coding.promoted is not None or coding.is_time
+        is_same = has_missing and repr(coding.fills) == repr(self.coding.fills)
+        return np.zeros(rows.shape, np.bool_) if is_same else np.asarray(rows["missing"] > 0)
 
 
 @lru_cache(256)
@@ -127,6 +136,8 @@ def statistics_of(meaning: Meaning, elements: NDArray[Any]) -> dict[str, NDArray
         numbers = numbers.view(np.int64)
     elif numbers.dtype.kind == "b":
         numbers = numbers.view(np.uint8)
+    elif numbers.dtype.itemsize == 2 and numbers.dtype.kind == "f":
+        numbers = numbers.astype(np.float32)  # processors compare no half numbers
     count = np.full(len(numbers), numbers.shape[1], np.int64)
     nan = np.zeros(len(numbers), np.int64)
     missing = np.zeros(len(numbers), np.int64)
@@ -202,26 +213,32 @@ def _suspects(meaning: Meaning, stored: NDArray[Any], low: NDArray[Any], high: N
     return np.flatnonzero(suspect)
 
 
-def _block_sums(numbers: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the sums of blocks of each row, and those of their squares, in 64-bit floating point.
+def _line_sums(numbers: NDArray[Any], dtype: type[np.floating]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the sums of lines of each row, and those of their squares, computed in a type.
 
-    Blocks are small, so that numbers of other types are converted in the cache of the processor.
+    Blocks of lines are converted in the cache of the processor. A line is so short that BLAS uses no threads.
     """
     m, n = numbers.shape
-    rows = max(1, _BLOCK // n)
-    sums, squares = np.empty((2, m, -(-n // _BLOCK)))
-    buffer = np.empty(0 if numbers.dtype == np.float64 else rows * min(n, _BLOCK))
+    whole = n - n % _LINE
+    rows, step = max(1, _BLOCK // n), _BLOCK // _LINE
+    sums, squares = np.empty((2, m, -(-n // _LINE)))
+    buffer = np.empty(0 if numbers.dtype == dtype else _BLOCK, dtype)
+    ones, is_whole = np.ones(_LINE, dtype), numbers.dtype.kind != "f"
+    lines = (numbers[:, :whole].reshape(m, whole // _LINE, _LINE), numbers[:, None, whole:])
     with np.errstate(invalid="ignore", over="ignore"):
-        for first in range(0, m, rows):
-            for number in range(sums.shape[1]):
-                part = numbers[first : first + rows, number * _BLOCK : (number + 1) * _BLOCK]
+        for begin, each in zip((0, whole // _LINE), lines[: 1 + (n > whole)], strict=False):
+            for first, at in product(range(0, m, rows), range(0, each.shape[1], step)):
+                part = each[first : first + rows, at : at + step]
                 if len(buffer):
                     wide = buffer[: part.size].reshape(part.shape)
                     np.copyto(wide, part)
                     part = wide
-                place = (slice(first, first + rows), number)
-                np.add.reduce(part, axis=1, out=sums[place])
-                np.einsum("ij,ij->i", part, part, out=squares[place])
+                place = slice(first, first + rows), slice(begin + at, begin + at + part.shape[1])
+                if is_whole:  # in any order, sums are exact
+                    np.vecdot(part, ones[: part.shape[-1]], out=sums[place])
+                else:
+                    np.add.reduce(part, axis=-1, out=sums[place])
+                np.vecdot(part, part, out=squares[place])
     return sums, squares
 
 
@@ -229,7 +246,7 @@ def _float_sums(
     numbers: NDArray[Any], count: I64, gaps: NDArray[np.bool_] | None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the sums of rows, and of the squares of the distances from their means. Gaps are zeros."""
-    sums, squares = (part.sum(axis=1) for part in _block_sums(numbers))
+    sums, squares = (part.sum(axis=1) for part in _line_sums(numbers, np.float64))
     with np.errstate(invalid="ignore", over="ignore"):
         mean = sums / np.maximum(count, 1)
         distances = squares - sums * mean
@@ -245,8 +262,9 @@ def _float_sums(
 
 def _integer_sums(numbers: NDArray[Any], largest: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the exact sums of rows and of their squares as digits. ``largest`` is the largest magnitude."""
-    if largest**2 * _BLOCK < 1 << 53:  # blocks have exact sums
-        sums, squares = (part.astype(np.int64).sum(axis=1) for part in _block_sums(numbers))
+    if largest**2 * _LINE < 1 << 53:  # lines have exact sums
+        dtype = np.float32 if largest**2 * _LINE < 1 << 24 else np.float64
+        sums, squares = (part.astype(np.int64).sum(axis=1) for part in _line_sums(numbers, dtype))
         pairs = ([part & _MASK, part >> _DIGIT] for part in (sums, squares))
         return to_digits(next(pairs), SUM_DIGITS), to_digits(next(pairs), SQUARE_DIGITS)
     digit = np.uint64(_MASK), np.uint64(_DIGIT)

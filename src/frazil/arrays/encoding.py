@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain, pairwise
 from math import prod
 from typing import Any, Final
 
@@ -32,12 +33,15 @@ from zarr.codecs.numcodecs import Fletcher32, Shuffle, Zlib
 from zarr.core.metadata.v3 import ArrayV3Metadata, RectilinearChunkGridMetadata
 
 from frazil.errors import FormatError
+from frazil.format.chunk_trailer import crc32c
 from frazil.format.columns import I64, U8, copy_rows
 
 #: The bytes of an entry of the index of a shard: an offset and a length.
 ENTRY_BYTES: Final = 16
 #: The bytes of the checksum after the entries.
 CRC_BYTES: Final = 4
+#: The offset and the length of a missing inner chunk.
+MISSING: Final = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,35 @@ class ShardLayout:
 
     counts: tuple[int, ...]
     is_index_first: bool
+
+    @property
+    def index_bytes(self) -> int:
+        """The number of bytes of the index of a shard."""
+        return prod(self.counts) * ENTRY_BYTES + CRC_BYTES
+
+    def split(self, shards: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
+        """Return the inner chunks of shards of a shape, one after the other: (m, n) to (m * count, -)."""
+        inner = [size // count for size, count in zip(shape, self.counts, strict=True)]
+        pairs = chain.from_iterable(zip(self.counts, inner, strict=True))
+        ndim = len(inner)
+        order = (0, *range(1, 2 * ndim, 2), *range(2, 2 * ndim + 1, 2))
+        parts = shards.reshape(len(shards), *pairs).transpose(order)
+        return np.ascontiguousarray(parts).reshape(len(shards) * prod(self.counts), prod(inner))
+
+    def join(self, data: U8, length: I64) -> tuple[U8, I64]:
+        """Return the bytes of shards, from those of their inner chunks. The length of an absent one is -1."""
+        stored = np.maximum(length, 0)
+        ends = np.cumsum(stored, axis=1)
+        entries = np.stack([ends - stored, stored], axis=-1).astype("<u8")
+        entries[..., 0] += np.uint64(self.index_bytes if self.is_index_first else 0)
+        entries[length < 0] = MISSING
+        bounds = np.append(0, np.cumsum(ends[:, -1]))
+        parts: list[Any] = []
+        for index, (low, high) in zip(entries, pairwise(bounds.tolist()), strict=True):
+            entry = index.tobytes()
+            both = entry + crc32c(entry).to_bytes(CRC_BYTES, "little"), data[low:high].data
+            parts += both if self.is_index_first else both[::-1]
+        return np.frombuffer(b"".join(parts), np.uint8), ends[:, -1] + self.index_bytes
 
 
 #: Returns the decoded bytes of m chunks, uint8 of shape (m, size). Arguments: the bytes that contain the
@@ -308,6 +341,14 @@ class Encoding:
     def chunk_bytes(self, shape: tuple[int, ...]) -> int:
         """Return the number of bytes of a decoded chunk."""
         return prod(shape) * self.stored.itemsize
+
+
+def tiles_of_chunks(counts: Sequence[int], index: NDArray[np.integer]) -> I64:
+    """Return the coordinates of the inner chunks of shards, ``counts`` of each: shape (m * count, ndim)."""
+    ndim = len(counts)
+    inner = np.indices(counts).reshape(ndim, prod(counts)).T
+    tiles = index[:, None].astype(np.int64) * np.array(counts, np.int64) + inner
+    return tiles.reshape(len(index) * len(inner), ndim)
 
 
 def encoding_of(document: bytes) -> Encoding | None:

@@ -45,7 +45,8 @@ _COMPARISONS: Final[
         lambda low, high, x: (low > x) | (high < x),
     ),
 }
-_TERM: Final = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\S+)\s*")
+#: A comparison, and an integer or another number.
+_TERM: Final = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(?:([-+]?\d+)|(\S+))\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +58,18 @@ class Condition:
     @staticmethod
     def parse(text: str) -> Condition:
         """Return the condition of a text such as ``> 40 and <= 50``. Raises ``InvalidInputError``."""
-        terms = []
+        terms = list[tuple[str, int | float]]()
         for part in re.split(r"\band\b", text):
             match = _TERM.fullmatch(part)
+            name, whole, real = match.groups() if match else ("", None, "")
             try:
-                if match is None:
-                    raise ValueError
-                number: int | float
-                try:
-                    number = int(match[2])
-                except ValueError:
-                    number = float(match[2])
+                terms.append((name, float(real) if whole is None else int(whole)))
             except ValueError:
                 raise InvalidInputError(
                     "a condition must have comparisons with numbers, such as '> 40' or '>= 0 and < 1', got "
                     f"{text!r:.100}",
                     ErrorKind.INVALID_ARGUMENT,
                 ) from None
-            terms.append((match[1], number))
         return Condition(tuple(terms))
 
     def met_by(self, values: Any) -> Mask:
@@ -275,21 +270,16 @@ def where(array: Array | zarr.Array[Any], condition: str, index: Any = ...) -> M
 def _verdicts(box: ElementBox, test: Condition, tiles: TileStatistics, part: Box) -> tuple[Mask, Mask]:
     """Return the tiles that can have elements that meet the condition, and those in which all do."""
     place, coding = tiles.within(part), box.meaning.coding
-    low, high = (extreme[place] for extreme in tiles.extremes)
+    if not coding.keeps_order:
+        return np.ones_like(tiles.is_known[place]), np.zeros_like(tiles.is_known[place])
+    low, high = coding.unpacked_range(*(extreme[place] for extreme in tiles.extremes))
     fill = statistics_of(box.meaning, np.full((1, 1), box.fill))
     is_missing = bool(fill["nan"][0] or fill["missing"][0])
-    ends: tuple[Any, ...] = low, high, fill["minimum"][0], fill["maximum"][0]
-    if coding.floating is not None:
-        scale, offset = (1.0 if coding.scale is None else coding.scale), coding.offset or 0.0
-        with np.errstate(invalid="ignore", over="ignore"):
-            ends = tuple(np.asarray(each, coding.floating) * scale + offset for each in ends)
-        if scale < 0:
-            ends = ends[1], ends[0], ends[3], ends[2]
     count, known = tiles.count[place], tiles.is_known[place]
-    possible = known & (count > 0) & test.possible(ends[0], ends[1])
-    certain = possible & (count == tiles.size[place]) & test.certain(ends[0], ends[1])
+    possible = known & (count > 0) & test.possible(low, high)
+    certain = possible & (count == tiles.size[place]) & test.certain(low, high)
     absent = ~tiles.is_present[place]
-    if not is_missing and bool(test.possible(ends[2], ends[3])):
+    if not is_missing and test.possible(*coding.unpacked_range(fill["minimum"][0], fill["maximum"][0])):
         possible |= absent
         certain |= absent
     return possible | tiles.is_unknown[place], certain

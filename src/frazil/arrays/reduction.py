@@ -246,7 +246,6 @@ def _reduction(
     box: ElementBox, part: Part, chunks: int, reads: int, *, skipna: bool, decoded: bool
 ) -> Reduction:
     coding, count = box.meaning.coding, part.count
-    scale, offset = (1 if coding.scale is None else coding.scale), coding.offset or 0
     is_scaled = decoded and coding.floating is not None
     nothing = math.nan
     left_out = part.nan + part.missing
@@ -258,7 +257,8 @@ def _reduction(
     largest = max(abs(low), abs(high)) if count else 0
     error = SUM_ERROR * count * largest if box.meaning.kind == "f" else 0.0
     if is_scaled and count:
-        low, high = sorted((low * scale + offset, high * scale + offset))
+        scale, offset = coding.packing
+        low, high = (each.item() for each in coding.unpacked_range(low, high))
         total, mean, var = total * scale + count * offset, mean * scale + offset, var * scale**2
         error = error * abs(scale) + 2.0**-50 * abs(total)
     is_undefined = not count or (left_out > 0 and not skipna)

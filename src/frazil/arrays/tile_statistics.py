@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arrays.element_statistics import Meaning, limits, signed_digits, to_integer
+from frazil.arrays.element_statistics import Meaning, limits, meaning_of, signed_digits, to_integer
+from frazil.arrays.encoding import Encoding, encoding_of, tiles_of_chunks
 from frazil.arrays.selection import chunk_bounds
+from frazil.cf import Coding
 from frazil.changes.node_changes import rows_of
 from frazil.errors import StorageError
 from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
@@ -36,7 +38,6 @@ from frazil.repository.catalog.assets import MANIFEST, with_read_statistics
 from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
-    from frazil.arrays.encoding import Encoding
     from frazil.repository.session.workspace import Workspace
 
 type Mask = NDArray[np.bool_]
@@ -62,6 +63,19 @@ class TileGrid:
     path: str
     encoding: Encoding
     meaning: Meaning
+
+    @staticmethod
+    def of(path: str, document: bytes, coding: Coding) -> TileGrid | None:
+        """Return the grid of an array, or None if its statistics say nothing about the values of a coding.
+
+        They say something if values have the order of the elements that statistics compare. See also
+        ``Meaning.hidden``.
+        """
+        encoding, meaning = encoding_of(document), meaning_of(document)
+        if encoding is None or meaning is None or not coding.keeps_order:
+            return None
+        is_same = (coding.dtype, coding.unsigned) == (encoding.dtype, meaning.coding.unsigned)
+        return TileGrid(path, encoding, meaning) if is_same else None
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -157,10 +171,8 @@ class TileStatistics:
         rows = np.flatnonzero(((table.index >= low) & (table.index < high)).all(axis=1))
         if not len(rows):
             return
-        counts, ndim = np.array(self.grid.counts, np.int64), table.ndim
-        inner = np.indices(self.grid.counts).reshape(ndim, prod(self.grid.counts)).T
-        tiles = table.index[rows, None].astype(np.int64) * counts + inner
-        tiles = tiles.reshape(len(rows) * len(inner), ndim)
+        count, ndim = prod(self.grid.counts), table.ndim
+        tiles = tiles_of_chunks(self.grid.counts, table.index[rows])
         begin = np.array([first for first, _ in self.box], np.int64)
         place = tiles - begin
         shape = self.is_known.shape
@@ -170,14 +182,14 @@ class TileStatistics:
         is_inside[is_inside] = ~is_seen[flat[is_inside]]
         flat, place, taken = flat[is_inside], place[is_inside], np.flatnonzero(is_inside)
         is_seen[flat] = True
-        row = rows[taken // len(inner)]
+        row = rows[taken // count]
         self.is_present.reshape(-1)[flat] = table.kind[row] != ChunkKind.ABSENT
         statistics = table.statistics
         if statistics is None or statistics.context != self.grid.meaning.context:
             return
-        if statistics.rows.shape[1] != len(inner) or statistics.rows.dtype != self.rows.dtype:
+        if statistics.rows.shape[1] != count or statistics.rows.dtype != self.rows.dtype:
             return
-        known = statistics.rows[row, taken % len(inner)]
+        known = statistics.rows[row, taken % count]
         extents = [each[place[:, axis]] for axis, each in enumerate(self._extents)]
         size = np.ones(len(known), np.int64)
         is_known = known["known"] & may_have_statistics(table)[row]

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
-from frazil.arrays.element_statistics import limits, meaning_of
+from frazil.arrays.element_statistics import limits
 from frazil.arrays.encoding import encoding_of
 from frazil.arrays.selection import chunk_numbers
 from frazil.arrays.tile_statistics import Mask, TileGrid, TileStatistics, has_statistics, tiles_of
 from frazil.arrow.grid import Column, Grid, Values
+from frazil.cf import Coding
 from frazil.errors import InvalidInputError
 from frazil.format.chunk_statistics import row_dtype
 from frazil.format.columns import I64
@@ -81,10 +82,7 @@ def _cells(session: Session, column: Column) -> TileGrid | None:
     """Return the grid of the tiles of a column, if their statistics say something about its values."""
     assert column.path is not None
     document = session.workspace.require_array(column.path).user_data
-    encoding, meaning, coding = encoding_of(document), meaning_of(document), column.decoder.coding
-    if encoding is None or meaning is None or meaning.coding.unsigned != coding.unsigned:
-        return None
-    return TileGrid(column.path, encoding, meaning) if encoding.dtype == coding.dtype else None
+    return TileGrid.of(column.path, document, column.decoder.coding)
 
 
 def column_ranges(
@@ -99,7 +97,7 @@ def column_ranges(
     grid = _cells(session, column)
     assert grid is not None
     shape = tuple(len(boxes[axis][0]) for axis in column.axes)
-    raw = _Extremes(grid, shape, repr(grid.meaning.coding.fills) == repr(column.decoder.coding.fills))
+    raw = _Extremes(grid, shape, column.decoder.coding)
     if not raw.is_unknown.size:
         return None
     assert column.path is not None
@@ -126,8 +124,8 @@ def column_ranges(
 class _Extremes:
     """The extremes of the elements of boxes, part by part."""
 
-    def __init__(self, grid: TileGrid, shape: tuple[int, ...], is_same_fill: bool) -> None:
-        self._grid, self._is_same_fill = grid, is_same_fill
+    def __init__(self, grid: TileGrid, shape: tuple[int, ...], coding: Coding) -> None:
+        self._grid, self._coding = grid, coding
         dtype = row_dtype(grid.meaning.kind, len(shape))["minimum"]
         self._low, self._high = (np.full(shape, each, dtype) for each in limits(dtype))
         self._flags = np.zeros((5, *shape), np.bool_)
@@ -144,10 +142,8 @@ class _Extremes:
         """Add the tiles of a part of the grid. ``spans`` are the tiles of each box along each axis."""
         place = tiles.within(part)
         low, high = (each[place] for each in tiles.extremes)
-        rows, is_known = tiles.rows[place], tiles.is_known[place]
-        unknown = tiles.is_unknown[place]
-        if not self._is_same_fill:  # what statistics leave out as missing can be values of the column
-            unknown = unknown | (is_known & (rows["missing"] > 0))
+        rows = tiles.rows[place]
+        unknown = tiles.is_unknown[place] | self._grid.meaning.hidden(self._coding, rows)
         counts = (rows["nan"] > 0, rows["missing"] > 0)
         flags = np.stack([unknown, ~tiles.is_present[place], tiles.count[place] > 0, *counts])
         target = []

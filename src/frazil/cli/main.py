@@ -15,6 +15,7 @@ object, with ``--debug`` also the trace.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -71,6 +72,10 @@ click.version_option(__version__, prog_name="frazil", message="%(prog)s %(versio
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status. ``arguments`` are by default those of the process."""
     output = Output()
+    if sys.platform == "win32":  # the encoding of its pipes has no characters for trees
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(encoding="utf-8")
     try:
         status = frazil.main(
             None if arguments is None else list(arguments), "frazil", standalone_mode=False, obj=output

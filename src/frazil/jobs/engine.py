@@ -201,12 +201,7 @@ class _IdleProcesses:
                     child.end()
         ours, theirs = socket.socketpair()
         with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=environment[1],
-            )
+            process = _start(theirs, environment[1])
         return _Child(process, Connection(ours.detach()), environment)
 
     def return_process(self, child: _Child) -> None:
@@ -240,6 +235,22 @@ def _environment() -> tuple[str, dict[str, str]]:
     return os.getcwd(), {**os.environ, "PYTHONPATH": path}
 
 
+def _start(end: socket.socket, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start a worker process that gets its work over a socket."""
+    command = [sys.executable, "-c", _PROGRAM]
+    if sys.platform == "win32":  # a process inherits no sockets there
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+        assert process.stdin is not None
+        with process.stdin as stdin:
+            stdin.write(end.share(process.pid))
+    else:
+        place = end.fileno()
+        process = subprocess.Popen(
+            [*command, str(place)], stdin=subprocess.DEVNULL, pass_fds=[place], env=environment
+        )
+    return process
+
+
 # In the worker process
 
 # Workers ignore interrupts, which the terminal also sends to them: the driver ends its workers.
@@ -247,12 +258,14 @@ _PROGRAM: Final = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 from frazil.jobs.engine import serve_tasks
-serve_tasks(int(sys.argv[1]))
+serve_tasks(*map(int, sys.argv[1:]))
 """
 
 
-def serve_tasks(descriptor: int) -> None:
+def serve_tasks(descriptor: int = -1) -> None:
     """Run tasks from a socket until it ends: the main function of a worker process."""
+    if sys.platform == "win32":
+        descriptor = socket.fromshare(sys.stdin.buffer.read()).detach()
     with Connection(descriptor) as connection:
         try:
             connection.send_bytes(b"")  # the process has started

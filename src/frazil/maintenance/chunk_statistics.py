@@ -16,7 +16,7 @@ import numpy as np
 
 from frazil.arrays.box_reading import read_whole_chunks
 from frazil.arrays.element_statistics import Meaning, chunk_rows, meaning_of
-from frazil.arrays.encoding import Encoding, encoding_of
+from frazil.arrays.encoding import Encoding, encoding_of, tiles_of_chunks
 from frazil.arrays.tile_statistics import known_table, may_have_statistics
 from frazil.display import Record
 from frazil.engines import Engine, EngineName
@@ -167,12 +167,8 @@ def _completed(
     if not len(unknown):
         return table, 0, 0
     rows = statistics.rows.copy()
-    inner = np.indices(counts).reshape(table.ndim, tiles).T
-    index = (table.index[unknown, None].astype(np.int64) * np.array(counts) + inner).reshape(
-        len(unknown) * tiles, table.ndim
-    )
+    index = tiles_of_chunks(counts, table.index[unknown]).astype(np.uint32)
     is_failed = np.zeros(len(index), np.bool_)
-    index = index.astype(np.uint32)
     for part, elements, failures in read_whole_chunks(workspace, node.path, encoding, index, _BATCH):
         values = chunk_rows(meaning, encoding, index[part], elements)
         values["known"][failures] = False

@@ -199,10 +199,12 @@ class File:
                 ErrorKind.INVALID_OBJECT_SIZE,
             )
         # Some libraries depend on the ending of the name.
-        with tempfile.NamedTemporaryFile(suffix=os.path.basename(self.key)[-32:]) as copy:
+        with tempfile.NamedTemporaryFile(
+            suffix=os.path.basename(self.key)[-32:], delete_on_close=False
+        ) as copy:
             with self.open() as source:
                 shutil.copyfileobj(source, copy, 16 * BLOCK)
-            copy.flush()
+            copy.close()  # on Windows, no other library can open an open temporary file
             yield copy.name
 
     @property

@@ -44,6 +44,7 @@ from frazil.readers.base_reader import (
     json_value,
 )
 from frazil.readers.files import File, damaged, local_path, object_storage
+from frazil.storage import system
 from frazil.storage.base import ObjectInfo, Storage
 from frazil.storage.local import local_filesystem_storage
 
@@ -251,7 +252,7 @@ class ZarrReader(Reader):
     def __init__(self, url: str, group: str = "/", *, storage_options: dict[str, Any] | None = None) -> None:
         path = local_path(url)
         if path is not None:
-            url, storage, prefix = f"file://{quote(path)}", local_filesystem_storage(path), ""
+            url, storage, prefix = system.files.file_url(path), local_filesystem_storage(path), ""
         else:
             url = url.rstrip("/")
             storage, prefix = object_storage(url, storage_options)

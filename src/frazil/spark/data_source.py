@@ -25,6 +25,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import datasource as spark
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
@@ -35,7 +36,7 @@ from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 from frazil.spark.runtime.errors import causes_only
-from frazil.spark.runtime.session import get_spark
+from frazil.spark.runtime.session import get_spark, is_sail
 from frazil.spark.streams.sink import RowsWriter
 from frazil.spark.streams.source import FEED, SCHEMA, FeedReader, RefusedReader
 from frazil.spark.tables import repository_tables
@@ -77,7 +78,7 @@ else:  # the processes of Spark that plan or read do not register functions
 
 @causes_only
 class FrazilDataSource(spark.DataSource):
-    """The data source ``frazil``; docs/sql.md lists its options.
+    """The data source ``frazil``; docs/sql-reference.md lists its options.
 
     A subclass with a ``handle``, a pickled repository, does not need a path. A subclass with ``profiles``
     does not read the profile file of its process.
@@ -195,6 +196,29 @@ class FrazilDataSource(spark.DataSource):
         return open_session_at(options)
 
 
+class SailDataSource(FrazilDataSource):
+    """The data source for Sail, where the schemas are those of Arrow.
+
+    Sail (0.7) cannot convert a ``TimestampType``, and gives a reader the Arrow schema of a query.
+    """
+
+    @override
+    def schema(self) -> pa.Schema:  # Sail takes it, pyspark does not
+        return to_arrow_schema(super().schema())
+
+    @override
+    def reader(self, schema: pa.Schema) -> spark.DataSourceReader:
+        return super().reader(from_arrow_schema(schema))
+
+    @override
+    def writer(self, schema: pa.Schema, overwrite: bool) -> spark.DataSourceWriter:
+        return super().writer(from_arrow_schema(schema), overwrite)
+
+
+def _source_for(spark: SparkSession) -> type[FrazilDataSource]:
+    return SailDataSource if is_sail(spark) else FrazilDataSource
+
+
 def register(spark: SparkSession | None = None) -> None:
     """Register the data source ``frazil`` and its SQL functions with a Spark session.
 
@@ -218,7 +242,7 @@ def register(spark: SparkSession | None = None) -> None:
     spark = get_spark() if spark is None else spark
     named = Profiles.of_configuration(spark.conf.getAll)
 
-    class WithProfiles(FrazilDataSource):
+    class WithProfiles(_source_for(spark)):  # type: ignore[misc]  # mypy knows no base from a call
         """The data source with profiles. It is pickled by value, and its profiles with it."""
 
     WithProfiles.profiles = named
@@ -234,7 +258,7 @@ def register_repository(spark: SparkSession, repo: Repository, text: str = "") -
     handle = pickle.dumps(repo)
     name = f"frazil_{hashlib.sha256(handle).hexdigest()[:12]}{text}"
 
-    class Bound(FrazilDataSource):
+    class Bound(_source_for(spark)):  # type: ignore[misc]
         """A data source for one repository. It is pickled by value, so no option holds the handle."""
 
         @classmethod
@@ -270,8 +294,8 @@ def read(
         columns: The names of the columns, upper or lower case. The default, None, is all columns.
         where: Conditions in SQL that every row must meet, such as ``"lat >= 80 AND x IN (1, 2)"``: see
             `frazil.spark.tables.conditions`. The default, None, is all rows.
-        options: Other options of the data source (docs/sql.md), such as ``{"group": "/air"}``, except those
-            of the place.
+        options: Other options of the data source (docs/sql-reference.md), such as ``{"group": "/air"}``,
+            except those of the place.
         **version: For a repository, the version to read: ``branch``, ``tag`` or ``snapshot_id``. The default
             is the branch ``main``.
 

@@ -25,7 +25,6 @@ for longest down to 7/8 of the limit, and corrects ``usage``. A reader still has
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -41,6 +40,7 @@ import numpy as np
 from frazil import host
 from frazil.arguments import checked, parse_bytes
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.storage import system
 from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Refused, Storage, Stored, Version
 from frazil.storage.checks import check_range, range_past_end
 from frazil.storage.files import CALL_BYTES
@@ -82,7 +82,6 @@ _SETTLED_SECONDS: Final = 0.1
 #: Files whose checked blocks a process remembers.
 _MOST_CHECKED: Final = 10_000
 _DEFAULT_LIMIT: Final = "10GB"
-_OPEN: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 _log: Final = logging.getLogger(__name__)
 
 
@@ -163,7 +162,7 @@ class CachedStorage(Storage):
         if not self._is_cached(key, start, stop):
             return self.inner.is_at_hand(key, start, stop)
         try:
-            descriptor = os.open(self._path(key), os.O_RDONLY | _OPEN)
+            descriptor = system.files.open(self._path(key))
         except OSError:
             return False
         try:
@@ -192,9 +191,10 @@ class CachedStorage(Storage):
         """Return a range from the cache, read into ``out`` if there is one, or None."""
         path = self._path(key)
         try:
-            descriptor = os.open(path, os.O_RDONLY | _OPEN)
+            descriptor = system.files.open(path)
         except OSError:
             return None
+        is_right: bool | None = None
         try:
             size = _size(descriptor)
             if size is not None:
@@ -208,9 +208,8 @@ class CachedStorage(Storage):
             age = host.time_us() / 1e6 - status.st_mtime
             blocks = (1 << -(-stop // _BLOCK)) - (1 << start // _BLOCK)
             stamp, checked = self._checked.get(path, (0, 0))
-            is_right: bool | None
             if stamp == status.st_mtime_ns and checked & blocks == blocks:
-                is_right = os.preadv(descriptor, [out], _BLOCKS + start) == len(out)
+                is_right = system.files.read_into(descriptor, [out], _BLOCKS + start) == len(out)
             else:
                 is_right = _read_blocks(descriptor, start, out, size)
                 if is_right and age > _SETTLED_SECONDS:
@@ -220,17 +219,19 @@ class CachedStorage(Storage):
                         self._checked.clear()
             if is_right is False:
                 _log.warning("the cache file %s is damaged. It is read from the storage again", path)
-                os.unlink(path)
             if not is_right:
                 return None
             if age > _STAMP_SECONDS:
                 with suppress(OSError):  # the folder may be read only
-                    os.utime(descriptor)
+                    os.utime(path)
             return out
         except OSError:
             return None
         finally:
             os.close(descriptor)
+            if is_right is False:
+                with suppress(OSError):
+                    system.files.unlink(path)
 
     def _add(self, key: str, start: int, stop: int | None, data: Buffer) -> memoryview:
         """Write blocks from the storage into the cache. Return the bytes of the range."""
@@ -255,8 +256,9 @@ class CachedStorage(Storage):
             return
         os.makedirs(self.folder, 0o700, exist_ok=True)
         self._count(len(data))
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN, 0o600)
+        descriptor = system.files.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
+            system.files.make_sparse(descriptor)
             _write_at(descriptor, _BLOCKS + low, data)
             blocks = (data[at : at + _BLOCK] for at in range(0, len(data), _BLOCK))
             _write_at(descriptor, _RECORDS + low // _BLOCK * 8, _records(map(zlib.crc32, blocks)))
@@ -269,15 +271,15 @@ class CachedStorage(Storage):
 
     def _count(self, size: int) -> None:
         """Count bytes that are about to be written, and delete old files if they exceed the limit."""
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _OPEN
-        descriptor = os.open(os.path.join(self.folder, _USAGE), flags, 0o600)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        descriptor = system.files.open(os.path.join(self.folder, _USAGE), flags, 0o600)
         try:
             os.write(descriptor, bytes(1 + -(-size // _UNIT)))
-            if os.fstat(descriptor).st_size * _UNIT > self.limit:
-                with suppress(BlockingIOError):  # another writer deletes files
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    most = self.limit - self.limit // 8 - size
-                    os.ftruncate(descriptor, (size + _shrink(self.folder, most)) // _UNIT)
+            is_full = os.fstat(descriptor).st_size * _UNIT > self.limit
+            if is_full and system.files.lock(descriptor):  # otherwise another writer deletes files
+                most = self.limit - self.limit // 8 - size
+                os.ftruncate(descriptor, (size + _shrink(self.folder, most)) // _UNIT)
+                system.files.unlock(descriptor)
         finally:
             os.close(descriptor)
 
@@ -325,7 +327,7 @@ class CachedStorage(Storage):
         """Return an answer after a write. A repair writes a damaged file again, under its key."""
         for key in filter(_is_immutable, keys):
             with suppress(OSError):
-                os.unlink(self._path(key))
+                system.files.unlink(self._path(key))
         return answer
 
     @override
@@ -357,7 +359,7 @@ def _size_record(size: int) -> bytes:
 
 def _size(descriptor: int) -> int | None:
     """Return the size of the object of a file, or None if it is not known."""
-    record = os.pread(descriptor, _RECORDS, 0)
+    record = system.files.read_at(descriptor, _RECORDS, 0)
     size = int.from_bytes(record[:8], "little")
     return size if record == _size_record(size) else None
 
@@ -365,7 +367,7 @@ def _size(descriptor: int) -> int | None:
 def _stored_records(descriptor: int, start: int, stop: int, size: int | None) -> NDArray[np.uint64] | None:
     """Return the records of the blocks of a range, or None if one is missing."""
     first, last = start // _BLOCK, -(-min(stop, size or stop) // _BLOCK)
-    data = os.pread(descriptor, 8 * (last - first), _RECORDS + first * 8) if last > first else b""
+    data = system.files.read_at(descriptor, 8 * (last - first), _RECORDS + first * 8) if last > first else b""
     records = np.frombuffer(data, "<u8", len(data) // 8)
     return records if len(records) == last - first and records.all() else None
 
@@ -383,7 +385,7 @@ def _read_blocks(descriptor: int, start: int, out: memoryview, size: int | None)
     low, count = start // _BLOCK * _BLOCK, len(records)
     high = min(low + count * _BLOCK, size or _LARGEST)
     before, after = bytearray(start - low), bytearray(high - stop)
-    if os.preadv(descriptor, [before, out, after], _BLOCKS + low) < high - low:
+    if system.files.read_into(descriptor, [before, out, after], _BLOCKS + low) < high - low:
         return False
     checksums = [zlib.crc32(before)] + [0] * (count - 1)
     for number, first in enumerate(range(low - start, len(out), _BLOCK)):
@@ -395,7 +397,7 @@ def _read_blocks(descriptor: int, start: int, out: memoryview, size: int | None)
 def _write_at(descriptor: int, position: int, data: Buffer) -> None:
     view = memoryview(data).cast("B")
     while view:
-        written = os.pwrite(descriptor, view[:CALL_BYTES], position)
+        written = system.files.write_at(descriptor, view[:CALL_BYTES], position)
         view, position = view[written:], position + written
 
 
@@ -438,7 +440,7 @@ def _files(folder: str) -> list[tuple[int, int, str]]:
             if _is_entry(entry.name):
                 with suppress(FileNotFoundError):  # another process deletes files, too
                     status = entry.stat(follow_symlinks=False)
-                    files.append((status.st_mtime_ns, status.st_blocks * 512, entry.path))
+                    files.append((status.st_mtime_ns, system.files.disk_bytes(status), entry.path))
     return files
 
 
@@ -450,7 +452,7 @@ def _shrink(folder: str, most: int) -> int:
         if total <= most:
             break
         with suppress(FileNotFoundError):
-            os.unlink(path)
+            system.files.unlink(path)
         total -= size
     return total
 

@@ -14,7 +14,6 @@ system when files reach the disk. The docstring of ``frazil.storage.local`` has 
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import threading
@@ -25,9 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frazil import host
 from frazil.errors import ErrorKind, StorageError
+from frazil.storage import system
 from frazil.storage.base import Version
 from frazil.storage.checks import object_not_found, range_past_end
-from frazil.threads import Purpose, shared_pool
+from frazil.threads import Purpose, after_fork, shared_pool
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
@@ -100,7 +100,7 @@ CALL_BYTES: Final = 1 << 30
 def read_range(descriptor: int, key: str, start: int, stop: int | None) -> bytes:
     """Return a range of an object from its open file. A range may end after the object."""
     if stop is not None and stop - start <= CALL_BYTES:
-        data = os.pread(descriptor, stop - start, start)
+        data = system.files.read_at(descriptor, stop - start, start)
         if len(data) < stop - start:
             check_short_read(descriptor, key, start, len(data))
         return data
@@ -110,7 +110,7 @@ def read_range(descriptor: int, key: str, start: int, stop: int | None) -> bytes
         raise range_past_end(key, start, size)
     parts: list[bytes] = []
     while start < end:
-        part = os.pread(descriptor, min(end - start, CALL_BYTES), start)
+        part = system.files.read_at(descriptor, min(end - start, CALL_BYTES), start)
         if not part:
             raise StorageError(
                 f"object {key!r} must have {end} bytes, but it ends at byte {start}", ErrorKind.IO
@@ -118,7 +118,9 @@ def read_range(descriptor: int, key: str, start: int, stop: int | None) -> bytes
         parts.append(part)
         start += len(part)
     if not parts:
-        os.pread(descriptor, 1, 0)  # a directory can be opened and has a size, but this read fails
+        system.files.read_at(
+            descriptor, 1, 0
+        )  # a directory can be opened and has a size, but this read fails
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -126,7 +128,7 @@ def read_into(descriptor: int, start: int, out: memoryview) -> int:
     """Read bytes from byte ``start`` of a file into memory. Return their number."""
     length = 0
     while length < len(out):
-        count = os.preadv(descriptor, [out[length : length + CALL_BYTES]], start + length)
+        count = system.files.read_into(descriptor, [out[length : length + CALL_BYTES]], start + length)
         if not count:
             break
         length += count
@@ -156,8 +158,7 @@ def version_of(*parts: Buffer) -> Version:
 def open_inside(path: str, folder: str) -> int:
     """Return a descriptor that reads the file at ``path``, which must be inside of ``folder``."""
     with ExitStack() as stack:
-        # Without O_NONBLOCK, opening a named pipe blocks until another process writes to it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = system.files.open(path, follow=True)
         stack.callback(os.close, descriptor)
         try:
             real = os.readlink(f"/proc/self/fd/{descriptor}")
@@ -210,17 +211,8 @@ class DirectoryFlush:
                 return
             with self._count:
                 last_ticket = self._requests
-            flush_directory(self._path)
+            system.files.flush_directory(self._path)
             self._completed = last_ticket
-
-
-def flush_directory(path: str) -> None:
-    """Make the names of the files in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 #: What identifies the content of a file: its inode, size, and time of the last write.
@@ -243,7 +235,7 @@ class Flusher:
 
     def flush_file(self, descriptor: int) -> None:
         """Make the bytes of an open file durable."""
-        os.fsync(descriptor)
+        system.files.flush_file(descriptor)
 
     def flush_names(self, directory: str) -> None:
         """Make the names of the files in a directory durable. Threads that call it together share a flush.
@@ -257,7 +249,7 @@ class Flusher:
             above = os.path.dirname(above)
         for path in paths:
             try:
-                flush_directory(os.path.dirname(path))
+                system.files.flush_directory(os.path.dirname(path))
             except OSError as error:
                 if error.errno not in _NOT_OURS:
                     raise
@@ -275,7 +267,7 @@ class Flusher:
             self.make_directory(parent)
             with suppress(FileExistsError):
                 os.mkdir(path)
-            flush_directory(parent)
+            system.files.flush_directory(parent)
 
     def flush_together(self, files: Iterable[tuple[str, int]], directories: Iterable[str]) -> None:
         """Flush open files, given with their keys, and names in directories, at the same time."""
@@ -285,7 +277,7 @@ class Flusher:
                 call(place)
 
         flushes: list[tuple[Callable[[Any], None], str, int | str]] = [
-            *[(os.fsync, key, descriptor) for key, descriptor in files],
+            *[(self.flush_file, key, descriptor) for key, descriptor in files],
             *[(self.flush_names, path, path) for path in dict.fromkeys(directories)],
         ]
         futures = [shared_pool(Purpose.FLUSHES).executor.submit(flush, *each) for each in flushes[1:]]
@@ -347,8 +339,8 @@ _LONGEST_LOCK_PAUSE: Final = 0.004
 #: The locks between the threads of this process, by lock file.
 _locks: dict[str, threading.Lock] = {}
 
-os.register_at_fork(after_in_child=FLUSH.reset)
-os.register_at_fork(after_in_child=_locks.clear)
+after_fork(FLUSH.reset)
+after_fork(_locks.clear)
 
 
 @contextmanager
@@ -368,12 +360,13 @@ def object_lock(path: str, *, is_turn: bool = False) -> Iterator[None]:
         if thread_lock.acquire(timeout=seconds):
             stack.callback(thread_lock.release)
             try:
-                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                descriptor = os.open(lock_path, flags, 0o666)
+                descriptor = system.files.open(lock_path, os.O_RDWR | os.O_CREAT)
                 stack.callback(os.close, descriptor)
                 is_locked = _is_locked(
                     descriptor, deadline, _LONGEST_TURN_PAUSE if is_turn else _LONGEST_LOCK_PAUSE
                 )
+                if is_locked:
+                    stack.callback(system.files.unlock, descriptor)
             except OSError:
                 if not is_turn:
                     raise
@@ -389,26 +382,20 @@ def object_lock(path: str, *, is_turn: bool = False) -> Iterator[None]:
 def _is_locked(descriptor: int, deadline: int, longest_pause: float) -> bool:
     """Lock a file. Return False if another process still holds the lock at the deadline."""
     pause = 0.0001
-    while True:
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                raise
-        else:
-            return True
+    while not system.files.lock(descriptor, by_process=True):
         if host.monotonic_us() > deadline:
             return False
         # With a random pause, waiting processes do not try at the same moments.
         host.pause(pause * host.random_between(0.5, 1.5))
         pause = min(pause * 2, longest_pause)
+    return True
 
 
 # ---- writes
 
-#: Errors of ``link`` on file systems without hard links.
+#: Errors of ``link`` on file systems without hard links. That of Windows is EINVAL.
 NO_LINKS: Final = frozenset(
-    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
+    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK, errno.EINVAL}
 )
 
 
@@ -422,12 +409,12 @@ class NewFile:
         self.path = path
         # a hidden name that no other writer uses
         self.temporary = f"{path}#{int.from_bytes(host.random_bytes(8)) | 1 << 63}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
-            self.descriptor = os.open(self.temporary, flags, 0o666)
+            self.descriptor = system.files.open(self.temporary, flags)
         except FileNotFoundError:
             flusher.make_directory(os.path.dirname(path))
-            self.descriptor = os.open(self.temporary, flags, 0o666)
+            self.descriptor = system.files.open(self.temporary, flags)
         try:
             for part in parts:
                 while part:
@@ -438,15 +425,21 @@ class NewFile:
 
     def rename(self) -> None:
         """Give the file its name."""
-        os.replace(self.temporary, self.path)
+        if not system.files.renames_open_files:
+            os.close(self.descriptor)
+            self.descriptor = -1
+        system.files.replace(self.temporary, self.path)
         self.temporary = ""
+        if self.descriptor < 0:
+            self.descriptor = system.files.open(self.path, system.files.flush_flags)
 
     def close(self) -> None:
         """Close the file, and remove its temporary name."""
-        os.close(self.descriptor)
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
         if self.temporary:
             with suppress(OSError):
-                os.unlink(self.temporary)
+                system.files.unlink(self.temporary)
 
 
 def write_file(
@@ -493,8 +486,11 @@ def replace_file(path: str, version: Version, replace: Callable[[], None], old: 
         return False
     with object_lock(path):
         try:
-            with open(path, "rb", buffering=0) as file:
-                current = file.readall()
+            descriptor = system.files.open(path, follow=True)
+            try:
+                current = read_range(descriptor, path, 0, None)
+            finally:
+                os.close(descriptor)
         except MISSING_FILE:
             return False
         if current == old or version_of(current) == version:
@@ -509,7 +505,7 @@ def link_file(stack: ExitStack, source: str, target: str, data: memoryview, flus
     None: the file has other bytes, or the file system has no links. The end of ``stack`` closes the file.
     """
     try:
-        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = system.files.open(source, system.files.flush_flags, follow=True)
         stack.callback(os.close, descriptor)
         if os.fstat(descriptor).st_size != len(data) or read_range(descriptor, source, 0, None) != data:
             return None
@@ -523,6 +519,10 @@ def link_file(stack: ExitStack, source: str, target: str, data: memoryview, flus
                     raise  # the file itself is gone
                 flusher.make_directory(os.path.dirname(target))
             except FileExistsError:
+                if os.path.samestat(os.fstat(descriptor), os.stat(target)):
+                    return descriptor  # this backup exists already
+                if not system.files.renames_open_files:
+                    return None
                 name = f"{target}#{int.from_bytes(host.random_bytes(8)) | 1 << 63}"
                 os.link(source, name)
         # Another writer may have replaced the file since. The inode of an open file is not reused.

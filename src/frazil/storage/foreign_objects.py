@@ -19,13 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, override
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import BaseError, NotFoundError
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
-from frazil.storage import failures, files, web_client
+from frazil.storage import failures, files, system, web_client
 from frazil.storage.access import anonymous_access, require_scheme
 from frazil.storage.base import Storage
 from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
@@ -60,7 +60,7 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
     storage = storage.origin()
     if isinstance(storage, LocalStorage):
         root = os.path.join(storage.root, folder, "")
-        return f"file://{quote(root)}", ObjectStoreConfig.LocalFileSystem(root)
+        return system.files.file_url(root), ObjectStoreConfig.LocalFileSystem(root)
     if isinstance(storage, HttpStorage):
         return f"{storage.url.rstrip('/')}/{folder}/", ObjectStoreConfig.Http(
             _public(storage.options) or None
@@ -306,7 +306,9 @@ class ForeignFiles(ForeignObjects):
                     byte_range.check_object(file_etag(status), status.st_mtime)
                 start, length, data = byte_range.start, byte_range.stop - byte_range.start, b""
                 while len(data) < length:
-                    part = os.pread(descriptor, min(length - len(data), files.CALL_BYTES), start + len(data))
+                    part = system.files.read_at(
+                        descriptor, min(length - len(data), files.CALL_BYTES), start + len(data)
+                    )
                     if not part:
                         raise byte_range.too_short(start + len(data))
                     data = data + part if data else part
@@ -330,7 +332,7 @@ class ForeignFiles(ForeignObjects):
         if not path.startswith(base):
             raise outside_prefix(url, self.url_prefix)
         if self.path and not os.path.exists(path):
-            folder = self.path.removeprefix("file://")
+            folder = system.files.path_of_url("", self.path.removeprefix("file://"))
             return os.path.join(folder, path[len(base) :]), folder
         return path, base
 
@@ -343,7 +345,7 @@ def _url_path(url: str) -> str:
             f"a file URL must be file:///path without empty segments, got {url!r}",
             ErrorKind.INVALID_VIRTUAL_REF,
         )
-    return posixpath.normpath(path)
+    return system.files.path_of_url(parts.netloc, posixpath.normpath(path))
 
 
 def file_etag(status: os.stat_result) -> str:

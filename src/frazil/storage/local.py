@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any, Final, override
 
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.storage import system
 from frazil.storage.base import (
     ALWAYS,
     Always,
@@ -156,6 +157,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
                 "for unfinished files. Use another key",
                 ErrorKind.BAD_KEY_PREFIX,
             )
+        system.files.check_name(key)
         return self._base + key
 
     # reading
@@ -189,8 +191,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     def _open(self, path: str) -> int:
         """Open an object. It may be a link to a file below the root: the kernel detects links at no cost."""
         try:
-            # Without O_NONBLOCK, opening a named pipe blocks until another process writes to it.
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            return system.files.open(path)
         except OSError as error:
             if error.errno not in _IS_LINK:
                 raise
@@ -215,6 +216,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)
+        system.files.check_name(path)
         TRAFFIC.count()
         return self._walk(f"{path}/" if path else "")
 
@@ -347,9 +349,9 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         pairs = list(objects)
         if len(pairs) > _OPEN_FILES:
             self.put_many(pairs[:-_OPEN_FILES])
-        with ExitStack() as stack:
+        with ExitStack() as stack, ExitStack() as old_file:
             named = self._write_all(stack, pairs[-_OPEN_FILES:])
-            old = self._back_up(stack, replacement.key, replacement.old, replacement.backup)
+            old = self._back_up(old_file, replacement.key, replacement.old, replacement.backup)
             folders = [os.path.dirname(file.path) for file in named]
             folders.append(os.path.dirname(self._path(replacement.backup)))
             (new,) = self._write_all(stack, [(replacement.key, replacement.data)], is_named=False)
@@ -368,7 +370,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
             TRAFFIC.count()
             path = self._path(key)
             with file_errors(key, "delete"), suppress(*MISSING_FILE):
-                os.unlink(path)
+                system.files.unlink(path)
 
     def delete_abandoned(self, before: datetime) -> int:
         """Delete the temporary files of writers that died.
@@ -394,7 +396,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
                 path = self._base + folder + name
                 with file_errors(folder + name, "delete"), suppress(FileNotFoundError):
                     if os.stat(path).st_mtime < before.timestamp():
-                        os.unlink(path)
+                        system.files.unlink(path)
                         count += 1
         return count
 

@@ -23,11 +23,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from frazil.arguments import checked, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.storage import object_store_config
+from frazil.storage import object_store_config, system
 from frazil.storage.base import Storage
 from frazil.storage.class_methods import PUBLIC
 from frazil.storage.credentials import AzureKeywords, GcsKeywords, S3Keywords
@@ -168,7 +168,7 @@ class StorageUrl:
     def url(self) -> str:
         """The URL itself. Aliases of schemes are replaced."""
         if self.is_local:
-            return f"file://{quote(self.path)}"
+            return system.files.file_url(self.path)
         parts = "/".join(filter(None, (self.account, self.bucket, self.key)))
         return f"{self.scheme}://{parts}{self.query and f'?{self.query}'}"
 
@@ -277,8 +277,9 @@ def parse_url(text: str | PathLike[str]) -> StorageUrl:
     server, slash, key = rest[2:].partition("/") if has_server else ("", "/", rest.removeprefix("/"))
     if scheme == "file":
         path = unquote(f"/{key}")
-        if slash and server in ("", "localhost") and (has_server or rest[:1] == "/") and "\0" not in path:
-            return StorageUrl("file", "", path)
+        is_reached = server in ("", "localhost") or system.files.has_remote_files
+        if slash and is_reached and (has_server or rest[:1] == "/") and "\0" not in path:
+            return StorageUrl("file", "", system.files.path_of_url(server, path))
     elif scheme is not None and has_server:
         if scheme in ("http", "https"):
             if (parts := address_parts(text)) is not None:

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -70,9 +71,10 @@ def running(
         yield process.pid
     finally:
         # The program has its own process group. This ends its children, too, and no other processes.
-        for how, patience in ((signal.SIGTERM, 3), (signal.SIGKILL, 10)):
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, how)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(patience)
-                break
+        if sys.platform != "win32":  # the servers of the tests run on POSIX systems
+            for how, patience in ((signal.SIGTERM, 3), (signal.SIGKILL, 10)):
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, how)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(patience)
+                    break

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from frazil.errors import ServerFailedError
-from frazil.spark.runtime.session import SETTINGS, find_java_home
+from frazil.spark.runtime.jvm import find_java_home
+from frazil.spark.runtime.settings import SETTINGS
 from frazil.testing.processes import free_port, running
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
@@ -84,14 +85,19 @@ class SparkCluster:
         The method waits until there is an executor. Its worker starts another one in its place.
         """
         pid = sorted(self.executors(number + 1))[number]
-        os.kill(pid, signal.SIGKILL)
+        _kill(pid)
         return pid
 
     def kill_worker(self, host: str) -> None:
         """Kill a worker and its executors, like a power failure of a host. Nothing replaces them."""
         worker = self.workers[host]
         for pid in (worker, *(pid for pid, parent in self.executors().items() if parent == worker)):
-            os.kill(pid, signal.SIGKILL)
+            _kill(pid)
+
+
+def _kill(pid: int) -> None:
+    if sys.platform != "win32":  # this module needs Linux
+        os.kill(pid, signal.SIGKILL)
 
 
 _EXECUTOR: Final = "CoarseGrainedExecutorBackend"

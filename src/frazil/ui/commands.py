@@ -144,10 +144,13 @@ def _result(process: subprocess.Popen[bytes], is_gone: Callable[[], bool]) -> Re
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End a process and those that it has started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is not None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE)
+    if sys.platform == "win32":  # it has no groups of processes
+        subprocess.run(["taskkill", "/T", "/F", "/PID", str(process.pid)], capture_output=True, check=False)
+    else:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if process.poll() is not None:
+                return
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE)

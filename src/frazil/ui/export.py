@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -42,6 +43,10 @@ def export(
         settings["index"] = INDEX
         files[INDEX] = _document(index(storage))
     files[SETTINGS] = _document(settings)
+    # The browser asks for the first files while it still reads the page.
+    early = [SETTINGS] if spec_version == 1 else [SETTINGS, f"{settings['repo']}repo"]
+    links = "".join(f'<link rel="preload" as="fetch" crossorigin href="{escape(each)}" />' for each in early)
+    files["index.html"] = files["index.html"].replace(b"</title>", f"</title>{links}".encode(), 1)
     # The page comes last, so that it finds its files.
     for name in sorted(files, key="index.html".__eq__):
         path = folder / name

@@ -22,7 +22,7 @@ import json
 import logging
 import re
 import secrets
-import select
+import selectors
 import socket
 import sys
 from collections.abc import Buffer, Callable, Iterable, Mapping
@@ -45,13 +45,8 @@ from frazil.ui.files import BINARY, LONGEST, TYPES, Content, Held, RepositoryFil
 
 _log: Final = logging.getLogger(__name__)
 
-POLICY: Final = (
-    "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' blob: data:; "
-    "connect-src *; worker-src 'self' blob:; object-src 'none'; base-uri 'none'; frame-ancestors *"
-)
-#: The headers of every answer.
+#: The headers of every answer, beside the policy of the page.
 _HEADERS: Final = {
-    "Content-Security-Policy": POLICY,
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -150,6 +145,9 @@ class ExplorerServer(ThreadingHTTPServer):
         self.host = host
         self.files = RepositoryFiles(site.storage, site.spec_version)
         self.assets = assets()
+        # The policy of the page names the hashes of its script and its style.
+        policy = self.assets["index.html"].read_text(encoding="utf-8").partition('Policy" content="')[2]
+        self.policy = f"{policy.partition('"')[0]}; frame-ancestors *"
         self.asset = cache(lambda name, is_packed: Held.of_asset(self.assets[name], is_packed))
         self.processes = Processes()
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -343,10 +341,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_gone(self) -> bool:
         """Return whether the client has closed the connection."""
-        poll = select.poll()
-        poll.register(self.connection, select.POLLIN)
         try:
-            return bool(poll.poll(0)) and self.connection.recv(1, socket.MSG_PEEK) == b""
+            with selectors.DefaultSelector() as selector:
+                selector.register(self.connection, selectors.EVENT_READ)
+                return bool(selector.select(0)) and self.connection.recv(1, socket.MSG_PEEK) == b""
         except OSError:
             return True
 
@@ -406,6 +404,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
             return
         self.send_response(answer.status)
+        self.send_header("Content-Security-Policy", self.server.policy)
         for name, value in {**_HEADERS, **answer.headers}.items():
             self.send_header(name, value)
         if answer.status is not HTTPStatus.NOT_MODIFIED:

@@ -14,6 +14,7 @@ from frazil.pipeline import (
     Finite,
     JobResult,
     Limits,
+    Monotonic,
     NanShare,
     Range,
     Report,
@@ -29,6 +30,7 @@ from frazil.pipeline import (
 from frazil.pipeline.reductions import tasks
 from frazil.pipeline.validation import operation
 from frazil.pipeline.validation.operation import summarize_block
+from frazil.storage.checks import TRAFFIC
 
 HOW = ("count", "sum", "mean", "std", "var", "min", "max", "any", "all")
 SHAPE = (22, 4, 6)
@@ -213,6 +215,39 @@ def test_statistics_change_no_report(limits: Limits, bound: int, monkeypatch: py
     monkeypatch.setattr(operation, "known_chunks", lambda *_: None)
     expected = validate(without, rules, engine="inline", limits=limits)
     assert outcome(report) == outcome(expected)
+
+
+@pytest.mark.parametrize("increasing", [True, False])
+@pytest.mark.parametrize("strictly", [True, False])
+def test_an_order_is_read_up_to_the_first_offence(
+    increasing: bool, strictly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.arange(10_000.0)[:: 1 if increasing else -1].copy()
+    values[[3500, 8100]] = values[[2500, 400]]
+    outcomes, reads = [], []
+    for statistics in (False, True):
+        config = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(statistics=statistics))
+        repo = frazil.Repository.create(frazil.in_memory_storage(), config=config)
+        with repo.transaction("main", message="x") as store:
+            for name, data in (("bad", values), ("good", np.sort(values)[:: 1 if increasing else -1])):
+                zarr.create_array(store, name=f"data/{name}", data=data, chunks=(1000,), compressors=None)
+        rules = [Monotonic(f"/data/{name}", increasing, strictly) for name in ("bad", "good")]
+        outcomes.append(outcome(validate(repo, rules, engine="inline")))
+        TRAFFIC.take_counts()
+        validate(repo, rules[:1], engine="inline")
+        reads.append(TRAFFIC.take_counts().bytes_read // 8000)
+    assert outcomes[0] == outcomes[1]
+    assert [row[1] for row in outcomes[0]] == [False, not strictly]
+    assert reads == [10, 4]
+    known = operation.known_chunks
+
+    def lie(*arguments: Any) -> Any:
+        chunks = known(*arguments)
+        chunks.low, chunks.high = -chunks.low, -chunks.high
+        return chunks
+
+    monkeypatch.setattr(operation, "known_chunks", lie)
+    assert outcome(validate(repo, rules, engine="inline")) == outcomes[0]
 
 
 def test_rules_read_what_can_break_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arrays.element_statistics import Meaning, meaning_of, signed_digits, statistics_of
-from frazil.arrays.encoding import encoding_of
+from frazil.arrays.element_statistics import Meaning, signed_digits, statistics_of
 from frazil.arrays.selection import chunk_numbers
 from frazil.arrays.tile_statistics import Box, TileGrid, tiles_of
-from frazil.cf import Coding, coding_of
+from frazil.cf import coding_of
 from frazil.pipeline.reductions.fields import Field
 from frazil.repository.session.session import Session
 
@@ -100,15 +99,11 @@ def known_chunks(
     document = b"" if node is None or node.array is None else node.user_data
     if not document or not region or any(low >= high for low, high in region):
         return None
-    meaning, encoding = meaning_of(document), encoding_of(document)
-    if meaning is None or encoding is None:
-        return None
     coding = coding_of(field.attributes if field.decode else {}, field.raw, times=False)
-    scale = 1.0 if coding.scale is None else coding.scale
-    offset = coding.offset or 0.0
-    if coding.boolean or coding.unsigned != meaning.coding.unsigned or not np.isfinite([scale, offset]).all():
+    grid = TileGrid.of(field.path, document, coding)
+    if grid is None:
         return None
-    grid = TileGrid(field.path, encoding, meaning)
+    encoding, meaning = grid.encoding, grid.meaning
     box = tuple(
         (int(first), int(last) + 1)
         for first, last in (
@@ -123,15 +118,12 @@ def known_chunks(
     place = tiles.within(box)
     rows, size, is_known = tiles.rows[place].copy(), tiles.size[place], tiles.is_known[place].copy()
     is_known |= _absent(meaning, encoding.fill, rows, size, ~tiles.is_present[place])
-    missing, nan = (rows[name].astype(np.int64) for name in ("missing", "nan"))
-    if coding.promoted is None or repr(coding.fills) != repr(meaning.coding.fills):
-        is_known &= missing == 0  # these elements are values here
-    nan += missing
+    is_known &= ~meaning.hidden(coding, rows)
+    nan = rows["nan"].astype(np.int64) + rows["missing"].astype(np.int64)
     if not skipna:
         is_known &= nan == 0
-    low, high = _decoded(coding, field, rows["minimum"]), _decoded(coding, field, rows["maximum"])
-    if scale < 0:
-        low, high = high, low
+    extremes = coding.unpacked_range(rows["minimum"], rows["maximum"])
+    low, high = (each.astype(field.dtype) for each in extremes)
     if low.dtype.kind == "f":
         is_known &= np.isfinite(low) & np.isfinite(high)
     count = size - nan
@@ -146,7 +138,7 @@ def known_chunks(
     sums, squares = (
         rows[name] if meaning.kind == "f" else signed_digits(rows[name]) for name in ("sum", "squares")
     )
-    return KnownChunks(tuple(bounds), is_known, count, nan, low, high, sums, squares, scale, offset)
+    return KnownChunks(tuple(bounds), is_known, count, nan, low, high, sums, squares, *coding.packing)
 
 
 def _absent(
@@ -158,15 +150,3 @@ def _absent(
         rows[name][is_absent] = one[name][0] * size[is_absent]
     is_zero = not one["minimum"][0]  # also if it is no value
     return is_absent & is_zero
-
-
-def _decoded(coding: Coding, field: Field, numbers: NDArray[Any]) -> NDArray[Any]:
-    """Return extremes as decoded values. ``numbers`` are read as unsigned already."""
-    if coding.floating is not None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            numbers = numbers.astype(coding.floating)
-            if coding.scale is not None:
-                numbers *= coding.scale
-            if coding.offset is not None:
-                numbers += coding.offset
-    return numbers.astype(field.dtype)

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 import numpy as np
 import zarr
@@ -37,6 +36,7 @@ from frazil.readers.zarr import chunk_names, codecs_of, variable_schema
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 from frazil.repository.session.virtual_refs import VirtualRows, set_rows
+from frazil.storage import system
 from frazil.storage.local import local_filesystem_storage
 
 if TYPE_CHECKING:
@@ -186,12 +186,12 @@ def _set_references(
 
 def _location(path: str) -> str:
     """Return the location of a file of fsspec as a URL."""
-    path = path.removeprefix("file://")
+    path = system.files.path_of_url("", path.removeprefix("file://"))
     scheme, separator, rest = path.partition("://")
     if not separator:
-        if not path.startswith("/"):
+        if not os.path.isabs(path):
             raise ValueError(f"the location of a file must be a URL or an absolute path, got {path!r}")
-        return f"file://{quote(path)}"
+        return system.files.file_url(path)
     return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
 
 

@@ -35,6 +35,7 @@ from frazil.pipeline.validation.rules import (
     Dims,
     DType,
     Finite,
+    Monotonic,
     NanShare,
     Range,
     Report,
@@ -262,17 +263,18 @@ class CheckedRule:
             raise InternalError(f"`{self.rule.path}` was not scanned")
         return self.result
 
-    def coordinate(self) -> NDArray[Any]:
-        """Return the values of a coordinate, as stored; fill values are NaN."""
+    def coordinate(self, end: int | None = None) -> NDArray[Any]:
+        """Return the values of a coordinate up to ``end``, as stored; fill values are NaN."""
         array = self.array()
         if array.ndim != 1:
             raise InvalidInputError(
                 f"`{self.rule.path}` must have one dimension, got {array.ndim}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
+        values = np.asarray(array[slice(end)])
         if array.dtype.kind not in "biuf":
-            return np.asarray(array[...])
-        return open_field(self.session, self.rule.path).decoded(np.asarray(array[...]))
+            return values
+        return open_field(self.session, self.rule.path).decoded(values)
 
     def where(self, offence: Offence) -> str:
         """Return the index of an offence, and its labels."""
@@ -324,14 +326,42 @@ def _filled(checked: CheckedRule) -> Verdict:
 
 
 def _monotonic(checked: CheckedRule) -> Verdict:
-    rule, values = checked.rule, checked.coordinate()
-    # Values are compared, not subtracted: differences of large integers are not exact, strings have none.
-    lower, upper = (values[:-1], values[1:])[:: 1 if rule.increasing else -1]
-    if values.dtype.kind in "cV":
-        raise _unordered(values)
-    good = np.asarray(lower < upper if rule.strictly else lower <= upper)
+    rule = checked.rule
     words = f"{'strictly ' if rule.strictly else ''}{'increasing' if rule.increasing else 'decreasing'}"
-    return _steps_verdict(values, good, words)
+    verdict: Verdict = True, words, "", ""
+    # Only values show where the order ends, whatever statistics say.
+    for end in dict.fromkeys((_end_of_disorder(checked), None)):
+        if verdict[0]:
+            values = checked.coordinate(end)
+            if values.dtype.kind in "cV":
+                raise _unordered(values)
+            verdict = _steps_verdict(values, _in_order(rule, values[:-1], values[1:]), words)
+    return verdict
+
+
+def _in_order(rule: Monotonic, before: NDArray[Any], after: NDArray[Any]) -> NDArray[np.bool_]:
+    # Values are compared, not subtracted: differences of large integers are not exact, strings have none.
+    lower, upper = (before, after)[:: 1 if rule.increasing else -1]
+    return np.asarray(lower < upper if rule.strictly else lower <= upper)
+
+
+def _end_of_disorder(checked: CheckedRule) -> int | None:
+    """Return the end of the first chunk whose statistics prove that the order ends in it or before it.
+
+    Statistics prove no order, because they say nothing about the order in a chunk.
+    """
+    array, rule = checked.array(), checked.rule
+    if array.ndim != 1 or array.dtype.kind not in "biuf":
+        return None
+    field = open_field(checked.session, rule.path)
+    chunks = known_chunks(checked.session, field, [(0, array.shape[0])])
+    if chunks is None:
+        return None
+    numbers = np.flatnonzero(chunks.is_known & (chunks.count > 0))
+    low, high = chunks.low[numbers], chunks.high[numbers]
+    before = np.maximum.accumulate(high) if rule.increasing else np.minimum.accumulate(low)
+    good = _in_order(rule, before[:-1], (low if rule.increasing else high)[1:])
+    return None if good.all() else int(chunks.bounds[0][1][numbers[1 + np.argmin(good)]])
 
 
 def _regular(checked: CheckedRule) -> Verdict:

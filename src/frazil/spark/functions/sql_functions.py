@@ -40,6 +40,7 @@ from frazil.repository.catalog.ancestry import is_in_history
 from frazil.repository.catalog.repo_changes import branch_tip
 from frazil.repository.handle.repository import Repository, context_of
 from frazil.spark.runtime.errors import causes_only
+from frazil.spark.runtime.session import is_sail
 from frazil.spark.tables import repository_tables
 from frazil.spark.tables.data_source_reader import GridReader, schema_of_rows
 from frazil.spark.tables.options import (
@@ -58,7 +59,7 @@ from frazil.spark.tables.options import (
     use_of_table,
 )
 from frazil.spark.tables.repository_tables import SCHEMAS, columns
-from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark
+from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark, without_zones
 
 type Pin = Mapping[str, str]
 type Rows = Iterator[Mapping[str, Any]]
@@ -147,7 +148,23 @@ class Analysis(AnalyzeResult):
     pin: Pin = field(default_factory=dict)
 
 
-def upkeep_udtf(function: UpkeepFunction, profiles: Profiles) -> Any:
+def without_analysis(cls: type) -> type:
+    """Return the class for Sail (0.7), which does not bring the analysis to a task: the task repeats it.
+
+    So the pin is the state when the task begins.
+    """
+
+    class OnSail(cls):  # type: ignore[misc]  # mypy knows no base from an argument
+        """pyspark demands this constructor, where no analysis arrives."""
+
+        def __init__(self) -> None:
+            super().__init__(None)
+
+    OnSail.__name__ = OnSail.__qualname__ = cls.__name__
+    return OnSail
+
+
+def upkeep_udtf(function: UpkeepFunction, profiles: Profiles, is_sail: bool = False) -> Any:
     """Return a function of SQL, for the registration with Spark."""
     times = [name for name, each in function.arguments.items() if each.annotation is datetime]
     schema = to_spark(function.schema)
@@ -156,8 +173,8 @@ def upkeep_udtf(function: UpkeepFunction, profiles: Profiles) -> Any:
     class Upkeep:
         """One function: ``analyze`` runs on the driver, ``eval`` in a task."""
 
-        def __init__(self, analysis: Analysis) -> None:
-            self._pin = analysis.pin
+        def __init__(self, analysis: Analysis | None) -> None:
+            self._pin = None if analysis is None else analysis.pin
 
         @staticmethod
         def analyze(*args: AnalyzeArgument, **kwargs: AnalyzeArgument) -> Analysis:
@@ -171,12 +188,14 @@ def upkeep_udtf(function: UpkeepFunction, profiles: Profiles) -> Any:
         def eval(self, *args: Any, **kwargs: Any) -> Iterator[tuple[Any, ...]]:
             inputs = bound(function.name, function.parameters, args, kwargs)
             options, values = function.parse(inputs)
-            call = Call(repository_at(profiles.resolve(options)), profiles, self._pin)
+            repo = repository_at(profiles.resolve(options))
+            pin = function.pin(repo, **values) if self._pin is None else self._pin
+            call = Call(repo, profiles, pin)
             for row in function.work(call, **values):
                 yield tuple(row[name] for name in function.schema.names)
 
     Upkeep.__name__ = Upkeep.__qualname__ = function.name
-    return udtf(Upkeep)
+    return udtf(without_analysis(Upkeep) if is_sail else Upkeep)
 
 
 def bound[T](
@@ -419,30 +438,42 @@ def _has(repo: Repository, branch: str, snapshot_id: str) -> bool:
     return is_in_history(info, id_from_text(snapshot_id), branch_tip(info, branch))
 
 
-def rows_function(profiles: Profiles) -> Any:
-    """Return ``frazil_rows``, for the registration with Spark."""
+_ROW_ARGUMENTS: Final = ("path", "options")
+
+
+def rows_function(profiles: Profiles, is_sail: bool = False) -> Any:
+    """Return ``frazil_rows``, for the registration with Spark.
+
+    Sail (0.7) cannot convert a ``TimestampType`` here. There the function gives times without a zone, in UTC.
+    """
+
+    def analysis_of(values: Values, has_part: bool) -> Analysis:
+        options = profiles.resolve(options_of_call(values, Use("frazil_rows", ROWS.options)))
+        if has_part and "partitions" not in options:
+            raise argument_error("frazil_rows must have the argument partitions beside part, got none")
+        session = open_session_at(options)
+        version = {"snapshot-id": session.snapshot_id}
+        pinned = {name: each for name, each in options.items() if name not in VERSION_OPTIONS} | version
+        schema = schema_of_rows(session, options)
+        return Analysis(to_spark(without_zones(schema) if is_sail else schema), pin=pinned)
 
     @causes_only
     class Rows:
         """The rows of one version, or of one of its tasks: the argument ``part`` may be a column."""
 
-        def __init__(self, analysis: Analysis) -> None:
+        def __init__(self, analysis: Analysis | None) -> None:
             self._analysis = analysis
 
         @staticmethod
         def analyze(*args: AnalyzeArgument, **kwargs: AnalyzeArgument) -> Analysis:
-            arguments = bound("frazil_rows", ("path", "options"), args, kwargs)
+            arguments = bound("frazil_rows", _ROW_ARGUMENTS, args, kwargs)
             has_part = arguments.pop("part", None) is not None
-            values = constants("frazil_rows", arguments)
-            options = profiles.resolve(options_of_call(values, Use("frazil_rows", ROWS.options)))
-            if has_part and "partitions" not in options:
-                raise argument_error("frazil_rows must have the argument partitions beside part, got none")
-            session = open_session_at(options)
-            version = {"snapshot-id": session.snapshot_id}
-            pinned = {name: each for name, each in options.items() if name not in VERSION_OPTIONS} | version
-            return Analysis(to_spark(schema_of_rows(session, options)), pin=pinned)
+            return analysis_of(constants("frazil_rows", arguments), has_part)
 
         def eval(self, *args: Any, part: int | None = None, **kwargs: Any) -> Iterator[tuple[Any, ...]]:
+            if self._analysis is None:
+                arguments = bound("frazil_rows", _ROW_ARGUMENTS, args, kwargs)
+                self._analysis = analysis_of(arguments, part is not None)
             options = self._analysis.pin
             number = int(options.get("partitions", 0))
             if part is not None and not 0 <= part < number:
@@ -454,7 +485,7 @@ def rows_function(profiles: Profiles) -> Any:
                 for batch in reader.read(partition):
                     yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
-    return udtf(Rows)
+    return udtf(without_analysis(Rows) if is_sail else Rows)
 
 
 def table_function(table: str, profiles: Profiles) -> Any:
@@ -479,10 +510,11 @@ def table_function(table: str, profiles: Profiles) -> Any:
 
 def register_functions(spark: SparkSession, profiles: Profiles) -> None:
     """Register ``frazil_rows``, the tables about a repository, and the functions for upkeep."""
+    on_sail = is_sail(spark)
     functions = {
-        "frazil_rows": rows_function(profiles),
+        "frazil_rows": rows_function(profiles, on_sail),
         **{f"frazil_{table}": table_function(table, profiles) for table in SCHEMAS},
-        **{each.name: upkeep_udtf(each, profiles) for each in UPKEEP},
+        **{each.name: upkeep_udtf(each, profiles, on_sail) for each in UPKEEP},
     }
     for name, function in functions.items():
         spark.udtf.register(name, function)

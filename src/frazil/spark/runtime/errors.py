@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import importlib
 import inspect
 import json
 import logging
@@ -24,8 +25,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
 from pyspark.errors import PySparkException
+from pyspark.util import is_remote_only
 
 from frazil.errors import ErrorKind, IcechunkError
 from frazil.jobs.engine import attempt
@@ -33,8 +34,17 @@ from frazil.jobs.task_failures import Failure, failure_of, is_library, task_erro
 
 _log: Final = logging.getLogger(__name__)
 
+#: The errors of the bridge to the JVM, which pyspark-client does not have.
+_BRIDGE_ERRORS: Final[tuple[type[Exception], ...]] = (
+    () if is_remote_only() else (importlib.import_module("py4j.protocol").Py4JError,)
+)
 #: The errors of a call of Spark: the second if Spark has no class for it, the others if a process has ended.
-SPARK_ERRORS: Final = (PySparkException, Py4JError, ConnectionError, EOFError)
+SPARK_ERRORS: Final[tuple[type[Exception], ...]] = (
+    PySparkException,
+    *_BRIDGE_ERRORS,
+    ConnectionError,
+    EOFError,
+)
 
 
 def marked(token: str, number: int | None, error: BaseException) -> RuntimeError:

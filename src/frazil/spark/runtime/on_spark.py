@@ -16,6 +16,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +29,8 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-from pyspark import SparkFiles, TaskContext
+import pyspark
+from pyspark import TaskContext
 from pyspark.cloudpickle import dumps
 from pyspark.sql import DataFrame, SparkSession
 
@@ -36,7 +38,7 @@ from frazil.errors import ErrorKind, IcechunkError, SessionStateError
 from frazil.jobs.engine import Task, begin_attempt, description
 from frazil.jobs.task_failures import sendable
 from frazil.spark.runtime.errors import SPARK_ERRORS, from_spark, marked
-from frazil.spark.runtime.session import get_spark, ready
+from frazil.spark.runtime.session import get_spark, is_connect, is_sail, ready
 from frazil.threads import Purpose, in_order, start_threads
 
 #: The columns of the results.
@@ -148,7 +150,7 @@ class OnSpark:
 
         It is 1 for a client of Spark Connect.
         """
-        return 1 if _is_connect(self.spark) else int(self.spark.sparkContext.defaultParallelism)
+        return 1 if is_connect(self.spark) else int(self.spark.sparkContext.defaultParallelism)
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         """Run tasks on the executors.
@@ -166,7 +168,7 @@ class OnSpark:
             SessionStateError: The Spark session was stopped (``not-allowed``).
             IcechunkError: Spark could not run the tasks (``concurrency``).
         """
-        if not _is_connect(self.spark) and getattr(self.spark.sparkContext, "_jsc", None) is None:
+        if not is_connect(self.spark) and getattr(self.spark.sparkContext, "_jsc", None) is None:
             raise SessionStateError(
                 "The Spark session of the engine was stopped. Make a new session and a new engine",
                 ErrorKind.NOT_ALLOWED,
@@ -183,7 +185,9 @@ class OnSpark:
             rows = [((number - start) // together, number, task) for number, task in numbered]
             label()  # this thread ends with the run, and its label with it
             try:
-                slots, tasks_of = partitioned(self.spark, rows, _SMALL)
+                slots, tasks_of = partitioned(
+                    self.spark, rows, sys.maxsize if is_sail(self.spark) else _SMALL
+                )
                 results = slots.mapInArrow(partial(work, tasks_of), RESULTS).collect()
             except SPARK_ERRORS as error:
                 firsts = range(start, start + len(rows), together)
@@ -215,7 +219,7 @@ class OnSpark:
 
     def _sent(self, shared: bytes) -> Callable[[], bytes]:
         """Return a function by which a task gets ``shared``."""
-        if len(shared) <= _SMALL or not _is_connect(self.spark):
+        if len(shared) <= _SMALL or not is_connect(self.spark) or is_sail(self.spark):
             return partial(bytes, shared)
         name = f"frazil-{hashlib.sha256(shared).hexdigest()[:32]}"
         with tempfile.TemporaryDirectory(prefix="frazil-") as place:
@@ -235,17 +239,13 @@ def _partitions(spark: SparkSession) -> int:
     return max(_LOCAL_PARTITIONS, 8 * (os.cpu_count() or 1)) if master.startswith("local") else _PARTITIONS
 
 
-def _is_connect(spark: SparkSession) -> bool:
-    return type(spark).__module__.startswith("pyspark.sql.connect.")
-
-
 def _labels(spark: SparkSession, tag: str, text: str) -> tuple[Callable[[], None], Callable[[], object]]:
     """Return a function that labels the Spark jobs of a thread, and a function that cancels these jobs.
 
     In a classic session ``interruptTag`` does not find any jobs. Spark Connect does not allow descriptions,
     so there the text is a second tag, which cannot hold commas.
     """
-    if _is_connect(spark):
+    if is_connect(spark):
         tags = tag, text.replace(",", ";")
 
         def label() -> None:
@@ -270,7 +270,7 @@ _DESCRIPTION: Final = "spark.job.description"
 @contextmanager
 def labelled(spark: SparkSession, text: str) -> Iterator[None]:
     """Describe the Spark jobs that this thread starts, and restore the earlier description afterwards."""
-    if _is_connect(spark):
+    if is_connect(spark):
         tag = text.replace(",", ";")
         is_new = tag not in spark.getTags()
         spark.addTag(tag)
@@ -292,4 +292,4 @@ def labelled(spark: SparkSession, text: str) -> Iterator[None]:
 @lru_cache(maxsize=2)
 def _artifact(name: str) -> bytes:
     """Read a file that the driver has sent, once in each process."""
-    return Path(SparkFiles.get(name)).read_bytes()
+    return Path(pyspark.SparkFiles.get(name)).read_bytes()

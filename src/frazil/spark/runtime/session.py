@@ -1,8 +1,8 @@
-"""A Spark session that works without configuration, and the settings of Spark that Frazil's jobs need.
+"""A Spark session that works without configuration.
 
-A running session can change some settings; Spark reads others only when it starts. `get_spark` gives both
-kinds to the sessions that it makes. `ready` gives the first kind to other sessions, unless the user has set
-it, and reports what is missing of the second kind.
+`get_spark` gives the settings of `frazil.spark.runtime.settings` to the sessions that it makes. `ready` gives
+those that a running session can change to other sessions, unless the user has set them, and reports what is
+missing of the others.
 
 A local session uses only the loopback address. So it starts on a machine without a network, and with a host
 name that does not resolve. Its workers run this Python with the ``sys.path`` of this process. On a cluster
@@ -13,101 +13,48 @@ function, with its arguments.
 from __future__ import annotations
 
 import importlib
-import itertools
 import logging
 import os
 import re
-import shlex
-import shutil
-import sys
-import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
-from pyspark.find_spark_home import _find_spark_home
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.util import is_remote_only
 
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.extras import needs
+from frazil.lazy_names import ModuleOnDemand
+from frazil.spark.runtime.settings import SETTINGS
 
-type Place = Literal["local", "cluster", "connect"]
+if TYPE_CHECKING:
+    from frazil.spark.runtime import jvm
+else:  # pyspark-client has no JVM
+    jvm = ModuleOnDemand("frazil.spark.runtime.jvm")
 
 _log = logging.getLogger(__name__)
 
-_EVERYWHERE: Final[frozenset[Place]] = frozenset({"local", "cluster", "connect"})
-_LOCAL: Final[frozenset[Place]] = frozenset({"local"})
-_STARTED: Final[frozenset[Place]] = frozenset({"local", "cluster"})
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A setting: its value, the reason, its places, and whether a running session can change it."""
-
-    value: str
-    why: str
-    places: frozenset[Place] = _EVERYWHERE
-    running: bool = False
-
-
-#: The settings of Spark that Frazil's jobs need.
-SETTINGS: Final[Mapping[str, Setting]] = {
-    "spark.driver.bindAddress": Setting("127.0.0.1", "no network is needed", _LOCAL),
-    "spark.driver.host": Setting("127.0.0.1", "no host name has to resolve", _LOCAL),
-    "spark.driver.extraJavaOptions": Setting(
-        "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
-        "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000",
-        "the optimizing compiler only compiles loops over rows, which takes less time to start; without this "
-        "compiler, rows take twice the processor time",
-        _LOCAL,
-    ),
-    "spark.python.daemon.module": Setting(
-        "frazil.spark.daemon", "workers are forked with their imports done, which saves a second each", _LOCAL
-    ),
-    "spark.ui.enabled": Setting("false", "no port, no web server", _LOCAL),
-    "spark.ui.showConsoleProgress": Setting("false", "Progress uses the terminal", _STARTED),
-    "spark.python.unix.domain.socket.enabled": Setting("true", "a task takes half the time"),
-    "spark.task.maxFailures": Setting("4", "a task that was lost is retried"),
-    "spark.sql.execution.arrow.pyspark.validateSchema.enabled": Setting(
-        "true", "otherwise mapInArrow ignores the names and types of columns", running=True
-    ),
-    "spark.sql.execution.pyspark.udf.faulthandler.enabled": Setting(
-        "true", "a crash of a worker is reported with its line and its signal", running=True
-    ),
-    # Only for sessions that Frazil makes: users of other sessions would see times in another zone.
-    "spark.sql.session.timeZone": Setting("UTC", "times of CF conventions are in UTC", _STARTED),
-}
-
-
-def settings(place: Place = "cluster") -> dict[str, str]:
-    """Return the settings of Spark that Frazil's jobs need, for a session that the caller makes.
-
-    Adaptive query execution may stay on: a job names the partition of each task, and Spark does not coalesce
-    those.
-
-    Args:
-        place: Where Spark runs: ``"local"``, ``"cluster"`` (the default) or ``"connect"``, for the settings
-            of the server.
-
-    Returns:
-        The names and values of the settings.
-
-    Examples:
-        >>> from frazil.spark import settings
-        >>> settings("connect")["spark.python.unix.domain.socket.enabled"]
-        'true'
-        >>> builder = SparkSession.builder.master("spark://master:7077").config(map=settings("cluster"))
-    """
-    return {name: each.value for name, each in SETTINGS.items() if place in each.places}
-
-
 _READY: Final[weakref.WeakSet[SparkSession]] = weakref.WeakSet()
+_IS_SAIL: Final[weakref.WeakKeyDictionary[SparkSession, bool]] = weakref.WeakKeyDictionary()
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Return whether a session is one of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def is_sail(spark: SparkSession) -> bool:
+    """Return whether the server of a session is Sail. It answers as the version of Spark that the client has.
+
+    Spark has a master in its configuration, and a revision in its version.
+    """
+    if not is_connect(spark):
+        return False
+    if spark not in _IS_SAIL:
+        version = "" if "spark.master" in spark.conf.getAll else spark.sql("SELECT version()").collect()[0][0]
+        _IS_SAIL[spark] = re.fullmatch(r"[\w.-]+", version) is not None and version != spark.version
+    return _IS_SAIL[spark]
 
 
 def ready(spark: SparkSession) -> tuple[str, ...]:
@@ -144,6 +91,8 @@ def ready(spark: SparkSession) -> tuple[str, ...]:
             "data source with this value. Set it to 100000, or unset it",
             ErrorKind.NOT_ALLOWED,
         )
+    if is_sail(spark):
+        return ()  # the settings are of workers and of a JVM, which Sail does not have
     for name, setting in SETTINGS.items():
         if setting.running and name not in set_:
             spark.conf.set(name, setting.value)
@@ -171,12 +120,6 @@ def ready(spark: SparkSession) -> tuple[str, ...]:
 _ROWS_OF_A_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
-#: Tries of one task, the first included. In local mode the default is one.
-ATTEMPTS: Final = int(SETTINGS["spark.task.maxFailures"].value)
-
-_JAVA_HOMES: Final = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
-
-
 def get_spark(cores: int | None = None, *, log: Path | None = None) -> SparkSession:
     """Return the active Spark session, or start one.
 
@@ -194,7 +137,7 @@ def get_spark(cores: int | None = None, *, log: Path | None = None) -> SparkSess
 
     Raises:
         SessionStateError: Java is not installed, the JVM does not start, or the active session cannot run
-            Frazil's jobs, see `ready` (``not-allowed``).
+            Frazil's jobs, see `ready` (``not-allowed``). ``pyspark-client`` has no server to connect to.
 
     Examples:
         >>> from frazil.spark import get_spark
@@ -206,9 +149,14 @@ def get_spark(cores: int | None = None, *, log: Path | None = None) -> SparkSess
     if active is None and "SPARK_REMOTE" in os.environ:
         active = _connected(os.environ["SPARK_REMOTE"])
     elif active is None:
-        # spark-submit has started a JVM for this process, with its own settings
-        if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-            _start(cores, log)
+        if is_remote_only():
+            raise SessionStateError(
+                "Without an active session, pyspark-client must have the address of a server, got none. Set "
+                "SPARK_REMOTE (sc://host), or make a session with SparkSession.builder.remote. A local "
+                "session needs pyspark: pip install 'frazil[spark]'",
+                ErrorKind.NOT_ALLOWED,
+            )
+        jvm.start(cores, log)
         active = SparkSession.builder.getOrCreate()
     ready(active)
     return active
@@ -219,107 +167,5 @@ def _connected(remote: str) -> SparkSession:
         importlib.import_module("pyspark.sql.connect")  # the import checks the packages that Connect needs
     if not remote.startswith("local"):
         return SparkSession.builder.getOrCreate()
-    # pyspark starts a server on this machine. It would repeat settings of the builder to the session, which
-    # cannot change them. So the settings go to the server.
-    conf = [f"--conf={name}={value}" for name, value in settings("local").items()]
-    arguments = f"{shlex.join(conf)} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"
-    with _environment({**_for_the_jvm(find_java_home()), "PYSPARK_SUBMIT_ARGS": arguments}):
+    with jvm.environment_of_local_server():
         return SparkSession.builder.getOrCreate()
-
-
-def _start(cores: int | None, log: Path | None) -> None:
-    defaults = _defaults()
-    master = _master(os.environ, defaults)
-    place: Place = "local" if master is None else "cluster"
-    conf = SparkConf().setMaster(master or f"local[{cores or '*'},{ATTEMPTS}]")
-    options = {"spark.app.name": "frazil", **settings(place)}
-    conf.setAll([(name, value) for name, value in options.items() if name not in defaults])
-    home = find_java_home()
-    with _environment(_for_the_jvm(home) if place == "local" else {"JAVA_HOME": str(home)}):
-        # One JVM serves all sessions of a process, one after the other.
-        gateway = SparkContext._gateway or _launch(conf, log)
-        context = SparkContext(conf=conf, gateway=gateway)
-    context.setLogLevel("ERROR")
-
-
-def _master(environment: Mapping[str, str], defaults: Mapping[str, str]) -> str | None:
-    """Return the master that the environment names, in the order in which spark-submit looks for it."""
-    words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
-    after = dict(itertools.pairwise(words))
-    candidates = (
-        after.get("--master"),
-        environment.get("SPARK_MASTER"),
-        defaults.get("spark.master"),
-        environment.get("MASTER"),
-    )
-    return next(filter(None, candidates), None)
-
-
-def _defaults() -> dict[str, str]:
-    """Read ``spark-defaults.conf``: a name and a value in each line, with white space or ``=`` in between."""
-    home = os.environ.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf")
-    path = Path(home, "spark-defaults.conf")
-    lines = map(str.strip, path.read_text().splitlines() if path.exists() else ())
-    pairs = (line.replace("=", " ", 1).split(None, 1) for line in lines if line and line[0] not in "#!")
-    return {pair[0]: pair[-1].strip() for pair in pairs}
-
-
-def _launch(conf: SparkConf, log: Path | None) -> Any:
-    # A file without a name is deleted with the JVM.
-    with tempfile.TemporaryFile() if log is None else log.open("w+b") as output:
-        try:
-            return launch_gateway(conf, {"stderr": output})  # type: ignore[no-untyped-call]
-        except PySparkRuntimeError as error:
-            output.seek(0)
-            words = output.read().decode(errors="replace").splitlines()[-15:]
-            raise SessionStateError(
-                "\n".join(
-                    ["Spark's JVM did not start. It must be Java 17 or newer. The end of its log:", *words]
-                ),
-                ErrorKind.NOT_ALLOWED,
-            ) from error
-
-
-def find_java_home(environment: Mapping[str, str] = os.environ, usual: tuple[str, ...] = _JAVA_HOMES) -> Path:
-    """Return the directory of Java: ``JAVA_HOME``, the ``java`` on ``PATH``, or one in a usual place."""
-    if "JAVA_HOME" in environment and (home := Path(environment["JAVA_HOME"])).joinpath("bin/java").exists():
-        return home
-    on_path = shutil.which("java", path=environment.get("PATH", ""))
-    if on_path is not None:
-        return Path(on_path).resolve().parents[1]
-    for place in map(Path, usual):
-        for java in sorted(
-            [*place.glob("*/bin/java"), *place.glob("*/Contents/Home/bin/java")], reverse=True
-        ):
-            return java.resolve().parents[1]
-    raise SessionStateError(
-        "Spark needs Java 17 or newer, got no Java. Install it (Debian: openjdk-17-jre-headless), or set "
-        "JAVA_HOME to the directory that has bin/java. Operations run without Spark with engine='local'",
-        ErrorKind.NOT_ALLOWED,
-    )
-
-
-def _for_the_jvm(java_home: Path) -> dict[str, str]:
-    return {
-        "JAVA_HOME": str(java_home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_HOSTNAME": "localhost",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-    }
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for a child process, and restore those of this process afterwards."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -1,8 +1,8 @@
 """The options of the data source as text: the repository, the version, and profiles of options.
 
-docs/sql.md lists the options. The name of an option may be in upper or lower case, with ``_`` instead of
-``-``, or without both: ``snapshotId`` is ``snapshot-id``. Options are part of a query's plan, and Spark keeps
-the options of a table in its catalog, except those in ``SECRET``.
+docs/sql-reference.md lists the options. The name of an option may be in upper or lower case, with ``_``
+instead of ``-``, or without both: ``snapshotId`` is ``snapshot-id``. Options are part of a query's plan, and
+Spark keeps the options of a table in its catalog, except those in ``SECRET``.
 
 A profile is a name of a location, with defaults of options: ``spark.frazil.profile.climate.location`` is the
 location of the path ``climate``. Spark makes a folder of the path of a table in its catalog, so a table needs

@@ -27,6 +27,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, DataType, IntegerType, StructType
 
 from frazil.arrow.grid import to_arrow
+from frazil.spark.runtime.session import is_sail
 from frazil.spark.tables.scan import BlockReader, Cells, Scan, ScanTask, batches, cast, prefetched
 from frazil.spark.tables.schemas import to_spark, to_spark_type
 
@@ -56,7 +57,8 @@ def frame_of_tasks(
 def frame_of_rows(spark: SparkSession, plan: Scan, tasks: Sequence[ScanTask], text: str) -> DataFrame:
     """Return the rows of a scan. The plans of its queries have the ``text``."""
     generates_code = spark.conf.get("spark.sql.codegen.wholeStage", "true") == "true"
-    if len(plan.schema) > MOST_COLUMNS or not generates_code:
+    # Sail copies the list of a segment for each of its rows.
+    if len(plan.schema) > MOST_COLUMNS or not generates_code or is_sail(spark):
         return frame_of_tasks(spark, plan, tasks, batches, to_spark(plan.schema))
     shared = pickle.dumps(plan)
     segments = _tasks(spark, plan, tasks).select("task", sql.explode(_numbers("segments")).alias("segment"))
@@ -78,7 +80,11 @@ def _tasks(spark: SparkSession, plan: Scan, tasks: Sequence[ScanTask]) -> DataFr
         (number, pickle.dumps(each), len(each.blocks) * segments) for number, each in enumerate(tasks)
     ]
     frame = spark.createDataFrame(numbered, "number int, task binary, segments int")
-    return frame.repartitionById(len(numbered), "number") if numbered else frame
+    if not numbered:
+        return frame
+    # Sail has no partition by number. With a hash, several tasks may be in one partition.
+    partition = frame.repartition if is_sail(spark) else frame.repartitionById
+    return partition(len(numbered), "number")
 
 
 def _numbers(length: str) -> Column:

@@ -66,6 +66,12 @@ def to_arrow_schema(schema: spark.StructType) -> pa.Schema:
     return pa.schema([pa.field(each.name, to_arrow_type(each.dataType, each.name)) for each in schema.fields])
 
 
+def without_zones(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with times in UTC that have no time zone."""
+    is_time = pa.types.is_timestamp
+    return pa.schema([each.with_type(pa.timestamp("us")) if is_time(each.type) else each for each in schema])
+
+
 def can_become(stored: pa.DataType, target: pa.DataType) -> bool:
     """Return whether a column can be read as another type: values of one kind, or their text.
 

@@ -38,6 +38,7 @@ from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import ForkSession, Session
 from frazil.spark.runtime.errors import SPARK_ERRORS, causes_only, from_spark, marked
 from frazil.spark.runtime.on_spark import RESULTS, labelled
+from frazil.spark.runtime.session import is_sail
 from frazil.spark.tables.options import Options, choice, flag, listed, require_branch
 from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark
 from frazil.spark.tables.target_arrays import (
@@ -67,6 +68,7 @@ from frazil.spark.tables.write_layout import (
 
 #: The column that has the number of the group of a row.
 _GROUP: Final = "__frazil_group"
+_RESULT: Final = ["number", "result"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,14 @@ class DataFrameRows:
                     raise marked(token, None, error) from None
                 yield pa.RecordBatch.from_arrays([*batch.columns, group], [*schema.names, _GROUP])
 
+        def result_of(number: int, rows: pa.Table) -> pa.Table:
+            with with_rows(rows.drop_columns([_GROUP])):
+                try:
+                    result = task(shared, messages[number])
+                except BaseException as error:
+                    raise marked(token, number, error) from None
+            return pa.table([pa.array([number], pa.int32()), pa.array([result], pa.binary())], _RESULT)
+
         def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             context = TaskContext.get()
             assert context is not None
@@ -144,16 +154,18 @@ class DataFrameRows:
             rows = pa.Table.from_batches(filled) if filled else to_arrow_schema(keyed).empty_table()
             if filled and pc.min_max(rows[_GROUP]).as_py() != {"min": number, "max": number}:
                 raise InternalError(f"task {number} got rows of another task")
-            with with_rows(rows.drop_columns([_GROUP])):
-                try:
-                    result = task(shared, messages[number])
-                except BaseException as error:
-                    raise marked(token, number, error) from None
-            arrays = [pa.array([number], pa.int32()), pa.array([result], pa.binary())]
-            yield pa.RecordBatch.from_arrays(arrays, ["number", "result"])
+            yield from result_of(number, rows).to_batches()
 
-        shuffled = self.frame.mapInArrow(key, keyed).repartitionById(grouping.groups, _GROUP)
-        call = shuffled.mapInArrow(work, RESULTS).collect
+        def work_on_sail(numbers: pa.Table, rows: pa.Table) -> pa.Table:
+            return result_of(numbers["id"][0].as_py(), rows)
+
+        grouped = self.frame.mapInArrow(key, keyed)
+        if is_sail(self.frame.sparkSession):  # it has no partition by number
+            of_tasks = self.frame.sparkSession.createDataFrame([(each,) for each in messages], "id int")
+            both = of_tasks.groupBy("id").cogroup(grouped.groupBy(_GROUP))
+            call = both.applyInArrow(work_on_sail, RESULTS).collect
+        else:
+            call = grouped.repartitionById(grouping.groups, _GROUP).mapInArrow(work, RESULTS).collect
         results = {row[0]: bytes(row[1]) for row in self._result(task, call, token, grouping.groups)}
         yield from map(results.__getitem__, messages)
 

@@ -1,0 +1,123 @@
+"""Draw the pictures of docs/tutorial.md and docs/gallery.md again, into docs/pictures.
+
+    make pictures
+
+It runs the Python of both pages, which draws the diagrams, and photographs the explorer with the repository
+of the tutorial. Without a browser (`scripts/install-browser`), it leaves the photographs as they are.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
+
+from PIL import Image
+
+import frazil
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PICTURES: Final = ROOT / "docs" / "pictures"
+PAGES: Final = ("tutorial", "gallery")
+#: The largest picture, in bytes: pages must load fast, and a repository keeps every version of a picture.
+LARGEST: Final = 60_000
+
+#: A photograph: where the explorer is, the height, and a text for which the browser waits. ``before`` is the
+#: version before the newest one.
+VIEWS: Final = {
+    "tutorial-chunks": (
+        "#/v/{before}/surface_temperature?view=chunks&colour=commit",
+        560,
+        "Deliver 2009 again",
+    ),
+    "tutorial-history": ("#/", 540, "Add a title"),
+    "tutorial-map": ("#/v/main/surface_temperature?view=data&i=44,0,0&proj=local", 560, "values:"),
+}
+
+
+def run_page(name: str, folder: Path) -> None:
+    """Run the Python of a page in a folder."""
+    code = "\n".join(
+        re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{name}.md").read_text(), re.DOTALL)
+    )
+    (folder / f"{name}.py").write_text(code)
+    subprocess.run([sys.executable, f"{name}.py"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def copy_diagrams(folder: Path, target: Path) -> list[Path]:
+    """Copy the diagrams of the pages, with 128 colours, and return their places."""
+    places = []
+    for source in sorted(folder.glob("*.png")):
+        place = target / source.name
+        with Image.open(source) as picture:
+            picture.convert("RGB").quantize(128).save(place, optimize=True)
+        places.append(place)
+    return places
+
+
+class Files(SimpleHTTPRequestHandler):
+    """A web server as `python -m http.server`, which says nothing."""
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[str]:
+    """Serve a folder, and yield its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def photograph(folder: Path, target: Path) -> list[Path]:
+    """Photograph the explorer of the repository of the tutorial, and return the places of the photographs."""
+    find = [ROOT / "scripts" / "install-browser", "--find"]
+    browser_path = subprocess.run(find, capture_output=True, text=True, check=False).stdout.strip()
+    if not browser_path:
+        return []
+    from playwright.sync_api import sync_playwright  # only with a browser
+
+    command = [Path(sys.executable).with_name("frazil"), "ui", "ocean", "--static", "ocean/explorer"]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(folder / "ocean"))
+    before = repo.lookup_snapshot(repo.lookup_branch("main")).parent_id
+    places = []
+    with serve(folder / "ocean") as address, sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"])
+        for name, (view, height, text) in VIEWS.items():
+            page = browser.new_page(viewport={"width": 1000, "height": height})
+            page.goto(f"{address}explorer/{view.format(before=before)}")
+            page.get_by_text(text).first.wait_for()
+            page.wait_for_load_state("networkidle")
+            place = target / f"{name}.webp"
+            Image.open(io.BytesIO(page.screenshot())).convert("RGB").save(place, quality=70, method=6)
+            places.append(place)
+            page.close()
+        browser.close()
+    return places
+
+
+def draw(target: Path) -> list[Path]:
+    """Draw all pictures into a folder, and return their places."""
+    with tempfile.TemporaryDirectory(prefix="frazil-pictures-") as place:
+        folder = Path(place)
+        for name in PAGES:
+            run_page(name, folder)
+        return copy_diagrams(folder, target) + photograph(folder, target)
+
+
+if __name__ == "__main__":
+    for place in draw(PICTURES):
+        print(f"{place.relative_to(ROOT)}: {place.stat().st_size:,} bytes")
+        if place.stat().st_size > LARGEST:
+            sys.exit(f"{place.name} has more than {LARGEST:,} bytes")
