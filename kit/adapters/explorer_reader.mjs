@@ -1,7 +1,7 @@
 /** The adapter of the reader in Frazil's explorer: `node kit/adapters/explorer_reader.mjs`, after `npm install` in explorer/. */
 
 import { createRequire } from "node:module";
-import { open, writeFile, mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, open, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -38,13 +38,25 @@ async function part(path, start = 0, end) {
   }
 }
 
+/** The list of branches and tags that the export of the page writes for version 1. */
+async function index(folder) {
+  const names = { branches: {}, tags: {} };
+  for (const entry of await readdir(join(folder, "refs")).catch(() => [])) {
+    const [kind, name] = [entry.startsWith("tag.") ? "tags" : "branches", entry.slice(entry.indexOf(".") + 1)];
+    const file = join(folder, "refs", entry, "ref.json");
+    if (kind === "tags" && (await part(`${file}.deleted`))) continue;
+    const data = await part(file);
+    if (data) names[kind][name] = JSON.parse(Buffer.from(data).toString()).snapshot;
+  }
+  return Object.keys(names.branches).length ? Buffer.from(JSON.stringify(names)) : undefined;
+}
+
 function sourceOf(location) {
-  if (!location.path) throw new Error("unsupported");
-  const allowed = (url) => (location.containers ?? []).some((prefix) => url.startsWith(prefix));
+  // A page does not read virtual chunks in local files: the server of the page does, in Python
+  if (!location.path || location.containers) throw new Error("unsupported");
   return {
     label: location.path,
-    get: (key, start, end) => part(join(location.path, key), start, end),
-    external: async (url, start, end) => (url.startsWith("file:") && allowed(url) ? part(fileURLToPath(url), start, end) : undefined),
+    get: (key, start, end) => (key === "index.json" ? index(location.path) : part(join(location.path, key), start, end)),
   };
 }
 
@@ -74,10 +86,10 @@ const operations = {
   },
   async log({ location, ref }) {
     const repository = await openRepository(sourceOf(location));
-    const { ids, messages, times, parent } = repository.history;
+    const { history } = repository;
     const rows = [];
-    for (let row = repository.row(idOf(repository, ref)); row >= 0; row = parent[row]) rows.push(row);
-    return rows.map((row) => ({ id: ids[row], message: messages[row], time: Math.round(times[row] * 1000) }));
+    for (let row = repository.row(idOf(repository, ref)); row >= 0; row = history.parent[row]) rows.push(row);
+    return rows.map((row) => ({ id: history.id(row), message: history.message(row), time: Math.round(history.times[row] * 1000) }));
   },
   async properties({ location, ref }) {
     const repository = await openRepository(sourceOf(location));

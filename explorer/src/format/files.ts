@@ -8,7 +8,7 @@ const MAGIC = Uint8Array.of(0x49, 0x43, 0x45, 0xf0, 0x9f, 0xa7, 0x8a, 0x43, 0x48
 const HEADER = 39;
 /** Compressed files above this size are decompressed in the worker. */
 const LARGE = 1 << 15;
-const MAX_BODY = 2 ** 31 - 1;
+const MAX_BODY = 2 ** 30; // more than a page can hold
 
 export const enum FileType {
   Snapshot = 1,

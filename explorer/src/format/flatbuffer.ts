@@ -71,10 +71,15 @@ export class Flat {
     return data && text(data);
   }
 
+  /** A text that must be there, in right UTF-8: a name or a path. */
   required(table: number, slot: number): string {
-    const value = this.text(table, slot);
-    if (value === undefined) throw new RangeError(`field ${slot} of a table is missing`);
-    return value;
+    this.need(table, slot);
+    return strict.decode(this.data(table, slot));
+  }
+
+  /** Throws if a field is absent that the format requires. */
+  need(table: number, ...slots: number[]): void {
+    for (const slot of slots) if (this.field(table, slot) === 0) throw new RangeError(`field ${slot} of a table is missing`);
   }
 
   u8(table: number, slot: number, absent = 0): number {
@@ -104,9 +109,8 @@ export class Flat {
 
   /** An id of a table, which must have it. */
   id(table: number, slot: number, width: number): string {
-    const position = this.field(table, slot);
-    if (position === 0) throw new RangeError(`field ${slot} of a table is missing`);
-    return idText(this.bytes, position, width);
+    this.need(table, slot);
+    return idText(this.bytes, this.field(table, slot), width);
   }
 
   optionalId(table: number, slot: number, width: number): string | undefined {
@@ -125,6 +129,7 @@ export function wide(view: DataView, position: number): number {
 }
 
 const decoder = new TextDecoder();
+const strict = new TextDecoder("utf-8", { fatal: true });
 export function text(data: Uint8Array): string {
   return decoder.decode(data);
 }

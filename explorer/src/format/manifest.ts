@@ -26,7 +26,11 @@ export class Manifest {
 
   constructor(readonly key: string, body: Body) {
     const flat = (this.flat = body.flat);
-    for (const table of flat.tables(flat.root(), 1)) this.arrays.set(flat.id(table, 0, 8), table);
+    flat.need(flat.root(), 0, 1);
+    for (const table of flat.tables(flat.root(), 1)) {
+      flat.need(table, 1);
+      this.arrays.set(flat.id(table, 0, 8), table);
+    }
   }
 
   get size(): number {
@@ -54,11 +58,12 @@ export class Manifest {
 
   reference(table: number): ChunkRef {
     const { flat } = this;
-    const data = flat.data(table, INLINE);
+    const isNative = flat.field(table, CHUNK_ID) !== 0; // before other kinds, as in the reference
+    const data = isNative ? undefined : flat.data(table, INLINE);
     if (data) return { kind: ChunkKind.Inline, offset: 0, size: data.length, data };
     const modified = flat.u32(table, MODIFIED);
     return {
-      kind: flat.field(table, CHUNK_ID) === 0 ? ChunkKind.Virtual : ChunkKind.Native,
+      kind: isNative ? ChunkKind.Native : ChunkKind.Virtual,
       location: this.location(table),
       offset: flat.u64(table, OFFSET),
       size: flat.u64(table, LENGTH),
@@ -76,6 +81,7 @@ export class Manifest {
       const middle = (low + high) >> 1;
       const table = flat.follow(start + 4 * middle);
       const [index, rank] = flat.vector(table, 0, 4);
+      if (rank !== coords.length) throw new RangeError("a reference with an index of another rank");
       let order = 0;
       for (let d = 0; d < rank && order === 0; d++) order = flat.view.getUint32(index + 4 * d, true) - coords[d];
       if (order === 0) return this.reference(table);
@@ -150,7 +156,7 @@ export class ChunkColumns implements ChunkTable {
       }
       if (!isInside) continue;
       tables[row] = table;
-      if (slots[INLINE] !== 0) {
+      if (slots[INLINE] !== 0 && slots[CHUNK_ID] === 0) {
         const inline = table + slots[INLINE];
         kind[row] = ChunkKind.Inline;
         offset[row] = 0;

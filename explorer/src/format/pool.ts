@@ -11,7 +11,7 @@ export interface Failure {
 export type Reply = { readonly id: number; readonly value: Elements } | { readonly id: number; readonly error: Failure };
 
 export async function runJob(job: Job): Promise<Elements> {
-  return job.kind === "zstd" ? decodeZstd(job.data, 2 ** 31 - 1) : decodeChunk(job.spec, job.data);
+  return job.kind === "zstd" ? decodeZstd(job.data, 2 ** 30) : decodeChunk(job.spec, job.data);
 }
 
 export interface Pool {

@@ -86,6 +86,7 @@ function exactly(data: Uint8Array, size: number, what: string): Uint8Array {
 /** Reads a part of the bytes of a reference, from `start` to `end` (exclusive). */
 export async function readBytes(source: Source, configuration: Record<string, unknown>, ref: ChunkRef, start = 0, end = ref.size, signal?: AbortSignal): Promise<Uint8Array> {
   if (ref.kind === ChunkKind.Inline) return ref.data!.subarray(start, end);
+  if (ref.location === undefined) throw new ExplorerError("format", "a reference without a location");
   if (end <= start) return new Uint8Array(0);
   const [first, last] = [ref.offset + start, ref.offset + end];
   if (ref.kind === ChunkKind.Native) {
@@ -94,7 +95,6 @@ export async function readBytes(source: Source, configuration: Record<string, un
     if (!data) throw new ExplorerError("not-found", `${key} is missing: this chunk is lost`);
     return exactly(data, end - start, key);
   }
-  if (ref.location === undefined) throw new ExplorerError("format", "a virtual reference without a location");
   const data = (await source.external?.(absoluteLocationOr(ref.location, configuration), first, last)) ?? (await fetchRange(httpUrl(ref.location, configuration), first, last, ref.checksum, signal));
   return exactly(data, end - start, ref.location);
 }

@@ -236,6 +236,7 @@ function repositoryOf(source: Source, contents: Contents, operations: () => OpsE
 function contentsOf({ flat, spec }: Body): Contents {
   const root = flat.root();
   if (spec !== 2) throw new RangeError(`spec version ${spec} in the header`);
+  flat.need(root, 1, 2, 3, 4, 5, 7); // tags, branches, deleted tags, snapshots, status, latest updates
   const history = new FileRows(flat);
   const refs = (slot: number): Map<string, string> =>
     new Map(

@@ -106,7 +106,9 @@ export class SnapshotView implements Snapshot {
     const { flat } = body;
     const root = flat.root();
     if (flat.id(root, 0, 12) !== id) throw new ExplorerError("format", `snapshots/${id}: the file is of snapshot ${flat.id(root, 0, 12)}`);
+    flat.need(root, 2, 4, 5, 6); // nodes, message, metadata, manifest files
     const nodes = flat.tables(root, 2).map((table) => {
+      flat.need(table, 2, 4); // zarr.json, what the node is
       const path = flat.required(table, 1);
       return flat.u8(table, 3) === 1 ? new ArrayView(flat, table, path) : new NodeView(flat, table, path);
     });
