@@ -121,7 +121,7 @@ REFERENCES: Final = (
         "Statistics: 1,024 fields of 1 MiB, beside Dask on icechunk",
         "chunk_statistics.answers",
         {"steps": 1024},
-        {"steps": 64},
+        {"steps": 48},
         (FRAZIL, "Dask on icechunk"),
     ),
     Workload(
