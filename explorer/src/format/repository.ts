@@ -259,8 +259,8 @@ function contentsOf({ flat, spec }: Body): Contents {
       return text(flat.bytes.subarray(start + 4, start + 4 + length));
     }),
     history,
-    status: (status && STATUS[flat.u8(status, 0)]) || "online",
-    statusReason: status ? flat.text(status, 2) : undefined,
+    status: STATUS[flat.u8(status, 0)] ?? "online",
+    statusReason: flat.text(status, 2),
     metadata: properties(flat, root, 6, 2),
     configuration: configuration?.length ? record(flexbuffer(configuration)) : {},
   };

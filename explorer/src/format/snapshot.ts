@@ -28,7 +28,7 @@ class NodeView {
 
   get document(): Record<string, unknown> {
     return (this.parsed ??= reading(`zarr.json of ${this.path}`, () => {
-      const document = JSON.parse(text(this.flat.data(this.table, 2) ?? new Uint8Array(0))) as unknown;
+      const document = JSON.parse(text(this.flat.data(this.table, 2)!)) as unknown;
       if (typeof document !== "object" || document === null) throw new TypeError("expected an object of JSON");
       return document as Record<string, unknown>;
     }));

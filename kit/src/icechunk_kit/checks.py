@@ -269,8 +269,8 @@ def _layout(files: Files) -> Iterator[str]:
     """All data and metadata files MUST be stored within a root directory."""
     for path in files.folder.rglob("*"):
         folder = path.parent.relative_to(files.folder).as_posix()
-        known = {*FOLDERS.values(), "overwritten"}  # an implementation may have files of its own elsewhere
-        if path.is_file() and path.read_bytes()[:12] == MAGIC and folder not in known and path.name != "repo":
+        rooms = {*FOLDERS.values(), "overwritten"}  # an implementation may have files of its own elsewhere
+        if path.is_file() and path.read_bytes()[:12] == MAGIC and folder not in rooms and path.name != "repo":
             yield f"{path.name} in {folder}"
 
 
