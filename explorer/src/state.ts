@@ -52,12 +52,13 @@ async function first<T>(load: () => Promise<T>): Promise<T> {
 }
 
 const PAUSE = 250; // milliseconds
+const LONGEST_PAUSE = 1000;
 
 /** Loads what nobody waits for, after all that somebody waits for. */
 export async function afterwards<T>(load: () => Promise<T>): Promise<T> {
   await new Promise<void>((start) => (busy ? later.push(start) : start()));
-  // The page first draws what has come
-  await new Promise((resume) => (globalThis.requestIdleCallback ?? setTimeout)(resume));
+  // The page first draws what has come. A browser on a busy machine never calls it idle: hence the timeout
+  await new Promise((resume) => (globalThis.requestIdleCallback ? requestIdleCallback(resume, { timeout: LONGEST_PAUSE }) : setTimeout(resume)));
   await new Promise((resume) => setTimeout(resume, PAUSE));
   return load();
 }
