@@ -1,7 +1,8 @@
-"""A reader that ignores one rule fails a case of this rule."""
+"""A reader or a writer that ignores one rule fails a case: an adapter with one change of its text."""
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from fnmatch import fnmatch
 from functools import partial
@@ -14,16 +15,22 @@ import pytest
 from icechunk_kit.case import CASES
 from icechunk_kit.runner import Adapter, run
 
-SOURCE = (Path(__file__).parents[1] / "adapters" / "simple_reader.py").read_text()
+HERE = Path(__file__).parent
+#: The adapter of the mutants in each file.
+SOURCES = {
+    "mutants.txt": (HERE.parent / "adapters" / "simple_reader.py").read_text(),
+    "writer_mutants.txt": (HERE.parent / "adapters" / "python_api.py").read_text(),
+}
 
 
-def mutants() -> dict[str, tuple[str, str, str]]:
-    """Return the cases that see each mutant, the text of the reader that it changes, and the new text."""
+def mutants() -> dict[str, tuple[str, str, str, str]]:
+    """Return the text of the adapter, the cases that see a mutant, the text that changes, and the new one."""
     result = {}
-    for block in (Path(__file__).parent / "mutants.txt").read_text().split("\n\n")[1:]:
-        head, old, new = block.rstrip("\n").split("\n")
-        rule, pattern = head.split(" | ")
-        result[rule] = (pattern, old[2:].replace("⏎", "\n"), new[2:].replace("⏎", "\n"))
+    for file, source in SOURCES.items():
+        for block in (HERE / file).read_text().split("\n\n")[1:]:
+            head, old, new = block.rstrip("\n").split("\n")
+            rule, pattern = head.split(" | ")
+            result[rule] = (source, pattern, old[2:].replace("⏎", "\n"), new[2:].replace("⏎", "\n"))
     return result
 
 
@@ -31,13 +38,13 @@ MUTANTS = mutants()
 
 
 class Inside(Adapter):
-    """An adapter in this process: it runs the text of a reader."""
+    """An adapter in this process: it runs the text of an adapter."""
 
     def __init__(self, source: str) -> None:
         super().__init__([])
-        self.module = ModuleType("reader")
+        self.module = ModuleType("adapter")
         self.module.__dict__["normalize"] = partial(unicodedata.normalize, "NFC")
-        exec(compile(source, "reader", "exec"), self.module.__dict__)
+        exec(compile(source, "adapter", "exec"), self.module.__dict__)
 
     def ask(self, request: dict[str, Any], seconds: float) -> Any:
         arguments = dict(request)
@@ -50,25 +57,24 @@ class Inside(Adapter):
             return {"error": {"kind": self.module.kind(error), "message": repr(error)}}
 
 
-def outcomes(source: str, pattern: str) -> dict[str, str]:
-    cases = [case for name, case in CASES.items() if fnmatch(name, pattern)]
-    assert cases, pattern
-    return {result.case.id: result.outcome for result in run([Inside(source)], cases)}
+@pytest.fixture(autouse=True)
+def arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["adapter", "frazil"])
 
 
-def test_the_reader_passes_the_cases_that_mutants_fail() -> None:
-    patterns = sorted({pattern for pattern, _, _ in MUTANTS.values()})
-    failures = [
-        name
-        for pattern in patterns
-        for name, outcome in outcomes(SOURCE, pattern).items()
-        if outcome == "failed"
-    ]
-    assert failures == []
+def failures(source: str, patterns: set[str]) -> list[str]:
+    cases = [case for name, case in CASES.items() if any(fnmatch(name, pattern) for pattern in patterns)]
+    return [result.case.id for result in run([Inside(source)], cases) if result.outcome == "failed"]
+
+
+@pytest.mark.parametrize("file", SOURCES)
+def test_an_adapter_passes_the_cases_that_its_mutants_fail(file: str) -> None:
+    source = SOURCES[file]
+    assert failures(source, {pattern for text, pattern, _, _ in MUTANTS.values() if text == source}) == []
 
 
 @pytest.mark.parametrize("rule", MUTANTS)
-def test_a_reader_that_ignores_a_rule_fails(rule: str) -> None:
-    pattern, old, new = MUTANTS[rule]
-    assert SOURCE.count(old) >= 1, old
-    assert "failed" in outcomes(SOURCE.replace(old, new), pattern).values()
+def test_a_mutant_fails(rule: str) -> None:
+    source, pattern, old, new = MUTANTS[rule]
+    assert old in source
+    assert failures(source.replace(old, new), {pattern})

@@ -11,13 +11,12 @@ check of the files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 type Step = dict[str, Any]
-type Build = Callable[[Path], list[Step]]
 
 LEVELS = ("reader", "writer", "maintainer")
 VERSIONS = ("1", "2.0", "2.1")
@@ -43,39 +42,14 @@ class Case:
     version: str
     rule: str
     why: str
-    build: Build
+    build: Callable[[Path], list[Step]]
     seconds: float = 20.0
     mebibytes: int = 1024
     store: bool = False
 
 
 CASES: dict[str, Case] = {}
-MAIN = {"branch": "main"}
 ERROR = {"error": "*"}
-GONE = {"error": ["not-found"]}
-
-
-def ask(op: str, expect: Any = "*", **arguments: Any) -> Step:
-    """Return a step. `ref` is the branch `main`, unless the arguments say otherwise."""
-    ref = {"ref": MAIN} if op in ("log", "properties", "list", "metadata", "read", "count") else {}
-    return {"op": op, **ref, **arguments, "expect": expect}
-
-
-def read(path: str, values: Mapping[tuple[int, ...], bytes | None], **arguments: Any) -> Step:
-    """Return a step that reads chunks. `values` are the bytes of each, None where no chunk is."""
-    bytes_ = [None if value is None else value.hex() for value in values.values()]
-    return ask("read", path=path, chunks=[list(index) for index in values], **{"expect": bytes_, **arguments})
-
-
-def case(id: str, level: str, version: str, rule: str, why: str, **bounds: Any) -> Callable[[Build], Build]:
-    """Register a function as the files and the steps of a case."""
-    assert level in LEVELS and version in VERSIONS and id not in CASES, id
-
-    def register(build: Build) -> Build:
-        CASES[id] = Case(id, level, version, rule, why, build, **bounds)
-        return build
-
-    return register
 
 
 def matches(expected: Any, actual: Any, names: dict[str, Any]) -> bool:

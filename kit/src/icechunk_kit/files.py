@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import zstandard
 from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 
 from icechunk_kit.schema import Document as Document
-from icechunk_kit.schema import pack, unpack
+from icechunk_kit.schema import pack
 
 MAGIC = "ICE🧊CHUNK".encode()
 FILE_TYPES = {"Snapshot": 1, "Manifest": 2, "TransactionLog": 4, "Repo": 6}
@@ -30,6 +32,7 @@ ROOT_ID = bytes.fromhex("0b1cc8d6787580f0e33a6534")
 FIRST_TIME = 1_767_225_600_000_000
 MINUTE = 60_000_000
 
+type Box = Sequence[tuple[int, int]]
 type Edit = Callable[[Document], object]
 type Change = Callable[[bytes], bytes]
 
@@ -39,11 +42,6 @@ def encode_id(identifier: bytes) -> str:
     bits = "".join(f"{byte:08b}" for byte in identifier)
     bits += "0" * (-len(bits) % 5)
     return "".join(DIGITS[int(bits[start : start + 5], 2)] for start in range(0, len(bits), 5))
-
-
-def decode_id(text: str, size: int = 12) -> bytes:
-    bits = "".join(f"{DIGITS.index(each):05b}" for each in text)
-    return bytes(int(bits[start : start + 8], 2) for start in range(0, 8 * size, 8))
 
 
 def identifier(seed: str, size: int = 12) -> bytes:
@@ -79,24 +77,63 @@ def envelope(
     return file(header + compress(body(buffer)))
 
 
-def read_file(path: Path, kind: str) -> Document:
-    """Return the document of a metadata file that follows the specification."""
-    data = path.read_bytes()
-    body = zstandard.ZstdDecompressor().decompressobj().decompress(data[39:]) if data[38] else data[39:]
-    return unpack(kind, body)
+def is_inside(index: Sequence[int], box: Box) -> bool:
+    pairs = zip(index, box, strict=False)
+    return len(index) == len(box) and all(low <= at < high for at, (low, high) in pairs)
+
+
+def edit(path: str, /, *absent: str, **fields: Any) -> Edit:
+    """Return an edit that sets fields of tables, and removes others.
+
+    Args:
+        path: Leads from the root to these tables: members and positions with dots, `*` for all of a list.
+        absent: The fields that are removed.
+        fields: The new values of fields.
+    """
+
+    def change(document: Document) -> None:
+        tables: list[Any] = [document]
+        for key in filter(None, path.split(".")):
+            if key == "*":
+                tables = [each for table in tables for each in table]
+            else:
+                tables = [table[key if isinstance(table, dict) else int(key)] for table in tables]
+        for table in tables:
+            table.update(fields)
+            for name in absent:
+                del table[name]
+
+    return change
+
+
+def edits(*parts: Edit) -> Edit:
+    """Return an edit that makes several edits, one after the other."""
+
+    def change(document: Document) -> None:
+        for part in parts:
+            part(document)
+
+    return change
 
 
 def inline(data: bytes) -> Document:
     return {"inline": data}
 
 
-def native(data: bytes, *, before: bytes = b"", after: bytes = b"") -> Document:
-    """Return a reference to a chunk file, in which other bytes may stand before and after the chunk."""
-    return {"data": before + data + after, "offset": len(before), "length": len(data)}
+def native(data: bytes, start: int = 0, stop: int | None = None) -> Document:
+    """Return a reference to the bytes from `start` to `stop` of a chunk file."""
+    return {"data": data, "offset": start, "length": (len(data) if stop is None else stop) - start}
 
 
-def virtual(location: str, offset: int, length: int, **checksum: Any) -> Document:
-    return {"location": location, "offset": offset, "length": length, **checksum}
+def flexbuffer(value: Any) -> bytes:
+    """Return a value in the form of metadata in version 2."""
+
+    def encoded(part: Any) -> Any:
+        if isinstance(part, dict):  # the library takes text of ASCII and any bytes as a key
+            return {key.encode(): encoded(each) for key, each in part.items()}
+        return [encoded(each) for each in part] if isinstance(part, list) else part
+
+    return bytes(flexbuffers.Dumps(encoded(value)))
 
 
 @dataclass(slots=True)
@@ -106,27 +143,19 @@ class Node:
     path: str
     shape: Sequence[int] | None = None
     chunks: Sequence[int] = ()
-    dtype: str = "uint8"
     refs: Mapping[Any, Document] = field(default_factory=dict)
     names: Sequence[str | None] | None = None
     attributes: Document = field(default_factory=dict)
-    #: One box of chunks for each manifest of the array: (start, stop) for each dimension. None: one manifest.
-    split: Sequence[Sequence[tuple[int, int]]] | None = None
+    #: A box of chunks for each manifest of the array: (start, stop) for each dimension. Empty: one manifest.
+    split: Sequence[Box] = ()
     #: Replaces members of `zarr.json`.
     metadata: Document = field(default_factory=dict)
-    edit: Edit | None = None
+    #: The first path of a node that moved: its id depends on it.
+    origin: str = ""
 
     @property
     def id(self) -> bytes:
-        return identifier(f"node {self.path}", 8)
-
-    @property
-    def grid(self) -> list[int]:
-        """The number of chunks in each dimension."""
-        return [
-            -(-size // chunk) if chunk else 0
-            for size, chunk in zip(self.shape or (), self.chunks, strict=True)
-        ]
+        return identifier(f"node {self.origin or self.path}", 8)
 
     @property
     def zarr_json(self) -> Document:
@@ -135,7 +164,7 @@ class Node:
             document |= {
                 "node_type": "array",
                 "shape": list(self.shape),
-                "data_type": self.dtype,
+                "data_type": "uint8",
                 "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(self.chunks)}},
                 "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
                 "fill_value": 0,
@@ -146,9 +175,38 @@ class Node:
         return document | self.metadata
 
 
+def changes(old: Sequence[Node], new: Sequence[Node]) -> Document:
+    """Return the lists of a transaction log: what differs between the nodes of two snapshots."""
+    before, after = ({node.id: node for node in nodes} for nodes in (old, new))
+    both = before.keys() & after.keys()
+    states = {
+        "new": after.keys() - before.keys(),
+        "deleted": before.keys() - after.keys(),
+        "updated": {id for id in both if before[id].zarr_json != after[id].zarr_json},
+    }
+    log: Document = {"updated_chunks": []}
+    for (what, ids), kind in product(states.items(), ("groups", "arrays")):
+        nodes = after | before
+        log[f"{what}_{kind}"] = sorted(id for id in ids if (nodes[id].shape is None) == (kind == "groups"))
+    for id, node in sorted(after.items()):
+        refs = before[id].refs if id in before else {}
+        places = sorted(at for at in {*refs, *node.refs} if refs.get(at) != node.refs.get(at))
+        if places:
+            log["updated_chunks"].append({"node_id": id, "chunks": [{"coords": list(at)} for at in places]})
+    moves = sorted(
+        (after[id] for id in both if before[id].path != after[id].path), key=lambda n: n.path.split("/")
+    )
+    if moves:
+        log["moved_nodes"] = [
+            {"from": before[n.id].path, "to": n.path, "node_id": n.id, "node_type": int(n.shape is not None)}
+            for n in moves
+        ]
+    return log
+
+
 def metadata_items(values: Mapping[str, Any], version: int) -> list[Document]:
-    dumps = flexbuffers.Dumps if version == 2 else msgpack.packb
-    return [{"name": name, "value": bytes(dumps(value))} for name, value in sorted(values.items())]
+    dumps = flexbuffer if version == 2 else msgpack.packb
+    return [{"name": name, "value": dumps(value)} for name, value in sorted(values.items())]
 
 
 class Repository:
@@ -157,21 +215,20 @@ class Repository:
     def __init__(self, folder: Path, version: int = 2) -> None:
         self.folder, self.version = folder, version
         self.snapshots: list[Document] = []
+        self.nodes: dict[bytes | None, Sequence[Node]] = {None: []}
         self.branches: dict[str, bytes] = {}
         self.tags: dict[str, bytes] = {}
         self.config: Document | None = None
-        self.updates: list[Document] = [
-            {"update_type": ("RepoInitializedUpdate", {}), "updated_at": FIRST_TIME}
-        ]
+        self.updates = [{"update_type": ("RepoInitializedUpdate", {}), "updated_at": FIRST_TIME}]
         self.commit(
             [], message="Repository initialized", id=ROOT_ID, metadata={"__icechunk": {"is_root": True}}
         )
 
-    def put(self, key: str, data: bytes) -> Path:
+    def put(self, key: str, data: bytes) -> int:
+        """Write a file, and return its size."""
         path = self.folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        return path
+        return path.write_bytes(data)
 
     def put_document(
         self, kind: str, id: bytes, document: Document, edit: Edit | None = None, **header: Any
@@ -180,8 +237,7 @@ class Repository:
         if edit:
             edit(document)
         data = envelope(kind, pack(kind, document), **{"version": self.version, **header})
-        self.put(f"{FOLDERS[kind]}/{encode_id(id)}", data)
-        return len(data)
+        return self.put(f"{FOLDERS[kind]}/{encode_id(id)}" if id else "repo", data)
 
     def commit(
         self,
@@ -192,7 +248,6 @@ class Repository:
         parent: bytes | None = None,
         id: bytes | None = None,
         metadata: Mapping[str, Any] | None = None,
-        log: Document | None = None,
         time: int | None = None,
         shared: bool = False,
         edit: Mapping[str, Edit] | None = None,
@@ -204,12 +259,10 @@ class Repository:
             nodes: Everything in the snapshot. The root group is added, except to the first snapshot.
             branch: Moves to the snapshot. None: a snapshot without a branch.
             parent: By default the tip of the branch.
-            log: The lists of the transaction log. By default they are empty.
             time: In microseconds. By default a minute after the snapshot before.
             shared: One manifest for all arrays.
             edit, header: Changes of a document or a header, by the kind of the file.
         """
-        edit, header = edit or {}, header or {}
         number = len(self.snapshots)
         id = identifier(f"snapshot {number}") if id is None else id
         time = FIRST_TIME + number * MINUTE if time is None else time
@@ -217,29 +270,27 @@ class Repository:
         if number and not any(node.path == "/" for node in nodes):
             nodes = [Node("/"), *nodes]
         nodes = sorted(nodes, key=lambda node: node.path.encode())
-        manifests = self._manifests(nodes, id, shared, edit.get("Manifest"), header.get("Manifest", {}))
-        infos = sorted(
-            {info["id"]: info for boxes in manifests.values() for info, _ in boxes}.values(),
-            key=lambda i: i["id"],
-        )
-        old, new = ([], infos) if self.version == 2 else ([tuple(info.values()) for info in infos], None)
+        self.nodes[id] = nodes
+
+        def put(kind: str, id: bytes, document: Document) -> int:
+            return self.put_document(
+                kind, id, document, (edit or {}).get(kind), **(header or {}).get(kind, {})
+            )
+
+        boxes, infos = self._manifests(nodes, id, put, shared)
         document = {
             "id": id,
-            "nodes": [self._node(node, manifests.get(node.path, [])) for node in nodes],
+            "nodes": [self._node(node, boxes[node.path]) for node in nodes],
             "flushed_at": time,
             "message": message,
             "metadata": metadata_items(metadata or {}, self.version),
-            "manifest_files": old,
-            "manifest_files_v2": new,
+            "manifest_files": [] if self.version == 2 else [tuple(info.values()) for info in infos],
+            "manifest_files_v2": infos if self.version == 2 else None,
         }
         if self.version == 1 and parent is not None:
             document["parent_id"] = parent
-        self.put_document("Snapshot", id, document, edit.get("Snapshot"), **header.get("Snapshot", {}))
-        lists = [f"{what}_{kind}" for what in ("new", "deleted", "updated") for kind in ("groups", "arrays")]
-        transaction = {"id": id, **{key: [] for key in lists}, "updated_chunks": [], **(log or {})}
-        self.put_document(
-            "TransactionLog", id, transaction, edit.get("TransactionLog"), **header.get("TransactionLog", {})
-        )
+        put("Snapshot", id, document)
+        put("TransactionLog", id, {"id": id, **changes(self.nodes.get(parent, []), nodes)})
         self.snapshots.append(
             {"id": id, "parent": parent, "flushed_at": time, "message": message, "metadata": metadata or {}}
         )
@@ -254,75 +305,55 @@ class Repository:
         self.updates.insert(0, {"update_type": (kind, fields), "updated_at": time})
 
     def _manifests(
-        self, nodes: Sequence[Node], id: bytes, shared: bool, edit: Edit | None, header: Document
-    ) -> dict[str, list[tuple[Document, list[tuple[int, int]]]]]:
-        """Write the manifests, and return for each array their infos with the box that each one covers."""
-        parts: dict[str, list[tuple[Node, list[tuple[int, int]], list[Document]]]] = {}
+        self, nodes: Sequence[Node], id: bytes, put: Callable[..., int], shared: bool
+    ) -> tuple[Mapping[str, list[tuple[bytes, Box]]], list[Document]]:
+        """Write the manifests. Return for each path the manifests with their boxes, and the infos of all."""
+        arrays: dict[bytes, list[Document]] = defaultdict(list)
+        boxes: dict[str, list[tuple[bytes, Box]]] = defaultdict(list)
         for node in nodes:
-            references = {
-                coordinates: self._chunk(node, coordinates, ref)
-                for coordinates, ref in sorted(node.refs.items())
-            }
-            for number, box in enumerate(
-                node.split or [[(min(axis), max(axis) + 1) for axis in zip(*references, strict=True)]]
-            ):
-                inside = [
-                    ref
-                    for coordinates, ref in references.items()
-                    if all(low <= at < high for at, (low, high) in zip(coordinates, box, strict=True))
-                ]
+            references = {at: self._chunk(at, node.refs[at]) for at in sorted(node.refs)}
+            tight = [(min(axis), max(axis) + 1) for axis in zip(*references, strict=True)]
+            for number, box in enumerate(node.split or [tight]):
+                inside = [ref for at, ref in references.items() if is_inside(at, box)]
+                manifest = identifier(f"manifest {encode_id(id)} {'' if shared else f'{node.path} {number}'}")
                 if inside:
-                    parts.setdefault("" if shared else f"{node.path} {number}", []).append(
-                        (node, list(box), inside)
-                    )
-        result: dict[str, list[tuple[Document, list[tuple[int, int]]]]] = {}
-        for name, members in parts.items():
-            manifest = identifier(f"manifest {encode_id(id)} {name}")
-            arrays = [{"node_id": node.id, "refs": refs} for node, _, refs in members]
-            document: Document = {"id": manifest, "arrays": sorted(arrays, key=lambda each: each["node_id"])}
+                    arrays[manifest].append({"node_id": node.id, "refs": inside})
+                    boxes[node.path].append((manifest, box))
+        infos = []
+        for manifest, rows in sorted(arrays.items()):
+            count = sum(len(row["refs"]) for row in rows)
+            document: Document = {"id": manifest, "arrays": sorted(rows, key=lambda row: row["node_id"])}
             if self.version == 2:
                 document["compression_algorithm"] = 0
-            size = self.put_document("Manifest", manifest, document, edit, **header)
-            info: Document = {
-                "id": manifest,
-                "size_bytes": size,
-                "num_chunk_refs": sum(len(refs) for _, _, refs in members),
-            }
-            for node, box, _ in members:
-                result.setdefault(node.path, []).append((info, box))
-        return result
+            size = put("Manifest", manifest, document)
+            infos.append({"id": manifest, "size_bytes": size, "num_chunk_refs": count})
+        return boxes, infos
 
-    def _chunk(self, node: Node, coordinates: tuple[int, ...], reference: Document) -> Document:
+    def _chunk(self, coordinates: tuple[int, ...], reference: Document) -> Document:
         reference = {"index": list(coordinates), **reference}
         if "data" in reference:
             data = reference.pop("data")
-            chunk = identifier(f"chunk {hashlib.sha256(data).hexdigest()}")
-            self.put(f"chunks/{encode_id(chunk)}", data)
-            reference.setdefault("chunk_id", chunk)
+            reference["chunk_id"] = identifier(f"chunk {hashlib.sha256(data).hexdigest()}")
+            self.put(f"chunks/{encode_id(reference['chunk_id'])}", data)
         return reference
 
-    def _node(self, node: Node, manifests: Sequence[tuple[Document, list[tuple[int, int]]]]) -> Document:
-        document: Document = {
-            "id": node.id,
-            "path": node.path,
-            "user_data": json.dumps(node.zarr_json).encode(),
-        }
-        document["node_data"] = ("GroupNodeData", {})
+    def _node(self, node: Node, manifests: Sequence[tuple[bytes, Box]]) -> Document:
+        document: Document = {"id": node.id, "path": node.path, "node_data": ("GroupNodeData", {})}
+        document["user_data"] = json.dumps(node.zarr_json).encode()
         if node.shape is not None:
-            array: Document = {
-                "shape": [],
-                "manifests": [{"object_id": info["id"], "extents": box} for info, box in manifests],
-            }
+            array: Document = {"shape": []}
+            array["manifests"] = [{"object_id": manifest, "extents": box} for manifest, box in manifests]
+            sizes = list(zip(node.shape, node.chunks, strict=True))
             if self.version == 2:
-                sizes = zip(node.shape, node.grid, strict=True)
-                array["shape_v2"] = [{"array_length": size, "num_chunks": count} for size, count in sizes]
+                array["shape_v2"] = [
+                    {"array_length": size, "num_chunks": -(-size // chunk) if chunk else 0}
+                    for size, chunk in sizes
+                ]
             else:
-                array["shape"] = list(zip(node.shape, node.chunks, strict=True))
+                array["shape"] = sizes
             if node.names is not None:
                 array["dimension_names"] = [{} if name is None else {"name": name} for name in node.names]
             document["node_data"] = ("ArrayNodeData", array)
-        if node.edit:
-            node.edit(document)
         return document
 
     def write(self, edit: Edit | None = None, **header: Any) -> None:
@@ -352,11 +383,8 @@ class Repository:
             "latest_updates": self.updates,
         }
         for key, refs in (("tags", self.tags), ("branches", self.branches)):
-            document[key] = [
-                {"name": name, "snapshot_index": index[refs[name]]} for name in sorted(refs, key=str.encode)
-            ]
+            names = sorted(refs, key=str.encode)
+            document[key] = [{"name": name, "snapshot_index": index[refs[name]]} for name in names]
         if self.config is not None:
-            document["config"] = bytes(flexbuffers.Dumps(self.config))
-        if edit:
-            edit(document)
-        self.put("repo", envelope("Repo", pack("Repo", document), **{"version": 2, **header}))
+            document["config"] = flexbuffer(self.config)
+        self.put_document("Repo", b"", document, edit, **header)

@@ -1,19 +1,22 @@
-"""Cases as text: the files `*.cases` of this folder, which need no files of a repository.
+"""Cases as text: the files `*.cases` of this folder.
 
-A line `case ID` begins a case. The lines `level`, `version`, `rule`, `why`, `seconds` and `store` follow.
-Before the first case they are the default of the file. Each line that begins with `|` makes a case of its
-own: its cells take the places `{0}`, `{1}`... of the other lines. Indented lines are steps. With more
-indentation they belong to the fault before them. `1: STEP` is a step of the second implementation. `STEP ->
-ANSWER` has an expectation: JSON, `error KIND...`, or `value or error` (an error is right too).
+A line `case ID` begins a case. The lines `level`, `version`, `rule`, `why`, `seconds`, `mebibytes` and
+`store` follow. Before the first case they are the default of the file. Each line that begins with `|` makes a
+case of its own: its cells take the places `{0}`, `{1}`... of the other lines. `{TEXT*COUNT}` repeats a text.
+Indented lines are steps. With more indentation they belong to the line before them: to a fault, or to a line
+that writes files (`+ ...`, see `repositories`). `1: STEP` is a step of the second implementation. `STEP ->
+ANSWER` has an expectation: JSON, `error KIND...`, `value or error`, or `any: [...]` with several answers,
+of which `"error"` may be one.
 
 - `create VERSION`, `base`: make a repository, empty or with the first nodes, `$base`.
 - `begin S [BRANCH]`, `rearrange S`, `reader S REF`: open a session. `edit S: CHANGE; CHANGE`, `commit S ID`
   and `amend S ID` use it.
 - `change ID [BRANCH]: CHANGE; CHANGE`: a session of its own, and a commit.
-- `read REF PATH CHUNK...` (`-` is no chunk), `nodes REF PATH...` (`*` marks an array), `log REF ID...`
-  (without the root), `refs main=ID tag:v=ID`: what must be there. A `REF` is a branch, `tag:NAME` or `@ID`.
+- `read REF PATH CHUNK...` (`-` is no chunk; `1,2=CHUNK` has coordinates), `nodes REF PATH...` (`*` marks an
+  array), `log REF ID...` (without the root), `refs main=ID tag:v=ID`, `updates KIND...`, `diff FROM TO
+  LIST=JSON...` (other lists are empty): what must be there. A `REF` is a branch, `tag:NAME` or `@ID`.
 - `files COUNT PATTERN`, `check`, `fault EFFECT METHOD PATTERN`, and each other step as `OP NAME=VALUE...`,
-  with a `!` before the name of an operation in this list.
+  with a `!` before the name of an operation in this list. `ref` is the branch `main`.
 
 A change is `KEY = VALUE`, `- KEY` (deletes a chunk, or a node with all below it) or `FROM > TO`. A value is
 hexadecimal text, `600*ab`, `group WORD...` or `array SIZE... WORD...`: uint8, chunks of 2, and the words
@@ -22,16 +25,16 @@ are attributes.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from ast import literal_eval
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
+from itertools import count
 from typing import Any
 
-from icechunk_kit.case import ERROR, Step, case
+from icechunk_kit.case import ERROR, Step
 from icechunk_kit.files import ROOT_ID, encode_id
 
 #: The nodes and chunks that most cases start with.
@@ -40,15 +43,15 @@ BASE = (
     " h/zarr.json = group; g/a/c/0 = 0000; g/a/c/1 = 0101; g/a/c/2 = 0202; g/a/c/3 = 0303"
 )
 NAMES = {"root": encode_id(ROOT_ID), "*": "*"}
-_numbers = itertools.count()
+_numbers = count()
 
 
 def value(text: str) -> str:
     """Return the hexadecimal text of a value."""
     kind, *words = text.split()
     if kind not in ("group", "array"):
-        count, star, byte = text.partition("*")
-        return byte * int(count) if star else text
+        times, star, byte = text.partition("*")
+        return byte * int(times) if star else text
     shape = [int(word) for word in words if word.isdigit()]
     attributes = {word: True for word in words if not word.isdigit()}
     document: dict[str, Any] = {"zarr_format": 3, "node_type": kind, "attributes": attributes}
@@ -61,11 +64,24 @@ def value(text: str) -> str:
 
 
 def parse(text: str) -> Any:
-    """Return a value of JSON, or the text itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    """Return a value of JSON, a literal of Python, or the text itself."""
+    for read_text in (json.loads, literal_eval):
+        try:
+            return read_text(text)
+        except (ValueError, SyntaxError):
+            pass
+    return text
+
+
+def split(line: str) -> tuple[str, list[str], str | None]:
+    """Return the operation of a line, its words, and what stands behind a colon in some lines."""
+    edited = EDIT.fullmatch(line)
+    op, *words = shlex.split(edited[1] if edited else line)
+    return op, words, edited[2] if edited else None
+
+
+def coordinates(text: str) -> list[int]:
+    return [int(number) for number in text.split(",") if number]
 
 
 def name(text: str) -> str:
@@ -91,10 +107,10 @@ def edits(session: str, lines: str) -> Iterator[Step]:
             yield {"op": "set", "session": session, "key": key, "data": value(content)}
 
 
-def change(id: str, branch: str = "main", *options: str, lines: str = "") -> list[Step]:
+def change(id: str, branch: str = "main", *options: str, content: str = "") -> list[Step]:
     session = f"$session {next(_numbers)}"
-    opening = {"op": "session", "branch": branch, "rearrange": " > " in lines, "expect": session}
-    return [opening, *edits(session, lines), *end("commit", session[1:], id, *options)]
+    opening = {"op": "session", "branch": branch, "rearrange": " > " in content, "expect": session}
+    return [opening, *edits(session, content), *end("commit", session[1:], id, *options)]
 
 
 def end(op: str, session: str, id: str = "*", *options: str) -> list[Step]:
@@ -102,13 +118,15 @@ def end(op: str, session: str, id: str = "*", *options: str) -> list[Step]:
     return [step | pairs(options)]
 
 
-def pairs(words: tuple[str, ...]) -> Step:
+def pairs(words: Sequence[str]) -> Step:
     return {key: parse(text) for key, _, text in (word.partition("=") for word in words)}
 
 
 def read(ref: str, path: str, *chunks: str) -> list[Step]:
-    step = {"op": "read", "ref": reference(ref), "path": path, "chunks": [[at] for at in range(len(chunks))]}
-    return [{**step, "expect": [None if chunk == "-" else value(chunk) for chunk in chunks]}]
+    cells = [word.rpartition("=") for word in chunks]
+    places = [coordinates(at) if mark else [number] for number, (at, mark, _) in enumerate(cells)]
+    values = [None if chunk == "-" else value(chunk) for _, _, chunk in cells]
+    return [{"op": "read", "ref": reference(ref), "path": path, "chunks": places, "expect": values}]
 
 
 def nodes(ref: str, *paths: str) -> list[Step]:
@@ -119,6 +137,15 @@ def nodes(ref: str, *paths: str) -> list[Step]:
 def log(ref: str, *ids: str) -> list[Step]:
     rows = [{"id": name(id), "message": "*", "time": "*"} for id in (*ids, "root")]
     return [{"op": "log", "ref": reference(ref), "expect": rows}]
+
+
+def updates(*kinds: str) -> list[Step]:
+    return [{"op": "updates", "expect": [{"kind": f"{kind}Update", "time": "*"} for kind in kinds]}]
+
+
+def diff(start: str, end: str, *lists: str) -> list[Step]:
+    empty: Step = {"new": [], "deleted": [], "updated": [], "chunks": {}, "moved": []}
+    return [{"op": "diff", "from": name(start), "to": name(end), "expect": empty | pairs(lists)}]
 
 
 def refs(*words: str) -> list[Step]:
@@ -141,79 +168,46 @@ def session(op: str, session: str, ref: str = "main") -> list[Step]:
 
 
 SHORT: dict[str, Callable[..., list[Step]]] = {
-    "base": lambda: [{"op": "create", "version": "2"}, *change("base", lines=BASE)],
+    "base": lambda: [{"op": "create", "version": "2"}, *change("base", content=BASE)],
     "create": lambda version: [{"op": "create", "version": version}],
     "change": change,
-    "edit": lambda session, lines: list(edits(f"${session}", lines)),
+    "edit": lambda session, content: list(edits(f"${session}", content)),
     "read": read,
     "nodes": nodes,
     "log": log,
     "refs": refs,
+    "updates": updates,
+    "diff": diff,
     "fault": fault,
-    "files": lambda count, key="": [{"op": "kit.files", "key": key, "expect": ["*"] * int(count)}],
+    "files": lambda number, key="": [{"op": "kit.files", "key": key, "expect": ["*"] * int(number)}],
     "check": lambda: [{"op": "kit.check", "expect": []}],
     **{op: partial(session, op) for op in ("begin", "rearrange", "reader")},
     **{op: partial(end, op) for op in ("commit", "amend")},
 }
 
 
-EDIT = re.compile(r"""((?:change|edit)(?:\s+(?:'[^']*'|"[^"]*"|[^\s:"']+))+):\s*(.*)""")
+#: Operations of readers that need a reference.
+AT_REFERENCE = ("log", "properties", "list", "metadata", "read", "count")
+EDIT = re.compile(r"""((?:change|edit|snapshot)(?:\s+(?:'[^']*'|"[^"]*"|[^\s:"']+))+):\s*(.*)""")
 
 
 def steps(line: str) -> list[Step]:
-    """Return the steps of one line. An expectation belongs to the last one."""
+    """Return the steps of a line."""
     line, arrow, expected = line.strip().partition(" -> ")
     who, colon, rest = line.partition(": ")
     who, line = (who, rest) if colon and who.isdigit() else ("0", line)
-    edited = EDIT.fullmatch(line)
-    op, *words = shlex.split(edited[1] if edited else line)
+    op, words, content = split(line)
     if op in SHORT:
-        result = SHORT[op](*words, **({"lines": edited[2]} if edited else {}))
+        result = SHORT[op](*words, **({} if content is None else {"content": content}))
     else:
-        result = [{"op": op.removeprefix("!"), **pairs(tuple(words))}]
+        op = op.removeprefix("!")
+        main = {"ref": {"branch": "main"}} if op in AT_REFERENCE else {}
+        result = [{"op": op, **main, **pairs(words)}]
     if expected == "value or error":
         result[-1]["expect"] = {"any": [result[-1].get("expect", "*"), ERROR]}
+    elif expected.startswith("any: "):
+        result[-1]["expect"] = {"any": [ERROR if each == "error" else each for each in parse(expected[5:])]}
     elif arrow:
         kinds = expected.split()
         result[-1]["expect"] = {"error": kinds[1:] or "*"} if kinds[0] == "error" else parse(expected)
     return [{**step, "who": int(who)} for step in result]
-
-
-def build(lines: list[str], folder: Path) -> list[Step]:
-    result: list[Step] = []
-    for line in lines:
-        if line.startswith("    "):
-            result[-1]["faults"][-1]["steps"] += steps(line)
-        else:
-            result += steps(line)
-    return result
-
-
-def register(path: Path) -> None:
-    """Register the cases of a file."""
-    default: dict[str, Any] = {"version": "2.0", "store": False}
-    text = "\n".join(line for line in path.read_text().splitlines() if line.strip()[:1] not in ("", "#"))
-    for number, block in enumerate(("\n" + text).split("\ncase ")):
-        id, *lines = block.splitlines()
-        heads = [line.partition(" ") for line in lines if line[0] not in " |"]
-        facts = default | {key: True if key == "store" else parse(rest) for key, _, rest in heads}
-        if number == 0:
-            default = facts
-            continue
-        for row in [line for line in lines if line.startswith("|")] or ["|"]:
-            cells = [cell.strip() for cell in row.strip("|").split("|")]
-            script = [_fill(line, cells) for line in lines if line.startswith("  ")]
-            words = {
-                key: _fill(fact, cells) if key in ("rule", "why") else fact for key, fact in facts.items()
-            }
-            case(_fill(id, cells), **{**words, "version": str(facts["version"])})(partial(build, script))
-
-
-def _fill(text: str, cells: list[str]) -> str:
-    for number, cell in enumerate(cells):
-        text = text.replace(f"{{{number}}}", cell)
-    return text
-
-
-for _path in sorted(Path(__file__).parent.glob("*.cases")):
-    register(_path)

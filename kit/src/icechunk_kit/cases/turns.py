@@ -1,175 +1,124 @@
-"""Two implementations write one repository in turns. With one adapter, it plays both."""
+"""Two implementations write one repository in turns: sequences that are too long for text."""
 
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
-from icechunk_kit.case import Step, case
+from icechunk_kit.case import Step
+from icechunk_kit.cases.repositories import Builder, line
 from icechunk_kit.cases.script import steps
 
-RULE = (
-    "Icechunk defines a series of interconnected metadata and data files that together comprise the format."
-)
+
+def both(lines: list[str]) -> list[Step]:
+    """Return the steps of lines for each of the two implementations."""
+    return [step for text in lines for who in range(2) for step in steps(f"{who}: {text}")]
 
 
-def both(line: str) -> list[Step]:
-    """Return a step for each of the two implementations."""
-    return [*steps(f"0: {line}"), *steps(f"1: {line}")]
-
-
-@case(
-    "turns.commits",
-    "writer",
-    "2.0",
-    RULE,
-    "Two teams with two implementations cannot share a repository: one of them damages it.",
-)
-def _commits(folder: Path) -> list[Step]:
+@line
+def commits(builder: Builder, count: str) -> list[Step]:
     result = steps("base")
     chunks, ids = ["0000", "0101", "0202", "0303"], ["base"]
-    for number in range(20):
+    for number in range(int(count)):
         ids.insert(0, f"c{number}")
         chunks[number % 4] = f"{number:02x}" * (2 if number % 3 else 600)
         result += steps(f"{number % 2}: change c{number}: g/a/c/{number % 4} = {chunks[number % 4]}")
         if number % 5 == 4:
-            result += both(f"read main /g/a {' '.join(chunks)}")
-    return [*result, *both(f"log main {' '.join(ids)}"), *steps("check")]
+            result += both([f"read main /g/a {' '.join(chunks)}"])
+    return result + both([f"log main {' '.join(ids)}"])
 
 
-@case(
-    "turns.virtual",
-    "writer",
-    "2.0",
-    "Virtual refs: absolute URL to the object containing the chunk.",
-    "Files of other formats that one implementation refers to cannot be read with another one.",
-)
-def _virtual(folder: Path) -> list[Step]:
-    data = folder / "data" / "file é.bin"
-    data.parent.mkdir()
-    data.write_bytes(bytes(range(10)))
-    url = f"file://{data.parent}/"
-    more = {"at": "repository", "containers": [url]}
-    reference = {"op": "virtual", "session": "$s", "path": "/a", "url": f"{url}{data.name}", "length": 2}
-    lines = """
-        create 2
-        begin s
-        edit s: zarr.json = group; a/zarr.json = array 8; a/c/3 = 0909"""
-    result = [
-        *(step for line in lines.strip().splitlines() for step in steps(line)),
-        {**reference, "index": [0], "offset": 2},
-        {**reference, "index": [2], "offset": 7, "modified": int(data.stat().st_mtime) + 1},
-        *steps("commit s one"),
-        *both("read main /a 0203 - 0708 0909"),
-        *steps("1: change two: a/c/1 = 0a0a"),
-        *both("read main /a 0203 0a0a 0708 0909"),
-        *steps("check"),
-    ]
-    return [step | more for step in result]
-
-
-KINDS = ["node", "amend", "move", "branch", "reset", "tag", "untag", "drop", "collect"]
+KINDS = [*["chunk"] * 6, "node", "amend", "move", "branch", "reset", "tag", "untag", "drop", "collect"]
 
 
 class Model:
     """What a repository holds after a walk: refs, nodes and values."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
         self.snapshots: dict[str, tuple[list[str], dict[str, list[str]]]] = {"root": ([], {})}
-        self.branches = {"main": "root"}
-        self.tags: dict[str, str] = {}
-        self.deleted: set[str] = set()
-        #: The commits that moved a node: a session that sets values cannot amend them.
-        self.moves: set[str] = set()
-        self.lines: list[str] = []
+        self.branches, self.tags = {"main": "root"}, dict[str, str]()
+        #: The names of deleted tags, and the commits that moved a node: only such a session could amend them.
+        self.deleted, self.moves = set[str](), set[str]()
 
-    def commit(self, branch: str, lines: str, arrays: dict[str, list[str]], *, amend: bool = False) -> None:
+    def commit(self, branch: str, change: str, arrays: dict[str, list[str]], kind: str = "") -> list[str]:
         id, tip = f"s{len(self.snapshots)}", self.branches[branch]
         history = self.snapshots[tip][0]
-        self.snapshots[id] = ([id, *(history[1:] if amend else history)], arrays)
+        self.snapshots[id] = ([id, *(history[1:] if kind == "amend" else history)], arrays)
         self.branches[branch] = id
-        if amend:
-            self.lines += [f"begin b{id} {branch}", f"edit b{id}: {lines}", f"amend b{id} {id}"]
-        else:
-            self.lines.append(f"change {id} {branch}: {lines}")
+        if kind == "amend":
+            return [f"begin b{id} {branch}", f"edit b{id}: {change}", f"amend b{id} {id}"]
+        return [f"change {id} {branch}: {change}"]
 
-    def step(self, chance: random.Random) -> None:
-        """Make one change that must succeed."""
-        branch = chance.choice(sorted(self.branches))
+    def step(self) -> list[str]:
+        """Make one change that must succeed, and return its lines. Without lines there is no such change."""
+        branch = self.chance.choice(sorted(self.branches))
         tip = self.branches[branch]
-        arrays = {name: list(chunks) for name, chunks in self.snapshots[tip][1].items()}
-        name = chance.choice("abdef")
-        kind = chance.choice(["chunk"] * 6 + KINDS)
-        if not self.snapshots[tip][0]:
-            self.commit(branch, "zarr.json = group", {})
-        elif kind == "amend" and tip in self.moves:
-            return
-        elif kind == "move" and name in arrays and "f" not in arrays:
+        history, old = self.snapshots[tip]
+        arrays = {name: list(chunks) for name, chunks in old.items()}
+        name, kind = self.chance.choice("abdef"), self.chance.choice(KINDS)
+        if not history:
+            return self.commit(branch, "zarr.json = group", {})
+        if kind in ("chunk", "amend", "node") and not (kind == "amend" and tip in self.moves):
+            return self.change(branch, name, kind, arrays)
+        if kind == "move" and name in arrays and "f" not in arrays:
             arrays["f"] = arrays.pop(name)
-            self.commit(branch, f"/{name} > /f", arrays)
+            lines = self.commit(branch, f"/{name} > /f", arrays)
             self.moves.add(self.branches[branch])
-        elif kind == "collect":
-            self.lines.append("collect before=4102444800000000")
-        elif kind in ("chunk", "amend") and name in arrays:
-            at, data = chance.randrange(4), f"{chance.randrange(1, 256):02x}" * chance.choice((2, 600))
-            is_deleted = arrays[name][at] != "-" and chance.random() < 0.3
-            line = f"- {name}/c/{at}" if is_deleted else f"{name}/c/{at} = {data}"
-            arrays[name][at] = "-" if is_deleted else data
-            self.commit(branch, line, arrays, amend=kind == "amend")
-        elif kind == "node" and name in arrays:
-            del arrays[name]
-            self.commit(branch, f"- {name}", arrays)
-        elif kind in ("node", "chunk"):
-            self.commit(branch, f"{name}/zarr.json = array 8", {**arrays, name: ["-"] * 4})
-        elif kind == "branch" and name not in self.branches:
+            return lines
+        if kind == "collect":
+            return ["collect before=4102444800000000"]
+        if kind == "branch" and name not in self.branches:
             self.branches[name] = tip
-            self.lines.append(f"branch-create name={name} snapshot=${tip}")
-        elif kind == "reset" and len(self.snapshots[tip][0]) > 1:
-            self.branches[branch] = self.snapshots[tip][0][1]
-            self.lines.append(f"branch-reset name={branch} snapshot=${self.branches[branch]}")
-        elif kind == "tag" and name not in self.tags and name not in self.deleted:
+            return [f"branch-create name={name} snapshot=${tip}"]
+        if kind == "reset" and len(history) > 1:
+            self.branches[branch] = history[1]
+            return [f"branch-reset name={branch} snapshot=${history[1]}"]
+        if kind == "tag" and name not in {*self.tags, *self.deleted}:
             self.tags[name] = tip
-            self.lines.append(f"tag-create name={name} snapshot=${tip}")
-        elif kind == "untag" and name in self.tags:
+            return [f"tag-create name={name} snapshot=${tip}"]
+        if kind == "untag" and name in self.tags:
             del self.tags[name]
             self.deleted.add(name)
-            self.lines.append(f"tag-delete name={name}")
-        elif kind == "drop" and branch != "main":
+            return [f"tag-delete name={name}"]
+        if kind == "drop" and branch != "main":
             del self.branches[branch]
-            self.lines.append(f"branch-delete name={branch}")
+            return [f"branch-delete name={branch}"]
+        return []
+
+    def change(self, branch: str, name: str, kind: str, arrays: dict[str, list[str]]) -> list[str]:
+        """Change a chunk of an array, or make or delete an array."""
+        if name not in arrays:
+            new = {**arrays, name: ["-"] * 4}
+            return [] if kind == "amend" else self.commit(branch, f"{name}/zarr.json = array 8", new)
+        if kind == "node":
+            del arrays[name]
+            return self.commit(branch, f"- {name}", arrays)
+        place = self.chance.randrange(4)
+        data = f"{self.chance.randrange(1, 256):02x}" * self.chance.choice((2, 600))
+        data = "-" if arrays[name][place] != "-" and self.chance.random() < 0.3 else data
+        text = f"- {name}/c/{place}" if data == "-" else f"{name}/c/{place} = {data}"
+        arrays[name][place] = data
+        return self.commit(branch, text, arrays, kind)
 
     def expectations(self) -> list[str]:
-        refs = [f"{name}={id}" for name, id in self.branches.items()]
-        lines = ["refs " + " ".join([*refs, *(f"tag:{name}={id}" for name, id in self.tags.items())])]
-        for name, id in [*self.branches.items(), *((f"tag:{name}", id) for name, id in self.tags.items())]:
+        names = {**self.branches, **{f"tag:{name}": id for name, id in self.tags.items()}}
+        lines = ["refs " + " ".join(f"{name}={id}" for name, id in names.items())]
+        for name, id in names.items():
             history, arrays = self.snapshots[id]
-            lines.append(f"log {name} {' '.join(history)}")
-            lines.append(
-                f"nodes {name} {'/ ' if history else ''}" + " ".join(f"/{each}*" for each in sorted(arrays))
-            )
+            paths = [*(["/"] if history else []), *(f"/{each}*" for each in sorted(arrays))]
+            lines += [f"log {name} {' '.join(history)}", f"nodes {name} {' '.join(paths)}"]
             lines += [f"read {name} /{array} {' '.join(chunks)}" for array, chunks in arrays.items()]
         return lines
 
 
-def walk(seed: int, count: int = 60) -> list[Step]:
+@line
+def walk(builder: Builder, seed: str, count: str) -> list[Step]:
     """Return a random walk of changes, each by one of the implementations, and what both must find."""
-    chance, model, result = random.Random(seed), Model(), steps("create 2")
-    for _ in range(count):
-        lines = len(model.lines)
-        while len(model.lines) == lines:
-            model.step(chance)
-        who = chance.randrange(2)
-        for line in model.lines[lines:]:
-            result += steps(f"{who}: {line}")
-        if chance.random() < 0.1:
-            result += [step for line in model.expectations() for step in steps(f"{1 - who}: {line}")]
-    return [*result, *(step for line in model.expectations() for step in both(line)), *steps("check")]
-
-
-for _seed in range(3):
-
-    def _walk(folder: Path, seed: int = _seed) -> list[Step]:
-        return walk(seed)
-
-    _why = "A sequence of operations that nobody thought of damages the repository."
-    case(f"turns.walk.{_seed}", "maintainer", "2.0", RULE, _why)(_walk)
+    model, result = Model(int(seed)), steps("create 2")
+    for _ in range(int(count)):
+        lines = model.step()
+        who = model.chance.randrange(2)
+        result += [step for text in lines for step in steps(f"{who}: {text}")]
+        if model.chance.random() < 0.1:
+            result += [step for text in model.expectations() for step in steps(f"{1 - who}: {text}")]
+    return result + both(model.expectations())
