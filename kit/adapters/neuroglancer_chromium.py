@@ -7,18 +7,15 @@ pip install playwright; python kit/adapters/neuroglancer_chromium.py PAGE /usr/b
 from __future__ import annotations
 
 import json
-import re
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import urlsplit
 
 from icechunk_kit.adapter import serve
-from playwright.sync_api import sync_playwright
+from icechunk_kit.store import Store
+from playwright.sync_api import Browser, sync_playwright
 
-PAGE = Path(sys.argv[1])
 #: Reads keys below a URL. A key that is not there gives null.
 READ = """async ([base, keys]) => {
   const context = window.viewer.dataSourceProvider.sharedKvStoreContext.kvStoreContext;
@@ -34,95 +31,52 @@ READ = """async ([base, keys]) => {
 }"""
 
 
-class Files(BaseHTTPRequestHandler):
-    """The page, and the repository of the request below /r/."""
+class Viewer:
+    """The viewer in a browser. A folder has its page, and links to the repositories that it reads."""
 
-    protocol_version = "HTTP/1.1"
-    repository = PAGE
+    def __init__(self, browser: Browser, folder: Path, store: Store) -> None:
+        self.browser, self.folder = browser, folder
+        self.url = "{endpoint}/{bucket}/{prefix}".format(**store.location)
+        self.count = 0
 
-    def log_message(self, *_: object) -> None:
-        pass
+    def values(self, location: dict[str, Any], ref: dict[str, str], keys: list[str]) -> list[str | None]:
+        if "path" not in location or location.get("containers") or "snapshot_id" in ref:
+            raise NotImplementedError
+        self.count += 1
+        (self.folder / str(self.count)).symlink_to(location["path"])
+        ((kind, name),) = ref.items()
+        # The listing that it needs to find a branch is not part of this adapter
+        file = Path(location["path"]) / "refs" / f"{kind}.{name}" / "ref.json"
+        version = json.loads(file.read_text())["snapshot"] if kind == "branch" else f"tag.{name}"
+        page = self.browser.new_page()  # a new one: the viewer caches what it read
+        try:
+            page.goto(f"{self.url}/page/index.html")
+            page.wait_for_function("window.viewer")
+            base = f"{self.url}/{self.count}/|icechunk:@{version}/"
+            values: list[str | None] = page.evaluate(READ, [base, keys])
+        finally:
+            page.close()
+        return values
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
+    def read(self, location: dict[str, Any], ref: dict[str, str], path: str, chunks: list[list[int]]) -> Any:
+        keys = ["/".join([path.strip("/"), "c", *map(str, index)]).strip("/") for index in chunks]
+        return self.values(location, ref, keys)
 
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        inside = url.path.removeprefix("/r/")
-        path = (
-            self.repository / inside if inside != url.path else PAGE / (url.path.strip("/") or "index.html")
-        )
-        if not path.is_file():
-            self.answer(404, b"")
-            return
-        kind = {".html": "text/html", ".js": "text/javascript", ".wasm": "application/wasm"}.get(
-            path.suffix, ""
-        )
-        data = path.read_bytes()
-        span = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        if span is None:
-            self.answer(200, data, {"Content-Type": kind})
-            return
-        first = int(span[1]) if span[1] else max(len(data) - int(span[2]), 0)
-        last = min(int(span[2] or len(data)) if span[1] else len(data), len(data) - 1)
-        self.answer(206, data[first : last + 1], {"Content-Range": f"bytes {first}-{last}/{len(data)}"})
-
-    def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {
-            "Accept-Ranges": "bytes",
-            "Content-Length": str(len(body)),
-            **(headers or {}),
-        }.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
+    def metadata(self, location: dict[str, Any], ref: dict[str, str], path: str) -> Any:
+        (document,) = self.values(location, ref, [f"{path.strip('/')}/zarr.json".strip("/")])
+        if document is None:
+            raise KeyError(path)
+        return json.loads(bytes.fromhex(document))
 
 
-def main() -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Files)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"127.0.0.1:{server.server_address[1]}"
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=sys.argv[2], args=["--no-sandbox"])
-
-        def values(location: dict[str, Any], ref: dict[str, str], keys: list[str]) -> list[str | None]:
-            if "path" not in location or location.get("containers") or "snapshot_id" in ref:
-                raise NotImplementedError
-            Files.repository = Path(location["path"])
-            ((kind, name),) = ref.items()
-            # The listing that it needs to find a branch is not part of this server
-            file = Files.repository / "refs" / f"{kind}.{name}" / "ref.json"
-            version = json.loads(file.read_text())["snapshot"] if kind == "branch" else f"tag.{name}"
-            page = browser.new_page()  # a new one: the viewer caches what it read
-            try:
-                page.goto(f"http://{address}/")
-                page.wait_for_function("window.viewer")
-                result: list[str | None] = page.evaluate(
-                    READ, [f"http://{address}/r/|icechunk:@{version}/", keys]
-                )
-            finally:
-                page.close()
-            return result
-
-        def read(location: dict[str, Any], ref: dict[str, str], path: str, chunks: list[list[int]]) -> Any:
-            return values(
-                location, ref, ["/".join([path.strip("/"), "c", *map(str, i)]).strip("/") for i in chunks]
-            )
-
-        def metadata(location: dict[str, Any], ref: dict[str, str], path: str) -> Any:
-            (document,) = values(location, ref, [f"{path.strip('/')}/zarr.json".strip("/")])
-            if document is None:
-                raise KeyError(path)
-            return json.loads(bytes.fromhex(document))
-
-        serve(
-            {"read": read, "metadata": metadata},
-            lambda error: "not-found" if isinstance(error, KeyError) else "other",
-        )
-        browser.close()
+def kind(error: Exception) -> str:
+    return "not-found" if isinstance(error, KeyError) else "other"
 
 
 if __name__ == "__main__":
-    main()
+    with TemporaryDirectory() as root, sync_playwright() as driver, Store(Path(root), print) as store:
+        (Path(root) / "page").symlink_to(Path(sys.argv[1]).resolve())
+        chromium = driver.chromium.launch(executable_path=sys.argv[2], args=["--no-sandbox"])
+        viewer = Viewer(chromium, Path(root), store)
+        serve({"read": viewer.read, "metadata": viewer.metadata}, kind)
+        chromium.close()

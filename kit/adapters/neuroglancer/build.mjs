@@ -23,4 +23,4 @@ const settings = { absWorkingDir: here, bundle: true, format: "esm", target: "es
 await build({ ...settings, stdin: { contents, resolveDir: here }, outfile: join(folder, "main.js") });
 const workers = Object.fromEntries(["chunk_worker", "async_computation"].map((name) => [`${name}.bundle`, `node_modules/neuroglancer/lib/${name}.bundle.js`]));
 await build({ ...settings, entryPoints: workers, outdir: folder });
-await writeFile(join(folder, "index.html"), '<!doctype html><body><script type="module" src="/main.js"></script>');
+await writeFile(join(folder, "index.html"), '<!doctype html><body><script type="module" src="main.js"></script>');

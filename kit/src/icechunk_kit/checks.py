@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, pairwise
@@ -19,7 +19,7 @@ from typing import Any
 import zstandard
 from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 
-from icechunk_kit.files import FILE_TYPES, FOLDERS, MAGIC, ROOT_ID, encode_id
+from icechunk_kit.files import FILE_TYPES, FOLDERS, MAGIC, ROOT_ID, Box, State, changes, encode_id, is_inside
 from icechunk_kit.schema import Document, unpack
 
 #: 3000-01-01 in milliseconds: the name of a backup counts down from there.
@@ -121,13 +121,25 @@ class Files:
         updates = [update["update_type"] for update in self.repo["latest_updates"]]
         return {fields["new_snap_id"] for kind, fields in updates if kind == "CommitAmendedUpdate"}
 
-    def changes(self) -> Iterator[tuple[bytes, Document, Document, Document]]:
-        """Yield the log of each commit, with the snapshot before it and its own."""
+    def states(self, snapshot: Document, grids: Mapping[bytes, Box]) -> dict[bytes, State]:
+        """The nodes of a snapshot. A reference outside of the grid is no chunk."""
+        result = {}
+        for node in snapshot["nodes"]:
+            kind = node["node_data"][0].removesuffix("NodeData").lower()
+            references = self.references(snapshot, node)
+            inside = {at: references[at] for at in references if is_inside(at, grids.get(node["id"], []))}
+            result[node["id"]] = State(node["path"], kind, node["user_data"], inside)
+        return result
+
+    def changes(self) -> Iterator[tuple[bytes, Document, Document]]:
+        """Yield the log of each commit, and what it must have."""
         for info, new in self.snapshots():
             old = self.document("Snapshot", info["parent"]) if info["parent"] else None
             log = self.document("TransactionLog", info["id"])
+            shapes = {node["id"]: node["node_data"][1].get("shape_v2", []) for node in new["nodes"]}
+            grids = {id: [(0, axis["num_chunks"]) for axis in shape] for id, shape in shapes.items()}
             if old is not None and log is not None and not info.get("pruned_ancestor_tx_logs"):
-                yield info["id"], log, old, new
+                yield info["id"], log, changes(self.states(old, grids), self.states(new, grids))
 
 
 def load(path: Path, kind: str) -> File:
@@ -226,7 +238,6 @@ Repo | order.snapshots | snapshots id
 Repo | order.updates | latest_updates updated_at
   silent
 """
-WHAT = ("new", "deleted", "updated")
 
 
 def lists(document: Document, words: Sequence[str]) -> Iterator[list[Any]]:
@@ -342,15 +353,10 @@ def _chunk_header(files: Files) -> Iterator[str]:
     yield from (path.name for path in (files.folder / "chunks").glob("*") if path.read_bytes()[:12] == MAGIC)
 
 
-def _inside(index: Sequence[int], box: Sequence[tuple[int, int]]) -> bool:
-    pairs = zip(index, box, strict=False)
-    return len(index) == len(box) and all(low <= at < high for at, (low, high) in pairs)
-
-
 @rule("extents.cover", Files.stored)
 def _cover(reference: Document, array: Document, _: Files) -> bool:
     """Defines which chunk coordinates this manifest covers."""
-    return any(_inside(reference["index"], part["extents"]) for part in array["manifests"])
+    return any(is_inside(reference["index"], part["extents"]) for part in array["manifests"])
 
 
 @rule("extents.overlap")
@@ -418,9 +424,9 @@ def _log_initial(files: Files) -> Iterator[str]:
 @rule("log.disjoint")
 def _disjoint(files: Files) -> Iterator[str]:
     """A group's node id MUST NOT appear in more than one of new_groups, deleted_groups, or updated_groups."""
-    for id, log, _, _ in files.changes():
+    for id, log, _ in files.changes():
         for kind in ("groups", "arrays"):
-            ids = [each for what in WHAT for each in log[f"{what}_{kind}"]]
+            ids = [each for what in ("new", "deleted", "updated") for each in log[f"{what}_{kind}"]]
             if id not in files.amended and len(set(ids)) < len(ids):
                 yield encode_id(id)
 
@@ -428,56 +434,31 @@ def _disjoint(files: Files) -> Iterator[str]:
 @rule("log.nodes")
 def _log_nodes(files: Files) -> Iterator[str]:
     """A transaction log file records which nodes and chunks were modified in a given commit."""
-    for id, log, old_snapshot, new_snapshot in files.changes():
-        for kind, table in (("groups", "GroupNodeData"), ("arrays", "ArrayNodeData")):
-            old, new = (
-                {node["id"]: node["user_data"] for node in each["nodes"] if node["node_data"][0] == table}
-                for each in (old_snapshot, new_snapshot)
-            )
-            expected = {
-                "new": new.keys() - old.keys(),
-                "deleted": old.keys() - new.keys(),
-                "updated": {each for each in old.keys() & new.keys() if old[each] != new[each]},
-            }
-            for what, ids in expected.items():
-                logged = set(log[f"{what}_{kind}"])
-                # an amended log may have more; the same document written again may be an update
-                if ids - logged or (what != "updated" and id not in files.amended and logged - ids):
-                    yield f"{encode_id(id)} {what}_{kind}"
+    for id, log, expected in files.changes():
+        for key in expected.keys() - {"updated_chunks", "moved_nodes"}:
+            # an amended log may have more; the same document written again may be an update
+            is_exact = id not in files.amended and not key.startswith("updated")
+            if set(expected[key]) - set(log[key]) or (is_exact and set(log[key]) - set(expected[key])):
+                yield f"{encode_id(id)} {key}"
 
 
 @rule("log.chunks")
 def _log_chunks(files: Files) -> Iterator[str]:
     """The coordinates of all chunk references that were added, overwritten, or deleted."""
-    for id, log, old_snapshot, new_snapshot in files.changes():
-        logged = {
-            each["node_id"]: {tuple(at["coords"]) for at in each["chunks"]} for each in log["updated_chunks"]
-        }
-        before = {node["id"]: node for node in old_snapshot["nodes"]}
-        for node in new_snapshot["nodes"]:
-            if node["node_data"][0] == "ArrayNodeData":
-                grid = [(0, each["num_chunks"]) for each in node["node_data"][1].get("shape_v2", [])]
-                new = files.references(new_snapshot, node)
-                old = files.references(old_snapshot, before[node["id"]]) if node["id"] in before else {}
-                changed = {
-                    at for at in new.keys() | old.keys() if new.get(at) != old.get(at) and _inside(at, grid)
-                }
-                if changed - logged.get(node["id"], set()):
-                    yield f"{encode_id(id)} {node['path']} {sorted(changed)}"
+    for id, log, expected in files.changes():
+        places, logged = (
+            {(row["node_id"], *at["coords"]) for row in lists["updated_chunks"] for at in row["chunks"]}
+            for lists in (expected, log)
+        )
+        if places - logged:
+            yield f"{encode_id(id)} {sorted(places - logged)}"
 
 
 @rule("log.moves")
 def _log_moves(files: Files) -> Iterator[str]:
     """Every moved node MUST have its own entry."""
-    for id, log, old_snapshot, new_snapshot in files.changes():
-        old = {node["id"]: node["path"] for node in old_snapshot["nodes"]}
-        expected = {
-            (old[node["id"]], node["path"], node["id"], int(node["node_data"][0] == "ArrayNodeData"))
-            for node in new_snapshot["nodes"]
-            if node["id"] in old and old[node["id"]] != node["path"]
-        }
-        keys = ("from", "to", "node_id", "node_type")
-        if {tuple(each.get(key) for key in keys) for each in log.get("moved_nodes", [])} != expected:
+    for id, log, expected in files.changes():
+        if log.get("moved_nodes", []) != expected.get("moved_nodes", []):
             yield encode_id(id)
 
 

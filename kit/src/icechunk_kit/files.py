@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 import zstandard
@@ -136,6 +136,15 @@ def flexbuffer(value: Any) -> bytes:
     return bytes(flexbuffers.Dumps(encoded(value)))
 
 
+class State(NamedTuple):
+    """What a transaction log compares of a node. The kind is `group` or `array`."""
+
+    path: str
+    kind: str
+    document: object
+    references: Mapping[tuple[int, ...], Document]
+
+
 @dataclass(slots=True)
 class Node:
     """A group, or an array without codecs. Each key of `refs` is the coordinates of a chunk."""
@@ -174,34 +183,36 @@ class Node:
                 document["dimension_names"] = list(self.names)
         return document | self.metadata
 
+    @property
+    def state(self) -> State:
+        return State(self.path, "group" if self.shape is None else "array", self.zarr_json, self.refs)
 
-def changes(old: Sequence[Node], new: Sequence[Node]) -> Document:
-    """Return the lists of a transaction log: what differs between the nodes of two snapshots."""
-    before, after = ({node.id: node for node in nodes} for nodes in (old, new))
+
+def changes(before: Mapping[bytes, State], after: Mapping[bytes, State]) -> Document:
+    """Return the lists of a transaction log: what differs between the nodes of two snapshots, by id."""
     both = before.keys() & after.keys()
     states = {
-        "new": after.keys() - before.keys(),
-        "deleted": before.keys() - after.keys(),
-        "updated": {id for id in both if before[id].zarr_json != after[id].zarr_json},
+        "new": after.keys() - both,
+        "deleted": before.keys() - both,
+        "updated": {id for id in both if before[id].document != after[id].document},
     }
-    log: Document = {"updated_chunks": []}
-    for (what, ids), kind in product(states.items(), ("groups", "arrays")):
-        nodes = after | before
-        log[f"{what}_{kind}"] = sorted(id for id in ids if (nodes[id].shape is None) == (kind == "groups"))
+    nodes = {**before, **after}
+    log: Document = {
+        f"{what}_{kind}s": sorted(id for id in ids if nodes[id].kind == kind)
+        for (what, ids), kind in product(states.items(), ("group", "array"))
+    }
+    log["updated_chunks"] = []
     for id, node in sorted(after.items()):
-        refs = before[id].refs if id in before else {}
-        places = sorted(at for at in {*refs, *node.refs} if refs.get(at) != node.refs.get(at))
+        old = before[id].references if id in before else {}
+        places = sorted(at for at in {*old, *node.references} if old.get(at) != node.references.get(at))
         if places:
             log["updated_chunks"].append({"node_id": id, "chunks": [{"coords": list(at)} for at in places]})
-    moves = sorted(
-        (after[id] for id in both if before[id].path != after[id].path), key=lambda n: n.path.split("/")
-    )
-    if moves:
-        log["moved_nodes"] = [
-            {"from": before[n.id].path, "to": n.path, "node_id": n.id, "node_type": int(n.shape is not None)}
-            for n in moves
-        ]
-    return log
+    moves = [
+        {"from": before[id].path, "to": node.path, "node_id": id, "node_type": int(node.kind == "array")}
+        for id, node in sorted(after.items(), key=lambda item: item[1].path.split("/"))
+        if id in both and before[id].path != node.path
+    ]
+    return log | ({"moved_nodes": moves} if moves else {})
 
 
 def metadata_items(values: Mapping[str, Any], version: int) -> list[Document]:
@@ -215,7 +226,7 @@ class Repository:
     def __init__(self, folder: Path, version: int = 2) -> None:
         self.folder, self.version = folder, version
         self.snapshots: list[Document] = []
-        self.nodes: dict[bytes | None, Sequence[Node]] = {None: []}
+        self.states: dict[bytes | None, dict[bytes, State]] = {}
         self.branches: dict[str, bytes] = {}
         self.tags: dict[str, bytes] = {}
         self.config: Document | None = None
@@ -270,7 +281,7 @@ class Repository:
         if number and not any(node.path == "/" for node in nodes):
             nodes = [Node("/"), *nodes]
         nodes = sorted(nodes, key=lambda node: node.path.encode())
-        self.nodes[id] = nodes
+        self.states[id] = {node.id: node.state for node in nodes}
 
         def put(kind: str, id: bytes, document: Document) -> int:
             return self.put_document(
@@ -290,7 +301,7 @@ class Repository:
         if self.version == 1 and parent is not None:
             document["parent_id"] = parent
         put("Snapshot", id, document)
-        put("TransactionLog", id, {"id": id, **changes(self.nodes.get(parent, []), nodes)})
+        put("TransactionLog", id, {"id": id, **changes(self.states.get(parent, {}), self.states[id])})
         self.snapshots.append(
             {"id": id, "parent": parent, "flushed_at": time, "message": message, "metadata": metadata or {}}
         )

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -266,6 +267,7 @@ class Store:
             return Answer(304, headers={"ETag": _etag(data)})
         modified = datetime.fromtimestamp(int(path.stat().st_mtime), UTC)
         answers = {"ETag": _etag(data), "Last-Modified": format_datetime(modified, usegmt=True)}
+        answers["Content-Type"] = guess_type(key)[0] or "application/octet-stream"
         answers |= {f"x-amz-meta-{name}": value for name, value in self.metadata.get(key, {}).items()}
         bounds = re.fullmatch(r"bytes=(\d*)-(\d*)", headers.get("range", ""))
         if bounds is None:

@@ -64,8 +64,9 @@ def value(text: str) -> str:
 
 
 def parse(text: str) -> Any:
-    """Return a value of JSON, a literal of Python, or the text itself."""
-    for read_text in (json.loads, literal_eval):
+    """Return a value of JSON, a literal of Python that ends with a bracket or a quote, or the text itself."""
+    is_literal = text.endswith((")", "]", "}", "'", '"'))
+    for read_text in (json.loads, literal_eval) if is_literal else (json.loads,):
         try:
             return read_text(text)
         except (ValueError, SyntaxError):
