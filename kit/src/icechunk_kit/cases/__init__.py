@@ -31,7 +31,7 @@ def build(lines: list[str], version: str, folder: Path) -> list[Step]:
         if line.startswith("  + "):
             result += builder.perform(line[4:], details)
         elif not line.startswith("    "):
-            result += [step | builder.facts for step in steps(line)]
+            result += [builder.facts | step for step in steps(line)]
             for detail in details:
                 result[-1]["faults"][-1]["steps"] += steps(detail)
     builder.finish()
@@ -40,9 +40,8 @@ def build(lines: list[str], version: str, folder: Path) -> list[Step]:
 
 
 def fill(text: str, cells: list[str]) -> str:
-    for number, cell in enumerate(cells):
-        text = text.replace(f"{{{number}}}", cell)
-    return text
+    """Replace the places `{0}`, `{1}`... by the cells of a row. A row may have no cell for the last ones."""
+    return re.sub(r"\{(\d+)\}", lambda match: "".join(cells[int(match[1]) :][:1]), text)
 
 
 def register(path: Path) -> None:

@@ -112,8 +112,8 @@ def damaged(builder: Builder, folder: str, kind: str, **header: Any) -> list[Ste
     builder.perform(f"at {folder}")
     builder.perform("snapshot one: /a 4/1 0=696e6c696e65")
     builder.headers[kind] = header
-    nodes = [node(text) for text in ("/a 4/1 0=696e6c696e65 1=native:0203", "/b 2,2/1,1 0,1=04", "/g")]
-    builder.commit(nodes, "two", shared=True)
+    nodes = ("/a 4/1 0=696e6c696e65 1=native:0203 'names=[\"x\"]'", "/b 2,2/1,1 0,1=04", "/g")
+    builder.commit([node(text) for text in nodes], "two", shared=True, message="commit")
     return [step | builder.facts for step in steps(REQUESTS[kind])]
 
 

@@ -148,7 +148,7 @@ class Builder:
         self.change(details)
         op, words, content = split(text)
         steps = LINES[op](self, *words, **({} if content is None else {"content": content}))
-        return [step | self.facts for step in steps or []]
+        return [self.facts | step for step in steps or []]
 
     def change(self, details: Sequence[str]) -> None:
         """Change the next files. Changes of the repo file wait until it is written."""
