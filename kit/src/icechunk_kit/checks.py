@@ -1,7 +1,7 @@
 """Rules for the files that a writer wrote. Each one reports what breaks it.
 
-Each rule has a name and the sentence of the specification. "silent" marks a rule without a sentence:
-readers, the reference first, need it.
+The docstring of a rule is the sentence of the specification, or "silent": then readers, the reference first,
+need the rule. The headers and the orders of lists are those of the tables and of the schema there.
 """
 
 from __future__ import annotations
@@ -74,16 +74,16 @@ class Files:
         file = self.files[kind].get(encode_id(id))
         return file.document if file else None
 
-    def snapshots(self) -> Iterator[tuple[Document, Document]]:
-        """Yield the entry and the document of each snapshot that has a file of version 2."""
+    def snapshots(self) -> Iterator[tuple[str, Document, Document]]:
+        """Yield the name, the document and the entry of each snapshot that has a file of version 2."""
         for info in self.infos:
             file = self.files["Snapshot"].get(encode_id(info["id"]))
             if file is not None and file.header[36] == 2:
-                yield info, file.document
+                yield file.name, file.document, info
 
     def arrays(self) -> Iterator[tuple[Document, Document, Document]]:
         """Yield each array: the snapshot, the node and the data of the array."""
-        for _, snapshot in self.snapshots():
+        for _, snapshot, _ in self.snapshots():
             for node in snapshot["nodes"]:
                 if node["node_data"][0] == "ArrayNodeData":
                     yield snapshot, node, node["node_data"][1]
@@ -100,15 +100,10 @@ class Files:
 
     def manifests(self) -> Iterator[tuple[str, Document, File | None]]:
         """Yield each entry of a manifest in a snapshot, and its file."""
-        for _, snapshot in self.snapshots():
+        for _, snapshot, _ in self.snapshots():
             for info in snapshot.get("manifest_files_v2", []):
                 name = encode_id(info["id"])
                 yield name, info, self.files["Manifest"].get(name)
-
-    def named_snapshots(self) -> Iterator[tuple[str, Document]]:
-        """Yield the name and the document of each snapshot."""
-        for info, snapshot in self.snapshots():
-            yield encode_id(info["id"]), snapshot
 
     def stored(self) -> Iterator[tuple[str, Document, Document, Files]]:
         """Yield each reference of each array."""
@@ -133,7 +128,7 @@ class Files:
 
     def changes(self) -> Iterator[tuple[bytes, Document, Document]]:
         """Yield the log of each commit, and what it must have."""
-        for info, new in self.snapshots():
+        for _, new, info in self.snapshots():
             old = self.document("Snapshot", info["parent"]) if info["parent"] else None
             log = self.document("TransactionLog", info["id"])
             shapes = {node["id"]: node["node_data"][1].get("shape_v2", []) for node in new["nodes"]}
@@ -153,14 +148,14 @@ def check(folder: Path, rules: Iterable[str] | None = None) -> list[str]:
     files = Files(folder)
     return [
         f"{name}: {text}"
-        for name, (_, rule) in RULES.items()
+        for name, rule in RULES.items()
         if rules is None or name in rules
         for text in rule(files)
     ]
 
 
 type Rule = Callable[[Files], Iterable[str]]
-RULES: dict[str, tuple[str, Rule]] = {}
+RULES: dict[str, Rule] = {}
 
 
 def rule(name: str, each: Callable[..., Iterable[tuple[Any, ...]]] | None = None) -> Callable[..., Any]:
@@ -177,7 +172,7 @@ def rule(name: str, each: Callable[..., Iterable[tuple[Any, ...]]] | None = None
                 if not function(*arguments):
                     yield place
 
-        RULES[name] = (function.__doc__ or "", function if each is None else broken)
+        RULES[name] = function if each is None else broken
         return function
 
     return register
@@ -187,57 +182,35 @@ def is_writer(text: bytes) -> bool:
     return bool(text.decode("utf-8", "replace").strip()) and not re.search(rb"[\0\t\n]|^ ", text)
 
 
-#: Rules of each file alone: what the right header or id is.
-FILE_RULES: dict[str, tuple[str, Callable[[File], bool]]] = {
-    "header.magic": ("The UTF-8 encoding of ICE🧊CHUNK.", lambda file: file.header[:12] == MAGIC),
-    "header.writer": (
-        "A left-aligned, right-space-padded UTF-8 string identifying the writing client.",
-        lambda file: is_writer(file.header[12:36]),
-    ),
-    "header.version": ("2 for spec version 2.", lambda file: file.header[36] in (1, 2)),
-    "header.type": (
-        "1 = Snapshot, 2 = Manifest, 4 = TransactionLog, 6 = RepoInfo.",
-        lambda file: file.header[37] == FILE_TYPES[file.kind],
-    ),
-    "header.compression": ("silent", lambda file: file.header[38] == 1),  # the reference refuses 0
-    "id.name": (
-        "The file name is the Crockford base 32 encoding of the snapshot's 12-byte id.",
-        lambda file: file.kind == "Repo" or file.name == encode_id(file.document["id"]),
-    ),
+#: Rules of each file alone: the header, and the id in its name. The reference refuses a compression of 0.
+FILE_RULES: dict[str, Callable[[File], bool]] = {
+    "header.magic": lambda file: file.header[:12] == MAGIC,
+    "header.writer": lambda file: is_writer(file.header[12:36]),
+    "header.version": lambda file: file.header[36] in (1, 2),
+    "header.type": lambda file: file.header[37] == FILE_TYPES[file.kind],
+    "header.compression": lambda file: file.header[38] == 1,
+    "id.name": lambda file: file.kind == "Repo" or file.name == encode_id(file.document["id"]),
 }
+WHAT = ("new", "deleted", "updated")
+LISTS = [f"{what}_{kind}" for what in WHAT for kind in ("groups", "arrays")]
 #: Lists that ascend: the lists of each file of a kind, and by which member. The nodes are in the order of the
 #: bytes of the whole path, because the reference finds them by bisection.
-ORDERS = """
-Snapshot | order.nodes | nodes path
-  All nodes in this snapshot. MUST be sorted by path.
-Snapshot | order.manifest_files | manifest_files_v2 id
-  MUST be sorted in ascending byte order of ManifestFileInfoV2.id.
-Snapshot | order.properties | metadata name
-  MUST be sorted in ascending UTF-8 byte order of MetadataItem.name.
-Manifest | order.arrays | arrays node_id
-  MUST be sorted in ascending byte order of ArrayManifest.node_id.
-Manifest | order.references | arrays refs index
-  MUST be sorted in ascending lexicographic order of ChunkRef.index.
-TransactionLog | order.log | new_groups, deleted_groups, updated_groups, new_arrays, deleted_arrays, \
-updated_arrays
-  All ObjectId8 lists below MUST be sorted in ascending byte order.
-TransactionLog | order.updated_chunks | updated_chunks node_id
-  MUST be sorted in ascending byte order of node_id.
-TransactionLog | order.coordinates | updated_chunks chunks coords
-  MUST be sorted in ascending lexicographic order.
-TransactionLog | order.moves | moved_nodes to
-  MUST be sorted by the `to` field.
-Repo | order.tags | tags name
-  All tags. MUST be sorted in ascending UTF-8 byte order of Ref.name.
-Repo | order.branches | branches name
-  All branches. MUST be sorted in ascending UTF-8 byte order of Ref.name.
-Repo | order.deleted_tags | deleted_tags
-  Names of deleted tags. MUST be sorted in ascending UTF-8 byte order.
-Repo | order.snapshots | snapshots id
-  MUST be sorted in ascending byte order of SnapshotInfo.id.
-Repo | order.updates | latest_updates updated_at
-  silent
-"""
+ORDERS = {
+    "order.nodes": ("Snapshot", "nodes path"),
+    "order.manifest_files": ("Snapshot", "manifest_files_v2 id"),
+    "order.properties": ("Snapshot", "metadata name"),
+    "order.arrays": ("Manifest", "arrays node_id"),
+    "order.references": ("Manifest", "arrays refs index"),
+    "order.log": ("TransactionLog", *LISTS),
+    "order.updated_chunks": ("TransactionLog", "updated_chunks node_id"),
+    "order.coordinates": ("TransactionLog", "updated_chunks chunks coords"),
+    "order.moves": ("TransactionLog", "moved_nodes to"),
+    "order.tags": ("Repo", "tags name"),
+    "order.branches": ("Repo", "branches name"),
+    "order.deleted_tags": ("Repo", "deleted_tags"),
+    "order.snapshots": ("Repo", "snapshots id"),
+    "order.updates": ("Repo", "latest_updates updated_at"),
+}
 
 
 def lists(document: Document, words: Sequence[str]) -> Iterator[list[Any]]:
@@ -254,11 +227,11 @@ def lists(document: Document, words: Sequence[str]) -> Iterator[list[Any]]:
         yield [row[words[1]] for row in rows] if len(words) == 2 else rows
 
 
-def _ascend(kind: str, paths: str) -> Rule:
+def _ascend(kind: str, *paths: str) -> Rule:
     return lambda files: [
         f"{kind} {file.name}"
         for file in files.files[kind].values()
-        for path in paths.split(", ")
+        for path in paths
         for values in lists(file.document, path.split())
         if any(a >= b for a, b in pairwise(values))
     ]
@@ -268,11 +241,8 @@ def _per_file(is_right: Callable[[File], bool]) -> Rule:
     return lambda files: [f"{each.kind} {each.name}" for each in files.all() if not is_right(each)]
 
 
-for _name, (_sentence, _is_right) in FILE_RULES.items():
-    RULES[_name] = (_sentence, _per_file(_is_right))
-for _line in ORDERS.strip().replace("\n  ", " | ").splitlines():
-    _kind, _name, _paths, _sentence = _line.split(" | ")
-    RULES[_name] = (_sentence, _ascend(_kind, _paths))
+RULES |= {name: _per_file(is_right) for name, is_right in FILE_RULES.items()}
+RULES |= {name: _ascend(*lists_of) for name, lists_of in ORDERS.items()}
 
 
 @rule("layout")
@@ -292,20 +262,20 @@ def _encoding(files: Files) -> Iterator[str]:
         yield from (path.name for path in (files.folder / folder).glob("*") if not NAME.fullmatch(path.name))
 
 
-@rule("snapshot.parent", Files.named_snapshots)
-def _parent(snapshot: Document) -> bool:
+@rule("snapshot.parent", Files.snapshots)
+def _parent(snapshot: Document, *_: Any) -> bool:
     """In V2 snapshots: MUST be empty (parent tracking moved to RepoInfo)."""
     return "parent_id" not in snapshot
 
 
-@rule("snapshot.manifest_files", Files.named_snapshots)
-def _manifest_files(snapshot: Document) -> bool:
+@rule("snapshot.manifest_files", Files.snapshots)
+def _manifest_files(snapshot: Document, *_: Any) -> bool:
     """MUST be empty in V2 snapshots (use manifest_files_v2 instead)."""
     return not snapshot["manifest_files"] and "manifest_files_v2" in snapshot
 
 
-@rule("snapshot.manifests", Files.named_snapshots)
-def _manifests(snapshot: Document) -> bool:
+@rule("snapshot.manifests", Files.snapshots)
+def _manifests(snapshot: Document, *_: Any) -> bool:
     """The list of all manifest files this snapshot points to."""
     nodes = [node["node_data"][1] for node in snapshot["nodes"]]
     used = {part["object_id"] for data in nodes for part in data.get("manifests", [])}
@@ -384,23 +354,23 @@ def _shape(files: Files) -> Iterator[str]:
             yield node["path"]
 
 
-@rule("node.path", Files.named_snapshots)
-def _path(snapshot: Document) -> bool:
+@rule("node.path", Files.snapshots)
+def _path(snapshot: Document, *_: Any) -> bool:
     """MUST be in canonical form (no `.`, `..`, or empty segments)."""
     parts = [node["path"].split("/") for node in snapshot["nodes"] if node["path"] != "/"]
     return not any(first or {"", ".", ".."} & set(rest) for first, *rest in parts)
 
 
-@rule("node.parent", Files.named_snapshots)
-def _node_parent(snapshot: Document) -> bool:
+@rule("node.parent", Files.snapshots)
+def _node_parent(snapshot: Document, *_: Any) -> bool:
     """Formally a repository can be any valid Zarr hierarchy."""
     groups = {node["path"] for node in snapshot["nodes"] if node["node_data"][0] == "GroupNodeData"}
     paths = {node["path"] for node in snapshot["nodes"]} - {"/"}
     return all((path.rpartition("/")[0] or "/") in groups for path in paths)
 
 
-@rule("node.id", Files.named_snapshots)
-def _node_id(snapshot: Document) -> bool:
+@rule("node.id", Files.snapshots)
+def _node_id(snapshot: Document, *_: Any) -> bool:
     """Stable across snapshots — a node keeps its id for its lifetime."""
     return len({node["id"] for node in snapshot["nodes"]}) == len(snapshot["nodes"])
 
@@ -426,7 +396,7 @@ def _disjoint(files: Files) -> Iterator[str]:
     """A group's node id MUST NOT appear in more than one of new_groups, deleted_groups, or updated_groups."""
     for id, log, _ in files.changes():
         for kind in ("groups", "arrays"):
-            ids = [each for what in ("new", "deleted", "updated") for each in log[f"{what}_{kind}"]]
+            ids = [each for what in WHAT for each in log[f"{what}_{kind}"]]
             if id not in files.amended and len(set(ids)) < len(ids):
                 yield encode_id(id)
 
@@ -435,7 +405,7 @@ def _disjoint(files: Files) -> Iterator[str]:
 def _log_nodes(files: Files) -> Iterator[str]:
     """A transaction log file records which nodes and chunks were modified in a given commit."""
     for id, log, expected in files.changes():
-        for key in expected.keys() - {"updated_chunks", "moved_nodes"}:
+        for key in LISTS:
             # an amended log may have more; the same document written again may be an update
             is_exact = id not in files.amended and not key.startswith("updated")
             if set(expected[key]) - set(log[key]) or (is_exact and set(log[key]) - set(expected[key])):

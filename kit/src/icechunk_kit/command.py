@@ -33,19 +33,17 @@ def run_cases(options: argparse.Namespace) -> int:
         for result in run(adapters, selection(options), options.patience):
             results.append(result)
             if not options.tap:
-                print(
-                    f"{result.outcome:12}{result.seconds:6.2f} s  {result.case.id}  {result.detail}",
-                    flush=True,
-                )
+                text = f"{result.outcome:12}{result.seconds:6.2f} s  {result.case.id}  {result.detail}"
+                print(text, flush=True)
     finally:
         for adapter in adapters:
             adapter.stop()
-    print("\n".join(tap(results)) if options.tap else "\n" + table(results))
+    content = document(options.name or options.adapter[0], results)
+    print("\n".join(tap(content["results"])) if options.tap else "\n" + table(content["results"]))
     if options.json:
-        content = document(options.name or options.adapter[0], results)
         options.json.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     if options.badge:
-        options.badge.write_text(badge(results))
+        options.badge.write_text(badge(content["levels"]))
     return int(any(each.outcome == "failed" for each in results))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,36 +30,6 @@ def description(case: Case) -> dict[str, str]:
     return {key: getattr(case, key) for key in ("id", "level", "version", "rule", "why")}
 
 
-def levels(results: Sequence[Result]) -> dict[str, str]:
-    """Return for each version the highest level of which, and of all below, each case passed. Empty: none."""
-    reached: dict[str, str] = {}
-    for version in VERSIONS:
-        best = ""
-        for level in LEVELS:
-            outcomes = {
-                each.outcome for each in results if (each.case.level, each.case.version) == (level, version)
-            }
-            if outcomes - {"passed"}:
-                break
-            best = level if outcomes else best
-        reached[version] = best
-    return reached
-
-
-def table(results: Sequence[Result]) -> str:
-    """Return the counts for each level and version, in Markdown."""
-    lines = ["| level | version | " + " | ".join(OUTCOMES) + " |", "|---|---|" + "--:|" * len(OUTCOMES)]
-    for level in LEVELS:
-        for version in VERSIONS:
-            outcomes = [
-                each.outcome for each in results if (each.case.level, each.case.version) == (level, version)
-            ]
-            if outcomes:
-                counts = " | ".join(str(outcomes.count(outcome)) for outcome in OUTCOMES)
-                lines.append(f"| {level} | {version} | {counts} |")
-    return "\n".join(lines)
-
-
 def document(name: str, results: Sequence[Result]) -> dict[str, Any]:
     """Return everything that a page of results needs, as values of JSON."""
     rows = [
@@ -71,7 +42,33 @@ def document(name: str, results: Sequence[Result]) -> dict[str, Any]:
         for each in results
     ]
     today = datetime.now(UTC).date().isoformat()
-    return {"implementation": name, "date": today, "levels": levels(results), "results": rows}
+    return {"implementation": name, "date": today, "levels": levels(rows), "results": rows}
+
+
+def counts(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[int]]:
+    """Return for each level and version that has results how often each of `OUTCOMES` is there."""
+    total = Counter((row["level"], row["version"], row["outcome"]) for row in rows)
+    cells = {key: [total[*key, outcome] for outcome in OUTCOMES] for key in product(LEVELS, VERSIONS)}
+    return {key: cell for key, cell in cells.items() if any(cell)}
+
+
+def levels(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return for each version the highest level of which, and of all below, each case passed. Empty: none."""
+    reached, cells = dict.fromkeys(VERSIONS, ""), counts(rows)
+    for version in VERSIONS:
+        for level in LEVELS:
+            passed, *others = cells.get((level, version), [0])
+            if any(others):
+                break
+            reached[version] = level if passed else reached[version]
+    return reached
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the counts for each level and version, in Markdown."""
+    lines = ["| level | version | " + " | ".join(OUTCOMES) + " |", "|---|---|" + "--:|" * len(OUTCOMES)]
+    lines += [f"| {' | '.join(key)} | {' | '.join(map(str, cell))} |" for key, cell in counts(rows).items()]
+    return "\n".join(lines)
 
 
 def comparison(documents: Sequence[dict[str, Any]]) -> str:
@@ -80,14 +77,13 @@ def comparison(documents: Sequence[dict[str, Any]]) -> str:
     Args:
         documents: The results of each implementation, as `document` returns them.
     """
-    columns = [(level, version) for level in LEVELS for version in VERSIONS]
+    columns = list(product(LEVELS, VERSIONS))
     lines = ["# Results", "", *INTRODUCTION, ""]
     lines.append("| implementation | date | " + " | ".join(" ".join(column) for column in columns) + " |")
     lines.append("|---|---|" + "--:|" * len(columns))
     for each in documents:
-        counts = Counter((row["level"], row["version"], row["outcome"]) for row in each["results"])
-        cells = [[counts[*column, outcome] for outcome in OUTCOMES] for column in columns]
-        texts = [" / ".join(map(str, cell)) if any(cell) else "" for cell in cells]
+        cells = counts(each["results"])
+        texts = [" / ".join(map(str, cells.get(column, []))) for column in columns]
         lines.append(f"| {each['implementation']} | {each['date']} | {' | '.join(texts)} |")
     for each in documents:
         failed = [row for row in each["results"] if row["outcome"] == "failed"]
@@ -103,23 +99,22 @@ def _short(detail: str) -> str:
     return "`" + re.sub(r"(\\n|[\s`|])+", " ", answer)[:200] + "`"
 
 
-def tap(results: Iterable[Result]) -> Iterable[str]:
+def tap(rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     """Return the lines of the Test Anything Protocol, version 14. An unsupported case is a skip."""
     yield "TAP version 14"
-    number = 0
-    for number, each in enumerate(results, 1):
-        skip = f" # SKIP {each.detail}" if each.outcome == "unsupported" else ""
-        yield f"{'not ok' if each.outcome == 'failed' else 'ok'} {number} - {each.case.id}{skip}"
-        if each.outcome == "failed":
-            yield f"  ---\n  message: {json.dumps(each.detail)}\n  rule: {json.dumps(each.case.rule)}\n  ..."
-    yield f"1..{number}"
+    for number, row in enumerate(rows, 1):
+        skip = f" # SKIP {row['detail']}" if row["outcome"] == "unsupported" else ""
+        yield f"{'not ok' if row['outcome'] == 'failed' else 'ok'} {number} - {row['id']}{skip}"
+        if row["outcome"] == "failed":
+            yield f"  ---\n  message: {json.dumps(row['detail'])}\n  rule: {json.dumps(row['rule'])}\n  ..."
+    yield f"1..{len(rows)}"
 
 
-def badge(results: Sequence[Result]) -> str:
-    """Return an SVG that says the levels."""
-    reached = {version: level for version, level in levels(results).items() if level}
-    text = ", ".join(f"{level} {version}" for version, level in reached.items()) or "no level"
-    colour = COLOURS[0 if len(reached) == len(VERSIONS) else 1 if reached else 2]
+def badge(reached: Mapping[str, str]) -> str:
+    """Return an SVG that says the highest level of each version, as `levels` returns them."""
+    words = [f"{level} {version}" for version, level in reached.items() if level]
+    text = ", ".join(words) or "no level"
+    colour = COLOURS[0 if len(words) == len(VERSIONS) else 1 if words else 2]
     left, right = 66, 14 + 7 * len(text)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
