@@ -25,19 +25,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
 BUCKET, PREFIX = "kit", "repository"
-EFFECTS = (
-    "lose answer",
-    "drop",
-    "403",
-    "404",
-    "412",
-    "503",
-    "slow",
-    "ignore conditions",
-    "cut",
-    "stale list",
-    "before",
-)
 
 
 @dataclass(slots=True)
@@ -78,13 +65,14 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
 
+    def condition(self, name: str, default: str = "") -> str:
+        """The tag of a conditional request."""
+        return self.headers.get(name, default).strip('"')
+
     @property
     def metadata(self) -> dict[str, str]:
         """The user metadata."""
-        mark = "x-amz-meta-"
-        return {
-            name.removeprefix(mark): value for name, value in self.headers.items() if name.startswith(mark)
-        }
+        return {name: value for name, value in self.headers.items() if name.startswith("x-amz-meta-")}
 
 
 @dataclass(slots=True)
@@ -105,6 +93,7 @@ FAILURES = {
     "412": failure(412, "PreconditionFailed"),
     "503": failure(503, "SlowDown"),
 }
+EFFECTS = {*FAILURES, "lose answer", "drop", "slow", "ignore conditions", "cut", "stale list", "before"}
 
 
 class Store:
@@ -198,7 +187,7 @@ class Store:
                 case "LIST":
                     return self._list(query, fault.keys if fault and effect == "stale list" else None)
                 case "GET" | "HEAD":
-                    return self._read(key, request.headers)
+                    return self._read(request)
                 case "POST" if "delete" in query:
                     names = re.findall(r"<Key>(.*?)</Key>", request.body.decode(), re.DOTALL)
                     for name in names:
@@ -212,7 +201,7 @@ class Store:
                     return Answer(204)
                 case "PUT" if "partNumber" in query:
                     self.uploads[query["uploadId"]][1][int(query["partNumber"])] = request.body
-                    return Answer(200, headers={"ETag": _etag(request.body)})
+                    return Answer(200, headers={"ETag": f'"{_etag(request.body)}"'})
                 case "POST" if "uploads" in query:
                     upload = uuid.uuid4().hex
                     self.uploads[upload] = (request.metadata, {})
@@ -222,23 +211,21 @@ class Store:
         return failure(405, "MethodNotAllowed")
 
     def _write(self, request: Request, *, has_conditions: bool) -> Answer:
-        method, headers, body, metadata = request.method, request.headers, request.body, request.metadata
-        path = self._path(request.key)
-        if method == "COPY":
-            source_key = unquote(headers["x-amz-copy-source"]).lstrip("/").removeprefix(f"{BUCKET}/")
-            source = self._path(source_key)
-            if not source.is_file():
+        body, metadata, path = request.body, request.metadata, self._path(request.key)
+        if request.method == "COPY":
+            source_key = unquote(request.headers["x-amz-copy-source"]).lstrip("/").removeprefix(f"{BUCKET}/")
+            if not self._path(source_key).is_file():
                 return FAILURES["404"]
-            body = source.read_bytes()
-            if headers.get("x-amz-copy-source-if-match", _etag(body)).strip('"') != _etag(body).strip('"'):
+            body = self._path(source_key).read_bytes()
+            if request.condition("x-amz-copy-source-if-match", _etag(body)) != _etag(body):
                 return FAILURES["412"]
             metadata = metadata or self.metadata.get(source_key, {})
         now = _etag(path.read_bytes()) if path.is_file() else ""
-        if has_conditions and now and headers.get("if-none-match") == "*":
+        if has_conditions and now and request.condition("if-none-match") == "*":
             return FAILURES["412"]
-        if has_conditions and headers.get("if-match", now).strip('"') != now.strip('"'):
+        if has_conditions and request.condition("if-match", now) != now:
             return FAILURES["412"] if now else FAILURES["404"]
-        if method == "POST":
+        if request.method == "POST":
             upload = self.uploads.pop(request.query.get("uploadId", ""), None)
             if upload is None:
                 return failure(404, "NoSuchUpload")
@@ -248,39 +235,33 @@ class Store:
         temporary.write_bytes(body)
         temporary.replace(path)
         self.metadata[request.key] = metadata
-        tag = f"<ETag>{_etag(body)}</ETag>"
-        if method == "PUT":
-            return Answer(200, headers={"ETag": _etag(body)})
-        if method == "POST":
-            return _result("CompleteMultipartUploadResult", tag)
-        return _result("CopyObjectResult", f"{tag}<LastModified>{_time(path)}</LastModified>")
+        if request.method == "PUT":
+            return Answer(200, headers={"ETag": f'"{_etag(body)}"'})
+        name = "CopyObjectResult" if request.method == "COPY" else "CompleteMultipartUploadResult"
+        return _result(name, _stamp(path))
 
-    def _read(self, key: str, headers: Mapping[str, str]) -> Answer:
-        path = self._path(key)
+    def _read(self, request: Request) -> Answer:
+        path = self._path(request.key)
         if not path.is_file():
             return FAILURES["404"]
         data = path.read_bytes()
-        tag = _etag(data).strip('"')
-        if headers.get("if-match", tag).strip('"') not in ("*", tag):
+        if request.condition("if-match", "*") not in ("*", _etag(data)):
             return FAILURES["412"]
-        if headers.get("if-none-match", "").strip('"') == tag:
-            return Answer(304, headers={"ETag": _etag(data)})
         modified = datetime.fromtimestamp(int(path.stat().st_mtime), UTC)
-        answers = {"ETag": _etag(data), "Last-Modified": format_datetime(modified, usegmt=True)}
-        answers["Content-Type"] = guess_type(key)[0] or "application/octet-stream"
-        answers |= {f"x-amz-meta-{name}": value for name, value in self.metadata.get(key, {}).items()}
-        bounds = re.fullmatch(r"bytes=(\d*)-(\d*)", headers.get("range", ""))
+        headers = {"ETag": f'"{_etag(data)}"', "Last-Modified": format_datetime(modified, usegmt=True)}
+        if request.condition("if-none-match") == _etag(data):
+            return Answer(304, headers=headers)
+        headers["Content-Type"] = guess_type(request.key)[0] or "application/octet-stream"
+        headers |= self.metadata.get(request.key, {})
+        bounds = re.fullmatch(r"bytes=(\d*)-(\d*)", request.headers.get("range", ""))
         if bounds is None:
-            return Answer(200, data, answers)
+            return Answer(200, data, headers)
         first = int(bounds[1]) if bounds[1] else max(len(data) - int(bounds[2]), 0)
         last = min(int(bounds[2]), len(data) - 1) if bounds[1] and bounds[2] else len(data) - 1
         if first >= len(data):
             return failure(416, "InvalidRange")
-        return Answer(
-            206,
-            data[first : last + 1],
-            answers | {"Content-Range": f"bytes {first}-{last}/{len(data)}"},
-        )
+        headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
+        return Answer(206, data[first : last + 1], headers)
 
     def _list(self, query: Mapping[str, str], stale: frozenset[str] | None) -> Answer:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
@@ -296,9 +277,8 @@ class Store:
                 rows[name] = f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"
             else:
                 path = self._path(key)
-                text = f"<Key>{escape(key)}</Key><Size>{path.stat().st_size}</Size>"
-                etag = f"<ETag>{_etag(path.read_bytes())}</ETag>"
-                rows[key] = f"<Contents>{text}<LastModified>{_time(path)}</LastModified>{etag}</Contents>"
+                text = f"<Key>{escape(key)}</Key><Size>{path.stat().st_size}</Size>{_stamp(path)}"
+                rows[key] = f"<Contents>{text}</Contents>"
         names = [name for name in sorted(rows, key=str.encode) if name > after]
         page, more = names[:limit], len(names) > limit
         token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
@@ -320,12 +300,14 @@ class Store:
 
 
 def _etag(data: bytes) -> str:
-    return f'"{hashlib.md5(data).hexdigest()}"'
+    return hashlib.md5(data).hexdigest()
 
 
-def _time(path: Path) -> str:
-    moment = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _stamp(path: Path) -> str:
+    """Return the tag and the time of a file, for an answer in XML."""
+    time = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="milliseconds")
+    text = time.replace("+00:00", "Z")
+    return f'<ETag>"{_etag(path.read_bytes())}"</ETag><LastModified>{text}</LastModified>'
 
 
 def _result(name: str, content: str) -> Answer:
