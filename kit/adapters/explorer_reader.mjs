@@ -1,7 +1,7 @@
 /** The adapter of the reader in Frazil's explorer: `node kit/adapters/explorer_reader.mjs`, after `npm install` in explorer/. */
 
 import { createRequire } from "node:module";
-import { mkdtemp, open, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -20,21 +20,11 @@ await rm(folder, { recursive: true });
 
 /** Reads a part of a file; undefined if there is no file. */
 async function part(path, start = 0, end) {
-  let handle;
   try {
-    handle = await open(path);
+    return new Uint8Array((await readFile(path)).subarray(start, end));
   } catch (error) {
     if (error.code === "ENOENT" || error.code === "ENOTDIR") return undefined;
     throw error;
-  }
-  try {
-    const { size } = await handle.stat();
-    const stop = Math.min(end ?? size, size);
-    const data = new Uint8Array(Math.max(stop - start, 0));
-    await handle.read(data, 0, data.length, start);
-    return data;
-  } finally {
-    await handle.close();
   }
 }
 
