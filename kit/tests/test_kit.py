@@ -78,6 +78,15 @@ def test_export_writes_files_and_steps(tmp_path: Path, capsys: pytest.CaptureFix
         assert (tmp_path / id / "repository" / "repo").is_file()
 
 
+def test_each_folder_that_a_case_writes_has_a_request(tmp_path: Path) -> None:
+    assert main(["export", "--only", "damage.truncated.repo.*", str(tmp_path)]) == 0
+    for path in tmp_path.glob("*/case.json"):
+        folders = {folder.name for folder in (path.parent / "repository").iterdir()}
+        assert len(folders) == 16 and folders == {
+            step["at"] for step in json.loads(path.read_text())["steps"]
+        }
+
+
 def test_a_case_says_what_it_tests_and_why() -> None:
     assert len(CASES) >= 200
     for id, case in CASES.items():

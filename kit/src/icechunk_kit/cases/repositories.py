@@ -120,8 +120,10 @@ class Builder:
 
     Attributes:
         folder: The folder of the repository.
+        created: The repository, after the first line that needs it.
         ids: The ids of the snapshots by their names.
         facts: The members that the next steps get.
+        edits, headers: The changes of the next files, by their kind.
     """
 
     def __init__(self, root: Path, version: str) -> None:
@@ -143,8 +145,8 @@ class Builder:
 
     def perform(self, text: str, details: Sequence[str] = ()) -> list[Step]:
         """Perform a line, with the lines of more indentation."""
-        for name, id in self.ids.items():
-            text = text.replace(f"${name}", encode_id(id))
+        ids = {f"${name}": encode_id(id) for name, id in self.ids.items()}
+        text = re.sub(r"\$\w+", lambda match: ids.get(match[0], match[0]), text)
         self.change(details)
         op, words, content = split(text)
         steps = LINES[op](self, *words, **({} if content is None else {"content": content}))
