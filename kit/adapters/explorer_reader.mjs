@@ -1,4 +1,4 @@
-/** The adapter of the reader in Frazil's explorer: `node kit/adapters/explorer_reader.mjs`, after `npm install` in explorer/. */
+/** The adapter of the reader in Frazil's explorer. It needs `npm install` in explorer/. */
 
 import { createRequire } from "node:module";
 import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
@@ -9,9 +9,12 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 
 const explorer = fileURLToPath(new URL("../../explorer/", import.meta.url));
 const { build } = createRequire(join(explorer, "package.json"))("esbuild");
-const contents = 'export { openRepository } from "./src/format/index"; export { readBytes } from "./src/format/remote";';
+const contents = `
+export { openRepository } from "./src/format/index";
+export { readBytes } from "./src/format/remote";`;
 const stdin = { contents, resolveDir: explorer, loader: "ts" };
-const bundle = await build({ stdin, bundle: true, format: "esm", platform: "node", target: "es2022", write: false });
+const settings = { bundle: true, format: "esm", platform: "node", target: "es2022", write: false };
+const bundle = await build({ stdin, ...settings });
 const folder = await mkdtemp(join(tmpdir(), "explorer-reader-"));
 const file = join(folder, "reader.mjs");
 await writeFile(file, bundle.outputFiles[0].contents);
@@ -32,71 +35,80 @@ async function part(path, start = 0, end) {
 async function index(folder) {
   const names = { branches: {}, tags: {} };
   for (const entry of await readdir(join(folder, "refs")).catch(() => [])) {
-    const [kind, name] = [entry.startsWith("tag.") ? "tags" : "branches", entry.slice(entry.indexOf(".") + 1)];
+    const kind = entry.startsWith("tag.") ? "tags" : "branches";
     const file = join(folder, "refs", entry, "ref.json");
     if (kind === "tags" && (await part(`${file}.deleted`))) continue;
     const data = await part(file);
+    const name = entry.slice(entry.indexOf(".") + 1);
     if (data) names[kind][name] = JSON.parse(Buffer.from(data).toString()).snapshot;
   }
   return Object.keys(names.branches).length ? Buffer.from(JSON.stringify(names)) : undefined;
 }
 
-function sourceOf(location) {
+function sourceOf({ path, containers }) {
   // A page does not read virtual chunks in local files: the server of the page does, in Python
-  if (!location.path || location.containers) throw new Error("unsupported");
-  return {
-    label: location.path,
-    get: (key, start, end) => (key === "index.json" ? index(location.path) : part(join(location.path, key), start, end)),
-  };
+  if (!path || containers) throw new Error("unsupported");
+  const get = (key, start, end) => (key === "index.json" ? index(path) : part(join(path, key), start, end));
+  return { label: path, get };
 }
 
-function idOf(repository, ref) {
-  const id = ref.snapshot_id ?? (ref.tag === undefined ? repository.branches.get(ref.branch) : repository.tags.get(ref.tag));
-  if (id === undefined || repository.row(id) < 0) throw Object.assign(new Error("no such version"), { kind: "not-found" });
-  return id;
-}
+const missing = (message) => Object.assign(new Error(message), { kind: "not-found" });
 
-async function snapshotOf({ location, ref }) {
+/** Opens the repository of a request, and its snapshot if it has a reference. */
+async function open({ location, ref }) {
   const source = sourceOf(location);
   const repository = await openRepository(source);
-  return { source, repository, snapshot: await repository.snapshot(idOf(repository, ref)) };
+  if (!ref) return { source, repository };
+  const named = ref.tag === undefined ? repository.branches.get(ref.branch) : repository.tags.get(ref.tag);
+  const row = repository.row(ref.snapshot_id ?? named ?? "");
+  if (row < 0) throw missing("no such version");
+  return { source, repository, history: repository.history, row };
+}
+
+async function snapshotOf(request) {
+  const view = await open(request);
+  return { ...view, snapshot: await view.repository.snapshot(view.history.id(view.row)) };
 }
 
 async function nodeOf(request) {
   const view = await snapshotOf(request);
   const node = view.snapshot.node(request.path);
-  if (!node) throw Object.assign(new Error(`no node ${request.path}`), { kind: "not-found" });
+  if (!node) throw missing(`no node ${request.path}`);
   return { ...view, node };
 }
 
 const operations = {
   async refs({ location }) {
-    const { branches, tags } = await openRepository(sourceOf(location));
+    const { branches, tags } = (await open({ location })).repository;
     return { branches: Object.fromEntries(branches), tags: Object.fromEntries(tags) };
   },
-  async log({ location, ref }) {
-    const repository = await openRepository(sourceOf(location));
-    const { history } = repository;
+  async log(request) {
+    const { history, row } = await open(request);
     const rows = [];
-    for (let row = repository.row(idOf(repository, ref)); row >= 0; row = history.parent[row]) rows.push(row);
-    return rows.map((row) => ({ id: history.id(row), message: history.message(row), time: Math.round(history.times[row] * 1000) }));
+    for (let at = row; at >= 0; at = history.parent[at]) {
+      const time = Math.round(history.times[at] * 1000);
+      rows.push({ id: history.id(at), message: history.message(at), time });
+    }
+    return rows;
   },
-  async properties({ location, ref }) {
-    const repository = await openRepository(sourceOf(location));
-    return repository.history.metadata(repository.row(idOf(repository, ref)));
+  async properties(request) {
+    const { history, row } = await open(request);
+    return history.metadata(row);
   },
   async list(request) {
     const { snapshot } = await snapshotOf(request);
-    return snapshot.nodes.map(({ path, kind }) => ({ path, type: kind })).sort((a, b) => Buffer.compare(Buffer.from(a.path), Buffer.from(b.path)));
+    const nodes = snapshot.nodes.map(({ path, kind }) => ({ path, type: kind }));
+    return nodes.sort((a, b) => Buffer.compare(Buffer.from(a.path), Buffer.from(b.path)));
   },
   metadata: async (request) => (await nodeOf(request)).node.document,
-  count: async (request) => (await nodeOf(request)).snapshot.chunks(request.path).then(({ length }) => length),
+  count: async (request) => (await (await nodeOf(request)).snapshot.chunks(request.path)).length,
   async read(request) {
     const { source, repository, snapshot } = await nodeOf(request);
     const values = [];
     for (const index of request.chunks) {
       const ref = await snapshot.chunk(request.path, index);
-      values.push(ref ? Buffer.from(await readBytes(source, repository.configuration ?? {}, ref)).toString("hex") : null);
+      const data = ref && (await readBytes(source, repository.configuration ?? {}, ref));
+      values.push(data ? Buffer.from(data).toString("hex") : null);
     }
     return values;
   },
@@ -108,7 +120,8 @@ for await (const line of createInterface({ input: process.stdin })) {
   try {
     if (operations[op]) answer = { value: await operations[op](request) };
   } catch (error) {
-    if (error.message !== "unsupported") answer = { error: { kind: error.kind ?? "other", message: String(error.message).slice(0, 1000) } };
+    const [kind, message] = [error.kind ?? "other", String(error.message).slice(0, 1000)];
+    if (message !== "unsupported") answer = { error: { kind, message } };
   }
   process.stdout.write(`${JSON.stringify(answer)}\n`);
 }

@@ -1,4 +1,4 @@
-/** Builds a page with neuroglancer: `npm install --ignore-scripts && node build.mjs FOLDER`. Its icons come from a host that npm does not serve. */
+/** Builds a page of neuroglancer, without icons: `npm install --ignore-scripts`, `node build.mjs FOLDER`. */
 
 import { build } from "esbuild";
 import { writeFile } from "node:fs/promises";
@@ -11,7 +11,8 @@ const empty = {
   name: "icons",
   setup(builder) {
     builder.onResolve({ filter: /^ikonate/ }, ({ path }) => ({ path, namespace: "icons" }));
-    builder.onLoad({ filter: /.*/, namespace: "icons" }, () => ({ contents: "export default ''", loader: "js" }));
+    // they come from a host that npm does not serve
+    builder.onLoad({ filter: /.*/, namespace: "icons" }, () => ({ contents: "export default ''" }));
   },
 };
 const contents = `
@@ -19,8 +20,12 @@ import "neuroglancer";
 import "neuroglancer/unstable/kvstore/enabled_frontend_modules.js";
 import { setupDefaultViewer } from "neuroglancer/unstable/ui/default_viewer_setup.js";
 window.viewer = setupDefaultViewer();`;
-const settings = { absWorkingDir: here, bundle: true, format: "esm", target: "es2022", plugins: [empty], logLevel: "error", loader: { ".wasm": "file", ".svg": "text", ".html": "text", ".dat": "file" } };
+const loader = { ".wasm": "file", ".svg": "text", ".html": "text", ".dat": "file" };
+const form = { bundle: true, format: "esm", target: "es2022", loader, logLevel: "error" };
+const settings = { ...form, absWorkingDir: here, plugins: [empty] };
 await build({ ...settings, stdin: { contents, resolveDir: here }, outfile: join(folder, "main.js") });
-const workers = Object.fromEntries(["chunk_worker", "async_computation"].map((name) => [`${name}.bundle`, `node_modules/neuroglancer/lib/${name}.bundle.js`]));
+const bundle = (name) => [`${name}.bundle`, `node_modules/neuroglancer/lib/${name}.bundle.js`];
+const workers = Object.fromEntries(["chunk_worker", "async_computation"].map(bundle));
 await build({ ...settings, entryPoints: workers, outdir: folder });
-await writeFile(join(folder, "index.html"), '<!doctype html><body><script type="module" src="main.js"></script>');
+const html = '<!doctype html><body><script type="module" src="main.js"></script>';
+await writeFile(join(folder, "index.html"), html);
