@@ -84,13 +84,13 @@ def export_netcdf(
     session = Version.of(source).session()
     nodes, prefix = session.workspace, absolute(group).rstrip("/")
     if nodes.require_node(prefix or "/").array is not None:
-        above, _, name = prefix.rpartition("/")
+        above, _, array_name = prefix.rpartition("/")
         raise InvalidInputError(
             f"a NetCDF file has the arrays of a group, and `{prefix}` is an array", ErrorKind.INVALID_ARGUMENT
         ).with_remedy(
             "Pass {} and {}",
             argument(group=above or "/"),
-            argument(variables=[name]),
+            argument(variables=[array_name]),
             shell=f"Export its group `{above or '/'}`",
         )
     for child in nodes.children(prefix or "/"):
