@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -195,7 +196,7 @@ class Coding:
         array = np.asarray(values)
         if array.dtype.kind == "f" and (self.is_time or self.dtype.kind in "mM") and np.isnan(array).all():
             array = np.full(array.shape, None, object)
-        if array.dtype.kind in "OUT" and self.dtype.kind not in "OUTSV":
+        if array.dtype.kind in "OUT" and self.dtype.kind not in "OUTSVc":
             array = self._from_objects(array, name)
         if missing is None:
             missing = _missing_values(array)
@@ -344,6 +345,11 @@ class Coding:
     def _cast(self, values: Values, missing: Mask | None, name: str) -> Values:
         """Return elements of the types that have no packing: booleans, text, bytes, times of numpy."""
         kinds = {"b": "biuf", "M": "M", "m": "m", "c": "biufc"}.get(self.dtype.kind, "OUTSV")
+        if self.dtype.kind == "c" and values.dtype.kind == "U":
+            with suppress(ValueError):
+                values = values.astype(np.complex128)
+        elif self.dtype.kind == "S" and values.dtype.kind in "UT":
+            values = np.strings.encode(values.astype(np.str_), "utf-8")
         if values.dtype.kind not in kinds:
             raise refused(name, f"values of the type {self.dtype}", values)
         if missing is not None:

@@ -191,6 +191,8 @@ def value_text(value: Any) -> str:
     if isinstance(item, np.datetime64):
         text = str(item.astype("M8[s]") if item.astype("M8[s]") == item else item)
         return text.rstrip("0") if "." in text else text
+    if isinstance(item, bytes):
+        return item.decode("utf-8", "backslashreplace")
     return str(item.isoformat() if hasattr(item, "isoformat") else item)
 
 

@@ -290,6 +290,20 @@ def test_missing_and_packed_values(skipna: bool) -> None:
     assert found.chunks_read == 0
 
 
+@pytest.mark.parametrize("offset", [10.0, -5.0])
+def test_truths_are_those_of_unpacked_values(offset: float) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    packed = np.array([[0, 0], [0, 1], [20, 0], [-20, -20], [10, 10], [10, 12]], "i2")
+    with repo.transaction("main", message="packed") as store:
+        attributes = {"scale_factor": 0.5, "add_offset": offset}
+        zarr.create_array(store, name="p", data=packed, chunks=(1, 2), attributes=attributes)
+    array = frazil.Array(repo.readonly_session("main"), "/p")
+    for row, values in enumerate(packed * 0.5 + offset):
+        found = frazil.reduce(array, row)
+        is_open = values.min() < 0 < values.max()
+        assert (found.any, found.all) == (values.any(), None if is_open else values.all())
+
+
 def test_the_variance_of_large_numbers_with_gaps() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
     values = 1e9 + np.random.default_rng(4).normal(size=400)

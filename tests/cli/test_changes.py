@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +45,10 @@ def test_a_rehearsal_changes_nothing(line: str, repo: frazil.Repository, run: An
     assert state(repo) == before
     run(f"{line} {'-y' if line.startswith(('branch', 'tag', 'reset')) else ''}")
     assert state(repo) != before
+
+
+def test_the_target_of_a_move_is_a_path(own: Path, run: Any) -> None:
+    assert "Write `frazil mv ice:/era5/t era5/t2m`" in run("mv ice:era5/t ice:era5/t2m", status=2)
 
 
 def set_step(repo: frazil.Repository, branch: str, at: Any, value: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 import frazil
 
@@ -74,6 +75,34 @@ def test_statistics(own: Path, run: Any) -> None:
     assert (after["chunks"], after["chunks_read"]) == (4, 0)
     assert "chunks read" in run("cat ice:era5/t 0 --stats")
     run("cat ice:era5/t ::2 --stats", status=1)  # a step has no box
+
+
+def test_statistics_of_times_are_times(own: Path, run: Any) -> None:
+    repo = frazil.Repository.create("times")
+    days = {"units": "days since 2001-01-01", "calendar": "noleap"}
+    with repo.transaction("main", message="times") as store:
+        zarr.create_array(store, name="cf", data=np.array([58.0, 59.0, 61.0]), attributes=days)
+        zarr.create_array(store, name="date", data=np.array(["2001-01-01", "NaT", "2001-01-04"], "M8[s]"))
+        zarr.create_array(store, name="span", data=np.array([1000, 3000], "m8[ms]"))
+    for name, texts in {
+        "cf": ["2001-02-28T00:00:00", "2001-03-03T00:00:00", "2001-03-01T08:00:00", "1.24721912892 days"],
+        "date": ["2001-01-01T00:00:00", "2001-01-04T00:00:00", "2001-01-02T12:00:00", "129600 s"],
+        "span": ["1 s", "3 s", "2 s", "1000 ms"],
+    }.items():
+        rows = dict(line.split(maxsplit=1) for line in run(f"cat times:{name} --stats").splitlines())
+        assert [rows[each] for each in ("min", "max", "mean", "std")] == texts
+    assert document(run, "cat times:cf --stats")["max"] == 61
+    assert "datetime64[s] (3)" in run("tree times")
+
+
+def test_shards_and_hidden_arrays(own: Path, run: Any) -> None:
+    repo = frazil.Repository.create("shards")
+    with repo.transaction("main", message="shards") as store:
+        zarr.create_array(store, name="a", shape=(8,), chunks=(2,), shards=(4,), dtype="i1")
+        zarr.create_array(store, name=".hidden/b", shape=(8,), dtype="i1")
+    assert [document(run, "info shards:a")[name] for name in ("chunks", "shards")] == [[2], [4]]
+    assert ".hidden" not in run("stats shards")
+    assert ".hidden" in run("stats shards --all")
 
 
 def test_inspect(run: Any) -> None:

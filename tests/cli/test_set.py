@@ -84,6 +84,44 @@ def test_labels_by_range_and_by_nearest(selection: str, values: list[int], own: 
     assert "no label of lat in /t is in the range 11..19" in run("cat grid:t lat=11..19", 2)
 
 
+@pytest.mark.parametrize(
+    ("selection", "values"),
+    [
+        ("time=2001-02-28,j=1,i=2", 6),
+        ("time=2001-02-28,j=0..1,i=-1", [3, 7]),
+        ("time~2001-03-01T10,j=..0,i=2..-1", [10, 11]),
+        ("time~2001-02-28,j~1", [4, 5, 6, 7]),
+    ],
+)
+def test_labels_of_curvilinear_grids_in_a_calendar_without_leap_days(
+    selection: str, values: object, own: Path, run: Run
+) -> None:
+    """The rows and columns of the grid have no coordinates: their labels are indices."""
+    time = ("time", [58.5, 59.5], {"units": "days since 2001-01-01", "calendar": "noleap"})
+    numbers = np.arange(16).reshape(2, 2, 4)
+    numbers[0] = np.arange(8).reshape(2, 4)
+    session = frazil.Repository.create("ocean").writable_session("main")
+    to_icechunk(xr.Dataset({"t": (("time", "j", "i"), numbers)}, {"time": time}), session)
+    session.commit("a grid")
+    assert json.loads(run(f"cat ocean:t {selection} --json"))["values"] == values
+    assert "within the 2 elements" in run("cat ocean:t j=2", 1)
+    assert "calendar noleap, got 2001-02-29" in run("cat ocean:t time~2001-02-29", 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "text"),
+    [("c8", "1+2j", "(1+2j)"), ("c16", "(0.1-2j)", "(0.1-2j)"), ("S4", "né", "né"), ("S4", "ab", "ab")],
+)
+def test_values_of_complex_and_byte_types(dtype: str, value: str, text: str, own: Path, run: Run) -> None:
+    repo = frazil.Repository.create("types")
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="a", shape=(2,), dtype=dtype)
+    run(f"set types:a 1 '{value}'")
+    assert run("cat types:a 1") == f"{text}\n"
+    assert text in run(f"set types:a 0 '{text}'")  # as `cat` prints it
+    assert run("set types:a 0 5j,", 1 if dtype[0] == "c" else 0)
+
+
 def test_a_history_tells_values_apart(repo: frazil.Repository, run: Run) -> None:
     """The value can also change with the attributes, in a commit that writes no chunk."""
     with repo.transaction("main", message="other cell") as store:

@@ -109,7 +109,8 @@ REFUSED: dict[str, tuple[Callable[[], xr.Dataset], str, list[str]]] = {
         "attributes", ["`time`", "days since 2024-01-01", "hours since 2024-01-01"],
     ),
     "another calendar": (
-        lambda: more().assign_coords(time=FEBRUARY), "order", ["`time`", "calendar"],
+        lambda: more().assign_coords(time=FEBRUARY), "order",
+        ["`time`", "calendar noleap", "convert_calendar('proleptic_gregorian')"],
     ),
     "values beyond the packing": (
         lambda: assigned(packed=TEMPERATURES + 625.85), "values",

@@ -261,6 +261,7 @@ def _reduction(
         low, high = (each.item() for each in coding.unpacked_range(low, high))
         total, mean, var = total * scale + count * offset, mean * scale + offset, var * scale**2
         error = error * abs(scale) + 2.0**-50 * abs(total)
+    has_others, has_no_zero = bool(count and (low or high)), _has_no_zero(count, low, high)
     is_undefined = not count or (left_out > 0 and not skipna)
     if is_undefined:
         low = high = mean = var = nothing
@@ -276,19 +277,19 @@ def _reduction(
         mean=mean,
         var=var,
         std=math.sqrt(var) if var >= 0 else nothing,
-        any=bool(count and (part.minimum or part.maximum)),
-        all=_all(part),
+        any=has_others,
+        all=has_no_zero,
         error=error,
         chunks=chunks,
         chunks_read=reads,
     )
 
 
-def _all(part: Part) -> bool | None:
-    """Return whether no element is zero, or None if the extremes leave this open."""
-    if not part.count or part.minimum > 0 or part.maximum < 0:
+def _has_no_zero(count: int, low: Any, high: Any) -> bool | None:
+    """Return whether no value is zero, or None if the extremes leave this open."""
+    if not count or low > 0 or high < 0:
         return True
-    return None if part.minimum and part.maximum else False
+    return None if low and high else False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

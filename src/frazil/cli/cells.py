@@ -11,6 +11,8 @@ by the labels of coordinates:
 ``lat=10..20,time=2026-11..``   labels from a lower one to a higher one, both included
 ``lat~10.2,time~2026-11-01``    the label that is nearest
 ==============================  ======================================================================
+
+The labels of a dimension without a coordinate are its indices, as in xarray.
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ def indices_of(session: Session, path: str, selection: Indices | Labels) -> Indi
     if isinstance(selection, tuple):
         return selection
     with needs("a selection by labels", extra="pipeline"):
-        from frazil.pipeline.transform.arrays import array_info
+        from frazil.pipeline.transform.arrays import array_info, coordinate_of
         from frazil.pipeline.transform.selection import positions_by_label
     array = array_info(session, path)
     if unknown := sorted(set(selection).difference(filter(None, array.dims))):
@@ -118,6 +120,9 @@ def indices_of(session: Session, path: str, selection: Indices | Labels) -> Indi
         label = slice(None) if dim is None else selection.get(dim, slice(None))
         if dim is None or label == slice(None):
             indices.append(label)
+        elif isinstance(label, slice) and coordinate_of(session, array, dim) is None:
+            last = label.stop + 1 or None if isinstance(label.stop, int) else label.stop
+            indices.append(_index(positions_by_label(session, array, dim, slice(label.start, last), None)))
         elif isinstance(label, Nearest):
             indices.append(_index(positions_by_label(session, array, dim, label.value, "nearest")))
         else:
@@ -183,7 +188,7 @@ class Cells:
     def texts(self) -> Values:
         """Return a text for each cell, as `frazil set` reads it."""
         flat = self.values.reshape(-1)
-        text = self.coding.text if self.coding.floating is not None or flat.dtype.kind in "mMO" else str
+        text = self.coding.text if self.coding.floating is not None or flat.dtype.kind in "mMOS" else str
         texts = np.empty(flat.shape, object)
         texts[:] = list(map(text, flat if flat.dtype.kind in "mMfc" else flat.tolist()))
         if self.missing is not None:
@@ -195,7 +200,7 @@ class Cells:
     def documents(self) -> Any:
         """Return the values in the form that JSON has, with None for missing values and for NaN."""
         values = self.values
-        if self.coding.is_time or values.dtype.kind in "mM":
+        if self.coding.is_time or values.dtype.kind in "mMS":
             values = self.texts()
         nothing = np.isnan(values) if values.dtype.kind == "f" else None
         if self.missing is not None:

@@ -143,6 +143,8 @@ def info(output: Output, target: AnyTarget) -> None:
         document = {"version": opened.id, **node_document(node)}
     attributes = document.get("attributes", {})
     texts = {name: value for name, value in document.items() if name != "attributes"}
+    if texts.get("shards") is None:
+        texts.pop("shards", None)
     lines = table((name.replace("_", " "), _info_text(name, value)) for name, value in texts.items())
     lines += [f"  {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in attributes.items()]
     output.emit(document, lines)
@@ -246,14 +248,21 @@ _STATISTICS = ("size", "count", "nan", "missing", "min", "max", "mean", "std", "
 
 
 def _emit_statistics(output: Output, version: Opened, opened: OpenArray, indices: Any, *, raw: bool) -> None:
-    """Print the statistics of the values of a selection. Times are numbers, in their unit."""
+    """Print the statistics of the values of a selection. Times are texts, and numbers in JSON."""
     array = frazil.Array(version.session(), version.path)
     numbers = picked(frazil.reduce(array, indices or ..., decoded=not raw), *_STATISTICS)
-    units = opened.coding.units
-    rows = [
-        (name.replace("_", " "), f"{value:.12g}" if isinstance(value, float) else f"{value:,}")
-        for name, value in numbers.items()
-    ]
+    dtype, units = np.dtype(array.dtype), opened.coding.units
+    texts = {
+        name: f"{value:.12g}" if isinstance(value, float) else f"{value:,}" for name, value in numbers.items()
+    }
+    is_numpy = dtype.kind in "mM"
+    if numbers["count"] and not raw and (opened.coding.is_time or is_numpy):
+        for name in ("min", "max", "mean"):
+            number = np.array([numbers[name]])
+            element = number.astype(np.int64).view(dtype) if is_numpy else number
+            texts[name] = str(opened.cells(element).texts()[0])
+        texts["std"] += f" {np.datetime_data(dtype)[0] if is_numpy else opened.coding.step[0]}"
+    rows = [(name.replace("_", " "), text) for name, text in texts.items()]
     rows += [("units", units)] if units else []
     output.emit({"path": version.path, "version": version.id, "units": units, **numbers}, table(rows))
 
@@ -292,7 +301,7 @@ def du(
 
 
 @verb("stats")
-def stats(output: Output, target: AnyTarget, build: bool) -> int:
+def stats(output: Output, target: AnyTarget, everything: Everything, build: bool) -> int:
     """Count the versions of a repository, the bytes of all chunks, and the chunks that have statistics.
 
     The bytes are in chunk files (native), in manifests (inline), and in objects outside of the repository
@@ -314,7 +323,7 @@ def stats(output: Output, target: AnyTarget, build: bool) -> int:
     from frazil.maintenance.chunk_statistics import coverage
 
     opened = Opened(target)
-    rows, failures = _arrays_below(opened, everything=True), 0
+    rows, failures = _arrays_below(opened, everything), 0
     if build:
         nodes = opened.workspace.snapshot.nodes.paths_list()
         paths = [nodes[row] for row in rows] if target.path is not None else None

@@ -127,20 +127,32 @@ def node_document(node: Node) -> dict[str, Any]:
     document: dict[str, Any] = {"path": node.path, "kind": "group" if node.array is None else "array"}
     if node.array is not None:
         names = node.array.dimension_names
+        chunks, codecs = stored.get("chunk_grid"), stored.get("codecs", ())
+        shards = [each for each in codecs if _name(each) == "sharding_indexed"]
         document |= {
             "shape": list(node.array.shape),
             "dtype": _name(stored.get("data_type")),
-            "chunks": stored.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape"),
+            "chunks": _configuration(shards[0] if shards else chunks).get("chunk_shape"),
+            "shards": _configuration(chunks).get("chunk_shape") if shards else None,
             "dimensions": None if names is None else list(names),
             "fill_value": stored.get("fill_value"),
-            "codecs": list(map(_name, stored.get("codecs", ()))),
+            "codecs": list(map(_name, codecs)),
         }
     return {**document, "attributes": stored.get("attributes", {})}
 
 
 def _name(value: Any) -> str:
-    """Return the name of a type or a codec of Zarr, which may be an object with a name."""
-    return str(value.get("name") if isinstance(value, Mapping) else value)
+    """Return the name of a type, with its unit of times, or of a codec of Zarr: a text or an object."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    name, unit = str(value.get("name")), _configuration(value).get("unit")
+    return f"{name.removeprefix('numpy.')}[{unit}]" if unit else name
+
+
+def _configuration(value: Any) -> Mapping[str, Any]:
+    """Return the configuration of an object of Zarr; nothing if it has none."""
+    configuration = value.get("configuration") if isinstance(value, Mapping) else None
+    return configuration if isinstance(configuration, Mapping) else {}
 
 
 def summary(document: Mapping[str, Any]) -> str:

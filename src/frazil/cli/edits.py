@@ -256,6 +256,9 @@ def mv(
         frazil mv ice:era5/t era5/t2m                   rename an array of `main`
         frazil mv ice@dev:era5 era5_old -m "Make room"  move a group of a branch
     """
+    if to.startswith((f"{target.location}:", f"{target.location}@")):
+        path = to.rpartition(":")[2]
+        raise click.UsageError(f"TO must be a path, got {to!r}. Write `frazil mv {target} {path}`")
     change = BranchChange(output, target, dry_run, node="the group or array to move")
     session = change.repo.rearrange_session(change.branch)
     session.move(change.path, absolute(to))

@@ -361,7 +361,7 @@ def ingest(
         Any, option(metavar="KEY=VALUE", multiple=True, callback=args.collected(args.key_value, dict))
     ],
     allow: Annotated[Any, option(metavar="KIND,...", callback=args.converted(args.comma_separated, ()))],
-    message: str | None,
+    message: args.Message,
     mode: Literal["create", "append", "insert", "upsert", "backfill"] = "create",
     branch: str = "main",
     group: str = "/",
@@ -394,7 +394,6 @@ def ingest(
         filter_by_keys: The GRIB fields to ingest: typeOfLevel=surface,stepType=instant (all).
         reader_option: An option of the reader of the format, VALUE as JSON or text: squeeze=false, page=2.
         allow: Problems to tolerate: values, unordered, overlap, duplicate, hole.
-        message: The message of the commit.
         mode: How the files relate to existing data.
         branch: The branch to commit to.
         group: The group in the repository.

@@ -44,6 +44,17 @@ _STORES: Final = {"b": "b", **dict.fromkeys("iuf", "iufc"), "c": "c", **dict.fro
 _STORES.update(dict.fromkeys("UT", _TEXT))
 
 
+#: The calendars of datetime64.
+_PLAIN: Final = ("standard", "gregorian", "proleptic_gregorian")
+
+
+def _calendar(values: NDArray[Any]) -> str | None:
+    """Return the calendar of times; None for other values."""
+    if values.dtype.kind == "M":
+        return _PLAIN[0]
+    return getattr(values.flat[0], "calendar", None) if values.size else None
+
+
 def mismatch(message: str) -> InvalidInputError:
     """Return the error for data that do not agree with the stored data."""
     return InvalidInputError(message, ErrorKind.DATA_MISMATCH)
@@ -100,9 +111,13 @@ class ArrayForm:
                 back = self.decode(dims, numbers, original)
                 same = self._same(dims, original, numbers, back)
         except (ValueError, TypeError, ArithmeticError, Warning) as error:
+            calendar, own = self.attrs.get("calendar"), _calendar(values)
+            problem = f"{values.dtype}, which cannot be stored there: {error}"
+            if None not in (calendar, own) and calendar not in (own, *(_PLAIN if own in _PLAIN else ())):
+                problem = f"times of the calendar {own}. Convert them: ds.convert_calendar({calendar!r})"
             raise mismatch(
                 f"`{self.name}` must have values that the stored array ({self.text()}) can hold, got "
-                f"{values.dtype}, which cannot be stored there: {error}"
+                f"{problem}"
             ) from error
         if not same.all():
             raise mismatch(self._message(values, original, back, ~same))

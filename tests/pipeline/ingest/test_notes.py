@@ -72,6 +72,16 @@ def test_one_variable_of_a_type_that_no_array_can_hold(name: str, tmp_path: Path
         ingest(str(path), repository(tmp_path / "two"), variables=["good", "odd"], engine=Inline())
 
 
+def test_groups_that_are_left_out(tmp_path: Path) -> None:
+    for name in ("a.h5", "b.h5"):
+        with h5py.File(tmp_path / name, "w") as file:
+            file["above"], file["sub/x/below"] = [1.5], [2.5]
+    report = inspect_files(str(tmp_path / "*.h5"), concat_dim="file", engine=Inline())
+    assert [(each.kind, each.fatal) for each in report.notes] == [("groups", False)]
+    assert "left out (2 such files): /sub, /sub/x" in report.notes[0].message
+    assert not inspect_files(str(tmp_path / "a.h5"), source_group="/sub/x", engine=Inline()).notes
+
+
 def test_a_file_in_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     path, repo = tmp_path / "a.h5", repository(tmp_path / "repo")
     with h5py.File(path, "w") as file:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import frazil
 from frazil.errors import AlreadyExistsError, InvalidInputError, NodeNotFoundError
@@ -57,3 +58,13 @@ def test_an_existing_file_is_replaced_only_on_request(repo: frazil.Repository, t
     assert list(tmp_path.iterdir()) == [file]
     with xr.open_dataset(file) as stored:
         assert set(stored.data_vars) == {"t", "n"}
+
+
+def test_what_a_netcdf_file_cannot_have(repo: frazil.Repository, tmp_path: Path) -> None:
+    with repo.transaction("main", message="an array without names of dimensions") as store:
+        zarr.create_array(store, name="plain/a", shape=(2,), dtype="i4")
+    with pytest.raises(InvalidInputError, match="`/plain/a` must have names of its dimensions"):
+        export_netcdf(repo, tmp_path / "a.nc", group="plain")
+    with pytest.raises(InvalidInputError, match=r"`/weather/t` is an array.*group='/weather'"):
+        export_netcdf(repo, tmp_path / "a.nc", group="weather/t")
+    assert not list(tmp_path.iterdir())

@@ -43,6 +43,7 @@ from frazil.readers.base_reader import (
 )
 from frazil.readers.files import File, find_file, local_path
 from frazil.readers.registry import is_zarr
+from frazil.repository.paths import HIDDEN
 from frazil.threads import Purpose, thread_pool
 
 #: The length of the concat dimension in a layout: it differs from file to file.
@@ -78,6 +79,7 @@ class FileLayout:
     differ from file to file (see `individual_names`). ``adds_axis``: files do not have the concat dimension,
     and each file is one step of it. ``virtual`` are the chunks of data for references, None for copies.
     ``skipped`` are variables that no array can hold, and attributes that cannot be read, with the reasons.
+    ``groups`` are the paths of the groups below, of the first file.
     """
 
     format: str
@@ -89,6 +91,7 @@ class FileLayout:
     adds_axis: bool = False
     virtual: Mapping[str, VirtualChunks | NotVirtual] | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -146,6 +149,7 @@ def layout_of(
         dim not in schema.dims,
         virtual,
         schema.skipped,
+        tuple(each for each in schema.groups if HIDDEN not in each.split("/")),
     )
     return layout, tuple(sorted(own))
 

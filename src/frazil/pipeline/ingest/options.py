@@ -143,6 +143,10 @@ TABLE: Final[dict[str, Kind]] = {
         remedy=Remedy("{} replaces the values, 'ignore' keeps them", (argument(on_change="rewrite"),)),
     ),
     "types": Kind("variables or attributes of types that no array can hold: they are left out"),
+    "groups": Kind(
+        "groups below the group that is read: they are left out",
+        remedy=Remedy("{} reads one of them, for another group", (argument(source_group=...),)),
+    ),
     "references": Kind("references to a few bytes each (virtual only)"),
     "target": Kind("a file that does not fit the group in the repository"),
 }

@@ -27,17 +27,20 @@ _NAMED: Final = 10
 
 
 def notes(dataset: Dataset) -> list[Problem]:
-    """Return notes, one for each layout, on variables that are left out, and on slow references."""
+    """Return notes, one for each layout, on what is left out, and on slow references."""
     inspection = dataset.inspection
     codes, first, counts = np.unique(inspection.layout, return_index=True, return_counts=True)
     problems = []
     for code, row, count in zip(codes.tolist(), first.tolist(), counts.tolist(), strict=True):
-        if code >= 0 and (skipped := inspection.layouts[code].skipped):
-            named = ", ".join(f"{name} ({why})" for name, why in list(skipped.items())[:_NAMED])
-            more = f" and {len(skipped) - _NAMED:,} more" if len(skipped) > _NAMED else ""
-            alike = f" ({count:,} such files)" if count > 1 else ""
-            text = f"left out{alike}: {named}{more}"
-            problems.append(Problem("types", text, inspection.urls[row], fatal=False))
+        if code < 0:
+            continue
+        layout, alike = inspection.layouts[code], f" ({count:,} such files)" if count > 1 else ""
+        types = [f"{name} ({why})" for name, why in layout.skipped.items()]
+        for kind, names in {"types": types, "groups": layout.groups}.items():
+            if names:
+                more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+                text = f"left out{alike}: {', '.join(names[:_NAMED])}{more}"
+                problems.append(Problem(kind, text, inspection.urls[row], fatal=False))
     for family in dataset.families:
         url, lengths = inspection.urls[int(family.files[0])], inspection.length[family.files]
         steps = int(lengths.sum()) if dataset.steps.axis is None else len(dataset.steps.axis)

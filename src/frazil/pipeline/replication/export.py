@@ -65,7 +65,8 @@ def export_netcdf(
 
     Raises:
         AlreadyExistsError: The file exists (``not-allowed``).
-        InvalidInputError: The group does not have one of the variables (``invalid-argument``).
+        InvalidInputError: The path is one of an array, or the group does not have one of the variables
+            (``invalid-argument``). ``invalid-array-metadata`` if an array has no names of dimensions.
         NodeNotFoundError: There is no such group.
 
     Examples:
@@ -81,7 +82,25 @@ def export_netcdf(
     """
     file = new_file(path, overwrite=overwrite)
     session = Version.of(source).session()
-    session.workspace.require_node(absolute(group))
+    nodes, prefix = session.workspace, absolute(group).rstrip("/")
+    if nodes.require_node(prefix or "/").array is not None:
+        above, _, array_name = prefix.rpartition("/")
+        raise InvalidInputError(
+            f"a NetCDF file has the arrays of a group, and `{prefix}` is an array", ErrorKind.INVALID_ARGUMENT
+        ).with_remedy(
+            "Pass {} and {}",
+            argument(group=above or "/"),
+            argument(variables=[array_name]),
+            shell=f"Export its group `{above or '/'}`",
+        )
+    for child in nodes.children(prefix or "/"):
+        array = nodes.require_node(f"{prefix}/{child}").array
+        if array is not None and array.shape and array.dimension_names is None:
+            raise InvalidInputError(
+                f"`{prefix}/{child}` must have names of its dimensions for a NetCDF file, got none. Write it "
+                "with dimension_names, or export a Zarr store",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
     name = group.strip("/") or None
     with xr.open_zarr(session.store, group=name, consolidated=False) as dataset:
         names = list(dataset.data_vars) if variables is None else list(variables)

@@ -81,21 +81,25 @@ def _positions_by_number(index: Any, array: ArrayInfo, dim: str) -> Positions:
 def positions_by_label(
     session: Session, array: ArrayInfo, dim: str, label: Any, method: str | None
 ) -> Positions:
-    """Return the positions along a dimension whose labels a value, values or a slice select, as in xarray."""
+    """Return the positions along a dimension whose labels a value, values or a slice select, as in xarray.
+
+    Along a dimension without a coordinate, labels are positions.
+    """
     axis = array.axis(dim) or 0
     coordinate = coordinate_of(session, array, dim)
     if coordinate is None or coordinate.shape != (array.shape[axis],):
-        raise InvalidInputError(
-            f"`{array.path}` must have a coordinate variable for {dim!r} beside it to select by label, got "
-            "none",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        ).with_remedy("Select by position with isel", shell="Select by index: 0,:4,::2")
+        return _positions_by_number(label, array, dim)
     raw = np.asarray(open_array(session, coordinate.path)[...])
     coding = cf.coding_of(coordinate.attributes, raw.dtype)
     labels = coding.decode_with_nan(raw)
     numbers = xr.DataArray(np.arange(len(raw)), dims=dim, coords={dim: labels})
+    method = None if isinstance(label, slice) else method
+    if method is not None and coding.times is not None and labels.dtype.kind == "O":
+        # xarray compares dates of cftime with no texts
+        texts = np.asarray(label)
+        label = coding.times.parse(texts, dim)[()] if texts.dtype.kind in "UT" else label
     try:
-        selected = numbers.sel({dim: label}, method=None if isinstance(label, slice) else method)
+        selected = numbers.sel({dim: label}, method=method)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInputError(
             f"{dim} must be labels of `{coordinate.path}`, got {label!r}: {_nearest(labels, label, coding)}",
