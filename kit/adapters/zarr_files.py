@@ -8,6 +8,7 @@ It needs the packages zarr, numpy, zstandard, flatbuffers and msgpack.
 """
 
 import asyncio
+import base64
 import json
 import re
 import struct
@@ -24,20 +25,21 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore
 
 LIMIT = 1 << 29  # bytes of a metadata file after decompression
-BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+CROCKFORD = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", b"0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 FILE_TYPES = {"snapshots": 1, "manifests": 2, "transactions": 4, "repo": 6, "overwritten": 6}
 NODE_TYPES = {1: "array", 2: "group"}
-# The fields of each table, in the order of the schema. "!" marks a required field. A union is two fields, type and
-# table. A letter is a number as in `struct`, `=12` are bytes inside of the table, `*8` is a vector of 8 bytes each.
+# The fields of each table, in the order of the schema. "!" marks a required field. A union is two fields: its
+# type and its table. A letter is a number as in `struct`, `=12` means bytes inside of the table, and `*8` a
+# vector of items of 8 bytes. `Empty` stands for what this reader does not use.
 SCHEMA = {
     "Repo": "spec_version:B tags:[Ref]! branches:[Ref]! deleted_tags:[text]! snapshots:[SnapshotInfo]! "
     "status:Empty! metadata:[Item] latest_updates:[Update]! repo_before_updates:text config:bytes",
     "Ref": "name:text! snapshot_index:I",
-    "SnapshotInfo": "id:=12! parent_offset:i flushed_at:Q message:text! metadata:[Item] expired:*12",
+    "SnapshotInfo": "id:=12! parent_offset:i flushed_at:Q message:text! metadata:[Item] pruned:*12",
     "Item": "name:text! value:bytes!",
     "Update": "type:B! update:Empty! updated_at:Q backup_path:text",
     "Empty": "",
-    "Snapshot": "id:=12! parent_id:=12 nodes:[Node]! flushed_at:Q message:text! metadata:[Item]! manifests:Empty!",
+    "Snapshot": "id:=12! parent_id:=12 nodes:[Node]! flushed_at:Q message:text! metadata:[Item]! files:Empty!",
     "Node": "id:=8! path:text! user_data:bytes! type:B! array:Array!",
     "Array": "shape:*16! dimension_names:Empty manifests:[ManifestRef]!",
     "ManifestRef": "object_id:=12! extents:*8!",
@@ -62,16 +64,18 @@ class Table:
     """A table of a FlatBuffer. It decodes a field when somebody asks for it."""
 
     def __init__(self, kind, data, position):
-        self.data, self.fields = data, {}
+        self.data = data
         vtable = position - struct.unpack_from("<i", data, position)[0]
         if vtable < 0:
             raise ValueError("a table is outside of the FlatBuffer")
         slots = struct.unpack_from("<H", data, vtable)[0] // 2 - 2
-        for number, (name, form) in enumerate(FIELDS[kind]):
-            offset = struct.unpack_from("<H", data, vtable + 4 + 2 * number)[0] if number < slots else 0
-            if offset:
-                self.fields[name] = form.rstrip("!"), position + offset
-            elif form.endswith("!"):
+        offsets = struct.unpack_from(f"<{slots}H", data, vtable + 4)
+        pairs = zip(FIELDS[kind], offsets, strict=False)
+        self.fields = {
+            name: (form.rstrip("!"), position + offset) for (name, form), offset in pairs if offset
+        }
+        for name, form in FIELDS[kind]:
+            if form.endswith("!") and name not in self.fields:
                 raise ValueError(f"{kind} has no field {name}")
 
     def __getitem__(self, name):
@@ -141,8 +145,7 @@ def decompress(data, limit, dictionary=None):
 
 
 def base32(data):
-    bits = "".join(f"{byte:08b}" for byte in bytes(data))
-    return "".join(BASE32[int(bits[i : i + 5].ljust(5, "0"), 2)] for i in range(0, len(bits), 5))
+    return base64.b32encode(data).rstrip(b"=").translate(CROCKFORD).decode()
 
 
 class Repository:
@@ -180,11 +183,12 @@ class Repository:
     async def refs(self):
         refs = {"branches": {}, "tags": {}}
         if self.info is not None:
-            ids = [base32(row["id"]) for row in self.info["snapshots"]]
-            return {
-                kind: {ref["name"]: ids[ref["snapshot_index"] or 0] for ref in self.info[kind]}
-                for kind in refs
-            }
+            ids = self.info["snapshots"]
+            for kind, names in refs.items():
+                names.update(
+                    (ref["name"], base32(ids[ref["snapshot_index"] or 0]["id"])) for ref in self.info[kind]
+                )
+            return refs
         async for folder in self.files.list_dir("refs"):
             kind, _, name = folder.partition(".")
             document = await self.fetch(f"refs/{folder}/ref.json")
@@ -196,7 +200,7 @@ class Repository:
         ((kind, name),) = ref.items()
         if kind != "snapshot_id":
             name = (await self.refs())["branches" if kind == "branch" else "tags"].get(name)
-        if name is None or not re.fullmatch(f"[{BASE32}]{{20}}", name):
+        if name is None or not re.fullmatch("[0-9A-Z]{20}", name):
             raise FileNotFoundError(f"there is no snapshot for {ref}")
         return name
 
@@ -236,7 +240,7 @@ class SnapshotStore(Store):
 
     def __init__(self, files, ref, containers=()):
         super().__init__(read_only=True)
-        self.files, self.ref, self.containers, self.parts = files, ref, tuple(containers), {}
+        self.files, self.ref, self.containers, self.manifests = files, ref, tuple(containers), {}
 
     def __eq__(self, other):
         return isinstance(other, SnapshotStore) and (self.files, self.ref) == (other.files, other.ref)
@@ -248,26 +252,34 @@ class SnapshotStore(Store):
         snapshot = await self.repository.table("Snapshot", f"snapshots/{name}")
         self.nodes = {node["path"]: node for node in snapshot["nodes"]}
 
-    async def manifests(self, path):
-        """For each manifest of an array: its table, the references, their indexes, which of them count."""
+    async def references(self, path, coordinates=None):
+        """For each manifest of an array: the manifest, the references, and their indexes (or -1).
+
+        The index of a reference outside of the extents of the manifest is -1. With coordinates, only manifests
+        whose extents hold this chunk.
+        """
         node = self.nodes[path]
-        if path not in self.parts:
-            self.parts[path] = []
-            for part in node["array"]["manifests"] if node["type"] == 1 else ():
-                extents = part["extents"].view("<u4").reshape(-1, 2)
+        for number, part in enumerate(node["array"]["manifests"] if node["type"] == 1 else ()):
+            start, stop = part["extents"].view("<u4").reshape(-1, 2).T
+            rank = len(start)
+            if coordinates is not None and len(coordinates) != rank:
+                raise ValueError(f"{path} has {rank} dimensions, not {len(coordinates)}")
+            if coordinates is not None and not ((start <= coordinates) & (coordinates < stop)).all():
+                continue
+            if (path, number) not in self.manifests:
                 manifest = await self.repository.table("Manifest", f"manifests/{base32(part['object_id'])}")
-                array = next((array for array in manifest["arrays"] if array["node_id"] == node["id"]), None)
-                if array is not None:
-                    indexes = array["refs"].indexes(len(extents))
-                    inside = ((indexes >= extents[:, 0]) & (indexes < extents[:, 1])).all(axis=1)
-                    self.parts[path].append((manifest, array["refs"], indexes, inside))
-        return self.parts[path]
+                refs = next(
+                    (array["refs"] for array in manifest["arrays"] if array["node_id"] == node["id"]), None
+                )
+                indexes = np.empty((0, rank), int) if refs is None else refs.indexes(rank)
+                indexes[((indexes < start) | (indexes >= stop)).any(axis=1)] = -1
+                self.manifests[path, number] = manifest, refs, indexes
+            yield self.manifests[path, number]
 
     async def chunk(self, path, coordinates):
-        for manifest, refs, indexes, inside in await self.manifests(path):
-            if indexes.shape[1] == len(coordinates):
-                for i in np.flatnonzero(inside & (indexes == coordinates).all(axis=1))[:1]:
-                    return await self.content(manifest, refs[int(i)])
+        async for manifest, refs, indexes in self.references(path, coordinates):
+            for i in np.flatnonzero((indexes == coordinates).all(axis=1))[:1]:
+                return await self.content(manifest, refs[int(i)])
         return None
 
     async def content(self, manifest, ref):
@@ -313,12 +325,15 @@ class SnapshotStore(Store):
     async def get(self, key, prototype, byte_range=None):
         await self._ensure_open()
         path, _, name = ("/" + key).rpartition("/")
-        chunk = re.fullmatch(r"(.*?)/?(c|(?:c[/.])?\d+(?:[/.]\d+)*)", "/" + key)
         data = None
-        if name == "zarr.json" and (path or "/") in self.nodes:
-            data = self.nodes[path or "/"]["user_data"]
-        elif chunk and (chunk[1] or "/") in self.nodes:
-            data = await self.chunk(chunk[1] or "/", tuple(map(int, re.findall(r"\d+", chunk[2]))))
+        if name == "zarr.json":
+            data = self.nodes[path or "/"]["user_data"] if (path or "/") in self.nodes else None
+        else:
+            while path and path not in self.nodes:
+                path = path.rpartition("/")[0]
+            chunk = re.fullmatch(r"/?(?:c|(?:c[/.])?\d+(?:[/.]\d+)*)", ("/" + key)[len(path) :])
+            if chunk and (path or "/") in self.nodes:
+                data = await self.chunk(path or "/", tuple(map(int, re.findall(r"\d+", chunk[0]))))
         match byte_range:
             case RangeByteRequest(start, end):
                 data = data and data[start:end]
@@ -339,8 +354,8 @@ class SnapshotStore(Store):
         for path in self.nodes:
             prefix = path.lstrip("/") + "/" * (path != "/")
             yield prefix + "zarr.json"
-            for _, _, indexes, inside in await self.manifests(path):
-                for index in indexes[inside].tolist():
+            async for _, _, indexes in self.references(path):
+                for index in indexes[(indexes >= 0).all(axis=1)].tolist():
                     yield prefix + "/".join(["c", *map(str, index)])
 
     async def list_prefix(self, prefix):
@@ -409,8 +424,8 @@ async def read(repository, request):
 
 
 async def count(repository, request):
-    manifests = await (await snapshot(repository, request)).manifests(request["path"])
-    return sum(int(inside.sum()) for _, _, _, inside in manifests)
+    parts = (await snapshot(repository, request)).references(request["path"])
+    return sum([int((indexes >= 0).all(axis=1).sum()) async for _, _, indexes in parts])
 
 
 def plain(ref, budget):
@@ -453,7 +468,7 @@ async def diff(repository, request):
     for name, row in (await repository.history({"snapshot_id": request["to"]})).items():
         if name == request["from"]:
             break
-        names += [name, *map(base32, () if row["expired"] is None else row["expired"])]
+        names += [name, *map(base32, () if row["pruned"] is None else row["pruned"])]
     for name in names:
         table = await repository.table("TransactionLog", f"transactions/{name}")
         for kind in ids:
