@@ -4,7 +4,7 @@
     zarr.open_group(store, mode="r")
 
 The files come from any store of zarr: `LocalStore`, `FsspecStore.from_url("https://...")` or `ObjectStore`.
-It needs the packages zarr, numpy, zstandard, flatbuffers and msgpack.
+The store needs the packages zarr, numpy, zstandard, flatbuffers and msgpack; the adapter at the end, the kit.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import base64
 import json
 import re
 import struct
-import sys
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -20,6 +19,7 @@ import msgpack
 import numpy as np
 import zstandard
 from flatbuffers import flexbuffers
+from icechunk_kit.adapter import serve
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore
@@ -33,13 +33,14 @@ NODE_TYPES = {1: "array", 2: "group"}
 # vector of items of 8 bytes. `Empty` stands for what this reader does not use.
 SCHEMA = {
     "Repo": "spec_version:B tags:[Ref]! branches:[Ref]! deleted_tags:[text]! snapshots:[SnapshotInfo]! "
-    "status:Empty! metadata:[Item] latest_updates:[Update]! repo_before_updates:text config:bytes",
+    "status:Empty! metadata:[Item] updates:[Update]! repo_before_updates:text config:bytes",
     "Ref": "name:text! snapshot_index:I",
     "SnapshotInfo": "id:=12! parent_offset:i flushed_at:Q message:text! metadata:[Item] pruned:*12",
     "Item": "name:text! value:bytes!",
     "Update": "type:B! update:Empty! updated_at:Q backup_path:text",
     "Empty": "",
-    "Snapshot": "id:=12! parent_id:=12 nodes:[Node]! flushed_at:Q message:text! metadata:[Item]! files:Empty!",
+    "Snapshot": "id:=12! parent_id:=12 nodes:[Node]! flushed_at:Q message:text! metadata:[Item]! "
+    "manifest_files:Empty!",
     "Node": "id:=8! path:text! user_data:bytes! type:B! array:Array!",
     "Array": "shape:*16! dimension_names:Empty manifests:[ManifestRef]!",
     "ManifestRef": "object_id:=12! extents:*8!",
@@ -53,11 +54,12 @@ SCHEMA = {
     "ChunkIndices": "coords:*4!",
 }
 FIELDS = {table: [field.partition(":")[::2] for field in text.split()] for table, text in SCHEMA.items()}
-UPDATES = (
+UPDATES = re.findall(
+    "[^ ]+",
     "RepoInitialized RepoMigrated ConfigChanged MetadataChanged TagCreated TagDeleted BranchCreated "
     "BranchDeleted BranchReset NewCommit CommitAmended NewDetachedSnapshot GCRan ExpirationRan "
-    "FeatureFlagChanged RepoStatusChanged"
-).split()
+    "FeatureFlagChanged RepoStatusChanged",
+)
 
 
 class Table:
@@ -151,8 +153,8 @@ def base32(data):
 class Repository:
     """The metadata files of a repository. `info` is the repo file, or None in version 1."""
 
-    def __init__(self, files):
-        self.files, self.info = files, None
+    def __init__(self, files, containers=()):
+        self.files, self.containers, self.info = files, containers, None
 
     async def open(self):
         if await self.fetch("repo") is not None:
@@ -253,9 +255,9 @@ class SnapshotStore(Store):
         self.nodes = {node["path"]: node for node in snapshot["nodes"]}
 
     async def references(self, path, coordinates=None):
-        """For each manifest of an array: the manifest, the references, and their indexes (or -1).
+        """For each manifest of an array: the manifest, the references, and the index of each reference.
 
-        The index of a reference outside of the extents of the manifest is -1. With coordinates, only manifests
+        An index outside of the extents of the manifest becomes -1. With coordinates: only for the manifests
         whose extents hold this chunk.
         """
         node = self.nodes[path]
@@ -324,24 +326,21 @@ class SnapshotStore(Store):
 
     async def get(self, key, prototype, byte_range=None):
         await self._ensure_open()
-        path, _, name = ("/" + key).rpartition("/")
-        data = None
-        if name == "zarr.json":
-            data = self.nodes[path or "/"]["user_data"] if (path or "/") in self.nodes else None
-        else:
-            while path and path not in self.nodes:
-                path = path.rpartition("/")[0]
-            chunk = re.fullmatch(r"/?(?:c|(?:c[/.])?\d+(?:[/.]\d+)*)", ("/" + key)[len(path) :])
-            if chunk and (path or "/") in self.nodes:
-                data = await self.chunk(path or "/", tuple(map(int, re.findall(r"\d+", chunk[0]))))
-        match byte_range:
+        parts = re.fullmatch(r"(.*?)(?:/zarr\.json|/c((?:/\d+)*))", "/" + key)
+        if parts is None or (parts[1] or "/") not in self.nodes:
+            return None
+        path = parts[1] or "/"
+        data = self.nodes[path]["user_data"]
+        if parts[2] is not None:
+            data = await self.chunk(path, tuple(map(int, parts[2].split("/")[1:])))
+        match byte_range if data is not None else None:
             case RangeByteRequest(start, end):
-                data = data and data[start:end]
+                data = data[start:end]
             case OffsetByteRequest(offset):
-                data = data and data[offset:]
+                data = data[offset:]
             case SuffixByteRequest(suffix):
-                data = data and data[max(0, len(data) - suffix) :]
-        return data if data is None else prototype.buffer.from_bytes(data)
+                data = data[max(0, len(data) - suffix) :]
+        return None if data is None else prototype.buffer.from_bytes(data)
 
     async def get_partial_values(self, prototype, key_ranges):
         return [await self.get(key, prototype, part) for key, part in key_ranges]
@@ -384,47 +383,40 @@ class ModifiedError(OSError):
     """The file of a virtual chunk changed."""
 
 
-async def snapshot(repository, request):
-    store = await SnapshotStore.open(
-        repository.files, request["ref"], request["location"].get("containers", ())
-    )
-    if "path" in request and request["path"] not in store.nodes:
-        raise FileNotFoundError(f"there is no node {request['path']}")
+async def snapshot(repository, ref, path=None):
+    store = await SnapshotStore.open(repository.files, ref, repository.containers)
+    if path is not None and path not in store.nodes:
+        raise FileNotFoundError(f"there is no node {path}")
     return store
 
 
 async def value(store, path, name):
     buffer = await store.get(f"{path}/{name}".lstrip("/"), default_buffer_prototype())
-    return buffer if buffer is None else buffer.to_bytes()
+    return None if buffer is None else buffer.to_bytes()
 
 
-async def refs(repository, request):
-    return await repository.refs()
-
-
-async def log(repository, request):
-    rows = await repository.history(request["ref"])
+async def log(repository, ref):
+    rows = await repository.history(ref)
     return [{"id": name, "message": row["message"], "time": row["flushed_at"]} for name, row in rows.items()]
 
 
-async def nodes(repository, request):
-    types = {path: node["type"] for path, node in (await snapshot(repository, request)).nodes.items()}
+async def nodes(repository, ref):
+    types = {path: node["type"] for path, node in (await snapshot(repository, ref)).nodes.items()}
     return [{"path": path, "type": NODE_TYPES[types[path]]} for path in sorted(types, key=str.encode)]
 
 
-async def metadata(repository, request):
-    return json.loads(await value(await snapshot(repository, request), request["path"], "zarr.json"))
+async def metadata(repository, ref, path):
+    return json.loads(await value(await snapshot(repository, ref, path), path, "zarr.json"))
 
 
-async def read(repository, request):
-    store = await snapshot(repository, request)
-    keys = ["/".join(["c", *map(str, coordinates)]) for coordinates in request["chunks"]]
-    chunks = [await value(store, request["path"], key) for key in keys]
-    return [chunk if chunk is None else chunk.hex() for chunk in chunks]
+async def read(repository, ref, path, chunks):
+    store = await snapshot(repository, ref, path)
+    contents = [await value(store, path, "/".join(["c", *map(str, index)])) for index in chunks]
+    return [None if content is None else content.hex() for content in contents]
 
 
-async def count(repository, request):
-    parts = (await snapshot(repository, request)).references(request["path"])
+async def count(repository, ref, path):
+    parts = (await snapshot(repository, ref, path)).references(path)
     return sum([int((indexes >= 0).all(axis=1).sum()) async for _, _, indexes in parts])
 
 
@@ -437,19 +429,21 @@ def plain(ref, budget):
     return [plain(item, budget) for item in ref.AsVector] if ref.IsVector else ref.Value
 
 
-async def properties(repository, request):
-    row = next(iter((await repository.history(request["ref"])).values()))
+async def properties(repository, ref):
+    row = next(iter((await repository.history(ref)).values()))
     items = {item["name"]: item["value"] for item in row["metadata"] or ()}
     if repository.info is None:
         return {name: msgpack.unpackb(data) for name, data in items.items()}
     return {name: plain(flexbuffers.GetRoot(data), [None] * 100_000) for name, data in items.items()}
 
 
-async def updates(repository, request):
+async def updates(repository):
     rows, info, names = [], repository.info, set()
     while info is not None:
-        for row in info["latest_updates"]:
-            rows.append({"kind": UPDATES[row["type"] - 1] + "Update", "time": row["updated_at"]})
+        rows += [
+            {"kind": UPDATES[row["type"] - 1] + "Update", "time": row["updated_at"]}
+            for row in info["updates"]
+        ]
         name = info["repo_before_updates"]
         if name is not None and (name in names or "/" in name):
             raise ValueError(f"the log of updates cannot continue in {name}")
@@ -458,17 +452,17 @@ async def updates(repository, request):
     return rows
 
 
-async def diff(repository, request):
-    sides = [
-        await SnapshotStore.open(repository.files, {"snapshot_id": request[side]}) for side in ("from", "to")
-    ]
-    before, after = ({node["id"]: path for path, node in store.nodes.items()} for store in sides)
+async def diff(repository, **ends):
+    stores = [await snapshot(repository, {"snapshot_id": ends[end]}) for end in ("from", "to")]
+    before, after = ({node["id"]: path for path, node in store.nodes.items()} for store in stores)
     both = before.keys() & after.keys()
     ids, chunks, names = {"new": set(), "deleted": set(), "updated": set()}, {}, []
-    for name, row in (await repository.history({"snapshot_id": request["to"]})).items():
-        if name == request["from"]:
+    for name, row in (await repository.history({"snapshot_id": ends["to"]})).items():
+        if name == ends["from"]:
             break
         names += [name, *map(base32, () if row["pruned"] is None else row["pruned"])]
+    else:
+        raise ValueError(f"{ends['from']} is no ancestor of {ends['to']}")
     for name in names:
         table = await repository.table("TransactionLog", f"transactions/{name}")
         for kind in ids:
@@ -485,29 +479,30 @@ async def diff(repository, request):
     }
 
 
-OPERATIONS = {"list": nodes} | {
-    f.__name__: f for f in (refs, log, metadata, read, count, properties, updates, diff)
+def operation(function):
+    async def answer(location, arguments):
+        if "path" not in location:
+            raise NotImplementedError
+        files = LocalStore(location["path"], read_only=True)
+        return await function(await Repository(files, location.get("containers", ())).open(), **arguments)
+
+    return lambda location, **arguments: asyncio.run(answer(location, arguments))
+
+
+def kind(error):
+    kinds = {
+        FileNotFoundError: "not-found",
+        PermissionError: "invalid",
+        ModifiedError: "modified",
+        OSError: "storage",
+    }
+    return next((word for base, word in kinds.items() if isinstance(error, base)), "format")
+
+
+FUNCTIONS = (log, metadata, read, count, properties, updates, diff)
+OPERATIONS = {"refs": Repository.refs, "list": nodes} | {
+    function.__name__: function for function in FUNCTIONS
 }
-KINDS = {
-    FileNotFoundError: "not-found",
-    PermissionError: "invalid",
-    ModifiedError: "modified",
-    OSError: "storage",
-}
-
-
-async def answer(request):
-    folder, operation = request["location"].get("path"), OPERATIONS.get(request["op"])
-    if folder is None or operation is None:
-        return {"unsupported": True}
-    try:
-        repository = await Repository(LocalStore(folder, read_only=True)).open()
-        return {"value": await operation(repository, request)}
-    except Exception as error:
-        kind = next((KINDS[base] for base in type(error).__mro__ if base in KINDS), "format")
-        return {"error": {"kind": kind, "message": f"{type(error).__name__}: {error}"}}
-
 
 if __name__ == "__main__":
-    for line in sys.stdin:
-        print(json.dumps(asyncio.run(answer(json.loads(line)))), flush=True)
+    serve({name: operation(function) for name, function in OPERATIONS.items()}, kind)

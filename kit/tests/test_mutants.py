@@ -14,7 +14,7 @@ import pytest
 from icechunk_kit.case import CASES
 from icechunk_kit.runner import Adapter, run
 
-SOURCE = (Path(__file__).parents[1] / "adapters" / "simple_reader.py").read_text()
+SOURCE = (Path(__file__).parent / "simple_reader.py").read_text()
 
 
 def mutants() -> dict[str, tuple[str, str, str]]:
