@@ -185,11 +185,10 @@ class Repository:
     async def refs(self):
         refs = {"branches": {}, "tags": {}}
         if self.info is not None:
-            ids = self.info["snapshots"]
-            for kind, names in refs.items():
-                names.update(
-                    (ref["name"], base32(ids[ref["snapshot_index"] or 0]["id"])) for ref in self.info[kind]
-                )
+            snapshots = self.info["snapshots"]
+            for kind in refs:
+                rows = ((ref["name"], snapshots[ref["snapshot_index"] or 0]) for ref in self.info[kind])
+                refs[kind] = {name: base32(row["id"]) for name, row in rows}
             return refs
         async for folder in self.files.list_dir("refs"):
             kind, _, name = folder.partition(".")
@@ -248,11 +247,11 @@ class SnapshotStore(Store):
         return isinstance(other, SnapshotStore) and (self.files, self.ref) == (other.files, other.ref)
 
     async def _open(self):
-        await super()._open()
         self.repository = await Repository(self.files).open()
         name = await self.repository.snapshot_id(self.ref)
         snapshot = await self.repository.table("Snapshot", f"snapshots/{name}")
         self.nodes = {node["path"]: node for node in snapshot["nodes"]}
+        self._is_open = True  # only now: zarr asks for several keys at the same time
 
     async def references(self, path, coordinates=None):
         """For each manifest of an array: the manifest, the references, and the index of each reference.
@@ -270,9 +269,8 @@ class SnapshotStore(Store):
                 continue
             if (path, number) not in self.manifests:
                 manifest = await self.repository.table("Manifest", f"manifests/{base32(part['object_id'])}")
-                refs = next(
-                    (array["refs"] for array in manifest["arrays"] if array["node_id"] == node["id"]), None
-                )
+                arrays = (array["refs"] for array in manifest["arrays"] if array["node_id"] == node["id"])
+                refs = next(arrays, None)
                 indexes = np.empty((0, rank), int) if refs is None else refs.indexes(rank)
                 indexes[((indexes < start) | (indexes >= stop)).any(axis=1)] = -1
                 self.manifests[path, number] = manifest, refs, indexes
@@ -310,13 +308,12 @@ class SnapshotStore(Store):
             url = data.decode()
         if url.startswith("vcc://"):  # the name of a container of the settings stands for its prefix
             name, _, rest = url[6:].partition("/")
-            containers = flexbuffers.Loads(self.repository.info["config"])[
-                "virtual_chunk_containers"
-            ].values()
+            settings = flexbuffers.Loads(self.repository.info["config"])
+            containers = settings["virtual_chunk_containers"].values()
             url = next(item["url_prefix"] for item in containers if item.get("name") == name) + rest
-        if not url.startswith("file:///") or not url.startswith(self.containers) or ".." in url.split("/"):
+        path = Path(unquote(url.removeprefix("file://")))
+        if not url.startswith("file:///") or not url.startswith(self.containers) or ".." in path.parts:
             raise PermissionError(f"no container allows {url}")
-        path = Path(unquote(url[7:]))
         modified = int(path.stat().st_mtime)
         if ref["checksum_etag"] or (ref["checksum_last_modified"] or modified) < modified:
             raise ModifiedError(f"{url} changed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -49,6 +50,10 @@ def module() -> Any:
     return module
 
 
+async def first_keys(store: Any) -> list[bool]:
+    return await asyncio.gather(store.exists("g/zarr.json"), store.exists("g/t/c/0/0"))
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_xarray_and_zarr_read_folders_and_object_stores(module: Any, tmp_path: Path, version: int) -> None:
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), spec_version=version)
@@ -75,6 +80,7 @@ def test_xarray_and_zarr_read_folders_and_object_stores(module: Any, tmp_path: P
         )
         for files in (LocalStore(tmp_path, read_only=True), ObjectStore(s3, read_only=True)):
             one, two = (module.SnapshotStore(files, ref) for ref in ({"tag": "one"}, {"branch": "main"}))
+            assert asyncio.run(first_keys(module.SnapshotStore(files, {"tag": "one"}))) == [True, True]
             group = zarr.open_group(one, mode="r")
             names = {name for name, _ in group.members(max_depth=None)}
             assert names == {"g", "g/t", "g/x", "g/c", "g/c/0", "g/scalar"}
