@@ -54,6 +54,10 @@ async def first_keys(store: Any) -> list[bool]:
     return await asyncio.gather(store.exists("g/zarr.json"), store.exists("g/t/c/0/0"))
 
 
+async def keys(store: Any) -> list[set[str]]:
+    return [{key async for key in listing} for listing in (store.list(), store.list_dir("g"))]
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_xarray_and_zarr_read_folders_and_object_stores(module: Any, tmp_path: Path, version: int) -> None:
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), spec_version=version)
@@ -81,6 +85,7 @@ def test_xarray_and_zarr_read_folders_and_object_stores(module: Any, tmp_path: P
         for files in (LocalStore(tmp_path, read_only=True), ObjectStore(s3, read_only=True)):
             one, two = (module.SnapshotStore(files, ref) for ref in ({"tag": "one"}, {"branch": "main"}))
             assert asyncio.run(first_keys(module.SnapshotStore(files, {"tag": "one"}))) == [True, True]
+            assert asyncio.run(keys(one)) == asyncio.run(keys(repo.readonly_session(tag="one").store))
             group = zarr.open_group(one, mode="r")
             names = {name for name, _ in group.members(max_depth=None)}
             assert names == {"g", "g/t", "g/x", "g/c", "g/c/0", "g/scalar"}
