@@ -19,7 +19,7 @@ from icechunk_kit.command import main
 from icechunk_kit.report import comparison, levels
 
 KIT = Path(__file__).parents[1]
-SIMPLE = f"{sys.executable} {KIT / 'adapters' / 'simple_reader.py'}"
+SIMPLE = f"{sys.executable} {KIT / 'tests' / 'simple_reader.py'}"
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +127,7 @@ def test_the_wheel_runs_without_frazil(tmp_path: Path) -> None:
     (tmp_path / "blocked" / "frazil.py").write_text("raise ImportError('the kit imports no implementation')")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "blocked"), *packages])}
     kit = str(python.with_name("icechunk-kit"))
-    adapter = f"{python} {KIT / 'adapters' / 'simple_reader.py'}"
+    adapter = f"{python} {KIT / 'tests' / 'simple_reader.py'}"
     for arguments in (["list"], ["run", adapter, "--only", "array.*"]):
         command = [kit, *arguments]
         result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""A reader of repositories in a folder, and its adapter: `python adapters/simple_reader.py`.
+"""A reader of repositories in a folder, and its adapter: `python kit/tests/simple_reader.py`.
 
 It shares nothing with the kit but the loop of the adapter: it is a second reading of the specification.
 """
