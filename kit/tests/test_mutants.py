@@ -18,7 +18,7 @@ from icechunk_kit.runner import Adapter, run
 HERE = Path(__file__).parent
 #: The adapter of the mutants in each file.
 SOURCES = {
-    "mutants.txt": next(HERE.parent.rglob("simple_reader.py")).read_text(),
+    "mutants.txt": (HERE / "simple_reader.py").read_text(),
     "writer_mutants.txt": (HERE.parent / "adapters" / "python_api.py").read_text(),
 }
 
