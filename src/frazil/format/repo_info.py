@@ -484,8 +484,8 @@ def new_repo_info(
 ) -> RepoInfo:
     """Return the repo info of a new repository: ``main`` on the initial snapshot, one entry in the ops log.
 
-    ``flushed_at`` (microseconds) is that of the initial snapshot. The entry is of ``updated_at``, and at least
-    one microsecond later, because updates are later than the snapshots that they describe.
+    ``flushed_at`` (microseconds) is that of the initial snapshot. The entry is of ``updated_at``, and at
+    least one microsecond later, because updates are later than the snapshots that they describe.
     """
     updated_at = max(updated_at, flushed_at + 1)
     first = SnapshotEntry(INITIAL_SNAPSHOT_ID, None, flushed_at, INITIAL_MESSAGE, dict(INITIAL_METADATA))
