@@ -136,3 +136,19 @@ def test_interruptions(
         monkeypatch.setattr(sys, "stdout", output)
         assert main(["refs", "ice"]) == status
     assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "kind", "part"),
+    [
+        ("expire ice --newer-than never --json", 2, "usage", "a time must be a day"),  # before --json
+        ("clone nowhere copy --json", 1, "repository-not-found", "frazil init nowhere"),  # not copy
+    ],
+)
+def test_an_error_names_what_was_wrong_in_json(
+    command: str, status: int, kind: str, part: str, capsys: Captured
+) -> None:
+    assert main(command.split()) == status
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert error["kind"] == kind
+    assert part in error["message"]

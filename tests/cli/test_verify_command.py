@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,16 @@ def test_problems_have_status_1(place: Path, capsys: pytest.CaptureFixture[str])
     report = json.loads(capsys.readouterr().out)
     assert (report["ok"], len(report["findings"])) == (False, 8)
     assert {row["coordinates"][0] for row in report["findings"]} == set(range(8))
+
+
+def test_the_action_repairs_what_the_level_found(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    backup = shutil.copytree(place, place.parent / "backup")
+    chunk = min((place / "chunks").iterdir())
+    chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
+    assert main(["verify", str(place), "--level", "checksum"]) == 1
+    assert "Run `frazil repair --level checksum`" in capsys.readouterr().out
+    assert main(["repair", str(place), "--level", "checksum", "--copy", str(backup), "--yes"]) == 0
+    assert main(["verify", str(place), "--level", "checksum"]) == 0
 
 
 def test_information_is_no_problem(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from dataclasses import asdict, replace
 from functools import partial
 from threading import Lock
@@ -192,7 +194,11 @@ def test_an_id_may_be_any_text(repo: frazil.Repository, id_: str) -> None:
 def test_a_failure_leaves_no_lease(spec_version: int) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=spec_version)
     fails = replace(counting(repo), finish=lambda session, values: 1 / len(values[3:]))
-    with pytest.raises(ZeroDivisionError):
-        run_job(fails, Inline())
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with pytest.raises(ZeroDivisionError):
+            run_job(fails, Inline())
+        gc.collect()
+    assert not [each for each in warned if each.category is frazil.errors.UncommittedChangesWarning]
     assert left(repo) == []
     assert run_job(counting(repo), Inline()).metrics.rows == 12

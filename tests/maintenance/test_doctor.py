@@ -10,6 +10,7 @@ import pytest
 import zarr
 
 import frazil
+from frazil.host import time_us
 from frazil.maintenance import doctor
 
 
@@ -29,7 +30,7 @@ def test_a_healthy_repository_has_no_findings(repo: frazil.Repository) -> None:
     report = repo.upkeep.doctor()
     assert report.ok
     assert report.checks == tuple(doctor.CHECKS)
-    assert str(report) == "no findings in 10 checks\n"
+    assert str(report) == "no findings in 11 checks\n"
     assert "checks" in repr(report)
 
 
@@ -59,6 +60,13 @@ def test_a_limit_that_is_exceeded(
     assert command in finding.command
     assert f"    {finding.command}\n" in str(report)
     eval(finding.command, {"repo": repo, "datetime": datetime})  # the command runs
+
+
+def test_a_clock_that_was_wrong(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "now_us", lambda: time_us() - 3_600_000_000)  # of this machine
+    (finding,) = repo.upkeep.doctor().findings
+    assert (finding.check, "in the future" in finding.detail) == ("wrong-clock", True)
+    assert finding.remedy.for_shell("ice").startswith("`frazil ops ice`")
 
 
 def test_a_stale_lease_and_its_command(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,3 +178,32 @@ def test_two_creations_at_the_same_time() -> None:
     (repo,) = (each for each in results if isinstance(each, frazil.Repository))
     assert ErrorKind.PARENT_DIRECTORY_NOT_CLEAN in results
     assert zarr.create_group(repo.writable_session("main").store).path == ""
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_creation_keeps_the_first_snapshot_of_another_one(is_local: bool, is_complete: bool) -> None:
+    """The other one writes its files, all or without ``repo``, after this one has listed an empty storage."""
+
+    class Late(MemoryStorage):
+        def with_settings(self, settings: StorageSettings) -> Storage:
+            return self
+
+        def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+            if key == FIRST_SNAPSHOT and others:
+                self.is_local = is_local
+                frazil.Repository.create(others.pop())
+            return super().put(key, data, condition)
+
+    storage = Late()
+    storage.is_local = True  # for the other one, which tests no storage
+    others = [storage]
+    if is_complete:
+        with pytest.raises(InvalidInputError) as caught:
+            frazil.Repository.create(storage)
+        assert caught.value.kind == ErrorKind.PARENT_DIRECTORY_NOT_CLEAN
+    else:
+        frazil.Repository.create(others.pop())
+        storage.delete(["repo"])
+        frazil.Repository.create(storage)
+    assert frazil.Repository.open(storage).upkeep.verify().ok

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import sys
 import traceback
@@ -72,6 +73,8 @@ click.version_option(__version__, prog_name="frazil", message="%(prog)s %(versio
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status. ``arguments`` are by default those of the process."""
     output = Output()
+    if arguments is None:  # the first error ends the command, and asyncio would print those of other chunks
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     if sys.platform == "win32":  # the encoding of its pipes has no characters for trees
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
@@ -86,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return _USAGE
     except click.ClickException as error:
+        output.as_json |= "--json" in (sys.argv[1:] if arguments is None else arguments)  # not parsed yet
         context = error.ctx if isinstance(error, click.UsageError) else None
         usage = "" if context is None or context.command is frazil or output.as_json else context.get_usage()
         return _report(

@@ -59,11 +59,12 @@ def _replicate(
     part = frazil.pipeline.RepositoryPart(branches=branch or ("*",), tags=tag or ("*",), newest_only=shallow)
     settings: dict[str, Any] = {"dry_run": dry_run, "engine": engine, **further}
     storage = storage_of(target)
+    to, output.location = output.location, str(Target(source.location))
+    repo = Opened(source).repo
+    output.location = to
     with output.progress(operation) as bar:
         replicate = getattr(frazil.pipeline, f"{operation}_repository")
-        report = replicate(
-            Opened(source).repo, storage, part=None if part.is_whole else part, progress=bar, **settings
-        )
+        report = replicate(repo, storage, part=None if part.is_whole else part, progress=bar, **settings)
     _emit_report(output, report, storage.label(), dry_run=dry_run)
 
 

@@ -476,23 +476,28 @@ class RepoInfo(LateFields):
 
 
 def new_repo_info(
-    now: int, config: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None
+    flushed_at: int,
+    config: dict[str, Any] | None = None,
+    metadata: dict[str, Any] | None = None,
+    *,
+    updated_at: int = 0,
 ) -> RepoInfo:
     """Return the repo info of a new repository: ``main`` on the initial snapshot, one entry in the ops log.
 
-    ``now`` (microseconds) is the ``flushed_at`` of the initial snapshot. The entry is one microsecond later,
-    because updates are later than the snapshots that they describe.
+    ``flushed_at`` (microseconds) is that of the initial snapshot. The entry is of ``updated_at``, and at
+    least one microsecond later, because updates are later than the snapshots that they describe.
     """
-    first = SnapshotEntry(INITIAL_SNAPSHOT_ID, None, now, INITIAL_MESSAGE, dict(INITIAL_METADATA))
+    updated_at = max(updated_at, flushed_at + 1)
+    first = SnapshotEntry(INITIAL_SNAPSHOT_ID, None, flushed_at, INITIAL_MESSAGE, dict(INITIAL_METADATA))
     return RepoInfo(
         _SPEC_VERSION,
         {"main": INITIAL_SNAPSHOT_ID},
         {},
         frozenset(),
         SnapshotTable.of([first]),
-        Status(Availability.ONLINE, now),
+        Status(Availability.ONLINE, flushed_at),
         dict(metadata or {}),
-        OpsLog.of([OpsEntry(UpdateKind.REPO_INITIALIZED, now + 1)]),
+        OpsLog.of([OpsEntry(UpdateKind.REPO_INITIALIZED, updated_at)]),
         config=config,
     )
 

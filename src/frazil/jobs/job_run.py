@@ -428,7 +428,9 @@ def run_attempt(attempt: Attempt, staging: Staging | None) -> JobResult:
             elif staging is not None:
                 staging.discard()
     finally:
-        lease = state_of(session).lease
+        state = state_of(session)
+        state.has_tried = True  # the error of the job says that nothing was committed
+        lease = state.lease
         if staging is None and lease is not None and not session.read_only:
             # The job ended without a commit, which would make the session read-only. The lease delays
             # garbage collections.

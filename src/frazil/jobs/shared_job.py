@@ -470,9 +470,9 @@ def _raise_closed(job: SharedJob) -> NoReturn:
         )
     raise SessionStateError(
         f"no job `{job.id}` is open on the branch `{job.branch}`: it was never opened, was committed or "
-        "discarded, or has expired. Open it with open_shared",
+        "discarded, or has expired",
         ErrorKind.NOT_ALLOWED,
-    )
+    ).with_remedy("Open it with `open_shared`", shell="Open it with `frazil job open`")
 
 
 def _opened(repo: Repository | str, branch: str) -> tuple[Repository, str]:

@@ -115,6 +115,8 @@ _MANY_REFERENCES: Final = 2_000_000
 _FEW_REFERENCES: Final = 500
 #: A lease that is older than this is reported as stale.
 _STALE_US: Final = _DAY_US
+#: An update that is newer than this far in the future is of a wrong clock.
+_CLOCK_US: Final = timedelta(minutes=5) // timedelta(microseconds=1)
 #: The age of staged files without a lease.
 _STAGED_US: Final = 7 * _DAY_US
 
@@ -306,6 +308,20 @@ def _offences(info: RepoInfo, protection: BranchProtection) -> Iterator[tuple[st
             yield branch, "no audit shows that the rules hold in its tip"
 
 
+def _wrong_clock(patient: _Patient) -> Iterator[_Finding]:
+    """Look for an update of the future. All later updates get later times."""
+    updates = patient.info.ops.updated_at
+    last = int(updates[0]) if len(updates) else 0
+    if last > now_us() + _CLOCK_US:
+        detail = f"its newest update is of {utc_text(last)}, in the future of this machine"
+        remedy = Remedy(
+            "`{}` shows it. Correct the clock of the machine that wrote it, or of this one. Until {}, new "
+            "versions get times of the future too, and rules about the age of versions keep them",
+            (call("ops_log"), utc_text(last)),
+        )
+        yield "ops log", detail, remedy
+
+
 #: The checks by name, in their order.
 CHECKS: Final[dict[str, Callable[[_Patient], Iterator[_Finding]]]] = {
     "small-chunk-files": _small_chunk_files,
@@ -318,4 +334,5 @@ CHECKS: Final[dict[str, Callable[[_Patient], Iterator[_Finding]]]] = {
     "staged-job": _staged_jobs,
     "missing-container": _missing_containers,
     "broken-protection": _broken_protections,
+    "wrong-clock": _wrong_clock,
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 import icechunk
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import xarray as xr
@@ -128,6 +129,8 @@ def test_columns_and_arrays_have_to_fit(repo: frazil.Repository) -> None:
         write_table(pa.concat_tables([good, good]), target)
     with pytest.raises(InvalidInputError, match="day must have a coordinate in every row"):
         write_table(good.set_column(2, "day", pa.array([None, 1], pa.int32())), target)
+    with pytest.raises(InvalidInputError, match=r"pyarrow\.Table\.from_pandas"):
+        write_table(pd.DataFrame({"x": [1]}), target)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="mode must be one of"):
         write_table(good, target, mode="replace")
     assert len(list(repo.ancestry(branch="main"))) == 2

@@ -81,7 +81,10 @@ _MANIFEST: Final = "Chunk Manifest Files"
 _LOG: Final = "Transaction Log Files"
 _LAYOUT: Final = "File Layout"
 _FRAZIL: Final = "docs/verify.md"
-_AUTHORISE: Final = "Open the repository with `authorize_virtual_chunk_access` for the container."
+_AUTHORISE: Final = (
+    "Open the repository with `authorize_virtual_chunk_access` for the container. For the command line, name "
+    "it in the variable FRAZIL_VIRTUAL_ACCESS."
+)
 _REINGEST: Final = "Restore the object, or ingest it again."
 _HARMLESS: Final = "Nothing. Released writers break this rule, and readers do not need it."
 _LOSS: Final = Severity.LOSS
@@ -114,7 +117,10 @@ def _row(
     severity: Severity = Severity.DAMAGE,
     level: VerifyLevel = "metadata",
 ) -> Check:
-    return Check(name, section, level, severity, rule, _BY_CHECK.get(name, _ACTIONS[severity]))
+    action = _BY_CHECK.get(name, _ACTIONS[severity])
+    if level in (_C, _D):  # by default, a repair looks for less
+        action = action.replace("frazil repair`", f"frazil repair --level {level}`")
+    return Check(name, section, level, severity, rule, action)
 
 
 #: All checks, in the order of the documentation.

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from frazil import host
 from frazil.about import PACKAGE_FOLDER
 from frazil.chunks.ranges import RangeCache
 from frazil.chunks.virtual import Container, VirtualSources
@@ -40,7 +41,7 @@ from frazil.format.older.generations import (
 )
 from frazil.format.older.snapshot import evidence
 from frazil.format.repo_info import RepoInfo, encode_repo_info, new_repo_info
-from frazil.format.snapshot import encode_snapshot, initial_snapshot
+from frazil.format.snapshot import decode_snapshot, encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.remedies import call
 from frazil.repository.attribution import Attribution
@@ -69,7 +70,7 @@ from frazil.repository.settings.config_document import document_to_save, from_do
 from frazil.repository.settings.manifest_config import AUTO, ManifestConfig
 from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.access import anonymous_access
-from frazil.storage.base import IfAbsent, Storage, Version
+from frazil.storage.base import IfAbsent, Refused, Storage, Version
 from frazil.storage.checks import PROBES, create_and_probe, probe_conditions
 from frazil.storage.chunk_places import open_on_demand
 from frazil.storage.credential_families import AnyCredential
@@ -376,12 +377,18 @@ def _write_first_files(context: Context, config: dict[str, Any] | None, *, is_em
             if error.kind == ErrorKind.CONDITIONS_NOT_SUPPORTED and storage.head(REPO) is None:
                 storage.delete([key for key, _ in files])
             raise
+    flushed_at = now
     if not is_tested:
         if not storage.is_local:
             probe_conditions(storage)
-        for key, data in files:
-            storage.put(key, data)
-    first = encode_repo_info(new_repo_info(now, config), level=level)
+        refused = [key for key, data in files if isinstance(storage.put(key, data, IfAbsent()), Refused)]
+        if snapshot_key(INITIAL_SNAPSHOT_ID) in refused:
+            # Another creation has written the snapshot. It stays, because `repo` of either has its time. The
+            # random microseconds make the bytes of both differ.
+            key = snapshot_key(INITIAL_SNAPSHOT_ID)
+            flushed_at = decode_snapshot(storage.get(key), key).flushed_at
+            now = max(now, flushed_at) + 2 + int.from_bytes(host.random_bytes(2))
+    first = encode_repo_info(new_repo_info(flushed_at, config, updated_at=now), level=level)
     _create_first(storage, REPO, first, UpdateSettings.of(context.settings).policy)
 
 

@@ -545,7 +545,7 @@ class Upkeep(Recovery):
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> print(repo.upkeep.doctor(), end="")
-            no findings in 10 checks
+            no findings in 11 checks
         """
         return doctor.examine(self._context)
 

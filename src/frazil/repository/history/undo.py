@@ -600,7 +600,10 @@ def _original(history: History, state: State, step: UpdateStep) -> UpdateStep:
 def _reversible(step: UpdateStep, before: UpdateStep | None) -> UpdateStep:
     """Return the step before a step. Raises ``SessionStateError`` (``cannot-undo``) for some kinds."""
     if any(entry.kind in _FOR_GOOD for entry in step.entries):
-        raise _refusal(step, "its effect is final. Pass `branch` or `update` to undo an earlier update")
+        raise _refusal(step, "its effect is final").with_remedy(
+            "Pass `branch` or `update` to undo an earlier update",
+            shell="--branch undoes the last update of a branch",
+        )
     if before is None:
         raise _refusal(step, "a garbage collection has removed the older part of the ops log")
     return before

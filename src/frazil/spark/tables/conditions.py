@@ -321,7 +321,9 @@ def parse(text: str) -> list[Predicate]:
         match = _CONDITION.match(text, at)
         if match is None:
             raise argument_error(
-                f"The conditions must be in SQL (see `where` in docs/sql.md), got {text[at:]!r}"
+                "A condition of `where` must compare a column with a literal (=, <>, <, <=, >, >=, "
+                f"BETWEEN, IN, LIKE, IS NULL), with AND between them, got {text[at:]!r}. Others belong "
+                "to the query: `df.where(...)`, or WHERE in SQL"
             )
         conditions += _conditions(match)
         at, is_open = match.end(), match["and"] is not None

@@ -339,6 +339,11 @@ def write_table(
         is_view = pa.types.is_string_view
         fields = [each.with_type(pa.string()) if is_view(each.type) else each for each in rows.schema]
         source = InMemory(rows.cast(pa.schema(fields)))
+    elif not hasattr(rows, "sparkSession"):
+        raise argument_error(
+            f"rows must be a DataFrame of Spark or a pyarrow.Table, got {type(rows).__module__}."
+            f"{type(rows).__qualname__}. pyarrow.Table.from_pandas makes a table of a pandas.DataFrame"
+        )
     else:
         source = DataFrameRows(rows)
     options = WriteOptions(mode, dims, append_dim, chunks, partitions, merge_schema)
