@@ -259,7 +259,7 @@ def _suspects(meaning: Meaning, stored: NDArray[Any], low: NDArray[Any], high: N
     return suspect
 
 
-def _copied(part: NDArray[Any], buffer: NDArray[np.float64]) -> NDArray[Any]:
+def _copied(part: NDArray[Any], buffer: NDArray[Any]) -> NDArray[Any]:
     """Return a block as numbers of the type of the buffer, which it overwrites."""
     copy = buffer[: part.size].reshape(part.shape)
     np.copyto(copy, part)
@@ -302,7 +302,7 @@ def _integer_sums(
     terms = np.zeros((len(part), _TERMS), np.int64)
     largest = max(int(high.max()), -int(low.min()))
     if largest**2 * _LINE < 1 << 53:  # lines have exact sums
-        exact = buffer.view(np.float32) if largest**2 * _LINE < 1 << 24 else buffer
+        exact: NDArray[Any] = buffer.view(np.float32) if largest**2 * _LINE < 1 << 24 else buffer
         terms[:, 0], terms[:, 2] = _line_sums(_copied(part, exact)).astype(np.int64).sum(axis=-1)
         return terms
     digit = np.uint64(_MASK), np.uint64(_DIGIT)
@@ -332,7 +332,7 @@ def _joined_integers(terms: I64) -> tuple[NDArray[Any], NDArray[Any]]:
         terms[..., place + 1] += terms[..., place] >> _DIGIT
         terms[..., place] &= _MASK
     total = terms.sum(axis=1).T
-    return to_digits(total[:2], SUM_DIGITS), to_digits(total[2:], SQUARE_DIGITS)
+    return to_digits(list(total[:2]), SUM_DIGITS), to_digits(list(total[2:]), SQUARE_DIGITS)
 
 
 def to_digits(terms: Sequence[NDArray[Any]], count: int) -> NDArray[np.uint32]:
