@@ -1,9 +1,9 @@
 """Statistics of elements: those of each chunk of a box, and what they mean.
 
-Integers, booleans, times and durations have exact sums. Floating-point numbers are added in pairs, as 64-bit
-numbers: the error of a sum is below ``SUM_ERROR`` times the sum of the magnitudes. ``squares`` has the sum of
-the squares of integers. Of floating-point numbers it has the squares of the distances from the mean of their
-chunk: a difference of large sums would lose the digits of a small variance.
+Integers, booleans, times and durations have exact sums. Floating-point numbers are added in short lines, as
+64-bit numbers: the error of a sum is below ``SUM_ERROR`` times the sum of the magnitudes. ``squares`` has the
+sum of the squares of integers. Of floating-point numbers it has the squares of the distances from the mean of
+their chunk: a difference of large sums would lose the digits of a small variance.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _MASK: Final = (1 << _DIGIT) - 1
 _BLOCK: Final = 1 << 18
 #: The number of elements whose sum is one number: the sums of lines are added afterwards.
 _LINE: Final = 256
+#: The same for sums of floating-point numbers. In any order, the error stays below ``SUM_ERROR``.
+_FLOAT_LINE: Final = 64
 #: The number of terms of integers: two of the sum, and four of the sum of squares.
 _TERMS: Final = 6
 #: The part of a sum of squares below which a variance has lost too many digits.
@@ -164,7 +166,7 @@ def statistics_of(meaning: Meaning, elements: NDArray[Any]) -> dict[str, NDArray
                 distances = numbers[spot] - means[at][:, None]
                 if (count[at] < distances.shape[1]).any():
                     distances[_left_out(meaning, stored[spot])] = 0
-                sums[(*at, 1)] = _line_sums(distances)[1].sum(axis=1)
+                sums[(*at, 1)] = _line_sums(distances, _LINE, squares=True).sum(axis=1)
         joined = _joined_floats(count, sums) if is_float else _joined_integers(sums)
     low, high = low.min(axis=1), high.max(axis=1)
     is_empty = ~count.any(axis=1)
@@ -266,22 +268,20 @@ def _copied(part: NDArray[Any], buffer: NDArray[Any]) -> NDArray[Any]:
     return copy
 
 
-def _line_sums(part: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the sums of lines of each row, and those of their squares, shape (2, m, lines).
+def _line_sums(part: NDArray[Any], length: int, *, squares: bool) -> NDArray[np.float64]:
+    """Return the sums of lines of each row, or of their squares, shape (m, lines).
 
-    A line is so short that BLAS uses no threads, and that rounding stays below ``SUM_ERROR`` in any order.
+    A line is so short that BLAS uses no threads.
     """
     m, n = part.shape
-    whole = n - n % _LINE
-    sums = np.empty((2, m, -(-n // _LINE)))
-    ones = np.ones(_LINE, part.dtype)
+    whole = n - n % length
+    sums, ones = np.empty((m, -(-n // length))), np.ones(length, part.dtype)
     for lines, place in (
-        (part[:, :whole].reshape(m, whole // _LINE, _LINE), slice(0, whole // _LINE)),
-        (part[:, None, whole:], slice(whole // _LINE, None)),
+        (part[:, :whole].reshape(m, whole // length, length), slice(0, whole // length)),
+        (part[:, None, whole:], slice(whole // length, None)),
     ):
         if lines.size:
-            np.vecdot(lines, ones[: lines.shape[-1]], out=sums[0, :, place])
-            np.vecdot(lines, lines, out=sums[1, :, place])
+            np.vecdot(lines, lines if squares else ones[: lines.shape[-1]], out=sums[:, place])
     return sums
 
 
@@ -289,7 +289,10 @@ def _float_sums(
     part: NDArray[Any], _low: NDArray[Any], _high: NDArray[Any], buffer: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the sums of rows, and of their squares, shape (m, 2)."""
-    return _line_sums(part if part.dtype == buffer.dtype else _copied(part, buffer)).sum(axis=-1).T
+    if part.dtype != buffer.dtype:
+        part = _copied(part, buffer)
+    sums = _line_sums(part, _FLOAT_LINE, squares=False), _line_sums(part, _LINE, squares=True)
+    return np.stack([each.sum(axis=1) for each in sums], axis=-1)
 
 
 def _integer_sums(
@@ -303,7 +306,10 @@ def _integer_sums(
     largest = max(int(high.max()), -int(low.min()))
     if largest**2 * _LINE < 1 << 53:  # lines have exact sums
         exact: NDArray[Any] = buffer.view(np.float32) if largest**2 * _LINE < 1 << 24 else buffer
-        terms[:, 0], terms[:, 2] = _line_sums(_copied(part, exact)).astype(np.int64).sum(axis=-1)
+        numbers = _copied(part, exact)
+        for place, squares in ((0, False), (2, True)):
+            sums = _line_sums(numbers, _LINE, squares=squares)
+            terms[:, place] = sums.astype(np.int64).sum(axis=1)
         return terms
     digit = np.uint64(_MASK), np.uint64(_DIGIT)
     # The magnitude of the smallest number, too, although its absolute value is out of the range of its type.
