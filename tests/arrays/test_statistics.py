@@ -94,7 +94,7 @@ def random_array(
     return np.asarray(array[...])
 
 
-def check_reduction(found: frazil.Reduction, elements: NDArray[Any], fills: tuple[Any, ...] = ()) -> None:
+def check_reduction(result: frazil.Reduction, elements: NDArray[Any], fills: tuple[Any, ...] = ()) -> None:
     """Compare a reduction with numpy."""
     kind = elements.dtype.kind
     nan = np.zeros(elements.shape, np.bool_)
@@ -104,29 +104,29 @@ def check_reduction(found: frazil.Reduction, elements: NDArray[Any], fills: tupl
     for fill in fills:
         missing |= elements == fill
     missing &= ~nan
-    assert (found.size, found.nan, found.missing) == (elements.size, nan.sum(), missing.sum())
+    assert (result.size, result.nan, result.missing) == (elements.size, nan.sum(), missing.sum())
     values = elements[~(nan | missing)]
-    assert found.count == len(values)
+    assert result.count == len(values)
     if not len(values):
-        assert math.isnan(found.mean)
-        assert math.isnan(found.min)
+        assert math.isnan(result.mean)
+        assert math.isnan(result.min)
         return
     if kind == "f":
         wide = values.astype(np.float64)
         exact = math.fsum(wide.tolist())
-        assert abs(found.sum - exact) <= found.error + 1e-300
-        assert found.mean == pytest.approx(wide.mean(), rel=1e-9, abs=found.error / len(wide))
-        assert found.var == pytest.approx(wide.var(), rel=1e-6, abs=1e-9)
-        assert (found.min, found.max) == (wide.min(), wide.max())
+        assert abs(result.sum - exact) <= result.error + 1e-300
+        assert result.mean == pytest.approx(wide.mean(), rel=1e-9, abs=result.error / len(wide))
+        assert result.var == pytest.approx(wide.var(), rel=1e-6, abs=1e-9)
+        assert (result.min, result.max) == (wide.min(), wide.max())
     else:
         whole = [int(each) for each in (values.view("i8") if kind in "mM" else values)]
-        assert (found.sum, found.min, found.max) == (sum(whole), min(whole), max(whole))
-        assert found.error == 0
+        assert (result.sum, result.min, result.max) == (sum(whole), min(whole), max(whole))
+        assert result.error == 0
         mean = sum(whole) / len(whole)
-        assert found.mean == mean
+        assert result.mean == mean
         exact_var = (sum(n * n for n in whole) * len(whole) - sum(whole) ** 2) / len(whole) ** 2
-        assert found.var == exact_var
-    assert found.any == bool((values.view("i8") if kind in "mM" else values).any())
+        assert result.var == exact_var
+    assert result.any == bool((values.view("i8") if kind in "mM" else values).any())
 
 
 @pytest.mark.parametrize("length", [256, 40_000])
@@ -143,9 +143,26 @@ def test_the_sums_of_large_chunks(length: int) -> None:
             zarr.create_array(store, name=f"a{number}", data=values, chunks=(length + 1,))
     session = repo.readonly_session("main")
     for name, values in arrays.items():
-        found = frazil.reduce(frazil.Array(session, f"/{name}"))
-        assert found.chunks_read == 0
-        check_reduction(found, values)
+        result = frazil.reduce(frazil.Array(session, f"/{name}"))
+        assert result.chunks_read == 0
+        check_reduction(result, values)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", ">f8", "u1", "i2", "u4", "i8"])
+def test_gaps_in_parts_of_a_large_chunk(dtype: str) -> None:
+    rng, kind, length = np.random.default_rng(9), np.dtype(dtype), 300_000
+    values = (rng.integers(0, 100, length) + np.arange(length) // 100_000 * 50).astype(kind)
+    if kind.itemsize > 2:  # floating-point numbers whose squares cancel, and integers with large squares
+        values += 10**6 if kind.kind == "f" else 10**9
+    if kind.kind == "f":
+        values[5_000::7] = np.nan
+    values[:140_000] = values[200_000::3] = 255  # a part has no value at all
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    with repo.transaction("main", message="array") as store:
+        zarr.create_array(store, name="t", data=values, chunks=(length,), attributes={"_FillValue": 255})
+    result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"), decoded=False)
+    assert result.chunks_read == 0
+    check_reduction(result, values, (255,))
 
 
 def random_box(dice: random.Random, shape: tuple[int, ...]) -> tuple[slice, ...]:
@@ -236,18 +253,18 @@ def test_writes_of_whole_shards_have_statistics(seed: int) -> None:
         )
         (frazil.Array(store.session, "/t") if dice.random() < 0.5 else array)[...] = values
     session = repo.readonly_session("main")
-    found = frazil.reduce(frazil.Array(session, "/t"))
-    check_reduction(found, values)
+    result = frazil.reduce(frazil.Array(session, "/t"))
+    check_reduction(result, values)
     chunks = math.prod(-(-n // m) for n, m in zip(shape, inner, strict=True))
-    assert (found.chunks, found.chunks_read) == (chunks, 0)
+    assert (result.chunks, result.chunks_read) == (chunks, 0)
     assert len(frazil.where(frazil.Array(session, "/t"), "> 1e30").chunks) == 0
     with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}):
         np.testing.assert_array_equal(zarr.open_array(session.store, path="t")[...], values)
     # Zarr writes a part of a shard, and statistics are those of a new shard.
     with repo.transaction("main", message="a part") as store:
         zarr.open_array(store, path="t")[-1, -1] = values[-1, -1] = 99
-    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
-    check_reduction(found, values)
+    result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    check_reduction(result, values)
 
 
 def test_rectilinear_grids() -> None:
@@ -279,15 +296,15 @@ def test_missing_and_packed_values(skipna: bool) -> None:
         array = zarr.create_array(store, name="p", data=packed, chunks=(8, 8), attributes=attributes)
     array = frazil.Array(repo.readonly_session("main"), "/p")
     values = np.where(packed == -99, np.nan, packed * -0.5 + 10.0)
-    found = frazil.reduce(array, skipna=skipna)
-    assert found.missing == (packed == -99).sum()
+    result = frazil.reduce(array, skipna=skipna)
+    assert result.missing == (packed == -99).sum()
     expected = [
         getattr(np, f"nan{name}" if skipna else name)(values) for name in ("mean", "min", "max", "std")
     ]
-    assert np.allclose([found.mean, found.min, found.max, found.std], expected, equal_nan=True)
+    assert np.allclose([result.mean, result.min, result.max, result.std], expected, equal_nan=True)
     check_reduction(frazil.reduce(array, decoded=False), packed, (-99,))
     assert frazil.where(array, "> 30 and <= 45").count() == ((values > 30) & (values <= 45)).sum()
-    assert found.chunks_read == 0
+    assert result.chunks_read == 0
 
 
 @pytest.mark.parametrize("offset", [10.0, -5.0])
@@ -310,8 +327,8 @@ def test_the_variance_of_large_numbers_with_gaps() -> None:
     values[::7] = np.nan
     with repo.transaction("main", message="array") as store:
         zarr.create_array(store, name="t", data=values, chunks=(100,))
-    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
-    assert found.var == pytest.approx(np.nanvar(values), rel=1e-6)
+    result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    assert result.var == pytest.approx(np.nanvar(values), rel=1e-6)
 
 
 def test_unsigned_integers_in_signed_ones() -> None:
@@ -320,8 +337,8 @@ def test_unsigned_integers_in_signed_ones() -> None:
         zarr.create_array(
             store, name="u", data=np.array([-1, 5, -128], "i1"), chunks=(2,), attributes={"_Unsigned": "true"}
         )
-    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/u"))
-    assert (found.min, found.max, found.sum) == (5, 255, 255 + 5 + 128)
+    result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/u"))
+    assert (result.min, result.max, result.sum) == (5, 255, 255 + 5 + 128)
 
 
 def test_values_in_another_order_than_their_elements_are_read() -> None:
@@ -343,11 +360,11 @@ def test_another_attribute_of_missing_values_makes_statistics_unknown() -> None:
         zarr.create_array(store, name="t", data=np.arange(20.0), chunks=(5,))
     with repo.transaction("main", message="attribute") as store:
         zarr.open_array(store, path="t").attrs["_FillValue"] = 7.0
-    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
-    assert (found.missing, found.chunks_read) == (1, 4)
+    result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    assert (result.missing, result.chunks_read) == (1, 4)
     repo.upkeep.build_statistics()
-    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
-    assert (found.missing, found.chunks_read) == (1, 0)
+    result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    assert (result.missing, result.chunks_read) == (1, 0)
 
 
 def test_only_the_edges_of_a_box_are_read_and_a_whole_array_costs_four_requests() -> None:
@@ -363,9 +380,9 @@ def test_only_the_edges_of_a_box_are_read_and_a_whole_array_costs_four_requests(
     traffic = TRAFFIC.take_counts()
     assert whole.chunks_read == 0
     assert traffic.requests <= 4, "repo, snapshot, manifest, statistics"
-    found = frazil.reduce(array, (slice(50, 1950), slice(50, 1950)))
+    result = frazil.reduce(array, (slice(50, 1950), slice(50, 1950)))
     edges = TRAFFIC.take_counts()
-    assert (found.chunks, found.chunks_read) == (100, 36)
+    assert (result.chunks, result.chunks_read) == (100, 36)
     assert edges.bytes_read <= 36 * 200 * 200 * 4
     assert frazil.where(array, "> 100").count() == 0
     assert TRAFFIC.take_counts().bytes_read == 0
@@ -394,8 +411,8 @@ def test_the_attribute_of_an_array_overrides_the_configuration(wish: bool) -> No
             store, name="t", shape=(20,), chunks=(5,), dtype="f4", attributes={"frazil_statistics": wish}
         )
         array[:] = np.arange(20)
-    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
-    assert found.chunks_read == (0 if wish else 4)
+    result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    assert result.chunks_read == (0 if wish else 4)
     assert repo.upkeep.build_statistics().chunks_read == 0
 
 
@@ -405,11 +422,11 @@ def test_changes_that_are_not_committed() -> None:
         zarr.create_array(store, name="t", data=np.arange(20.0), chunks=(5,))
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="t")[5:10] = 100.0
-    found = frazil.reduce(frazil.Array(session, "/t"))
-    assert (found.max, found.chunks_read) == (100.0, 0)
+    result = frazil.reduce(frazil.Array(session, "/t"))
+    assert (result.max, result.chunks_read) == (100.0, 0)
     zarr.open_array(session.store, path="t")[7] = -1.0  # a part of a chunk, which is written whole
-    found = frazil.reduce(frazil.Array(session, "/t"))
-    assert found.min == -1.0
+    result = frazil.reduce(frazil.Array(session, "/t"))
+    assert result.min == -1.0
     session.discard_changes()
 
 
@@ -423,8 +440,8 @@ def test_statistics_of_forks_and_of_pickled_changes() -> None:
         zarr.open_array(fork.store, path="t")[20 * number : 20 * number + 20] = np.arange(20.0)
     session.merge(*(pickle.loads(pickle.dumps(fork)) for fork in forks))
     session.commit("forks")
-    found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
-    assert (found.sum, found.chunks_read) == (380.0, 0)
+    result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    assert (result.sum, result.chunks_read) == (380.0, 0)
 
 
 def one_manifest() -> tuple[frazil.Storage, str, frazil.Repository]:
@@ -447,16 +464,16 @@ def test_a_damaged_file_costs_reads_and_no_answer() -> None:
         damages.append(bytes(changed))
     for damage in [b"", b"\0" * len(data), *damages]:
         storage.put(key, damage)
-        found = frazil.reduce(frazil.Array(frazil.Repository.open(storage).readonly_session("main"), "/t"))
-        assert (found.sum, found.max, found.chunks_read) == (19900.0, 199.0, 40)
+        result = frazil.reduce(frazil.Array(frazil.Repository.open(storage).readonly_session("main"), "/t"))
+        assert (result.sum, result.max, result.chunks_read) == (19900.0, 199.0, 40)
 
 
 def test_the_file_of_another_manifest_is_ignored() -> None:
     storage, key, _ = one_manifest()
     other_storage, other_key, _ = one_manifest()
     storage.put(key, other_storage.get(other_key))
-    found = frazil.reduce(frazil.Array(frazil.Repository.open(storage).readonly_session("main"), "/t"))
-    assert (found.sum, found.chunks_read) == (19900.0, 40)
+    result = frazil.reduce(frazil.Array(frazil.Repository.open(storage).readonly_session("main"), "/t"))
+    assert (result.sum, result.chunks_read) == (19900.0, 40)
 
 
 def rewrite(
@@ -486,8 +503,8 @@ def test_rows_that_contradict_themselves_are_ignored(column: str, value: float) 
         rows[column][3] = value
 
     rewrite(storage, key, repo, change)
-    found = frazil.reduce(frazil.Array(frazil.Repository.open(storage).readonly_session("main"), "/t"))
-    assert (found.sum, found.max, found.nan, found.chunks_read) == (19900.0, 199.0, 0, 1)
+    result = frazil.reduce(frazil.Array(frazil.Repository.open(storage).readonly_session("main"), "/t"))
+    assert (result.sum, result.max, result.nan, result.chunks_read) == (19900.0, 199.0, 0, 1)
 
 
 def test_a_file_that_claims_large_columns_takes_no_memory() -> None:
@@ -530,8 +547,8 @@ def test_statistics_of_a_chunk_at_the_end_belong_to_the_shape_of_the_array() -> 
     for size in (9, 12):
         with repo.transaction("main", message="resize") as store:
             zarr.open_array(store, path="t").resize((size,))
-        found = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
-        assert (found.sum, found.count, found.chunks_read) == (36 if size == 9 else 45, size, 1)
+        result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+        assert (result.sum, result.count, result.chunks_read) == (36 if size == 9 else 45, size, 1)
 
 
 def test_virtual_chunks_have_statistics_only_with_a_checksum(tmp_path: Path) -> None:
@@ -601,10 +618,10 @@ def test_collections_and_copies_have_statistics(tmp_path: Path) -> None:
     assert len(list(storage.list("statistics"))) == 2
     copy = frazil.local_filesystem_storage(str(tmp_path / "copy"))
     frazil.pipeline.copy_repository(repo, copy)
-    found = frazil.reduce(frazil.Array(frazil.Repository.open(copy).readonly_session("main"), "/t"))
-    assert (found.sum, found.chunks_read) == (19890.0, 0)
+    result = frazil.reduce(frazil.Array(frazil.Repository.open(copy).readonly_session("main"), "/t"))
+    assert (result.sum, result.chunks_read) == (19890.0, 0)
     repo.expire_snapshots(datetime.now(UTC))
     summary = repo.garbage_collect(datetime.now(UTC))
     assert (summary.statistics_deleted, summary.manifests_deleted) == (1, 1)
-    found = frazil.reduce(frazil.Array(frazil.Repository.open(storage).readonly_session("main"), "/t"))
-    assert (found.sum, found.chunks_read) == (19890.0, 0)
+    result = frazil.reduce(frazil.Array(frazil.Repository.open(storage).readonly_session("main"), "/t"))
+    assert (result.sum, result.chunks_read) == (19890.0, 0)

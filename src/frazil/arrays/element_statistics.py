@@ -1,9 +1,9 @@
 """Statistics of elements: those of each chunk of a box, and what they mean.
 
-Integers, booleans, times and durations have exact sums. Floating-point numbers are added in pairs, as 64-bit
-numbers: the error of a sum is below ``SUM_ERROR`` times the sum of the magnitudes. ``squares`` has the sum of
-the squares of integers. Of floating-point numbers it has the squares of the distances from the mean of their
-chunk: a difference of large sums would lose the digits of a small variance.
+Integers, booleans, times and durations have exact sums. Floating-point numbers are added in short lines, as
+64-bit numbers: the error of a sum is below ``SUM_ERROR`` times the sum of the magnitudes. ``squares`` has the
+sum of the squares of integers. Of floating-point numbers it has the squares of the distances from the mean of
+their chunk: a difference of large sums would lose the digits of a small variance.
 """
 
 from __future__ import annotations
@@ -35,12 +35,16 @@ KINDS: Final = {"f": "f", "i": "i", "u": "u", "b": "u", "m": "i", "M": "i"}
 _NAT: Final = np.iinfo(np.int64).min
 _DIGIT: Final = 32
 _MASK: Final = (1 << _DIGIT) - 1
-#: The number of elements that are converted and added together: they fit into the cache of a processor.
-_BLOCK: Final = 1 << 16
+#: The number of bytes of a block. It fits into the cache of a processor, also as larger numbers.
+_BLOCK: Final = 1 << 18
 #: The number of elements whose sum is one number: the sums of lines are added afterwards.
 _LINE: Final = 256
+#: The same for sums of floating-point numbers. In any order, the error stays below ``SUM_ERROR``.
+_FLOAT_LINE: Final = 64
+#: The number of terms of integers: two of the sum, and four of the sum of squares.
+_TERMS: Final = 6
 #: The part of a sum of squares below which a variance has lost too many digits.
-_CANCELLED: Final = 2.0**-20
+_CANCELLED: Final = 2.0**-24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,61 +128,110 @@ def _equal_rows(rows: U32) -> Iterator[I64]:
 
 
 def statistics_of(meaning: Meaning, elements: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return the columns of statistics for each row of elements, shape (m, n) with n > 0."""
-    coding = meaning.coding
-    numbers = np.ascontiguousarray(elements)
-    if not numbers.dtype.isnative:
-        numbers = numbers.astype(numbers.dtype.newbyteorder("="))
-    stored = numbers
-    if coding.unsigned is not None:
-        numbers = numbers.view(coding.unsigned.newbyteorder("="))
-    if numbers.dtype.kind in "mM":
-        numbers = numbers.view(np.int64)
-    elif numbers.dtype.kind == "b":
-        numbers = numbers.view(np.uint8)
-    elif numbers.dtype.itemsize == 2 and numbers.dtype.kind == "f":
-        numbers = numbers.astype(np.float32)  # processors compare no half numbers
-    count = np.full(len(numbers), numbers.shape[1], np.int64)
-    nan = np.zeros(len(numbers), np.int64)
-    missing = np.zeros(len(numbers), np.int64)
-    low, high = numbers.min(axis=1), numbers.max(axis=1)
-    # Most chunks have no element to leave out, and the extremes show this.
-    rows = _suspects(meaning, stored, low, high)
-    clean, gaps = numbers, None
-    if len(rows):
-        part = stored[rows]
-        is_nan = _is_nan(part)
-        is_missing = np.zeros(part.shape, np.bool_)
-        for fill in coding.fills:
-            if fill == fill:
-                is_missing |= part == fill
-        is_missing &= ~is_nan
-        nan[rows], missing[rows] = is_nan.sum(axis=1), is_missing.sum(axis=1)
-        count -= nan + missing
-        left_out = is_nan | is_missing
-        values = numbers[rows]
-        top, bottom = limits(numbers.dtype)
-        low[rows] = np.where(left_out, top, values).min(axis=1)
-        high[rows] = np.where(left_out, bottom, values).max(axis=1)
-        values[left_out] = 0
-        clean = values if len(rows) == len(numbers) else numbers.copy()
-        clean[rows] = values
-        gaps = np.zeros(numbers.shape, np.bool_)
-        gaps[rows] = left_out
-        low[count == 0], high[count == 0] = 0, 0
-    if meaning.kind == "f":
-        sums, squares = _float_sums(clean, count, gaps)
-    else:
-        largest = int(max(abs(int(low.min())), abs(int(high.max()))))
-        sums, squares = _integer_sums(clean, largest)
+    """Return the columns of statistics for each row of elements, shape (m, n) with n > 0.
+
+    Blocks of elements have statistics first. A block has some rows, or a part of a long row.
+    """
+    stored = np.ascontiguousarray(elements)
+    if not stored.dtype.isnative:
+        stored = stored.astype(stored.dtype.newbyteorder("="))
+    numbers = _numbers(meaning.coding, stored)
+    m, n = numbers.shape
+    most = _BLOCK // numbers.itemsize
+    width, rows = min(n, most), max(1, most // n)
+    shape, is_float = (m, -(-n // width)), meaning.kind == "f"
+    count, (nan, missing) = np.full(shape, width), np.zeros((2, *shape), np.int64)
+    count[:, -1] = n - width * (shape[1] - 1)
+    low, high = np.empty((2, *shape), np.float64 if numbers.dtype == np.float16 else numbers.dtype)
+    sums = np.empty((*shape, 2 if is_float else _TERMS), np.float64 if is_float else np.int64)
+    sums_of, buffer = (_float_sums if is_float else _integer_sums), np.empty(min(m * n, most))
+    with np.errstate(invalid="ignore", over="ignore"):
+        for row, block in product(range(0, m, rows), range(shape[1])):
+            at = slice(row, row + rows), block
+            part = numbers[at[0], block * width : (block + 1) * width]
+            if part.dtype == np.float16:  # processors compare no half numbers
+                part = _copied(part, buffer)
+            low[at], high[at] = np.minimum.reduce(part, axis=1), np.maximum.reduce(part, axis=1)
+            sums[at] = sums_of(part, low[at], high[at], buffer)
+        # Most blocks have no element to leave out, and the extremes show this.
+        for at, spot in _groups(_suspects(meaning, stored, low, high), rows, width):
+            nan[at], missing[at], low[at], high[at], part = _without(meaning, stored[spot], numbers[spot])
+            count[at] -= nan[at] + missing[at]
+            sums[at] = sums_of(part, low[at], high[at], buffer)
+        if is_float:
+            means, squares = sums[..., 0] / np.maximum(count, 1), sums[..., 1].copy()
+            sums[..., 1] -= sums[..., 0] * means
+            # Where most digits cancel, distances are squared instead.
+            for at, spot in _groups(sums[..., 1] < squares * _CANCELLED, rows, width):
+                distances = numbers[spot] - means[at][:, None]
+                if (count[at] < distances.shape[1]).any():
+                    distances[_left_out(meaning, stored[spot])] = 0
+                sums[(*at, 1)] = _line_sums(distances, _LINE, squares=True).sum(axis=1)
+        joined = _joined_floats(count, sums) if is_float else _joined_integers(sums)
+    low, high = low.min(axis=1), high.max(axis=1)
+    is_empty = ~count.any(axis=1)
+    low[is_empty], high[is_empty] = 0, 0
     return {
-        "nan": nan,
-        "missing": missing,
+        "nan": nan.sum(axis=1),
+        "missing": missing.sum(axis=1),
         "minimum": low,
         "maximum": high,
-        "sum": sums,
-        "squares": squares,
+        "sum": joined[0],
+        "squares": joined[1],
     }
+
+
+def _numbers(coding: Coding, stored: NDArray[Any]) -> NDArray[Any]:
+    """Return elements, extremes or a fill value as the numbers that have their order."""
+    if coding.unsigned is not None:
+        return stored.view(coding.unsigned.newbyteorder("="))
+    return stored.view({"m": np.int64, "M": np.int64, "b": np.uint8}.get(stored.dtype.kind, stored.dtype))
+
+
+def _groups(is_member: NDArray[np.bool_], rows: int, width: int) -> Iterator[tuple[Any, Any]]:
+    """Yield the places of some blocks in the columns, and in the elements. They are not more than a block."""
+    for block in np.flatnonzero(is_member.any(axis=0)).tolist():
+        members = np.flatnonzero(is_member[:, block])
+        for first in range(0, len(members), rows):
+            row = members[first : first + rows]
+            yield (row, block), (row, slice(block * width, (block + 1) * width))
+
+
+def _left_out(meaning: Meaning, stored: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which elements are NaN, NaT or missing."""
+    left_out = _is_nan(stored)
+    for fill in meaning.coding.fills:
+        if fill == fill:
+            left_out |= stored == fill
+    return left_out
+
+
+def _without(meaning: Meaning, stored: NDArray[Any], numbers: NDArray[Any]) -> tuple[Any, ...]:
+    """Return columns without elements that are NaN, NaT or missing, and the numbers with zeros for them.
+
+    The columns are the counts of NaN and missing elements, and the extremes.
+    """
+    left_out = _left_out(meaning, stored)
+    nan = _counts(_is_nan(stored))
+    missing = _counts(left_out) - nan
+    top, bottom = limits(numbers.dtype)
+    if numbers.dtype.kind != "f":
+        low = np.where(left_out, top, numbers).min(axis=1)
+        high = np.where(left_out, bottom, numbers).max(axis=1)
+        numbers[left_out] = 0
+        return nan, missing, low, high, numbers
+    if numbers.dtype == np.float16:
+        numbers = numbers.astype(np.float32)
+    if missing.any():
+        numbers[left_out] = np.nan
+    low, high = np.fmin.reduce(numbers, axis=1, initial=top), np.fmax.reduce(numbers, axis=1, initial=bottom)
+    # Faster than a mask: one term is 0, and both are for NaN.
+    return nan, missing, low, high, np.fmax(numbers, 0) + np.fmin(numbers, 0)
+
+
+def _counts(mask: NDArray[np.bool_]) -> I64:
+    """Return how many elements of each row are true, several times as fast as a sum."""
+    return np.bitwise_count(np.packbits(mask, axis=1)).sum(axis=1, dtype=np.int64)
 
 
 def limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
@@ -194,91 +247,98 @@ def _is_nan(stored: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(np.isnat(stored)) if stored.dtype.kind in "mM" else np.zeros(stored.shape, np.bool_)
 
 
-def _suspects(meaning: Meaning, stored: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> I64:
-    """Return the rows that may have elements that are NaN, NaT or missing."""
-    suspect = np.zeros(len(stored), np.bool_)
+def _suspects(meaning: Meaning, stored: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> NDArray[Any]:
+    """Return which blocks may have elements that are NaN, NaT or missing."""
+    suspect = np.zeros(low.shape, np.bool_)
     if stored.dtype.kind == "f":
         suspect |= np.isnan(low)  # the smallest element of numbers with a NaN is NaN
     elif stored.dtype.kind in "mM":
         suspect |= low == _NAT
     for fill in meaning.coding.fills:
         if fill == fill:
-            number = np.asarray(fill, stored.dtype)
-            if meaning.coding.unsigned is not None:
-                number = number.view(meaning.coding.unsigned.newbyteorder("="))
-            elif stored.dtype.kind in "mM":
-                number = number.view(np.int64)
-            with np.errstate(invalid="ignore"):
-                suspect |= ~((number < low) | (number > high))
-    return np.flatnonzero(suspect)
+            number = _numbers(meaning.coding, np.asarray(fill, stored.dtype))
+            suspect |= ~((number < low) | (number > high))
+    return suspect
 
 
-def _line_sums(numbers: NDArray[Any], dtype: type[np.floating]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the sums of lines of each row, and those of their squares, computed in a type.
+def _copied(part: NDArray[Any], buffer: NDArray[Any]) -> NDArray[Any]:
+    """Return a block as numbers of the type of the buffer, which it overwrites."""
+    copy = buffer[: part.size].reshape(part.shape)
+    np.copyto(copy, part)
+    return copy
 
-    Blocks of lines are converted in the cache of the processor. A line is so short that BLAS uses no threads.
+
+def _line_sums(part: NDArray[Any], length: int, *, squares: bool) -> NDArray[np.float64]:
+    """Return the sums of lines of each row, or of their squares, shape (m, lines).
+
+    A line is so short that BLAS uses no threads.
     """
-    m, n = numbers.shape
-    whole = n - n % _LINE
-    rows, step = max(1, _BLOCK // n), _BLOCK // _LINE
-    sums, squares = np.empty((2, m, -(-n // _LINE)))
-    buffer = np.empty(0 if numbers.dtype == dtype else _BLOCK, dtype)
-    ones, is_whole = np.ones(_LINE, dtype), numbers.dtype.kind != "f"
-    lines = (numbers[:, :whole].reshape(m, whole // _LINE, _LINE), numbers[:, None, whole:])
-    with np.errstate(invalid="ignore", over="ignore"):
-        for begin, each in zip((0, whole // _LINE), lines[: 1 + (n > whole)], strict=False):
-            for first, at in product(range(0, m, rows), range(0, each.shape[1], step)):
-                part = each[first : first + rows, at : at + step]
-                if len(buffer):
-                    wide = buffer[: part.size].reshape(part.shape)
-                    np.copyto(wide, part)
-                    part = wide
-                place = slice(first, first + rows), slice(begin + at, begin + at + part.shape[1])
-                if is_whole:  # in any order, sums are exact
-                    np.vecdot(part, ones[: part.shape[-1]], out=sums[place])
-                else:
-                    np.add.reduce(part, axis=-1, out=sums[place])
-                np.vecdot(part, part, out=squares[place])
-    return sums, squares
+    m, n = part.shape
+    whole = n - n % length
+    sums, ones = np.empty((m, -(-n // length))), np.ones(length, part.dtype)
+    for lines, place in (
+        (part[:, :whole].reshape(m, whole // length, length), slice(0, whole // length)),
+        (part[:, None, whole:], slice(whole // length, None)),
+    ):
+        if lines.size:
+            np.vecdot(lines, lines if squares else ones[: lines.shape[-1]], out=sums[:, place])
+    return sums
 
 
 def _float_sums(
-    numbers: NDArray[Any], count: I64, gaps: NDArray[np.bool_] | None
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the sums of rows, and of the squares of the distances from their means. Gaps are zeros."""
-    sums, squares = (part.sum(axis=1) for part in _line_sums(numbers, np.float64))
-    with np.errstate(invalid="ignore", over="ignore"):
-        mean = sums / np.maximum(count, 1)
-        distances = squares - sums * mean
-        # Where most digits cancel, distances are squared instead.
-        rows = np.flatnonzero(distances < squares * _CANCELLED)
-        if len(rows):
-            centred = numbers[rows].astype(np.float64) - mean[rows, None]
-            if gaps is not None:
-                centred[gaps[rows]] = 0
-            distances[rows] = (centred**2).sum(axis=1)
-    return sums, np.maximum(distances, 0)
+    part: NDArray[Any], _low: NDArray[Any], _high: NDArray[Any], buffer: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the sums of rows, and of their squares, shape (m, 2)."""
+    if part.dtype != buffer.dtype:
+        part = _copied(part, buffer)
+    sums = _line_sums(part, _FLOAT_LINE, squares=False), _line_sums(part, _LINE, squares=True)
+    return np.stack([each.sum(axis=1) for each in sums], axis=-1)
 
 
-def _integer_sums(numbers: NDArray[Any], largest: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the exact sums of rows and of their squares as digits. ``largest`` is the largest magnitude."""
+def _integer_sums(
+    part: NDArray[Any], low: NDArray[Any], high: NDArray[Any], buffer: NDArray[np.float64]
+) -> I64:
+    """Return terms of the exact sums of rows, and of their squares, shape (m, 6): two terms, and four.
+
+    ``low`` and ``high`` are the extremes of the rows. A term k stands for ``term << 32 * k``.
+    """
+    terms = np.zeros((len(part), _TERMS), np.int64)
+    largest = max(int(high.max()), -int(low.min()))
     if largest**2 * _LINE < 1 << 53:  # lines have exact sums
-        dtype = np.float32 if largest**2 * _LINE < 1 << 24 else np.float64
-        sums, squares = (part.astype(np.int64).sum(axis=1) for part in _line_sums(numbers, dtype))
-        pairs = ([part & _MASK, part >> _DIGIT] for part in (sums, squares))
-        return to_digits(next(pairs), SUM_DIGITS), to_digits(next(pairs), SQUARE_DIGITS)
+        exact: NDArray[Any] = buffer.view(np.float32) if largest**2 * _LINE < 1 << 24 else buffer
+        numbers = _copied(part, exact)
+        for place, squares in ((0, False), (2, True)):
+            sums = _line_sums(numbers, _LINE, squares=squares)
+            terms[:, place] = sums.astype(np.int64).sum(axis=1)
+        return terms
     digit = np.uint64(_MASK), np.uint64(_DIGIT)
     # The magnitude of the smallest number, too, although its absolute value is out of the range of its type.
-    wide = numbers.astype(np.int64) if numbers.dtype.kind == "i" else numbers.astype(np.uint64)
-    parts = (wide & wide.dtype.type(_MASK)), wide >> wide.dtype.type(_DIGIT)
-    total = to_digits([part.sum(axis=1, dtype=np.int64) for part in parts], SUM_DIGITS)
+    wide = part.astype(np.int64) if part.dtype.kind == "i" else part.astype(np.uint64)
+    for place, half in enumerate((wide & wide.dtype.type(_MASK), wide >> wide.dtype.type(_DIGIT))):
+        terms[:, place] = half.sum(axis=1, dtype=np.int64)
     magnitude: NDArray[Any] = np.abs(wide).view(np.uint64)
     low, high = magnitude & digit[0], magnitude >> digit[1]
-    (a0, a1), (b0, b1), (c0, c1) = (
-        ((half & digit[0]).sum(axis=1).view(np.int64), (half >> digit[1]).sum(axis=1).view(np.int64))
-        for half in (low * low, low * high, high * high)
-    )
-    return total, to_digits([a0, a1 + 2 * b0, 2 * b1 + c0, c1], SQUARE_DIGITS)
+    for place, times, half in ((2, 1, low * low), (3, 2, low * high), (4, 1, high * high)):
+        terms[:, place] += times * (half & digit[0]).sum(axis=1).view(np.int64)
+        terms[:, place + 1] += times * (half >> digit[1]).sum(axis=1).view(np.int64)
+    return terms
+
+
+def _joined_floats(count: I64, sums: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the sums of rows, and of the squares of the distances from their means, from those of blocks."""
+    total = sums[..., 0].sum(axis=1)
+    means, mean = sums[..., 0] / np.maximum(count, 1), total / np.maximum(count.sum(axis=1), 1)
+    squares = np.maximum(sums[..., 1], 0) + count * (means - mean[:, None]) ** 2
+    return total, squares.sum(axis=1)
+
+
+def _joined_integers(terms: I64) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the digits of the sums of rows, and of their squares, from the terms of blocks."""
+    for place in (0, 2):  # so that the terms of many blocks add up in 64 bits
+        terms[..., place + 1] += terms[..., place] >> _DIGIT
+        terms[..., place] &= _MASK
+    total = terms.sum(axis=1).T
+    return to_digits(list(total[:2]), SUM_DIGITS), to_digits(list(total[2:]), SQUARE_DIGITS)
 
 
 def to_digits(terms: Sequence[NDArray[Any]], count: int) -> NDArray[np.uint32]:

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain, pairwise
+from itertools import chain
 from math import prod
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from zarr.codecs.numcodecs import Fletcher32, Shuffle, Zlib
 from zarr.core.metadata.v3 import ArrayV3Metadata, RectilinearChunkGridMetadata
 
 from frazil.errors import FormatError
-from frazil.format.chunk_trailer import crc32c
+from frazil.format.chunk_trailer import crc32c_rows
 from frazil.format.columns import I64, U8, copy_rows
 
 #: The bytes of an entry of the index of a shard: an offset and a length.
@@ -72,13 +72,14 @@ class ShardLayout:
         entries = np.stack([ends - stored, stored], axis=-1).astype("<u8")
         entries[..., 0] += np.uint64(self.index_bytes if self.is_index_first else 0)
         entries[length < 0] = MISSING
-        bounds = np.append(0, np.cumsum(ends[:, -1]))
-        parts: list[Any] = []
-        for index, (low, high) in zip(entries, pairwise(bounds.tolist()), strict=True):
-            entry = index.tobytes()
-            both = entry + crc32c(entry).to_bytes(CRC_BYTES, "little"), data[low:high].data
-            parts += both if self.is_index_first else both[::-1]
-        return np.frombuffer(b"".join(parts), np.uint8), ends[:, -1] + self.index_bytes
+        entries = entries.reshape(len(length), 2 * length.shape[1]).view(np.uint8)
+        crc = crc32c_rows(entries.reshape(-1), np.full(len(entries), entries.shape[1])).astype("<u4")
+        index = np.concatenate([entries, crc.view(np.uint8).reshape(-1, CRC_BYTES)], axis=1)
+        size = ends[:, -1]
+        stops = np.cumsum(size)
+        chunks: Iterable[U8] = map(data.__getitem__, map(slice, (stops - size).tolist(), stops.tolist()))
+        pairs = zip(index, chunks, strict=True) if self.is_index_first else zip(chunks, index, strict=True)
+        return np.frombuffer(b"".join(chain.from_iterable(pairs)), np.uint8), size + self.index_bytes
 
 
 #: Returns the decoded bytes of m chunks, uint8 of shape (m, size). Arguments: the bytes that contain the
