@@ -2,8 +2,8 @@
 
 A limit in a test is written for a quiet machine. ``patience`` multiplies it by the slowness of this machine,
 and at least by four. The slowness is measured once for a run and passed to all child processes as
-``FRAZIL_TEST_SLOWNESS``. Set that variable to a larger number, such as 100, where a machine becomes much slower
-after the start of the tests.
+``FRAZIL_TEST_SLOWNESS``. Set that variable to a larger number, such as 100, where a machine becomes much
+slower after the start of the tests.
 
     subprocess.run(command, timeout=patience(60))
 """
