@@ -47,9 +47,8 @@ lint:    ## style and format
 
 types:   ## strict type check, also as on Windows and macOS: it reports what those systems do not have
 	@scripts/setup test lint
-	@scripts/run mypy
-	@scripts/run mypy --platform win32 --cache-dir .mypy_cache/win32
-	@scripts/run mypy --platform darwin --cache-dir .mypy_cache/darwin
+	@printf 'mypy%s\n' '' ' --platform win32 --cache-dir .mypy_cache/win32' ' --platform darwin --cache-dir .mypy_cache/darwin' | \
+		xargs -P 3 -I{} sh -c 'scripts/run {}'
 
 check: lint types test-minimal test-pipeline test-lowest test-sail build test-all   ## the checks of CI
 

@@ -33,7 +33,7 @@ def connection(implementation: str, root: str) -> sqlite3.Connection | None:
     mode = _JOURNALS.get(implementation)
     if mode is None:
         return None
-    database = sqlite3.connect(Path(root) / "commits.db", timeout=60, isolation_level=None)
+    database = sqlite3.connect(Path(root) / "commits.db", timeout=600, isolation_level=None)
     database.execute(f"PRAGMA journal_mode={mode}")
     database.execute("PRAGMA synchronous=FULL")
     database.execute("CREATE TABLE IF NOT EXISTS commits (message TEXT, document BLOB)")

@@ -70,7 +70,7 @@ def contending(implementation: str, processes: int, commits: int) -> Measured:
                     assert worker.stdin is not None
                     worker.stdin.write("go\n")
                     worker.stdin.flush()
-                answers = [worker.communicate(timeout=120)[0] for worker in workers]
+                answers = [worker.communicate(timeout=600)[0] for worker in workers]
         finally:
             for worker in workers:
                 worker.kill()

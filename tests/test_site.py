@@ -89,6 +89,13 @@ def test_both_builders_build_every_page(built: Path) -> None:
     assert addresses == [page.replace(".md", ".html") for page in NAV]
 
 
+def open_search(page: Any) -> None:
+    """Press the key until the page reacts: its script may listen only after the page has loaded."""
+    while not page.locator("input:focus").count():
+        page.keyboard.press("/")
+        page.wait_for_timeout(500)
+
+
 @pytest.mark.browser
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["site", "material"])
@@ -98,7 +105,8 @@ def test_the_search_finds_a_page_from_a_file(built: Path, browser: Any, name: st
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     page.goto((built / name / "reference" / "frazil.html").as_uri())
-    page.keyboard.press("/")
+    open_search(page)
+    page.keyboard.press("Control+a")
     page.keyboard.type("climatologies")
     page.locator("a[href*='reduce.html']", has_text="climatolog").first.wait_for()
     page.close()
@@ -128,7 +136,7 @@ def test_the_search_finds_the_page_of_each_question(built: Path, browser: Any) -
     page = browser.new_page()
     page.set_default_timeout(1000 * patience(20))
     page.goto((built / "site" / "index.html").as_uri())
-    page.keyboard.press("/")
+    open_search(page)
     for words, answers in questions():
         page.keyboard.press("Control+a")
         page.keyboard.type(" ".join(words))

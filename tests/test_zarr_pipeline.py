@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.arrays.test_array import CODECS, FAST, arrays, local, same
@@ -183,7 +183,7 @@ def test_read_only_writes() -> None:
 
 
 @pytest.mark.deep
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(st.data())
 def test_as_numpy(data: st.DataObject) -> None:
     values, options = data.draw(arrays())

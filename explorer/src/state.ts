@@ -42,7 +42,7 @@ export interface Load<T> {
 let busy = 0; // loads that somebody waits for
 const later: (() => void)[] = [];
 
-async function first<T>(load: () => Promise<T>): Promise<T> {
+export async function first<T>(load: () => Promise<T>): Promise<T> {
   busy++;
   try {
     return await load();
@@ -54,12 +54,14 @@ async function first<T>(load: () => Promise<T>): Promise<T> {
 const PAUSE = 250; // milliseconds
 const LONGEST_PAUSE = 1000;
 
-/** Loads what nobody waits for, after all that somebody waits for. */
+/** Loads what nobody waits for, after all that somebody waits for: also what begins meanwhile. */
 export async function afterwards<T>(load: () => Promise<T>): Promise<T> {
-  await new Promise<void>((start) => (busy ? later.push(start) : start()));
-  // The page first draws what has come. A browser on a busy machine never calls it idle: hence the timeout
-  await new Promise((resume) => (globalThis.requestIdleCallback ? requestIdleCallback(resume, { timeout: LONGEST_PAUSE }) : setTimeout(resume)));
-  await new Promise((resume) => setTimeout(resume, PAUSE));
+  do {
+    await new Promise<void>((start) => (busy ? later.push(start) : start()));
+    // The page first draws what has come. A browser on a busy machine never calls it idle: hence the timeout
+    await new Promise((resume) => ("requestIdleCallback" in globalThis ? requestIdleCallback(resume, { timeout: LONGEST_PAUSE }) : setTimeout(resume)));
+    await new Promise((resume) => setTimeout(resume, PAUSE));
+  } while (busy);
   return load();
 }
 

@@ -10,7 +10,7 @@ import icechunk_kit.cases  # noqa: F401 - registers the cases
 import pytest
 from icechunk_kit.case import CASES
 from icechunk_kit.runner import Adapter, run
-from tests.support.patience import slowness
+from tests.support.patience import patience
 
 KIT = Path(__file__).parents[1]
 
@@ -25,5 +25,5 @@ def adapter() -> Iterator[Adapter]:
 @pytest.mark.parametrize("name", CASES)
 def test_frazil_passes(adapter: Adapter, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(KIT / "src"))
-    (result,) = run([adapter], [CASES[name]], slowness())
+    (result,) = run([adapter], [CASES[name]], patience(1))
     assert result.outcome == "passed", result.detail

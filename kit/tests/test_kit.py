@@ -17,6 +17,7 @@ import pytest
 from icechunk_kit.case import CASES, LEVELS, VERSIONS
 from icechunk_kit.command import main
 from icechunk_kit.report import comparison, levels
+from tests.support.patience import patience
 
 KIT = Path(__file__).parents[1]
 SIMPLE = f"{sys.executable} {KIT / 'tests' / 'simple_reader.py'}"
@@ -128,7 +129,7 @@ def test_the_wheel_runs_without_frazil(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "blocked"), *packages])}
     kit = str(python.with_name("icechunk-kit"))
     adapter = f"{python} {KIT / 'tests' / 'simple_reader.py'}"
-    for arguments in (["list"], ["run", adapter, "--only", "array.*"]):
+    for arguments in (["list"], ["run", adapter, "--only", "array.*", "--patience", f"{patience(1)}"]):
         command = [kit, *arguments]
         result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr

@@ -30,6 +30,7 @@ PICTURES: Final = ROOT / "docs" / "pictures"
 PAGES: Final = ("tutorial", "gallery")
 #: The largest picture, in bytes: pages must load fast, and a repository keeps every version of a picture.
 LARGEST: Final = 60_000
+LIMIT: Final = 600_000  # milliseconds for the browser, on a busy machine too
 
 #: A photograph: where the explorer is, the height, and a text for which the browser waits. ``before`` is the
 #: version before the newest one.
@@ -93,9 +94,11 @@ def photograph(folder: Path, target: Path) -> list[Path]:
     before = repo.lookup_snapshot(repo.lookup_branch("main")).parent_id
     places = []
     with serve(folder / "ocean") as address, sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"])
+        flags = ["--no-sandbox", "--disable-gpu"]
+        browser = driver.chromium.launch(executable_path=browser_path, args=flags, timeout=LIMIT)
         for name, (view, height, text) in VIEWS.items():
             page = browser.new_page(viewport={"width": 1000, "height": height})
+            page.set_default_timeout(LIMIT)
             page.goto(f"{address}explorer/{view.format(before=before)}")
             page.get_by_text(text).first.wait_for()
             page.wait_for_load_state("networkidle")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.counting import python_steps
@@ -93,7 +93,7 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 
 
 @pytest.mark.deep
-@settings(max_examples=500, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=500)
 @given(st.data())
 def test_as_numpy(data: st.DataObject) -> None:
     values, options = data.draw(arrays())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.arrays.test_array import CODECS, FAST, arrays, indices, same
 from tests.counting import python_steps
@@ -73,7 +73,6 @@ def boxes(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 
 @pytest.mark.deep
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_as_zarr(data: st.DataObject) -> None:
     values, options = data.draw(arrays())
@@ -112,7 +111,6 @@ def committed(session: frazil.Session) -> frazil.Session:
 
 
 @pytest.mark.deep
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_as_numpy(data: st.DataObject) -> None:
     values, options = data.draw(arrays())

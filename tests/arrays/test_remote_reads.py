@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import zarr
 from tests.arrays.test_array import same
+from tests.support.patience import patience
 
 import frazil
 from frazil.testing import LatencyStorage
@@ -32,7 +33,7 @@ class Remote(LatencyStorage):
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Any:
         self.reads.append(key.partition("/")[0])
         if self.barrier is not None and key.startswith("chunks"):
-            self.barrier.wait(timeout=20)
+            self.barrier.wait(patience(20))
         return super().get(key, start, stop)
 
     @override

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Buffer, Callable
 from datetime import datetime
 
+from tests.support.patience import patience
+
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import ALWAYS, Condition, Refused, Stored
 from frazil.storage.memory import MemoryStorage
@@ -42,7 +44,7 @@ class Storage(MemoryStorage):
         self.most_running = 0
 
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        assert self.open_gate.wait(30)
+        assert self.open_gate.wait(patience(30))
         if self.failing_puts:
             self.failing_puts -= 1
             raise StorageError("the disk is full", ErrorKind.IO)

@@ -11,6 +11,7 @@ from hashlib import sha256
 
 import pytest
 from tests.chunks.stand_ins import Storage, numbered_ids
+from tests.support.patience import patience
 
 from frazil.chunks import packs as content_addressing
 from frazil.chunks.packs import ContentSettings, ContentStore, PackSettings
@@ -271,7 +272,7 @@ def test_threads_store_the_same_bytes_once() -> None:
     with ThreadPoolExecutor(8) as pool:
         ids = [pool.submit(store.put_chunk, DATA) for _ in range(8)]
         threading.Timer(0.02, storage.open_gate.set).start()
-        assert {each.result(10) for each in ids} == {ID}
+        assert {each.result(patience(10)) for each in ids} == {ID}
     assert len(storage.puts) == storage.heads == 1
 
 

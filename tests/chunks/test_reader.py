@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.chunks.stand_ins import Foreign, Storage, numbered_ids
 from tests.support.examples import examples
+from tests.support.patience import patience
 
 from frazil.chunks.packs import PackSettings
 from frazil.chunks.ranges import MergeLimits
@@ -269,7 +270,8 @@ def test_a_cancelled_reader_does_not_disturb_the_others() -> None:
         tasks = [asyncio.create_task(_awaited(reader.read_async(native(i * 10, 10)))) for i in range(3)]
         await asyncio.sleep(0)
         tasks[0].cancel()  # before the request is made
-        await asyncio.sleep(0.001)
+        while not storage.running:
+            await asyncio.sleep(0)
         tasks[1].cancel()  # while it runs
         data = bytes(await tasks[2])
         ended = await asyncio.gather(*tasks[:2], return_exceptions=True)
@@ -313,18 +315,18 @@ def test_several_event_loops_and_threads_share_a_reader() -> None:
         ]
 
     def in_a_loop() -> list[bytes]:
-        barrier.wait(10)
+        barrier.wait(patience(10))
         return [data for _ in range(10) for data in asyncio.run(main())]
 
     def in_a_thread() -> list[bytes]:
-        barrier.wait(10)
+        barrier.wait(patience(10))
         requests = [(native(i, 9), 0, None) for i in range(50)]
         return [bytes(data) for _ in range(10) for data in reader.read_many(requests)]
 
     with ThreadPoolExecutor(6) as pool:
         running = [pool.submit(work) for work in [in_a_loop, in_a_thread] * 3]
         expected = [PACK[i : i + 9] for i in range(50)] * 10
-        assert all(work.result(30) == expected for work in running)
+        assert all(work.result(patience(30)) == expected for work in running)
 
 
 def test_a_reader_can_be_pickled() -> None:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.chunks.stand_ins import Storage, numbered_ids
 from tests.support.examples import examples
+from tests.support.patience import patience
 
 from frazil.chunks.packs import PackSettings
 from frazil.chunks.reader import ChunkReader
@@ -185,7 +186,7 @@ def test_flush_returns_only_when_the_puts_have() -> None:
         assert storage.puts == []
         assert [pending(writer, ref) for ref in refs] == [bytes([i]) * 40 for i in range(5)]
         storage.open_gate.set()
-        flushed.result(10)
+        flushed.result(patience(10))
     assert [stored(storage, ref) for ref in refs] == [bytes([i]) * 40 for i in range(5)]
 
 
@@ -249,10 +250,13 @@ def test_a_writer_waits_when_enough_packs_are_in_flight() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(write)
-        time.sleep(0.05)
+        end = time.monotonic() + patience(30)
+        while len(refs) < 6 and time.monotonic() < end:
+            time.sleep(0.005)
+        time.sleep(0.05)  # time for one that does not wait
         assert len(refs) == 6
         storage.open_gate.set()
-        done.result(10)
+        done.result(patience(10))
     writer.flush()
     assert [stored(storage, ref) for ref in refs] == [bytes([i]) * 40 for i in range(20)]
 
@@ -285,7 +289,7 @@ def test_many_threads_write_at_once() -> None:
     barrier = threading.Barrier(8)
 
     def write(thread: int) -> list[tuple[NativeRef, bytes]]:
-        barrier.wait(10)
+        barrier.wait(patience(10))
         chunks: list[tuple[NativeRef, bytes]] = []
         for i in range(200):
             data = chunk(thread * 37 + i, 1 + (thread * i) % 90)
@@ -381,7 +385,7 @@ def test_a_joint_flush_that_is_not_confirmed_is_an_upload() -> None:
         with writer.begin_uploads(is_joint=True) as flush:
             assert flush.files
             waiting = other.submit(writer.flush)  # such as the pickle of a fork
-        waiting.result(timeout=60)
+        waiting.result(patience(60))
         assert stored(storage, ref) == b"abc"
     writer.flush()
     assert pending(writer, ref) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-import time
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
-from tests.support.patience import patience
 
 from frazil.errors import FormatError, InvalidInputError
 from frazil.format import msgpack
@@ -167,10 +165,8 @@ def doubled(levels: int) -> bytes:
 
 def test_shared_offsets_do_not_explode() -> None:
     assert loads(doubled(2)) == [[[1, 1], [1, 1]], [[1, 1], [1, 1]]]
-    start = time.perf_counter()
     with pytest.raises(FormatError, match="again and again"):
-        loads(doubled(60))
-    assert time.perf_counter() - start < patience(2)
+        loads(doubled(60))  # 2**60 values would never end
 
 
 def test_overlapping_texts_do_not_explode() -> None:

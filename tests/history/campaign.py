@@ -21,6 +21,8 @@ from frazil.errors import ServerFailedError
 
 _NUMBERS: Final = 100_000
 _TICK: Final = 0.1
+#: Operations that every second worker of a slot begins before it is killed: a slow machine also gets on.
+_SPARED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,13 @@ class Campaign:
 
     def _kill(self, chance: random.Random) -> None:
         alive = [slot for slot in self.slots if slot.process is not None and slot.process.is_alive()]
-        working = [slot for slot in alive if slot.plan is not None and slot.plan.log_path().exists()]
+        working = [
+            slot
+            for slot in alive
+            if slot.plan is not None
+            and slot.plan.log_path().exists()
+            and (slot.generation % 2 or _operations_in(slot.plan) >= _SPARED)
+        ]
         # The last workers are killed as often as before, not more often.
         if chance.random() * len(self.slots) < len(working):
             slot = chance.choice(working)

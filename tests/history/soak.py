@@ -102,14 +102,17 @@ def soak(folder: Path, commits: int, every: int) -> Iterator[Sample]:
     storage = frazil.local_filesystem_storage(str(folder))
     config = layout.config(packs=True)
     config.caching = frazil.CachingConfig(num_snapshot_nodes=10_000, num_chunk_refs=100_000)
-    config.session_lifetime = timedelta(seconds=1)
     repo = frazil.Repository.create(storage, config)
     layout.create(repo)
+    config.session_lifetime = timedelta(seconds=1)  # for collections
+    repo = repo.reopen(config)
     start = time.perf_counter()
     for number in range(1, commits + 1):
         changes = Changes({number % SLOTS: number + 1}, {})
-        with repo.transaction("main", message=f"commit {number}") as store:
-            layout.write(store, changes)
+        # A commit may take longer on a busy machine
+        session = repo.writable_session("main", lifetime=timedelta(hours=1))
+        layout.write(session.store, changes)
+        session.commit(f"commit {number}")
         if number % every == 0:
             seconds = time.perf_counter() - start
             repo.upkeep.retain(frazil.Retention(last=20)).apply()

@@ -8,7 +8,7 @@ import pytest
 from tests.history.__main__ import run
 from tests.history.campaign import Scope
 from tests.history.stores import is_installed
-from tests.support.patience import patience
+from tests.support.patience import patience, slowness
 
 #: Storage -> how many operations.
 COUNTS = {"local": 150, "ministack": 60, "ceph": 60, "azurite": 60}
@@ -28,7 +28,9 @@ def test_a_short_history_has_no_anomalies(name: str, tmp_path: Path) -> None:
         pytest.importorskip("ministack", reason="this environment has the core packages alone")
     if not is_installed(name):
         pytest.skip(f"{name} is not installed: run scripts/install-test-servers")
-    scope = Scope(COUNTS[name], 2, kill_every=patience(1.5), fault_every=patience(0.5), limit=patience(120))
+    scope = Scope(
+        COUNTS[name], 2, kill_every=1.5 * slowness(), fault_every=0.5 * slowness(), limit=patience(120)
+    )
     result = run(name, tmp_path, scope)
     assert result.anomalies == []
     assert result.outcomes.total() >= scope.count

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+from tests.support.patience import patience
 
 import frazil
 from frazil.jobs.engine import attempt
@@ -28,6 +29,16 @@ def joined(shared: bytes, task: bytes) -> bytes:
 def process(shared: bytes, task: bytes) -> bytes:
     time.sleep(0.05)
     return f"{os.getpid()} {gc.get_freeze_count() > 0}".encode()
+
+
+def meets_another(shared: bytes, task: bytes) -> bytes:
+    """Its process, once another one runs such a task, too. ``shared`` is a directory for their names."""
+    place = Path(shared.decode())
+    (place / str(os.getpid())).touch()
+    end = time.monotonic() + patience(30)
+    while len(list(place.iterdir())) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    return process(shared, task)
 
 
 class Silent(Exception):

@@ -97,7 +97,7 @@ def items(draw: st.DrawFn) -> list[Any]:
 
 
 @pytest.mark.deep
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], max_examples=15)
 @given(parts, items(), parts, st.booleans(), st.booleans())
 def test_the_same_as_on_the_driver(
     before: dict[Any, Any], dealt: list[Any], driver: dict[Any, Any], is_split: bool, resplit: bool

@@ -86,10 +86,11 @@ def test_results_do_not_pile_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_threads_and_processes_are_what_they_say() -> None:
+def test_threads_and_processes_are_what_they_say(tmp_path: Path) -> None:
     own = {int(r.split()[0]) for r in Local(2).run(tasks.process, [b""] * 4, b"")}
     assert own == {os.getpid()}
-    others = {int(r.split()[0]) for r in Local(2, processes=True).run(tasks.process, [b""] * 6, b"")}
+    place = str(tmp_path).encode()
+    others = {int(r.split()[0]) for r in Local(2, processes=True).run(tasks.meets_another, [b""] * 6, place)}
     assert len(others) == 2
     assert os.getpid() not in others
 
@@ -132,8 +133,9 @@ def test_tasks_may_share_a_partition(spark: SparkSession) -> None:
 
 @pytest.mark.deep
 @pytest.mark.spark
-def test_each_task_has_a_slot_of_its_own(spark: SparkSession) -> None:
-    results = list(OnSpark(spark, jobs=1).run(tasks.process, [b"%d" % n for n in range(8)], b""))
+def test_each_task_has_a_slot_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    messages, place = [b"%d" % n for n in range(8)], str(tmp_path).encode()
+    results = list(OnSpark(spark, jobs=1).run(tasks.meets_another, messages, place))
     workers, frozen = zip(*(result.decode().split() for result in results), strict=True)
     assert len(set(workers)) == 2  # both cores had work
     assert set(frozen) == {"True"}

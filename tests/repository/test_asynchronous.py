@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import zarr
+from tests.support.patience import patience
 
 import frazil
 from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
@@ -52,7 +53,7 @@ async def test_more_waiting_calls_than_threads_are_no_deadlock() -> None:
             self.started = threading.Barrier(SIZES[Purpose.ASYNC_CALLS] // 2)
 
         def meet(self) -> None:
-            self.started.wait(30)
+            self.started.wait(patience(30))
 
         def pass_by(self) -> int:
             return 1
@@ -72,7 +73,7 @@ async def test_the_loops_own_threads_are_left_alone() -> None:
     loop = asyncio.get_running_loop()
     stuck = [loop.run_in_executor(None, blocked.wait) for _ in range(100)]
     try:
-        assert await asyncio.wait_for(_repository().list_branches_async(), 10) == {"main"}
+        assert await asyncio.wait_for(_repository().list_branches_async(), patience(10)) == {"main"}
     finally:
         blocked.set()
         await asyncio.gather(*stuck)
@@ -105,7 +106,7 @@ class Slow(MemoryStorage):
     def put(self, key: str, data: Any, condition: Any = frazil.storage.ALWAYS) -> Any:
         if key == "repo" and not isinstance(condition, frazil.storage.IfAbsent):
             self.writing.set()
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(patience(30))
         return super().put(key, data, condition)
 
 
@@ -120,10 +121,9 @@ async def test_a_commit_whose_await_is_cancelled_happens_or_does_not() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     storage.go_on.set()
-    for _ in range(500):  # it goes on
-        if session.read_only:
-            break
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(patience(30)):
+        while not session.read_only:  # it goes on
+            await asyncio.sleep(0.01)
     assert repo.lookup_branch("main") == session.snapshot_id
     assert next(iter(repo.ancestry(branch="main"))).message == "cancelled"
     with pytest.raises(frazil.SessionStateError):
@@ -136,7 +136,7 @@ async def test_a_cancelled_call_in_the_queue_never_starts() -> None:
 
     class Work:
         def wait(self) -> None:
-            release.wait(30)
+            release.wait(patience(30))
 
         def note(self, number: int) -> None:
             calls.append(number)
@@ -185,7 +185,7 @@ async def test_a_cancelled_step_is_not_lost() -> None:
 
     def numbers():
         yield 1
-        release.wait(30)
+        release.wait(patience(30))
         yield 2
         yield 3
 

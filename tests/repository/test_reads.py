@@ -1,6 +1,7 @@
 """What a session has read: declared or tracked, compared before each rebase, and what that is good for."""
 
 import asyncio
+import itertools
 import pickle
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -519,6 +520,7 @@ def zarr_array() -> bytes:
 
 
 def test_reads_of_forks_come_back_with_merge(repo: frazil.Repository) -> None:
+    numbers = itertools.count(1000)
     for change in (lambda fork: None, put("bar", slice(0, 10))):
         session = tracking(repo)
         create("result")(session)
@@ -529,7 +531,7 @@ def test_reads_of_forks_come_back_with_merge(repo: frazil.Repository) -> None:
         session.merge(pickle.loads(pickle.dumps(fork)))
         assert session.workspace.reads is not None
         assert session.workspace.reads.reads().chunks.keys() == {"/foo"}
-        others(repo, put("foo", 0, value=int(np.random.default_rng().integers(1 << 30))))
+        others(repo, put("foo", 0, value=next(numbers)))
         with pytest.raises(StaleReadError):
             session.rebase(OURS)
 

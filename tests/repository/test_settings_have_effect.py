@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Buffer
+from collections.abc import Buffer, Iterator
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ class Remote(MemoryStorage):
         super().__init__()
         self.reads: Counter[str] = Counter()
         self.most_at_once = 0
+        self.expected_at_once = 0
         self._now = 0
         self._lock = threading.Lock()
 
@@ -43,15 +44,25 @@ class Remote(MemoryStorage):
         with self._lock:
             self._now -= 1
 
+    def _pauses(self, key: str) -> Iterator[float]:
+        """Until as many reads of chunks as expected run at once, and then a moment for one more."""
+        end = time.monotonic() + patience(20)
+        expected = self.expected_at_once if key.startswith("chunks") else 0
+        while self.most_at_once < expected and time.monotonic() < end:
+            yield 0.001
+        yield 0.005
+
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         self._begin(key)
-        time.sleep(0.005)
+        for pause in self._pauses(key):
+            time.sleep(pause)
         self._end()
         return super().get(key, start, stop)
 
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         self._begin(key)
-        await asyncio.sleep(0.005)
+        for pause in self._pauses(key):
+            await asyncio.sleep(pause)
         self._end()
         return super().get(key, start, stop)
 
@@ -75,7 +86,7 @@ def storage() -> Remote:
 def _open(storage: Remote, **settings: Any) -> frazil.Repository:
     repo = frazil.Repository.open(storage, frazil.RepositoryConfig(**settings))
     storage.reads.clear()
-    storage.most_at_once = 0
+    storage.most_at_once = storage.expected_at_once = 0
     return repo
 
 
@@ -94,9 +105,13 @@ def test_chunks_are_cached_up_to_a_limit(storage: Remote, num_bytes: int | None,
 
 @pytest.mark.parametrize("limit", [1, 3])
 def test_requests_at_once_are_limited(storage: Remote, limit: int) -> None:
-    _read(_open(storage), "data")
+    repo = _open(storage)
+    storage.expected_at_once = 4
+    _read(repo, "data")
     assert storage.most_at_once > 3
-    _read(_open(storage, max_concurrent_requests=limit), "data")
+    repo = _open(storage, max_concurrent_requests=limit)
+    storage.expected_at_once = limit
+    _read(repo, "data")
     assert storage.most_at_once == limit
 
 
@@ -106,7 +121,7 @@ async def test_partial_values_at_once_are_limited(storage: Remote) -> None:
     for limit, expected in ((None, 20), (2, 2)):
         store = _open(storage, get_partial_values_concurrency=limit).readonly_session("main").store
         await store.get("data/c/0")  # manifests are at hand then
-        storage.most_at_once = 0
+        storage.most_at_once, storage.expected_at_once = 0, expected
         values = await store.get_partial_values(prototype, keys)
         assert None not in values
         assert storage.most_at_once == expected

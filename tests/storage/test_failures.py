@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
@@ -21,10 +22,12 @@ from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.credential_families import Credentials
 from frazil.storage.foreign_objects import open_foreign
 
-_FAST: Final = frazil.StorageSettings(
-    retries=frazil.StorageRetriesSettings(max_tries=1, initial_backoff_ms=1, max_backoff_ms=1),
-    timeouts=frazil.StorageTimeoutSettings(operation_timeout_ms=2000, operation_attempt_timeout_ms=500),
+_ONCE: Final = frazil.StorageSettings(
+    retries=frazil.StorageRetriesSettings(max_tries=1, initial_backoff_ms=1, max_backoff_ms=1)
 )
+#: For a server that never answers.
+_AT_MOST: Final = frazil.StorageTimeoutSettings(operation_timeout_ms=2000, operation_attempt_timeout_ms=500)
+_SHORT: Final = replace(_ONCE, timeouts=_AT_MOST)
 
 
 # Object stores
@@ -55,12 +58,12 @@ def answering(status: int, body: str) -> type[BaseHTTPRequestHandler]:
 def s3(endpoint: str, **options: Any) -> Storage:
     arguments = {"access_key_id": "key", "secret_access_key": "secret", "force_path_style": True}
     arguments |= {"bucket": "ice", "prefix": "p", "region": "us-east-1", "allow_http": True}
-    return frazil.s3_storage(**{**arguments, "endpoint_url": endpoint, **options}).with_settings(_FAST)
+    return frazil.s3_storage(**{**arguments, "endpoint_url": endpoint, **options}).with_settings(_ONCE)
 
 
 def gcs(endpoint: str) -> Storage:
     config = {"base_url": endpoint, "allow_http": "true"}
-    return frazil.gcs_storage(bucket="ice", prefix="p", bearer_token="t", config=config).with_settings(_FAST)
+    return frazil.gcs_storage(bucket="ice", prefix="p", bearer_token="t", config=config).with_settings(_ONCE)
 
 
 def azure(endpoint: str) -> Storage:
@@ -68,7 +71,7 @@ def azure(endpoint: str) -> Storage:
     storage = frazil.azure_storage(
         account="me", container="ice", prefix="p", access_key="YWJj", config=config
     )
-    return storage.with_settings(_FAST)
+    return storage.with_settings(_ONCE)
 
 
 def xml(code: str, message: str = "as the server says") -> str:
@@ -176,7 +179,7 @@ def test_without_credentials_the_message_says_how_to_give_them(
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{port}")
         monkeypatch.setenv("METADATA_IP", f"127.0.0.1:{port}")
         monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{port}")
-        storage = make().with_settings(_FAST)
+        storage = make().with_settings(_ONCE)
         for call in (lambda: storage.get("repo"), lambda: storage.put("repo", b"1", IfAbsent())):
             check(call, frazil.StorageError, _K.CREDENTIALS_MISSING, word)
 
@@ -195,7 +198,8 @@ def test_servers_that_cannot_be_reached() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        require(f"http://127.0.0.1:{silent.getsockname()[1]}", _K.STORAGE_TIMEOUT, "time")
+        storage = s3(f"http://127.0.0.1:{silent.getsockname()[1]}").with_settings(_SHORT)
+        check(lambda: storage.get("repo"), frazil.StorageError, _K.STORAGE_TIMEOUT, "time")
 
 
 @pytest.mark.parametrize("url", ["localhost:9000", "", "http://", "s3://x", "http://h:99999", "http://[::1"])
@@ -232,7 +236,7 @@ def test_secrets_of_a_client_are_in_no_message() -> None:
         prefix="p",
         sas_token="sv=1&sig=verysecret",
         config={"endpoint": f"http://127.0.0.1:{servers.free_port()}", "allow_http": "true"},
-    ).with_settings(_FAST)
+    ).with_settings(_ONCE)
     error = check(lambda: storage.get("repo"), frazil.StorageError, ErrorKind.STORAGE_UNREACHABLE)
     assert "verysecret" not in f"{error} {error.__cause__}"
 
@@ -242,7 +246,7 @@ def test_secrets_of_a_client_are_in_no_message() -> None:
 
 def web(url: str, user: str = "") -> Storage:
     """A storage at ``url``, with a user's name and password in its address."""
-    return frazil.http_storage(url.replace("://", f"://{user}")).with_settings(_FAST)
+    return frazil.http_storage(url.replace("://", f"://{user}")).with_settings(_ONCE)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +265,7 @@ def test_what_a_web_server_answers_is_a_cause(status: int, kind: ErrorKind, word
         storage = web(url, "me:verysecret@")
         for call in (lambda: storage.get("repo"), lambda: storage.head("repo")):
             check(call, frazil.StorageError, kind, "'repo'", words, without="verysecret")
-        chunks = open_foreign(frazil.http_store(), Credentials.HttpAccess(), f"{url}/", _FAST)
+        chunks = open_foreign(frazil.http_store(), Credentials.HttpAccess(), f"{url}/", _ONCE)
         fetch = ErrorKind.VIRTUAL_CHUNK_FETCH
         check(lambda: chunks.get(f"{url}/a.nc", 0, 1), frazil.StorageError, fetch, f"{url}/a.nc", words)
 
@@ -270,14 +274,14 @@ def test_a_web_server_that_cannot_be_reached() -> None:
     nobody = f"http://127.0.0.1:{servers.free_port()}"
     unreachable = _K.STORAGE_UNREACHABLE
     check(lambda: web(nobody).get("repo"), frazil.StorageError, unreachable, nobody)
-    chunks = open_foreign(frazil.http_store(), Credentials.HttpAccess(), f"{nobody}/", _FAST)
+    chunks = open_foreign(frazil.http_store(), Credentials.HttpAccess(), f"{nobody}/", _ONCE)
     check(lambda: chunks.get(f"{nobody}/a.nc", 0, 1), frazil.StorageError, _K.VIRTUAL_CHUNK_FETCH, nobody)
     missing = web("https://no-such-host.invalid")
     check(lambda: missing.get("repo"), frazil.StorageError, unreachable, "DNS")
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        storage = web(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        storage = web(f"http://127.0.0.1:{silent.getsockname()[1]}").with_settings(_SHORT)
         check(lambda: storage.get("repo"), frazil.StorageError, _K.STORAGE_TIMEOUT, "time")
 
 

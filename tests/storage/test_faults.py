@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from tests.support.servers import RunningServer
 
 _QUICK = StorageSettings(
-    retries=StorageRetriesSettings(max_tries=4, initial_backoff_ms=10, max_backoff_ms=50),
-    timeouts=StorageTimeoutSettings(operation_attempt_timeout_ms=1000, operation_timeout_ms=5000),
+    retries=StorageRetriesSettings(max_tries=4, initial_backoff_ms=10, max_backoff_ms=50)
 )
+#: For answers that never come.
+_IMPATIENT = replace(_QUICK, timeouts=StorageTimeoutSettings(operation_attempt_timeout_ms=3_000))
 
 
 @pytest.fixture(
@@ -62,8 +64,11 @@ def direct(server: RunningServer, bucket: str) -> ObjectStorage:
 
 
 @pytest.fixture
-def storage(server: RunningServer, bucket: str, proxy: FaultProxy) -> ObjectStorage:
-    storage = ObjectStorage(server.bucket(bucket, proxy.port), settings=_QUICK)
+def storage(
+    request: pytest.FixtureRequest, server: RunningServer, bucket: str, proxy: FaultProxy
+) -> ObjectStorage:
+    stalls = request.node.callspec.params.get("fault") is Fault.STALL
+    storage = ObjectStorage(server.bucket(bucket, proxy.port), settings=_IMPATIENT if stalls else _QUICK)
     # The first update learns whether the server wants quotes around etags, and may take two requests.
     outcome = storage.put("form", b"1", IfAbsent())
     assert isinstance(outcome, Stored)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support import windows
+from tests.support.patience import patience
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage import system
@@ -188,7 +189,7 @@ def test_processes_of_windows_commit(tmp_path: Path) -> None:
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     processes = [subprocess.Popen(command, **options) for _ in range(2)]  # type: ignore[call-overload]
     for process in processes:
-        output, errors = process.communicate(timeout=300)
+        output, errors = process.communicate(timeout=patience(300))
         assert process.returncode == 0, errors
         assert output.startswith("Windows False "), output  # without the classes of POSIX
     assert len((tmp_path / "shared" / "lines").read_bytes()) == len(processes) * windows.LINES

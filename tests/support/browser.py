@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.patience import patience
 
 ROOT = Path(__file__).parents[2]
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking")
@@ -22,6 +23,7 @@ def browser() -> Iterator[Any]:
     if find.returncode:
         pytest.skip("no Chromium here: scripts/install-browser installs it")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=find.stdout.strip(), args=FLAGS)
+        limit = 1000 * patience(30)
+        browser = driver.chromium.launch(executable_path=find.stdout.strip(), args=FLAGS, timeout=limit)
         yield browser
         browser.close()

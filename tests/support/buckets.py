@@ -27,7 +27,7 @@ AZURITE_KEY: Final = (
 def is_http_server(port: int) -> bool:
     """Whether there is an HTTP server."""
     try:
-        _request(port, "GET", "/", {}, timeout=2)
+        _request(port, "GET", "/", {}, timeout=patience(2))
     except OSError:
         return False
     return True

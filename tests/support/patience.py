@@ -1,8 +1,9 @@
 """Time limits that grow with the slowness of the machine.
 
 A limit in a test is written for a quiet machine. ``patience`` multiplies it by the slowness of this machine,
-which is measured once for a run and passed to all child processes as ``FRAZIL_TEST_SLOWNESS``. Set that
-variable to a larger number, such as 10, where a machine becomes slower after the start of the tests.
+and at least by four. The slowness is measured once for a run and passed to all child processes as
+``FRAZIL_TEST_SLOWNESS``. Set that variable to a larger number, such as 100, where a machine becomes much
+slower after the start of the tests.
 
     subprocess.run(command, timeout=patience(60))
 """
@@ -19,11 +20,13 @@ VARIABLE = "FRAZIL_TEST_SLOWNESS"
 #: Seconds of `_work` on the machine for which the limits are written: two cores, Python 3.13.
 _REFERENCE = 0.0037
 _ROUNDS = 30
+#: A machine that is quiet at the start of a run may be busy later.
+_LEAST = 4.0
 
 
 def patience(seconds: float) -> float:
-    """Return a limit in seconds for this machine; at least as many as the argument."""
-    return seconds * slowness()
+    """Return a limit in seconds for this machine: several times the argument."""
+    return seconds * max(_LEAST, slowness())
 
 
 @cache

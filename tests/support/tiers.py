@@ -41,7 +41,14 @@ def deep(*values: object) -> list[object]:
     return [pytest.param(value, marks=pytest.mark.deep) for value in values]
 
 
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50, print_blob=True)
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    max_examples=50,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],  # a busy machine is slow, too
+)
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=20, stateful_step_count=25)
 settings.register_profile("weekly", settings.get_profile("ci"), max_examples=200)
 settings.register_profile(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
+from tests.support.patience import patience
 from tests.ui.serving import hosted
 from tests.ui.test_browser import browser, page  # noqa: F401  # fixtures
 
@@ -106,16 +108,23 @@ CELLS = """canvas => [-60, -20, 20, 60].map(right => {
 })"""
 
 
+def wait_for_cells(map_: Any, condition: Callable[[list[list[int]]], bool]) -> None:
+    """Wait for the colours of `CELLS`: a map is drawn again when its size or its data come."""
+    end = time.monotonic() + patience(20)
+    while not condition(cells := map_.locator("canvas").evaluate(CELLS)):
+        assert time.monotonic() < end, cells
+
+
 def test_chunks_by_commit(page: Any, address: str) -> None:  # noqa: F811
     page.goto(f"{address}#/v/main/t?view=chunks&colour=commit")
     commits = page.get_by_role("list", name="Commits that wrote these chunks")
     commits.get_by_text("3 chunks").wait_for()
     chunks = page.get_by_role("application")
     newest, oldest = [0, 114, 178], [230, 159, 0]
-    assert chunks.locator("canvas").evaluate(CELLS) == [oldest, oldest, newest, oldest]
+    wait_for_cells(chunks, lambda cells: cells == [oldest, oldest, newest, oldest])
     page.goto(f"{address}#/v/main/t?view=chunks&colour=age&cell=2,0,0")
     page.locator(".map-foot").get_by_text("correct one day").wait_for()
-    assert chunks.locator("canvas").evaluate(CELLS)[0] == [68, 1, 84]
+    wait_for_cells(chunks, lambda cells: cells[0] == [68, 1, 84])
     page.go_back()
     commits.get_by_role("link").first.click()
     page.get_by_role("heading", name="correct one day").wait_for()
@@ -126,9 +135,9 @@ def test_chunks_by_statistics(page: Any, address: str) -> None:  # noqa: F811
     page.get_by_role("combobox", name="Colour").select_option("largest value")
     legend = page.locator(".legend")
     legend.get_by_text("39").wait_for()
-    colours = page.get_by_role("application").locator("canvas").evaluate(CELLS)
-    assert (colours[0], colours[3]) == ([68, 1, 84], [253, 231, 37])
-    assert len({tuple(each) for each in colours}) == 4
+    ends = ([68, 1, 84], [253, 231, 37])
+    chunks = page.get_by_role("application")
+    wait_for_cells(chunks, lambda cells: (cells[0], cells[3]) == ends and len({*map(tuple, cells)}) == 4)
     page.goto(f"{address}#/v/main/t?view=chunks&colour=gaps&cell=2,0,0")
     page.locator(".map-foot").get_by_text("minimum 80.5, maximum 80.5, mean 80.5").wait_for()
     page.goto(f"{address}#/v/main/polar/ice?view=chunks&colour=mean")

@@ -250,4 +250,5 @@ def test_widgets_in_a_page(page: Any, folder: Path) -> None:  # noqa: F811
             page.evaluate("document.body.append(document.getElementById('cell'))")
             one.get_by_text("4,000 values: 0 to 3999").wait_for()
         finally:
+            page.goto("about:blank")  # which reads what can wait until the end
             server.shutdown()

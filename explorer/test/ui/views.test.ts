@@ -9,6 +9,7 @@ import { changedPaths, codecs, coordinate, gridShape, itemSize, rows, tree } fro
 import { parseRoute, resolve, writeRoute, HOME } from "../../src/route";
 import { search } from "../../src/search";
 import { box, boxShape, cellEdges, cellFinder, chunksOf, nearest, parseSlice, plane, sliceQuery, typedIndex } from "../../src/slices";
+import { afterwards, first } from "../../src/state";
 import { bytes, firstLine, number, parent, when } from "../../src/text";
 import { chunkWriters } from "../../src/writers";
 import { array, chunkTable, history, memoryReader, nodes } from "./memory";
@@ -268,4 +269,26 @@ test("text", () => {
   assert.equal(when(0), "1970-01-01 00:00:00");
   assert.deepEqual(["/a", "/a/b"].map(parent), ["/", "/a"]);
   assert.equal(firstLine("a\nb"), "a");
+});
+
+test("what can wait comes after all that somebody waits for", async ({ mock }) => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  const pass = async (): Promise<void> => {
+    for (let turn = 0; turn < 9; turn++) {
+      mock.timers.tick(1000);
+      await new Promise(setImmediate);
+    }
+  };
+  const [log, ends] = [[] as string[], [] as (() => void)[]];
+  const load = (name: string): Promise<unknown> => first(() => new Promise<void>((end) => ends.push(end)).then(() => log.push(name)));
+  void load("version");
+  void afterwards(async () => log.push("marks"));
+  await pass();
+  ends.pop()!();
+  await new Promise(setImmediate);
+  void load("values"); // begins in the pause before the marks
+  await pass();
+  ends.pop()!();
+  await pass();
+  assert.deepEqual(log, ["version", "values", "marks"]);
 });

@@ -29,10 +29,12 @@ QUIET_ENVIRONMENT: Final = {
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 on which no server listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of 127.0.0.1 on which no server listens, and which no system gives to a client."""
+    while True:
+        port = 10_000 + int.from_bytes(os.urandom(2)) % 20_000
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager

@@ -61,7 +61,7 @@ class SparkCluster:
     workers: Mapping[str, int]
     environment: Mapping[str, str]
 
-    def executors(self, at_least: int = 0, seconds: float = 60.0) -> dict[int, int]:
+    def executors(self, at_least: int = 0, seconds: float = 600.0) -> dict[int, int]:
         """Return process ids of the executors, each with the process id of its worker.
 
         The method waits until there are ``at_least`` executors.
@@ -165,7 +165,7 @@ def spark_cluster(cores: int = 1, memory: str = "640m") -> Iterator[SparkCluster
         yield SparkCluster(master, workers, environment)
 
 
-def _wait(home: Path, ready: Callable[[], bool], seconds: float = 120.0) -> None:
+def _wait(home: Path, ready: Callable[[], bool], seconds: float = 600.0) -> None:
     deadline = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > deadline:

@@ -379,7 +379,7 @@ def _in_threads[T](count: int, work: Callable[[], T]) -> list[T]:
     barrier = threading.Barrier(count)
 
     def run() -> T:
-        barrier.wait(30)
+        barrier.wait(300)
         return work()
 
     with thread_pool(Purpose.CATALOG_WRITES, count) as threads:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import zarr
+from tests.support.patience import patience
 
 import frazil
 from frazil.format.columns import Ragged
@@ -19,14 +20,14 @@ def test_concurrent_requests_for_one_asset_load_it_once(fails):
     def make(_key):
         calls.append(1)
         started.set()
-        assert go.wait(10)
+        assert go.wait(patience(10))
         if fails:
             raise OSError("no")
         return "value"
 
     with ThreadPoolExecutor(8) as pool:
         answers = [pool.submit(cache.get_or_make, b"k", make) for _ in range(8)]
-        assert started.wait(10)
+        assert started.wait(patience(10))
         go.set()
     assert fails or calls == [1]
     assert [each.exception() is not None for each in answers] == [fails] * 8

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import zarr
+from tests.support.patience import patience
 
 import frazil
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError, SnapshotNotFoundError, StorageError
@@ -172,11 +173,13 @@ def test_a_lost_snapshot_is_an_error_and_no_empty_repository(storage):
 def test_writes_during_a_commit_are_in_it_or_refused(repo):
     session = repo.writable_session("main")
     array = zarr.create_array(session.store, shape=(2000,), chunks=(1,), dtype="i4")
-    stored_rows, started = [], threading.Event()
+    stored_rows, started, committed = [], threading.Event(), threading.Event()
 
     def write(first):
         with contextlib.suppress(ReadOnlyError):
             for i in range(first, 2000, 2):
+                if i >= 1998:
+                    committed.wait(patience(60))
                 array[i] = 1
                 stored_rows.append(i)
                 if len(stored_rows) > 50:
@@ -185,8 +188,9 @@ def test_writes_during_a_commit_are_in_it_or_refused(repo):
     threads = [threading.Thread(target=write, args=(first,)) for first in (0, 1)]
     for thread in threads:
         thread.start()
-    started.wait(10)
+    started.wait(patience(10))
     session.commit("meanwhile")
+    committed.set()
     for thread in threads:
         thread.join()
     assert len(stored_rows) < 2000

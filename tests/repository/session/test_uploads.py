@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from tests.support.patience import patience
 
 from frazil.errors import StorageError
 from frazil.repository.session import commit_files as uploads
@@ -40,7 +41,7 @@ def test_many_files_are_encoded_side_by_side(storage):
     together = threading.Barrier(3)
 
     def encode():
-        together.wait(10)
+        together.wait(patience(10))
         return b"x"
 
     with uploading(storage) as block:

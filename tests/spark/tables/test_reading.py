@@ -16,6 +16,7 @@ import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.patience import patience
 
 import frazil
 from frazil.arrow.grid import Selection, Values, grid_of
@@ -240,7 +241,7 @@ def test_far_chunks_are_read_ahead(
         places = [f"{place}{number}" for number in range(4)]
         store.set_virtual_refs_arr("v", (4, 1), places, numbers, numbers + 8, validate_containers=False)
     result, parts = planned(local.readonly_session("main"), Selection(block_rows=2), split=Split(1))
-    threads, together = [], threading.Barrier(2, timeout=30)
+    threads, together = [], threading.Barrier(2, timeout=patience(30))
 
     def block(self: Any, number: Any) -> tuple[list[Values], int]:
         threads.append(threading.current_thread().name)
