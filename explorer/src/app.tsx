@@ -228,22 +228,24 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
             const branch = lines[index]!;
             return { "aria-level": branch.depth + 1, ...(branch.children.length ? { "aria-expanded": isOpen(branch) } : {}) };
           }}
+          indent={(index) => 6 + lines[index]!.depth * 14 + (lines[index]!.children.length ? 0 : 19)}
           row={(index) => {
             const branch = lines[index]!;
             const mark = MARKS[changes.value?.get(branch.node.path)!];
             return (
               <>
-                <span style={{ width: `${branch.depth * 14}px` }} />
-                <span
-                  class="twist"
-                  aria-hidden="true"
-                  onClick={(event) => {
-                    event.stopPropagation();
-                    toggle(branch);
-                  }}
-                >
-                  {branch.children.length ? (isOpen(branch) ? "▾" : "▸") : ""}
-                </span>
+                {branch.children.length > 0 && (
+                  <span
+                    class="twist"
+                    aria-hidden="true"
+                    onClick={(event) => {
+                      event.stopPropagation();
+                      toggle(branch);
+                    }}
+                  >
+                    {isOpen(branch) ? "▾" : "▸"}
+                  </span>
+                )}
                 <span class={`node ${branch.node.kind}`}>{branch.depth ? last(branch.node.path) : "/"}</span>
                 {mark && <span class="mark" role="img" aria-label={mark[1]} title={mark[1]}>{mark[0]}</span>}
                 <span class="quiet tree-note">{isArray(branch.node) ? `${branch.node.shape.map(count).join(" × ")} ${branch.node.dtype}` : branch.children.length || ""}</span>

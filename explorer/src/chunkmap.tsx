@@ -4,10 +4,11 @@ import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { cellsOf, changedRows, chunkBox, kinds, KINDS, paintCells, type Cells } from "./chunks";
 import { pixel } from "./colour";
+import { product } from "./format/elements";
 import { ChunkKind, type ArrayNode, type ChunkTable, type Snapshot } from "./format/types";
 import type { Reader } from "./home";
-import { dimensionName, gridShape, product } from "./nodes";
-import { Canvas, canvasOf, Choice, css, Facts, Frame, useSize, Wait } from "./parts";
+import { dimensionName, gridShape } from "./nodes";
+import { Canvas, canvasOf, Choice, css, Facts, Frame, OnRequest, useSize, Wait } from "./parts";
 import { parseSlice, sliceQuery } from "./slices";
 import { Fixed } from "./sliders";
 import { needsStatistics, needsWriters, SHADES, statisticsOf } from "./shades";
@@ -314,7 +315,11 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
           />
         )}
       </Wait>
-      {reference.value?.entry && <Writer reader={reader} snapshot={snapshot} node={node} coords={coords} />}
+      {reference.value?.entry && (
+        <OnRequest title="Which commit wrote it?">
+          <Writer reader={reader} snapshot={snapshot} node={node} coords={coords} />
+        </OnRequest>
+      )}
       <h3>Values</h3>
       <Wait of={values} what="the values">
         {(decoded) => (decoded ? <Values values={decoded.values} shape={extent} label={decoded.values instanceof Float64Array && !decoded.isTime ? (at) => number(decoded.values[at] as number) : (at) => decoded.label(at)} /> : <p class="quiet">This chunk has too many values to show: {count(product(extent))}.</p>)}
@@ -324,19 +329,16 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
 }
 
 function Writer({ reader: { repository }, snapshot, node, coords }: { reader: Reader; snapshot: Snapshot; node: ArrayNode; coords: number[] }): VNode {
-  const [isAsked, setAsked] = useState(false);
   const one = { length: 1, coords: Uint32Array.from(coords) };
-  const writers = useLoad(async (signal) => (isAsked ? { value: await chunkWriters(repository, snapshot.id, node, one, undefined, signal) } : {}), [isAsked]);
-  if (!isAsked) return <button onClick={() => setAsked(true)}>Which commit wrote it?</button>;
+  const writers = useLoad((signal) => chunkWriters(repository, snapshot.id, node, one, undefined, signal), []);
   return (
     <Wait of={writers} what="the records of commits">
-      {({ value }) => {
-        const row = value?.rows[0] ?? -1;
+      {({ rows: [row = -1], merges }) => {
         if (row < 0) return <p class="quiet">The commits on record did not write it.</p>;
         const id = repository.history.id(row);
         return (
           <p>
-            {value!.merges.has(row) ? "Came with merge" : "Written by"} <a href={address({ page: "history", query: { at: id } })}>{id.slice(0, 6)}</a> {firstLine(repository.history.message(row))}
+            {merges.has(row) ? "Came with merge" : "Written by"} <a href={address({ page: "history", query: { at: id } })}>{id.slice(0, 6)}</a> {firstLine(repository.history.message(row))}
           </p>
         );
       }}

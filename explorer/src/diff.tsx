@@ -6,9 +6,10 @@ import { Chunks, MOST_VALUES } from "./chunkmap";
 import { chunkBox, compareTables, type TableDifference } from "./chunks";
 import { changedData, compareLines, compareNodes, type NodeChange } from "./compare";
 import { Data } from "./data";
+import { product } from "./format/elements";
 import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
-import { isArray, product } from "./nodes";
+import { isArray } from "./nodes";
 import { Facts, List, Tabs, Wait } from "./parts";
 import { resolve } from "./route";
 import { go, route, setQuery, snapshotOf, useLoad } from "./state";
@@ -83,6 +84,7 @@ function Differences({ reader, pair, differences }: { reader: Reader; pair: Pair
           rowHeight={28}
           active={active}
           onActive={(index) => go({ path: differences[index]!.path }, true)}
+          indent={() => 6}
           row={(index) => (
             <>
               <span class={`mark ${differences[index]!.change}`}>{WORDS[differences[index]!.change]}</span>

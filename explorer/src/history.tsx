@@ -100,12 +100,12 @@ export function History({ reader }: { reader: Reader }): VNode {
           onActive={select}
           onOpen={(index) => go({ page: "node", version: history.id(rowAt(index)), path: "/", query: {} })}
           gutter={(first, shown) => <Graph lanes={lanes} places={places} first={first} shown={shown} width={width} active={active} />}
+          indent={() => width + 8}
           row={(index) => {
             const commit = rowAt(index);
             const by = author(history.metadata(commit));
             return (
               <>
-                <span class="space" style={{ width: `${width}px` }} />
                 {names.get(commit)?.map((name) => <Name key={name} of={name} />)}
                 <span class="message">{firstLine(history.message(commit)) || "(no message)"}</span>
                 {by && <span class="author">{by}</span>}

@@ -1,9 +1,8 @@
 /** What jobs have recorded in the metadata of their commits. */
 
+import { record } from "./format/grid";
 import type { Repository } from "./format/types";
 
-/** A value of JSON as an object; empty if it is something else. */
-export const record = (value: unknown): Record<string, unknown> => (value && typeof value === "object" && !Array.isArray(value) ? (value as Record<string, unknown>) : {});
 /** A list as text; empty if it is something else. */
 export const texts = (value: unknown): string => (Array.isArray(value) ? value.map(String).join(", ") : "");
 

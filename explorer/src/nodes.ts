@@ -44,8 +44,6 @@ export function itemSize(dtype: string): number | undefined {
   return /^(numpy\.)?(datetime64|timedelta64)/.test(dtype) ? 8 : undefined;
 }
 
-export const product = (numbers: readonly number[]): number => numbers.reduce((result, length) => result * length, 1);
-
 export const gridShape = (node: ArrayNode): number[] => node.shape.map((length, at) => Math.ceil(length / Math.max(1, node.chunkShape[at]!)));
 
 export const dimensionName = (node: ArrayNode, dimension: number): string => node.dimensions[dimension] || `dimension ${dimension}`;

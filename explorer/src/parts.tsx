@@ -4,6 +4,7 @@ import { Component, type ComponentChildren, type JSX, type VNode } from "preact"
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { signal } from "@preact/signals";
 import type { Load } from "./state";
+import { count } from "./text";
 
 const ADVICE: Record<string, string> = {
   "not-found": "The address may be old, or the version may have expired.",
@@ -86,6 +87,45 @@ export const Facts = ({ rows }: { rows: readonly (readonly [string, ComponentChi
     {rows.map((row) => row && [<dt key={row[0]}>{row[0]}</dt>, <dd key={`${row[0]} value`}>{row[1]}</dd>])}
   </dl>
 );
+
+const MOST = 500; // rows of a table
+
+export const Table = ({ heads, rows }: { heads: readonly string[]; rows: readonly (readonly ComponentChildren[])[] }): VNode => (
+  <div class="items" tabIndex={0}>
+    <table>
+      <thead>
+        <tr>
+          {heads.map((head) => (
+            <th key={head} scope="col">
+              {head}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {rows.slice(0, MOST).map((row, at) => (
+          <tr key={at}>
+            {row.map((cell, column) => (
+              <td key={column}>{cell}</td>
+            ))}
+          </tr>
+        ))}
+      </tbody>
+    </table>
+    {rows.length > MOST && <p class="quiet">and {count(rows.length - MOST)} more</p>}
+  </div>
+);
+
+/** A button for what takes time, and then what it shows. */
+export function OnRequest({ title, isAsked = false, children }: { title: string; isAsked?: boolean; children: ComponentChildren }): VNode {
+  const [isOpen, setOpen] = useState(isAsked);
+  if (isOpen) return <>{children}</>;
+  return (
+    <p class="actions">
+      <button onClick={() => setOpen(true)}>{title}</button>
+    </p>
+  );
+}
 
 export const Choice = ({ label, value, options, onSelect }: { label: string; value: string; options: readonly (readonly [string, string])[]; onSelect: (value: string) => void }): VNode => (
   <label class="field">
@@ -188,16 +228,18 @@ interface ListProps {
   /** Enter or space on the active row. */
   onOpen?(index: number): void;
   onKey?(event: KeyboardEvent): void;
+  /** Pixels before a row. */
+  indent?(index: number): number;
   /** What lies behind the rows from `first` on: moves with them. */
   gutter?(first: number, shown: number): VNode;
   readonly class?: string;
 }
 
-const SPARE = 6; // rows above and below the visible ones
+const SPARE = 4; // rows above and below the visible ones
 let lists = 0;
 
 /** A list that makes elements only for the rows on the screen. */
-export function List({ label, role, count, rowHeight, active, row, attributes, onActive, onOpen, onKey, gutter, class: name }: ListProps): VNode {
+export function List({ label, role, count, rowHeight, active, row, attributes, onActive, onOpen, onKey, indent, gutter, class: name }: ListProps): VNode {
   const [element, size] = useSize<HTMLDivElement>();
   const [first, setFirst] = useState(0);
   const [id] = useState(() => `list${++lists}`);
@@ -241,7 +283,7 @@ export function List({ label, role, count, rowHeight, active, row, attributes, o
         {...(role === "tree" ? {} : { "aria-setsize": count, "aria-posinset": index + 1 })}
         {...attributes?.(index)}
         class={index === active ? "row active" : "row"}
-        style={{ height: `${rowHeight}px` }}
+        style={{ height: `${rowHeight}px`, paddingLeft: `${indent?.(index) ?? 0}px` }}
         onClick={() => onActive(index)}
       >
         {row(index)}

@@ -3,10 +3,11 @@
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import { axisOf, type Coordinate } from "./axes";
+import { product } from "./format/elements";
 import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { Lines, Table, type Series } from "./lines";
-import { dimensionName, itemSize, product, title } from "./nodes";
+import { dimensionName, itemSize, title } from "./nodes";
 import { Choice, css, Wait } from "./parts";
 import { boxShape, chunksOf, lineDimension, MOST_POINTS, type Point, type Slice } from "./slices";
 import { notice, route, setQuery, useLoad } from "./state";

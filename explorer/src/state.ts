@@ -58,7 +58,7 @@ const LONGEST_PAUSE = 1000;
 export async function afterwards<T>(load: () => Promise<T>): Promise<T> {
   await new Promise<void>((start) => (busy ? later.push(start) : start()));
   // The page first draws what has come. A browser on a busy machine never calls it idle: hence the timeout
-  await new Promise((resume) => (globalThis.requestIdleCallback ? requestIdleCallback(resume, { timeout: LONGEST_PAUSE }) : setTimeout(resume)));
+  await new Promise((resume) => ("requestIdleCallback" in globalThis ? requestIdleCallback(resume, { timeout: LONGEST_PAUSE }) : setTimeout(resume)));
   await new Promise((resume) => setTimeout(resume, PAUSE));
   return load();
 }

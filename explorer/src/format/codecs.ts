@@ -1,6 +1,6 @@
 /** Codecs of Zarr: from the bytes of a chunk to its elements. */
 import { decodeBlosc, decodeLz4Block, unshuffle } from "./blosc";
-import { copyBox, dtypeOf, filled, numpyType, product, strides, type DType, type Elements } from "./elements";
+import { copyBox, dtypeOf, filled, hex, numpyType, product, strides, type DType, type Elements } from "./elements";
 import { record, sizes } from "./grid";
 import { ExplorerError } from "./types";
 import { decompress } from "./zstd";
@@ -182,7 +182,6 @@ function texts(data: Uint8Array, count: number, show: (part: Uint8Array) => stri
 }
 
 const utf8 = new TextDecoder();
-const hex = (part: Uint8Array): string => Array.from(part, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 type Serializer = (data: Uint8Array, type: DType, shape: number[], configuration: Record<string, unknown>, spec: ChunkSpec) => Elements | Promise<Elements>;
 

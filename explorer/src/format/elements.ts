@@ -100,7 +100,7 @@ function complex(name: string, part: DType): DType {
 }
 
 const latin = (bytes: Uint8Array): string => String.fromCharCode(...bytes);
-const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+export const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 function fixed(name: string, size: number, unit: number, show: (bytes: Uint8Array) => string, fill: (value: unknown) => Uint8Array): DType {
   if (!(size > 0 && size < 2 ** 20)) throw new ExplorerError("format", `data type ${name} with ${size} bytes`);

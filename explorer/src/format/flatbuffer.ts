@@ -97,11 +97,6 @@ export class Flat {
     return position === 0 ? 0 : this.view.getUint32(position, true);
   }
 
-  i32(table: number, slot: number): number {
-    const position = this.field(table, slot);
-    return position === 0 ? 0 : this.view.getInt32(position, true);
-  }
-
   u64(table: number, slot: number): number {
     const position = this.field(table, slot);
     return position === 0 ? 0 : wide(this.view, position);

@@ -16,6 +16,17 @@ export function record(value: unknown): Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {};
 }
 
+/** The first index for which a test holds that holds for all later ones, too; `length` if there is none. */
+export function firstWhere(length: number, test: (at: number) => boolean): number {
+  let [low, high] = [0, length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (test(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
 export function sizes(value: unknown, what: string): number[] {
   if (!Array.isArray(value) || !value.every((n) => Number.isSafeInteger(n) && n >= 0)) throw new ExplorerError("format", `${what}: expected a list of sizes, found ${JSON.stringify(value)}`);
   return value as number[];

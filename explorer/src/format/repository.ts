@@ -5,7 +5,7 @@ import { Cache, FileType, openBody, readBody, reading, readJson, type Body } fro
 import { manifestCache, snapshotHead, SnapshotView, type SnapshotHead } from "./snapshot";
 import { readChanges } from "./changes";
 import { ExplorerError, type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
-import { record } from "./grid";
+import { firstWhere, record } from "./grid";
 import { flexbuffer, properties, type Properties } from "./values";
 
 const SNAPSHOTS_KEPT = 24;
@@ -149,13 +149,9 @@ class FileRows implements Rows {
   }
 
   find(id: string): number {
-    let low = 0;
-    for (let high = this.rowOf.length; low < high; ) {
-      const middle = (low + high) >> 1;
-      if (this.id(this.rowOf[middle]) < id) low = middle + 1;
-      else high = middle;
-    }
-    return low < this.rowOf.length && this.id(this.rowOf[low]) === id ? this.rowOf[low] : -1;
+    const { rowOf } = this;
+    const at = firstWhere(rowOf.length, (position) => this.id(rowOf[position]) >= id);
+    return at < rowOf.length && this.id(rowOf[at]) === id ? rowOf[at] : -1;
   }
 
   id(row: number): string {
