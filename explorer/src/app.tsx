@@ -8,7 +8,7 @@ import { Data } from "./data";
 import { Diff, Version } from "./diff";
 import type { Snapshot } from "./format/types";
 import { History } from "./history";
-import type { Reader } from "./home";
+import { stored, type Reader } from "./home";
 import { changedPaths, gridShape, isArray, rows, tree, type Branch, type Change } from "./nodes";
 import { Overview, shapeText } from "./overview";
 import { Boundary, forgetColours, List, Tabs, Wait } from "./parts";
@@ -56,6 +56,7 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
   );
 }
 
+const THEME = "frazil-theme";
 const THEMES = ["system", "light", "dark", "contrast"];
 
 const LOOK = 60_000; // milliseconds between two looks at the repository
@@ -78,13 +79,13 @@ function Newer({ of }: { of: Reader }): VNode | null {
 }
 
 function Header({ of }: { of: Reader | undefined }): VNode {
-  const [theme, setTheme] = useState(localStorage.getItem("frazil-theme") ?? document.documentElement.dataset["theme"] ?? "system");
+  const [theme, setTheme] = useState(stored("localStorage", THEME) ?? document.documentElement.dataset["theme"] ?? "system");
   useEffect(() => {
     document.documentElement.dataset["theme"] = theme;
     forgetColours();
   }, [theme]);
   const select = (name: string): void => {
-    localStorage.setItem("frazil-theme", name);
+    stored("localStorage", THEME, name);
     setTheme(name);
   };
   const { page, version } = route.value;

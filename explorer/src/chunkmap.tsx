@@ -7,6 +7,7 @@ import { pixel } from "./colour";
 import { product } from "./format/elements";
 import { ChunkKind, type ArrayNode, type ChunkTable, type Snapshot } from "./format/types";
 import type { Reader } from "./home";
+import { ValueTable } from "./lines";
 import { dimensionName, gridShape } from "./nodes";
 import { Canvas, canvasOf, Choice, css, Facts, Frame, OnRequest, useSize, Wait } from "./parts";
 import { parseSlice, sliceQuery } from "./slices";
@@ -349,28 +350,12 @@ function Writer({ reader: { repository }, snapshot, node, coords }: { reader: Re
 const CORNER = 8;
 
 /** Statistics, and the first rows and columns of the last two dimensions. */
-export function Values({ values, shape, label }: { values: Float64Array | string[]; shape: readonly number[]; label: (index: number) => string }): VNode {
-  const columns = Math.min(CORNER, shape.at(-1) ?? 1);
-  const rows = Math.min(CORNER, shape.at(-2) ?? 1);
-  const width = shape.at(-1) ?? 1;
+function Values({ values, shape, label }: { values: Float64Array | string[]; shape: readonly number[]; label: (index: number) => string }): VNode {
+  const [rows, columns] = [shape.at(-2) ?? 1, shape.at(-1) ?? 1];
   return (
     <>
       {values instanceof Float64Array && values.length > 1 && <Statistics values={values} label={label} />}
-      {values.length > 0 && (
-        <div class="scroll" tabIndex={0} role="group" aria-label="First values">
-          <table class="values">
-            <tbody>
-              {Array.from({ length: rows }, (_, row) => (
-                <tr key={row}>
-                  {Array.from({ length: columns }, (_, column) => (
-                    <td key={column}>{label(row * width + column)}</td>
-                  ))}
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
+      {values.length > 0 && <ValueTable name="First values" text={label} width={columns} height={rows} most={CORNER} />}
     </>
   );
 }

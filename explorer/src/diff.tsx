@@ -178,7 +178,9 @@ function ValueDiff({ reader, pair, old, now, changes }: ArrayDiffProps & { chang
   const coordsOf = (which: number): number[] => [...changes.coords.subarray(which * rank, (which + 1) * rank)];
   const show = async (next: number): Promise<void> => {
     setAt(next);
-    setQuery({ i: (await firstDifference({ reader, pair, old, now }, coordsOf(next))).join(",") });
+    const { page, path } = route.value;
+    const i = (await firstDifference({ reader, pair, old, now }, coordsOf(next))).join(",");
+    if (route.value.page === page && route.value.path === path) setQuery({ i });
   };
   useEffect(() => {
     if (total && route.value.query["i"] === undefined) void show(0);

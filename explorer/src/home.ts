@@ -37,14 +37,21 @@ const TOKEN = "frazil-token";
 const TRIES = 3;
 const WHOLE_FILES = 64e6; // bytes of files that a server without ranges sent whole
 
+/** An item that the browser stores; null if the page is in a frame that may not store any. */
+export function stored(storage: "localStorage" | "sessionStorage", name: string, value?: string): string | null {
+  try {
+    if (value !== undefined) globalThis[storage].setItem(name, value);
+    return globalThis[storage].getItem(name);
+  } catch {
+    return value ?? null;
+  }
+}
+
 /** The token of the server: from the address at first load, later from the session of this tab. */
 function token(): string | null {
   const [, secret, rest] = /^#token=([^&/?]+)(.*)$/s.exec(location.hash) ?? [];
-  if (secret) {
-    sessionStorage.setItem(TOKEN, secret);
-    history.replaceState(null, "", `#${(rest ?? "").replace(/^&/, "")}`);
-  }
-  return sessionStorage.getItem(TOKEN);
+  if (secret) history.replaceState(null, "", `#${(rest ?? "").replace(/^&/, "")}`);
+  return stored("sessionStorage", TOKEN, secret);
 }
 
 export class WebSource implements Source {

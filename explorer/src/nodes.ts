@@ -12,9 +12,12 @@ export interface Branch {
 /** The root of the tree. Children come in the order of their names, groups and arrays mixed. */
 export function tree(nodes: readonly Node[]): Branch | undefined {
   const branches = new Map<string, Branch>();
-  const depth = (path: string): number => (path === "/" ? 0 : path.split("/").length - 1);
-  for (const node of nodes) branches.set(node.path, { node, depth: depth(node.path), children: [] });
-  for (const branch of branches.values()) if (branch.node.path !== "/") branches.get(parent(branch.node.path))?.children.push(branch);
+  for (const node of nodes) {
+    const group = node.path === "/" ? undefined : branches.get(parent(node.path)); // it comes before its members
+    const branch = { node, depth: group ? group.depth + 1 : 0, children: [] };
+    branches.set(node.path, branch);
+    group?.children.push(branch);
+  }
   return branches.get("/");
 }
 

@@ -51,7 +51,7 @@ export class Boundary extends Component<{ place: string; children: ComponentChil
 /** What `children` makes of a value; before that the progress or the failure. */
 export function Wait<T>({ of, what, children }: { of: Load<T>; what: string; children: (value: T) => ComponentChildren }): VNode {
   if (of.error) return <Failure of={of} />;
-  if (of.value === undefined) {
+  if (of.value === undefined && of.busy) {
     return (
       <p class="wait" role="status">
         Loading {what}
@@ -59,7 +59,7 @@ export function Wait<T>({ of, what, children }: { of: Load<T>; what: string; chi
       </p>
     );
   }
-  return <>{children(of.value)}</>;
+  return <>{children(of.value as T)}</>;
 }
 
 export function Tabs({ label, tabs, active, onSelect }: { label: string; tabs: readonly (readonly [string, string])[]; active: string; onSelect: (name: string) => void }): VNode {
@@ -270,13 +270,16 @@ export function List({ label, role, count, rowHeight, active, row, attributes, o
       if (active >= 0) onOpen?.(active);
     } else onKey?.(event);
   };
-  // Rows that stay on the screen are not compared again
-  const cache = useRef<{ row?: unknown; active?: number; most?: number; rows: Map<number, VNode> }>({ rows: new Map() });
-  if (cache.current.row !== row || cache.current.active !== active || cache.current.most !== most) cache.current = { row, active, most, rows: new Map() };
+  // Rows that stay on the screen are not compared again, and a jump moves no element
+  const cache = useRef<{ row?: unknown; active?: number; most?: number; start: number; rows: Map<number, VNode> }>({ start: 0, rows: new Map() });
+  const former = cache.current;
+  const isNear = former.most === most && (former.rows.has(first) || former.rows.has(first + shown - 1));
+  const start = isNear ? former.start : first % most;
+  cache.current = { row, active, most, start, rows: isNear && former.row === row && former.active === active ? former.rows : new Map() };
   const rows: VNode[] = [];
   const make = (index: number): VNode => (
       <div
-        key={index % most} // a row that comes takes over the elements of a row that goes
+        key={(index - start + most) % most} // a row that comes takes over the elements of a row that goes
         id={`${id}-${index}`}
         role={role === "tree" ? "treeitem" : "option"}
         aria-selected={index === active}

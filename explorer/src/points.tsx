@@ -6,7 +6,7 @@ import { axisOf, type Coordinate } from "./axes";
 import { product } from "./format/elements";
 import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
-import { Lines, Table, type Series } from "./lines";
+import { Lines, ValueTable, type Series } from "./lines";
 import { dimensionName, itemSize, title } from "./nodes";
 import { Choice, css, Wait } from "./parts";
 import { boxShape, chunksOf, lineDimension, MOST_POINTS, type Point, type Slice } from "./slices";
@@ -109,7 +109,7 @@ export function Points({ reader, snapshot, node, shape, slice, coordinates, poin
                   <Lines x={x} series={series} title={title(node)} isByIndex={isByIndex} />
                   <details>
                     <summary>Values of {plural(points.length, "point")}</summary>
-                    <Table x={{ label: (at) => series[at]!.title }} y={x} width={series.length} height={length} text={(at) => number(series[at % series.length]!.values[Math.floor(at / series.length)]!)} />
+                    <ValueTable x={{ label: (at) => series[at]!.title }} y={x} width={series.length} height={length} text={(at) => number(series[at % series.length]!.values[Math.floor(at / series.length)]!)} />
                   </details>
                 </>
               )

@@ -1,5 +1,4 @@
 /** The worker, which runs the script of the page: decodes chunks and large files, with zstd in WebAssembly where the page may run it. */
-import { ZSTDDecoder } from "zstddec";
 import { useZstd } from "./format/codecs";
 import { formatError } from "./format/files";
 import { runJob, type Job, type Reply } from "./format/pool";
@@ -9,6 +8,7 @@ import { decompress, statedSize } from "./format/zstd";
 const SMALL = 4096;
 
 async function loadZstd(): Promise<void> {
+  const { ZSTDDecoder } = await import("./wasm");
   const decoder = new ZSTDDecoder();
   // the decoder fetches its own code from a data URL, which a policy for connections does not allow
   const { fetch } = globalThis;

@@ -1,6 +1,6 @@
 /** Codecs of Zarr: from the bytes of a chunk to its elements. */
 import { decodeBlosc, decodeLz4Block, unshuffle } from "./blosc";
-import { copyBox, dtypeOf, filled, hex, numpyType, product, strides, type DType, type Elements } from "./elements";
+import { copyBox, dtypeOf, filled, hex, joined, numpyType, product, strides, type DType, type Elements } from "./elements";
 import { record, sizes } from "./grid";
 import { ExplorerError } from "./types";
 import { decompress } from "./zstd";
@@ -51,13 +51,7 @@ async function inflate(format: CompressionFormat, data: Uint8Array, limit: numbe
     }
     parts.push(value);
   }
-  const out = new Uint8Array(total);
-  let at = 0;
-  for (const part of parts) {
-    out.set(part, at);
-    at += part.length;
-  }
-  return out;
+  return joined(parts);
 }
 
 /** Castagnoli's polynomial, reflected. */

@@ -181,6 +181,13 @@ export function numpyType(code: unknown): DType {
   return TYPES[name]({});
 }
 
+export function joined(parts: readonly Uint8Array[]): Uint8Array {
+  if (parts.length === 1) return parts[0];
+  const out = new Uint8Array(parts.reduce((total, { length }) => total + length, 0));
+  parts.reduce((at, part) => (out.set(part, at), at + part.length), 0);
+  return out;
+}
+
 export function product(shape: readonly number[]): number {
   return shape.reduce((a, b) => a * b, 1);
 }

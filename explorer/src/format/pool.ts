@@ -1,4 +1,4 @@
-/** Decoding in workers, or in place where there are none. */
+/** Work beside the page: decoding in workers, or in place where there are none, and requests at the same time. */
 import { decodeChunk, decodeZstd, type ChunkSpec } from "./codecs";
 import type { Elements } from "./elements";
 import { ExplorerError } from "./types";
@@ -120,4 +120,23 @@ export function useWorkers(start: (() => Worker) | undefined): void {
 export function pool(): Pool {
   if (!current) useWorkers(undefined);
   return current!;
+}
+
+export const PARALLEL = 8; // requests at the same time
+
+/** Works on items, several at the same time. After the first error no other one begins. */
+export async function parallel<T>(items: readonly T[], use: (item: T) => Promise<void>): Promise<void> {
+  let next = 0;
+  let failed = false;
+  const run = async (): Promise<void> => {
+    while (next < items.length && !failed) {
+      try {
+        await use(items[next++]);
+      } catch (error) {
+        failed = true;
+        throw error;
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(PARALLEL, items.length) }, run));
 }

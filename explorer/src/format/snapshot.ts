@@ -3,12 +3,12 @@ import { type Flat, text } from "./flatbuffer";
 import { Cache, FileType, openBody, reading, type Body } from "./files";
 import { chunkGrid, dtypeName } from "./grid";
 import { ChunkColumns, Manifest, type Extents } from "./manifest";
+import { PARALLEL } from "./pool";
 import { readStatistics } from "./statistics";
 import { ExplorerError, type ArrayNode, type ChunkRef, type ChunkStatistics, type ChunkTable, type Node, type Snapshot, type Source } from "./types";
 import { properties, type Properties } from "./values";
 
 const MANIFEST_BYTES = 128 * 2 ** 20;
-const PARALLEL = 8;
 /** Milliseconds of work after which the page may draw. */
 const TURN = 30;
 const NODE_TYPES = ["", "array", "group"] as const;
@@ -113,9 +113,9 @@ export class SnapshotView implements Snapshot {
       return flat.u8(table, 3) === 1 ? new ArrayView(flat, table, path) : new NodeView(flat, table, path);
     });
     // writers have sorted paths in two ways; children right after their parent suit a tree
-    const keys = new Map(nodes.map((node) => [node, node.path.replaceAll("/", "\0")]));
-    nodes.sort((a, b) => (keys.get(a)! < keys.get(b)! ? -1 : 1));
-    this.nodes = nodes;
+    const keys = nodes.map(({ path }) => path.replaceAll("/", "\0"));
+    const isSorted = keys.every((key, at) => at === 0 || keys[at - 1] < key);
+    this.nodes = isSorted ? nodes : [...keys.keys()].sort((a, b) => (keys[a] < keys[b] ? -1 : 1)).map((at) => nodes[at]);
     this.byPath = new Map(nodes.map((node) => [node.path, node]));
   }
 

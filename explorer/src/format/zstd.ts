@@ -3,6 +3,8 @@
  * manifests need them, and no small library has them. After RFC 8878.
  */
 
+import { joined } from "./elements";
+
 const MAGIC = 0xfd2fb528;
 const DICTIONARY_MAGIC = 0xec30a437;
 const BLOCK = 1 << 17;
@@ -286,14 +288,7 @@ export function decompress(src: Uint8Array, limit = 2 ** 30, dictionary: Diction
     total += parts[parts.length - 1].length;
     at = frame.at;
   }
-  if (parts.length === 1) return parts[0];
-  const all = new Uint8Array(total);
-  let end = 0;
-  for (const part of parts) {
-    all.set(part, end);
-    end += part.length;
-  }
-  return all;
+  return joined(parts);
 }
 
 class Frame {
