@@ -9,7 +9,7 @@ import { ChunkKind, type ArrayNode, type ChunkTable, type Snapshot } from "./for
 import type { Reader } from "./home";
 import { ValueTable } from "./lines";
 import { dimensionName, gridShape } from "./nodes";
-import { Canvas, canvasOf, Choice, css, Facts, Frame, OnRequest, useSize, Wait } from "./parts";
+import { Canvas, canvasOf, Choice, css, Entry, Facts, Frame, OnRequest, useSize, Wait } from "./parts";
 import { parseSlice, sliceQuery } from "./slices";
 import { Fixed } from "./sliders";
 import { needsStatistics, needsWriters, SHADES, statisticsOf } from "./shades";
@@ -79,7 +79,7 @@ function ChunkView({ reader, snapshot, node, table, changed: difference }: Chunk
       <div class="bar">
         {grid.length > 2 && <Axes node={node} grid={grid} />}
         <Choice label="Colour" value={colour} options={options} onSelect={(value) => setQuery({ colour: value })} />
-        <CellInput key={query["cell"] ?? ""} grid={grid} value={choice} />
+        <Entry key={query["cell"] ?? ""} label="Chunk" size={10} value={choice?.join(",") ?? ""} placeholder={grid.map(() => "0").join(",")} onEnter={(text) => parseCell(text, grid) !== undefined && setQuery({ cell: text })} />
       </div>
       <Fixed node={node} shape={grid} slice={slice} what="chunk" onIndex={(index) => setQuery(sliceQuery(grid, { ...slice, index }))} />
       <div class="legend">
@@ -120,24 +120,6 @@ function parseCell(text: string | undefined, grid: readonly number[]): number[] 
   if (text === undefined) return undefined;
   const coords = text.split(/[,\s]+/).filter(Boolean).map(Number);
   return coords.length === grid.length && coords.every((at, dimension) => Number.isInteger(at) && at >= 0 && at < grid[dimension]!) ? coords : undefined;
-}
-
-function CellInput({ grid, value }: { grid: readonly number[]; value: number[] | undefined }): VNode {
-  const [text, setText] = useState(value?.join(",") ?? "");
-  return (
-    <form
-      class="field"
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (!text.trim() || parseCell(text, grid)) setQuery({ cell: text.trim() });
-      }}
-    >
-      <label>
-        <span>Chunk</span>
-        <input value={text} size={10} placeholder={grid.map(() => "0").join(",")} onInput={(event) => setText(event.currentTarget.value)} />
-      </label>
-    </form>
-  );
 }
 
 export function Axes({ node, grid, line = false }: { node: ArrayNode; grid: readonly number[]; line?: boolean }): VNode {

@@ -10,7 +10,7 @@ import { product } from "./format/elements";
 import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { isArray } from "./nodes";
-import { Facts, List, Tabs, Wait } from "./parts";
+import { Entry, Facts, List, Tabs, Wait } from "./parts";
 import { resolve } from "./route";
 import { go, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, firstLine, json, plural } from "./text";
@@ -50,22 +50,8 @@ export function Diff({ reader }: { reader: Reader }): VNode {
 export function Version({ reader, label, name, onSelect }: { reader: Reader; label: string; name: string; onSelect: (value: string) => void }): VNode {
   const { repository } = reader;
   const row = repository.row(resolve(repository, name));
-  return (
-    <form
-      class="field"
-      onSubmit={(event) => {
-        event.preventDefault();
-        const value = new FormData(event.currentTarget).get("version");
-        if (typeof value === "string" && value.trim()) onSelect(value.trim());
-      }}
-    >
-      <label>
-        <span>{label}</span>
-        <input key={name} name="version" defaultValue={name} list="versions" size={14} onChange={(event) => event.currentTarget.value.trim() && onSelect(event.currentTarget.value.trim())} />
-      </label>
-      <span class="quiet message">{row >= 0 ? firstLine(repository.history.message(row)) : "not in the history"}</span>
-    </form>
-  );
+  const after = <span class="quiet message">{row >= 0 ? firstLine(repository.history.message(row)) : "not in the history"}</span>;
+  return <Entry key={name} label={label} value={name} list="versions" size={14} isEager onEnter={onSelect} after={after} />;
 }
 
 function Differences({ reader, pair, differences }: { reader: Reader; pair: Pair; differences: ReturnType<typeof compareNodes> }): VNode {

@@ -1,12 +1,12 @@
 /** The graph of commits. */
 
 import type { VNode } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { ChangeButtons } from "./change";
 import type { Repository } from "./format/types";
 import type { Reader } from "./home";
 import { layLanes, linesBetween, type Lanes } from "./lanes";
-import { Canvas, css, Facts, List, Wait } from "./parts";
+import { Canvas, css, Entry, Facts, List, Wait } from "./parts";
 import { author, search } from "./search";
 import { address, go, notice, route, setQuery, useLoad } from "./state";
 import { ChangeList, Value } from "./overview";
@@ -60,17 +60,16 @@ export function History({ reader }: { reader: Reader }): VNode {
   useEffect(() => void (places && (notice.value = `${plural(total, "commit")} found`)), [places]);
 
   const select = (index: number): void => setQuery({ at: history.id(rowAt(index)) });
-  const [date, setDate] = useState("");
-  const toDate = (event: Event): void => {
-    event.preventDefault();
+  const toDate = (date: string): boolean => {
     const time = Date.parse(date);
-    if (Number.isNaN(time) || total === 0) return;
+    if (Number.isNaN(time) || total === 0) return false;
     let best = 0;
     for (let index = 0; index < total; index++) {
       const distance = (other: number): number => Math.abs(history.times[rowAt(other)]! - time);
       if (distance(index) < distance(best)) best = index;
     }
     select(best);
+    return true;
   };
   return (
     <div class="split history">
@@ -84,9 +83,7 @@ export function History({ reader }: { reader: Reader }): VNode {
             aria-label="Search commits"
             onInput={(event) => setQuery({ q: event.currentTarget.value })}
           />
-          <form onSubmit={toDate}>
-            <input value={date} size={11} placeholder="Go to date" aria-label="Go to date" onInput={(event) => setDate(event.currentTarget.value)} />
-          </form>
+          <Entry label="Go to date" isUnlabelled size={11} placeholder="Go to date" onEnter={toDate} />
           <span class="quiet">{places ? `${count(total)} of ${plural(lanes.length, "commit")}` : plural(lanes.length, "commit")}</span>
         </div>
         {history.isCut && <p class="quiet foot">Older commits exist that were not read.</p>}
@@ -168,7 +165,6 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
   const id = history.id(row);
   const above = history.parent[row]!;
   const metadata = history.metadata(row);
-  const [base, setBase] = useState("");
   const changes = useLoad(async () => {
     const own = await repository.changes(id);
     if (!own) return {};
@@ -190,16 +186,7 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
         )}
       </p>
       {reader.change && <ChangeButtons repository={repository} id={id} names={names} />}
-      <form
-        class="bar"
-        onSubmit={(event) => {
-          event.preventDefault();
-          if (base.trim()) go({ page: "diff", base: base.trim(), version: id, path: "/", query: {} });
-        }}
-      >
-        <input value={base} list="versions" placeholder="Branch, tag or id" aria-label="Version to compare with" onInput={(event) => setBase(event.currentTarget.value)} />
-        <button>Compare</button>
-      </form>
+      <Entry label="Version to compare with" isUnlabelled list="versions" placeholder="Branch, tag or id" onEnter={(base) => go({ page: "diff", base, version: id, path: "/", query: {} })} after={<button>Compare</button>} />
       <Facts
         rows={[
           ["Id", <code>{id}</code>],

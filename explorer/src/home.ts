@@ -1,6 +1,6 @@
 /** Where the page is at home: a server of `frazil ui`, files beside the data, or a notebook. */
 
-import { corsAdvice } from "./format/index";
+import { patientFetch } from "./format/remote";
 import { ExplorerError, type ArrayNode, type Decoded, type Region, type Repository, type Snapshot, type Source } from "./format/types";
 import { kernel, KernelSource } from "./kernel";
 
@@ -34,7 +34,6 @@ interface Settings {
 }
 
 const TOKEN = "frazil-token";
-const TRIES = 3;
 const WHOLE_FILES = 64e6; // bytes of files that a server without ranges sent whole
 
 /** An item that the browser stores; null if the page is in a frame that may not store any. */
@@ -167,21 +166,6 @@ async function failure(response: Response, what: string): Promise<ExplorerError>
     // not an answer of `frazil ui`
   }
   return new ExplorerError(KINDS[response.status] ?? "network", message ? `${what}: ${message}` : `${what}.`);
-}
-
-async function patientFetch(url: string, headers: Record<string, string>, signal?: AbortSignal): Promise<Response> {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      const response = await fetch(url, { headers, ...(signal ? { signal } : {}) });
-      if (attempt === TRIES || !(response.status === 429 || response.status >= 500)) return response;
-    } catch (cause) {
-      if (signal?.aborted) throw cause;
-      const { origin } = new URL(url, location.href);
-      if (attempt === TRIES && origin !== location.origin) throw new ExplorerError("forbidden", corsAdvice(origin));
-      if (attempt === TRIES) throw new ExplorerError("network", `No answer from ${new URL(url, location.href).host}: ${cause instanceof Error ? cause.message : cause}.`);
-    }
-    await new Promise((resume) => setTimeout(resume, 200 * 2 ** attempt));
-  }
 }
 
 async function answer<T>(url: string, headers: Record<string, string> = {}): Promise<T | undefined> {

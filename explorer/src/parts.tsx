@@ -88,6 +88,39 @@ export const Facts = ({ rows }: { rows: readonly (readonly [string, ComponentChi
   </dl>
 );
 
+interface EntryProps {
+  readonly label: string;
+  readonly value?: string;
+  /** The place of the label is narrow: it is for screen readers alone. */
+  readonly isUnlabelled?: boolean;
+  /** Whoever leaves the field enters its text. */
+  readonly isEager?: boolean;
+  /** Takes a text; false if it is wrong. */
+  onEnter(text: string): boolean | void;
+  readonly after?: ComponentChildren;
+  readonly size?: number;
+  readonly placeholder?: string;
+  readonly title?: string;
+  readonly list?: string;
+  readonly disabled?: boolean;
+}
+
+/** A field for a text, and Enter sends it. */
+export function Entry({ label, value = "", isUnlabelled, isEager, onEnter, after, ...rest }: EntryProps): VNode {
+  const [text, setText] = useState(value);
+  const [isWrong, setWrong] = useState(false);
+  const enter = (): void => setWrong(text.trim() !== "" && onEnter(text.trim()) === false);
+  return (
+    <form class="field" onSubmit={(event) => (event.preventDefault(), enter())}>
+      <label>
+        <span class={isUnlabelled ? "hidden" : ""}>{label}</span>
+        <input type="text" {...rest} value={text} aria-invalid={isWrong} onInput={(event) => setText(event.currentTarget.value)} {...(isEager ? { onBlur: () => (text === value ? setWrong(false) : enter()) } : {})} />
+      </label>
+      {after}
+    </form>
+  );
+}
+
 const MOST = 500; // rows of a table
 
 export const Table = ({ heads, rows }: { heads: readonly string[]; rows: readonly (readonly ComponentChildren[])[] }): VNode => (

@@ -8,7 +8,7 @@ import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { Lines, ValueTable, type Series } from "./lines";
 import { dimensionName, itemSize, title } from "./nodes";
-import { Choice, css, Wait } from "./parts";
+import { Choice, css, Entry, Wait } from "./parts";
 import { boxShape, chunksOf, lineDimension, MOST_POINTS, type Point, type Slice } from "./slices";
 import { notice, route, setQuery, useLoad } from "./state";
 import { bytes, number, plural } from "./text";
@@ -42,8 +42,11 @@ interface PointsProps {
 }
 
 export function Points({ reader, snapshot, node, shape, slice, coordinates, points, isByIndex, nameOf, typed, hint }: PointsProps): VNode {
-  const [text, setText] = useState("");
-  const [isWrong, setWrong] = useState(false);
+  const add = (text: string): boolean => {
+    const point = typed(text);
+    if (point) addPoint(points, point);
+    return point !== undefined;
+  };
   const along = lineDimension(shape, slice, (dimension) => coordinates.get(dimension)?.isTime === true, route.value.query["along"]);
   const step = Math.max(1, Math.ceil(shape[along]! / LONGEST));
   // On the dimensions that the plane does not show, the sliders decide for all points
@@ -68,22 +71,7 @@ export function Points({ reader, snapshot, node, shape, slice, coordinates, poin
   return (
     <section aria-label="Points" class="column">
       <div class="bar">
-        <form
-          class="field"
-          onSubmit={(event) => {
-            event.preventDefault();
-            const point = typed(text);
-            setWrong(!point);
-            if (!point) return;
-            setText("");
-            addPoint(points, point);
-          }}
-        >
-          <label>
-            <span>Add a point</span>
-            <input value={text} size={18} placeholder={hint} title={`${hint}; or # and an index for each`} aria-invalid={isWrong} onInput={(event) => setText(event.currentTarget.value)} />
-          </label>
-        </form>
+        <Entry key={points.length} label="Add a point" size={18} placeholder={hint} title={`${hint}; or # and an index for each`} onEnter={add} />
         {points.length > 0 && (
           <Choice label="Lines along" value={String(along)} options={shape.flatMap((size, dimension) => (size > 1 ? [[String(dimension), dimensionName(node, dimension)] as const] : []))} onSelect={(value) => setQuery({ along: value })} />
         )}

@@ -23,15 +23,6 @@ const MAX_BYTES = 2 ** 31 - 1;
 /** Strings have no size that is known before. */
 const MAX_TEXT = 2 ** 30;
 
-type Zstd = (data: Uint8Array, limit: number) => Uint8Array;
-let zstd: Zstd = decompress;
-export function useZstd(decoder: Zstd): void {
-  zstd = decoder;
-}
-export function decodeZstd(data: Uint8Array, limit: number): Uint8Array {
-  return zstd(data, limit);
-}
-
 function damaged(codec: string): RangeError {
   return new RangeError(`damaged data of the codec ${codec}`);
 }
@@ -82,10 +73,10 @@ function lz4(data: Uint8Array, _: unknown, limit: number): Uint8Array {
 type BytesDecoder = (data: Uint8Array, configuration: Record<string, unknown>, limit: number) => Uint8Array | Promise<Uint8Array>;
 
 const BYTES: Record<string, BytesDecoder> = {
-  zstd: (data, _, limit) => zstd(data, limit),
+  zstd: (data, _, limit) => decompress(data, limit),
   gzip: (data, _, limit) => inflate("gzip", data, limit),
   zlib: (data, _, limit) => inflate("deflate", data, limit),
-  blosc: (data, _, limit) => decodeBlosc(data, limit, { zstd, zlib: (part, size) => inflate("deflate", part, size) }),
+  blosc: (data, _, limit) => decodeBlosc(data, limit, { zstd: decompress, zlib: (part, size) => inflate("deflate", part, size) }),
   lz4,
   crc32c: checkedCrc32c,
   crc32: (data) => data.subarray(4),

@@ -1,7 +1,8 @@
 /** Work beside the page: decoding in workers, or in place where there are none, and requests at the same time. */
-import { decodeChunk, decodeZstd, type ChunkSpec } from "./codecs";
+import { decodeChunk, type ChunkSpec } from "./codecs";
 import type { Elements } from "./elements";
 import { ExplorerError } from "./types";
+import { decompress } from "./zstd";
 
 export type Job = { readonly kind: "zstd"; readonly data: Uint8Array } | { readonly kind: "chunk"; readonly data: Uint8Array; readonly spec: ChunkSpec };
 export interface Failure {
@@ -11,7 +12,7 @@ export interface Failure {
 export type Reply = { readonly id: number; readonly value: Elements } | { readonly id: number; readonly error: Failure };
 
 export async function runJob(job: Job): Promise<Elements> {
-  return job.kind === "zstd" ? decodeZstd(job.data, 2 ** 30) : decodeChunk(job.spec, job.data);
+  return job.kind === "zstd" ? decompress(job.data) : decodeChunk(job.spec, job.data);
 }
 
 export interface Pool {
@@ -33,7 +34,7 @@ interface Member {
   rest: ReturnType<typeof setTimeout> | undefined;
 }
 
-/** Milliseconds without work after which a worker ends: the memory of WebAssembly grows with the largest file and never shrinks. */
+/** Milliseconds without work after which a worker ends, and with it the memory of its largest file. */
 const IDLE = 5000;
 
 class Workers implements Pool {

@@ -1,7 +1,4 @@
-/**
- * Zstandard in plain script, for pages that may not run WebAssembly, and with dictionaries: the locations of
- * manifests need them, and no small library has them. After RFC 8878.
- */
+/** Zstandard, with dictionaries: the locations of manifests need them, and no small library has them. After RFC 8878. */
 
 import { joined } from "./elements";
 
