@@ -40,12 +40,17 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
     [opening.value],
     true,
   );
+  const View = { history: History, node: VersionView, diff: Diff, repository: RepositoryView }[route.value.page];
   return (
     <div class="app">
       {!EMBEDDED && <Header of={load.value} />}
       <main class="column fill" id="main" tabIndex={-1}>
         <Wait of={load} what="the repository">
-          {(value) => <PageView reader={value} />}
+          {(value) => (
+            <Boundary place={writeRoute(route.value)}>
+              <View reader={value} />
+            </Boundary>
+          )}
         </Wait>
       </main>
       {load.value?.change && change.value && <ChangeDialog reader={load.value} of={change.value} />}
@@ -127,16 +132,6 @@ function Header({ of }: { of: Reader | undefined }): VNode {
         ◐ {theme}
       </button>
     </header>
-  );
-}
-
-function PageView({ reader: of }: { reader: Reader }): VNode {
-  const { page } = route.value;
-  const View = { history: History, node: VersionView, diff: Diff, repository: RepositoryView }[page];
-  return (
-    <Boundary place={writeRoute(route.value)}>
-      <View reader={of} />
-    </Boundary>
   );
 }
 

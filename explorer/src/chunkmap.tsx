@@ -79,7 +79,7 @@ function ChunkView({ reader, snapshot, node, table, changed: difference }: Chunk
       <div class="bar">
         {grid.length > 2 && <Axes node={node} grid={grid} />}
         <Choice label="Colour" value={colour} options={options} onSelect={(value) => setQuery({ colour: value })} />
-        <Entry key={query["cell"] ?? ""} label="Chunk" size={10} value={choice?.join(",") ?? ""} placeholder={grid.map(() => "0").join(",")} onEnter={(text) => parseCell(text, grid) !== undefined && setQuery({ cell: text })} />
+        <Entry key={query["cell"] ?? ""} label="Chunk" size={10} value={choice?.join(",") ?? ""} placeholder={grid.map(() => "0").join(",")} onEnter={(text) => (text === "" || parseCell(text, grid) !== undefined) && setQuery({ cell: text })} />
       </div>
       <Fixed node={node} shape={grid} slice={slice} what="chunk" onIndex={(index) => setQuery(sliceQuery(grid, { ...slice, index }))} />
       <div class="legend">
@@ -103,18 +103,13 @@ function ChunkView({ reader, snapshot, node, table, changed: difference }: Chunk
         />
         {choice && (
           <section class="pane detail" aria-label="Chunk" tabIndex={0}>
-            <Chunk key={choice.join()} reader={reader} snapshot={snapshot} node={node} coords={choice} packed={isPacked(table, cells, choice)} />
+            <Chunk key={choice.join()} reader={reader} snapshot={snapshot} node={node} coords={choice} packed={kinds(table)[cells.rows[cells.cell(choice)]! - 1] === 2} />
           </section>
         )}
       </div>
     </div>
   );
 }
-
-const isPacked = (table: ChunkTable, cells: Cells, coords: number[]): boolean => {
-  const row = cells.rows[cells.cell(coords)]! - 1;
-  return row >= 0 && kinds(table)[row] === 2;
-};
 
 function parseCell(text: string | undefined, grid: readonly number[]): number[] | undefined {
   if (text === undefined) return undefined;
@@ -251,6 +246,7 @@ function Map({ cells, image, choice, describe, onChoose }: MapProps): VNode {
           if (drag.current && !drag.current.moved && cell >= 0) onChoose(cell);
           drag.current = undefined;
         }}
+        onPointerCancel={() => (drag.current = undefined)}
         onPointerLeave={() => setHover(-1)}
       >
         <Canvas width={size.width} height={size.height} draw={draw} keys={[image, scale, left, top]} aria-hidden="true" />
@@ -270,7 +266,7 @@ function Map({ cells, image, choice, describe, onChoose }: MapProps): VNode {
 export const MOST_VALUES = 4_000_000; // of a chunk that is read whole
 
 function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; snapshot: Snapshot; node: ArrayNode; coords: number[]; packed: boolean }): VNode {
-  const reference = useLoad(async () => ({ entry: await snapshot.chunk(node.path, coords) }), [snapshot, node.path]);
+  const reference = useLoad(() => snapshot.chunk(node.path, coords), [snapshot, node.path]);
   const { start, stop } = chunkBox(coords, node.shape, node.chunkShape);
   const extent = stop.map((high, dimension) => high - start[dimension]!);
   const values = useLoad(
@@ -281,24 +277,20 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
     <>
       <h3>Chunk {coords.join(", ") || "of the scalar"}</h3>
       <Wait of={reference} what="the reference">
-        {({ entry }) => (
+        {(entry) => (
           <Facts
-            rows={
-              entry
-                ? [
-                    ["Kind", entry.kind === ChunkKind.Inline ? "inline in the manifest" : entry.kind === ChunkKind.Virtual ? "virtual" : packed ? "in a pack" : "own file"],
-                    entry.location !== undefined && ["Location", <code class="text">{entry.location}</code>],
-                    entry.kind !== ChunkKind.Inline && ["Offset", count(entry.offset)],
-                    ["Size", `${count(entry.size)} bytes`],
-                    entry.checksum !== undefined && ["Checksum", <code class="text">{entry.checksum}</code>],
-                    ["Region", start.map((low, at) => `${low}:${stop[at]}`).join(", ") || "scalar"],
-                  ]
-                : [["Kind", "missing: all values are the fill value"], ["Region", start.map((low, at) => `${low}:${stop[at]}`).join(", ")]]
-            }
+            rows={[
+              ["Kind", !entry ? "missing: all values are the fill value" : entry.kind === ChunkKind.Inline ? "inline in the manifest" : entry.kind === ChunkKind.Virtual ? "virtual" : packed ? "in a pack" : "own file"],
+              entry?.location !== undefined && ["Location", <code class="text">{entry.location}</code>],
+              entry && entry.kind !== ChunkKind.Inline && ["Offset", count(entry.offset)],
+              entry && ["Size", `${count(entry.size)} bytes`],
+              entry?.checksum !== undefined && ["Checksum", <code class="text">{entry.checksum}</code>],
+              ["Region", start.map((low, at) => `${low}:${stop[at]}`).join(", ") || "scalar"],
+            ]}
           />
         )}
       </Wait>
-      {reference.value?.entry && (
+      {reference.value && (
         <OnRequest title="Which commit wrote it?">
           <Writer reader={reader} snapshot={snapshot} node={node} coords={coords} />
         </OnRequest>
@@ -334,37 +326,25 @@ const CORNER = 8;
 /** Statistics, and the first rows and columns of the last two dimensions. */
 function Values({ values, shape, label }: { values: Float64Array | string[]; shape: readonly number[]; label: (index: number) => string }): VNode {
   const [rows, columns] = [shape.at(-2) ?? 1, shape.at(-1) ?? 1];
+  const facts = useMemo(() => (values instanceof Float64Array && values.length > 1 ? statistics(values) : undefined), [values]);
   return (
     <>
-      {values instanceof Float64Array && values.length > 1 && <Statistics values={values} label={label} />}
+      {facts && facts.count > 0 && <Facts rows={[["Smallest", label(facts.lowAt)], ["Largest", label(facts.highAt)], ["Mean", number(facts.mean)]]} />}
+      {facts && <Facts rows={[["Without value", count(values.length - facts.count)]]} />}
       {values.length > 0 && <ValueTable name="First values" text={label} width={columns} height={rows} most={CORNER} />}
     </>
   );
 }
 
-function Statistics({ values, label }: { values: Float64Array; label: (index: number) => string }): VNode {
-  const facts = useMemo(() => statistics(values), [values]);
-  if (!facts.count) return <p class="quiet">No values: all are missing.</p>;
-  return (
-    <Facts
-      rows={[
-        ["Smallest", label(facts.lowAt)],
-        ["Largest", label(facts.highAt)],
-        ["Mean", number(facts.mean)],
-        ["Without value", count(values.length - facts.count)],
-      ]}
-    />
-  );
-}
-
 export function statistics(values: Float64Array): { count: number; lowAt: number; highAt: number; mean: number } {
   let [size, sum, lowAt, highAt] = [0, 0, 0, 0];
-  values.forEach((value, at) => {
-    if (Number.isNaN(value)) return;
+  for (let at = 0; at < values.length; at++) {
+    const value = values[at]!;
+    if (value !== value) continue;
     if (size === 0 || value < values[lowAt]!) lowAt = at;
     if (size === 0 || value > values[highAt]!) highAt = at;
     size++;
     sum += value;
-  });
+  }
   return { count: size, lowAt, highAt, mean: sum / size };
 }

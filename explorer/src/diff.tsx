@@ -51,7 +51,7 @@ export function Version({ reader, label, name, onSelect }: { reader: Reader; lab
   const { repository } = reader;
   const row = repository.row(resolve(repository, name));
   const after = <span class="quiet message">{row >= 0 ? firstLine(repository.history.message(row)) : "not in the history"}</span>;
-  return <Entry key={name} label={label} value={name} list="versions" size={14} isEager onEnter={onSelect} after={after} />;
+  return <Entry key={name} label={label} value={name} list="versions" size={14} isEager onEnter={(text) => text !== "" && onSelect(text)} after={after} />;
 }
 
 function Differences({ reader, pair, differences }: { reader: Reader; pair: Pair; differences: ReturnType<typeof compareNodes> }): VNode {
@@ -92,7 +92,7 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
   const lines = useMemo(() => compareLines(old ? json(old.document) : "", now ? json(now.document) : ""), [old, now]);
   const both = isArray(old) && isArray(now);
   const equalRank = both && old.shape.length === now.shape.length;
-  const changes = useLoad(async () => (equalRank ? { differences: compareTables(...(await Promise.all([before.chunks(old.path), after.chunks(now.path)])), now.shape.length) } : {}), [before, after, path]);
+  const changes = useLoad(async () => (equalRank ? compareTables(...(await Promise.all([before.chunks(old.path), after.chunks(now.path)])), now.shape.length) : undefined), [before, after, path]);
   const view = route.value.query["view"] ?? (equalRank && lines.every((line) => line.sign === " ") ? "data" : "text");
   return (
     <div class="column fill">
@@ -107,10 +107,15 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
       )}
       {equalRank && view !== "text" ? (
         <Wait of={changes} what="the references of both versions">
-          {({ differences }) => {
+          {(differences) => {
             if (!differences) return null;
-            const View = view === "chunks" ? ChunkDiff : ValueDiff;
-            return <View reader={reader} pair={pair} old={old} now={now} changes={differences} />;
+            if (view === "data") return <ValueDiff reader={reader} pair={pair} old={old} now={now} changes={differences} />;
+            return (
+              <>
+                <Facts rows={[["Chunks", `${count(differences.added)} new, ${count(differences.changed)} changed, ${count(differences.removed)} gone`]]} />
+                <Chunks reader={reader} snapshot={after} node={now} changed={differences.coords} />
+              </>
+            );
           }}
         </Wait>
       ) : (
@@ -132,15 +137,6 @@ interface ArrayDiffProps {
   readonly pair: Pair;
   readonly old: ArrayNode;
   readonly now: ArrayNode;
-}
-
-function ChunkDiff({ reader, pair, now, changes }: ArrayDiffProps & { changes: TableDifference }): VNode {
-  return (
-    <>
-      <Facts rows={[["Chunks", `${count(changes.added)} new, ${count(changes.changed)} changed, ${count(changes.removed)} gone`]]} />
-      <Chunks reader={reader} snapshot={pair.after} node={now} changed={changes.coords} />
-    </>
-  );
 }
 
 /** The first cell of a chunk that differs: its corner, if the chunk has too many values to compare. */

@@ -8,6 +8,7 @@ import type { Reader } from "./home";
 import { layLanes, linesBetween, type Lanes } from "./lanes";
 import { Canvas, css, Entry, Facts, List, Wait } from "./parts";
 import { author, search } from "./search";
+import { nearest } from "./slices";
 import { address, go, notice, route, setQuery, useLoad } from "./state";
 import { ChangeList, Value } from "./overview";
 import { count, firstLine, plural, when } from "./text";
@@ -15,8 +16,6 @@ import { count, firstLine, plural, when } from "./text";
 const ROW = 30;
 const STEP = 16; // pixels between lanes
 const MOST_LANES = 14;
-
-export const laneColour = (lane: number): string => css(`lane${lane % 7}`);
 
 /** Row of the history -> names that point to it. */
 export function namesOf(repository: Repository): Map<number, string[]> {
@@ -63,12 +62,7 @@ export function History({ reader }: { reader: Reader }): VNode {
   const toDate = (date: string): boolean => {
     const time = Date.parse(date);
     if (Number.isNaN(time) || total === 0) return false;
-    let best = 0;
-    for (let index = 0; index < total; index++) {
-      const distance = (other: number): number => Math.abs(history.times[rowAt(other)]! - time);
-      if (distance(index) < distance(best)) best = index;
-    }
-    select(best);
+    select(nearest(Float64Array.from({ length: total }, (_, index) => history.times[rowAt(index)]!), time));
     return true;
   };
   return (
@@ -124,7 +118,7 @@ function Graph({ lanes, places, first, shown, width, active }: { lanes: Lanes; p
   const x = (lane: number): number => 12 + Math.min(lane, MOST_LANES - 1) * STEP;
   const y = (place: number): number => (place - first + 0.5) * ROW;
   const draw = (context: CanvasRenderingContext2D): void => {
-    const colours = Array.from({ length: 7 }, (_, lane) => laneColour(lane));
+    const colours = Array.from({ length: 7 }, (_, lane) => css(`lane${lane}`));
     const [page, quiet] = [css("page"), css("quiet")];
     context.lineWidth = 2;
     for (const child of places ? [] : linesBetween(lanes, first, first + shown, lanes.members.length)) {
@@ -186,7 +180,7 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
         )}
       </p>
       {reader.change && <ChangeButtons repository={repository} id={id} names={names} />}
-      <Entry label="Version to compare with" isUnlabelled list="versions" placeholder="Branch, tag or id" onEnter={(base) => go({ page: "diff", base, version: id, path: "/", query: {} })} after={<button>Compare</button>} />
+      <Entry label="Version to compare with" isUnlabelled list="versions" placeholder="Branch, tag or id" onEnter={(base) => base !== "" && go({ page: "diff", base, version: id, path: "/", query: {} })} after={<button>Compare</button>} />
       <Facts
         rows={[
           ["Id", <code>{id}</code>],

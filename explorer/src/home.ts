@@ -1,8 +1,7 @@
-/** Where the page is at home: a server of `frazil ui`, files beside the data, or a notebook. */
+/** Where the page is at home: a server of `frazil ui`, files beside the data, or a notebook, whose kernel answers messages. */
 
 import { patientFetch } from "./format/remote";
 import { ExplorerError, type ArrayNode, type Decoded, type Region, type Repository, type Snapshot, type Source } from "./format/types";
-import { kernel, KernelSource } from "./kernel";
 
 /** All that the views need of a repository. */
 export interface Reader {
@@ -31,6 +30,50 @@ interface Settings {
   readonly path?: string;
   /** Whether a server makes changes. */
   readonly writable?: boolean;
+}
+
+export interface Answer {
+  /** Missing if there is no such file. */
+  readonly data?: DataView;
+  readonly error?: { readonly kind: string; readonly message: string };
+}
+export type Ask = (message: Record<string, string | number>) => Promise<Answer>;
+
+/** What the frame of the page has as the property `kernel`. */
+export interface Kernel {
+  readonly ask: Ask;
+  /** The address of the script of the page. */
+  readonly script: string;
+  readonly settings: { readonly label: string; readonly version?: string; readonly path?: string };
+  /** The view that the page shows: notebooks load a frame anew when they move it. */
+  address: string;
+}
+
+/** The kernel, if this page is in the frame of a widget. */
+export const kernel = (globalThis.frameElement as { kernel?: Kernel } | null | undefined)?.kernel;
+
+const FORBIDDEN = "unauthorized-virtual-chunk-container";
+
+export class KernelSource implements Source {
+  constructor(
+    private readonly ask: Ask,
+    readonly label: string,
+  ) {}
+
+  async get(key: string, start?: number, end?: number): Promise<Uint8Array | undefined> {
+    if (start === undefined || end === undefined) return this.bytes({ file: key });
+    return end <= start ? new Uint8Array() : this.bytes({ file: key, start, end });
+  }
+
+  external(url: string, start: number, end: number): Promise<Uint8Array | undefined> {
+    return this.bytes({ virtual: url, start, end });
+  }
+
+  private async bytes(message: Record<string, string | number>): Promise<Uint8Array | undefined> {
+    const { data, error } = await this.ask(message);
+    if (error) throw new ExplorerError(error.kind === FORBIDDEN ? "forbidden" : "network", error.message);
+    return data && new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  }
 }
 
 const TOKEN = "frazil-token";
@@ -67,7 +110,7 @@ export class WebSource implements Source {
     private readonly elsewhere: Readonly<Record<string, string>> = {},
   ) {}
 
-  private get headers(): Record<string, string> {
+  protected get headers(): Record<string, string> {
     return this.secret ? { Authorization: `Bearer ${this.secret}` } : {};
   }
 
@@ -126,9 +169,9 @@ export class ServerSource extends WebSource {
   constructor(
     private readonly server: string,
     label: string,
-    private readonly token: string | null,
+    secret: string | null,
   ) {
-    super(`${server}repo/`, label, token);
+    super(`${server}repo/`, label, secret);
   }
 
   async external(url: string, start: number, end: number): Promise<Uint8Array | undefined> {
@@ -142,13 +185,12 @@ export class ServerSource extends WebSource {
 
   /** The answer may be an error, with its kind. The request is never repeated: a lost one may have taken effect. */
   async change(step: "plan" | "apply", change: Record<string, string>): Promise<unknown> {
-    const headers = { "Content-Type": "application/json", ...(this.token ? { Authorization: `Bearer ${this.token}` } : {}) };
+    const headers = { "Content-Type": "application/json", ...this.headers };
     return (await fetch(`${this.server}api/${step}`, { method: "POST", headers, body: JSON.stringify(change) })).json();
   }
 
   private async request(path: string, query: Record<string, string>, signal?: AbortSignal): Promise<Response> {
-    const headers: Record<string, string> = this.token ? { Authorization: `Bearer ${this.token}` } : {};
-    const response = await patientFetch(`${this.server}${path}?${new URLSearchParams(query)}`, headers, signal);
+    const response = await patientFetch(`${this.server}${path}?${new URLSearchParams(query)}`, this.headers, signal);
     if (!response.ok && response.status !== 404) throw await failure(response, `The server answered status ${response.status}`);
     return response;
   }

@@ -3,8 +3,7 @@
 import { effect } from "@preact/signals";
 import { start } from "./app";
 import { decodeCF, openRepository, readRegion, useWorkers } from "./format/index";
-import { findHome, ServerSource, WebSource } from "./home";
-import { kernel } from "./kernel";
+import { findHome, kernel, ServerSource, WebSource } from "./home";
 import { writeRoute } from "./route";
 import { route } from "./state";
 import { work } from "./worker";

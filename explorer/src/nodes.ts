@@ -1,5 +1,6 @@
 /** The tree of a version as rows, and facts about nodes. */
 
+import type { Codec } from "./format/codecs";
 import type { ArrayNode, Changes, Node, Snapshot } from "./format/types";
 import { parent } from "./text";
 
@@ -82,14 +83,9 @@ export function title(node: Node): string {
   return typeof units === "string" && units && !/ since /.test(units) ? `${name} (${units})` : String(name);
 }
 
-interface Codec {
-  readonly name?: string;
-  readonly configuration?: Record<string, unknown>;
-}
-
 /** Codecs as one line each, with those inside shards. */
 export function codecs(node: Node): string[] {
-  const line = (codec: Codec | string): string[] => {
+  const line = (codec: Partial<Codec> | string): string[] => {
     if (typeof codec === "string") return [codec];
     const { codecs: inner, index_codecs: _, ...rest } = codec.configuration ?? {};
     const settings = Object.entries(rest).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`);

@@ -27,10 +27,9 @@ export function ChangeList({ changes, snapshot, former, version }: { changes: Ch
   const paths = changedPaths(snapshot, changes);
   const chunks = new Map(changes.updatedChunks.map((item) => [item.nodeId, item.count]));
   const gone = new Set([...changes.deletedArrays, ...changes.deletedGroups]);
-  const deleted = gone.size;
   const names = former?.nodes.filter((node) => gone.has(node.id)).slice(0, MOST) ?? [];
   const lines = [...paths].map(([path, change]) => ({ path, change, chunks: chunks.get(snapshot.node(path)?.id ?? "") }));
-  if (!lines.length && !deleted && !changes.moves.length) return <p class="quiet">Nothing but the commit itself.</p>;
+  if (!lines.length && !gone.size && !changes.moves.length) return <p class="quiet">Nothing but the commit itself.</p>;
   return (
     <ul class="changes">
       {changes.moves.map((move) => (
@@ -50,7 +49,7 @@ export function ChangeList({ changes, snapshot, former, version }: { changes: Ch
           deleted <a href={address({ page: "node", version: former!.id, path: node.path })}>{node.path}</a>
         </li>
       ))}
-      {deleted > names.length && <li class="removed">deleted {plural(deleted - names.length, "other node")}</li>}
+      {gone.size > names.length && <li class="removed">deleted {plural(gone.size - names.length, "other node")}</li>}
     </ul>
   );
 }

@@ -109,7 +109,11 @@ interface EntryProps {
 export function Entry({ label, value = "", isUnlabelled, isEager, onEnter, after, ...rest }: EntryProps): VNode {
   const [text, setText] = useState(value);
   const [isWrong, setWrong] = useState(false);
-  const enter = (): void => setWrong(text.trim() !== "" && onEnter(text.trim()) === false);
+  const enter = (): void => {
+    const isRight = onEnter(text.trim()) !== false;
+    setWrong(!isRight);
+    if (isRight && !isEager) setText(value);
+  };
   return (
     <form class="field" onSubmit={(event) => (event.preventDefault(), enter())}>
       <label>

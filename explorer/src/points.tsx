@@ -43,7 +43,7 @@ interface PointsProps {
 
 export function Points({ reader, snapshot, node, shape, slice, coordinates, points, isByIndex, nameOf, typed, hint }: PointsProps): VNode {
   const add = (text: string): boolean => {
-    const point = typed(text);
+    const point = text === "" ? undefined : typed(text);
     if (point) addPoint(points, point);
     return point !== undefined;
   };
@@ -71,7 +71,7 @@ export function Points({ reader, snapshot, node, shape, slice, coordinates, poin
   return (
     <section aria-label="Points" class="column">
       <div class="bar">
-        <Entry key={points.length} label="Add a point" size={18} placeholder={hint} title={`${hint}; or # and an index for each`} onEnter={add} />
+        <Entry label="Add a point" size={18} placeholder={hint} title={`${hint}; or # and an index for each`} onEnter={add} />
         {points.length > 0 && (
           <Choice label="Lines along" value={String(along)} options={shape.flatMap((size, dimension) => (size > 1 ? [[String(dimension), dimensionName(node, dimension)] as const] : []))} onSelect={(value) => setQuery({ along: value })} />
         )}

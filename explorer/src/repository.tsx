@@ -6,7 +6,6 @@ import { change } from "./change";
 import { record } from "./format/grid";
 import type { Repository } from "./format/types";
 import type { Reader } from "./home";
-import { steps, texts } from "./lineage";
 import { Value } from "./overview";
 import { Facts, OnRequest, Table, Wait } from "./parts";
 import { address, useLoad } from "./state";
@@ -26,7 +25,6 @@ const RULES = "frazil.protection";
 
 export function RepositoryView({ reader }: { reader: Reader }): VNode {
   const { repository } = reader;
-  const size = (value: Record<string, unknown> | undefined): boolean => value !== undefined && Object.keys(value).length > 0;
   return (
     <div class="scroll fill" tabIndex={0} role="group" aria-label="Repository">
       <h2 class="text">{reader.label}</h2>
@@ -64,10 +62,10 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
               <button onClick={() => (change.value = { action: "undo", id: "" })}>Undo the last update…</button>
             </p>
           )}
-          <Table heads={["Time (UTC)", "Operation", "Details"]} rows={repository.ops.map(({ time, kind, details }) => [<time>{when(time)}</time>, kind, <Details of={details} />])} />
+          <Table heads={["Time (UTC)", "Operation", "Details"]} rows={repository.ops.map(({ time, kind, details }) => [<time>{when(time)}</time>, kind, Object.entries(details).map(([key, value]) => `${key} ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", ")])} />
         </>
       )}
-      {size(repository.configuration) && (
+      {Object.keys(repository.configuration ?? {}).length > 0 && (
         <>
           <h3>Saved configuration</h3>
           <Value of={repository.configuration} />
@@ -76,14 +74,6 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
     </div>
   );
 }
-
-const Details = ({ of }: { of: Record<string, unknown> }): VNode => (
-  <span class="text">
-    {Object.entries(of)
-      .map(([key, value]) => `${key} ${typeof value === "string" ? value : JSON.stringify(value)}`)
-      .join(", ")}
-  </span>
-);
 
 function Names({ title, kind, names, repository }: { title: string; kind: string; names: ReadonlyMap<string, string>; repository: Repository }): VNode | null {
   if (!names.size) return null;
@@ -150,6 +140,28 @@ function Rules({ of }: { of: unknown }): VNode | null {
       />
     </section>
   );
+}
+
+/** A list as text; empty if it is something else. */
+const texts = (value: unknown): string => (Array.isArray(value) ? value.map(String).join(", ") : "");
+
+/** One commit of a job: what it read and wrote. */
+interface Step {
+  readonly row: number;
+  readonly job: string;
+  readonly wrote: string;
+  readonly inputs: readonly { readonly paths: string; readonly snapshot: string }[];
+}
+
+/** The commits that jobs made, newest first, by the records in their metadata. */
+export function steps({ history }: Repository): Step[] {
+  const rows = Array.from(history.times.keys()).sort((one, other) => history.times[other]! - history.times[one]!);
+  return rows.flatMap((row) => {
+    const job = record(history.metadata(row)["frazil_job"]);
+    if (typeof job["name"] !== "string") return [];
+    const inputs = Array.isArray(job["inputs"]) ? job["inputs"].map(record) : [];
+    return [{ row, job: job["name"], wrote: texts(job["outputs"]), inputs: inputs.map((each) => ({ paths: texts(each["paths"]), snapshot: String(each["snapshot"] ?? "") })) }];
+  });
 }
 
 function Lineage({ repository }: { repository: Repository }): VNode {

@@ -1,6 +1,7 @@
 /** Codecs of Zarr: from the bytes of a chunk to its elements. */
-import { decodeBlosc, decodeLz4Block, unshuffle } from "./blosc";
+import { damaged, decodeBlosc, decodeLz4Block, unshuffle } from "./blosc";
 import { copyBox, dtypeOf, filled, hex, joined, numpyType, product, strides, type DType, type Elements } from "./elements";
+import { text } from "./flatbuffer";
 import { record, sizes } from "./grid";
 import { ExplorerError } from "./types";
 import { decompress } from "./zstd";
@@ -22,10 +23,6 @@ export interface ChunkSpec {
 const MAX_BYTES = 2 ** 31 - 1;
 /** Strings have no size that is known before. */
 const MAX_TEXT = 2 ** 30;
-
-function damaged(codec: string): RangeError {
-  return new RangeError(`damaged data of the codec ${codec}`);
-}
 
 async function inflate(format: CompressionFormat, data: Uint8Array, limit: number): Promise<Uint8Array> {
   const stream = new Blob([data as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream(format));
@@ -51,16 +48,12 @@ const CRC = Uint32Array.from({ length: 256 }, (_, n) => {
   return n;
 });
 
-function crc32c(data: Uint8Array): number {
-  let sum = 0xffffffff;
-  for (let i = 0; i < data.length; i++) sum = CRC[(sum ^ data[i]) & 255] ^ (sum >>> 8);
-  return ~sum >>> 0;
-}
-
-function checkedCrc32c(data: Uint8Array): Uint8Array {
+function crc32c(data: Uint8Array): Uint8Array {
   const body = data.subarray(0, data.length - 4);
   const stated = new DataView(data.buffer, data.byteOffset, data.byteLength).getUint32(data.length - 4, true);
-  if (crc32c(body) !== stated) throw new RangeError("the checksum crc32c does not match");
+  let sum = 0xffffffff;
+  for (let i = 0; i < body.length; i++) sum = CRC[(sum ^ body[i]) & 255] ^ (sum >>> 8);
+  if (~sum >>> 0 !== stated) throw new RangeError("the checksum crc32c does not match");
   return body;
 }
 
@@ -78,7 +71,7 @@ const BYTES: Record<string, BytesDecoder> = {
   zlib: (data, _, limit) => inflate("deflate", data, limit),
   blosc: (data, _, limit) => decodeBlosc(data, limit, { zstd: decompress, zlib: (part, size) => inflate("deflate", part, size) }),
   lz4,
-  crc32c: checkedCrc32c,
+  crc32c,
   crc32: (data) => data.subarray(4),
   adler32: (data) => data.subarray(4),
   fletcher32: (data) => data.subarray(0, -4),
@@ -155,18 +148,17 @@ function swap(bytes: Uint8Array, unit: number): Uint8Array {
 
 function texts(data: Uint8Array, count: number, show: (part: Uint8Array) => string): string[] {
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
-  if (view.getUint32(0, true) !== count) throw damaged("of strings");
+  if (view.getUint32(0, true) !== count) throw damaged("text");
   let at = 4;
   return Array.from({ length: count }, () => {
     const length = view.getUint32(at, true);
     const start = at + 4;
     at = start + length;
-    if (at > data.length) throw damaged("of strings");
+    if (at > data.length) throw damaged("text");
     return show(data.subarray(start, at));
   });
 }
 
-const utf8 = new TextDecoder();
 
 type Serializer = (data: Uint8Array, type: DType, shape: number[], configuration: Record<string, unknown>, spec: ChunkSpec) => Elements | Promise<Elements>;
 
@@ -176,7 +168,7 @@ const SERIALIZERS: Record<string, Serializer> = {
     if (type.size === 0 || data.length !== total) throw new RangeError(`a chunk has ${data.length} bytes, expected ${total}`);
     return endian === "big" && type.unit > 1 ? swap(data, type.unit) : data;
   },
-  "vlen-utf8": (data, _, shape) => texts(data, product(shape), (part) => utf8.decode(part)),
+  "vlen-utf8": (data, _, shape) => texts(data, product(shape), text),
   "vlen-bytes": (data, _, shape) => texts(data, product(shape), hex),
   sharding_indexed: decodeShard,
 };

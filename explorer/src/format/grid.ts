@@ -1,15 +1,10 @@
 /** Shapes, chunk grids and data types of `zarr.json`. */
-import { ExplorerError } from "./types";
+import { ExplorerError, type Node } from "./types";
 
 export interface ChunkGrid {
   readonly shape: number[];
   readonly chunkShape: number[]; // the largest chunk of a rectilinear grid
   readonly edges?: number[][];
-}
-
-export interface Described {
-  readonly path: string;
-  readonly document: Record<string, unknown>;
 }
 
 export function record(value: unknown): Record<string, unknown> {
@@ -47,9 +42,9 @@ function edgesOf(spec: unknown, length: number, what: string): number[] {
   return out;
 }
 
-const grids = new WeakMap<Described, ChunkGrid>();
+const grids = new WeakMap<object, ChunkGrid>();
 
-export function chunkGrid(node: Described): ChunkGrid {
+export function chunkGrid(node: Pick<Node, "path" | "document">): ChunkGrid {
   const entry = grids.get(node);
   if (entry) return entry;
   const shape = sizes(node.document.shape, `shape of ${node.path}`);

@@ -2,7 +2,7 @@
 import { Flat, text, wide } from "./flatbuffer";
 import { reading, type Body } from "./files";
 import { firstWhere } from "./grid";
-import { ChunkKind, ExplorerError, type ChunkRef, type ChunkTable } from "./types";
+import { ChunkKind, type ChunkRef, type ChunkTable } from "./types";
 import { decompress, readDictionary, type Dictionary } from "./zstd";
 
 /** First chunk (inclusive) and last (exclusive) of each dimension, in turn. */
@@ -252,10 +252,3 @@ export class ChunkColumns implements ChunkTable {
     return packed;
   }
 }
-
-/** The key of the file of a native reference. */
-export function chunkKey(ref: ChunkRef): string {
-  if (ref.location === undefined) throw new ExplorerError("format", "a reference without a location");
-  return `chunks/${ref.location}`;
-}
-

@@ -5,21 +5,10 @@ import { ExplorerError } from "./types";
 import { decompress } from "./zstd";
 
 export type Job = { readonly kind: "zstd"; readonly data: Uint8Array } | { readonly kind: "chunk"; readonly data: Uint8Array; readonly spec: ChunkSpec };
-export interface Failure {
-  readonly kind: ExplorerError["kind"];
-  readonly message: string;
-}
-export type Reply = { readonly id: number; readonly value: Elements } | { readonly id: number; readonly error: Failure };
+export type Reply = { readonly id: number; readonly value: Elements } | { readonly id: number; readonly error: Pick<ExplorerError, "kind" | "message"> };
 
 export async function runJob(job: Job): Promise<Elements> {
   return job.kind === "zstd" ? decompress(job.data) : decodeChunk(job.spec, job.data);
-}
-
-export interface Pool {
-  /** Starts a worker before there is work: its script loads beside the first files. */
-  warm(): void;
-  zstd(data: Uint8Array): Promise<Uint8Array>;
-  chunk(spec: ChunkSpec, data: Uint8Array): Promise<Elements>;
 }
 
 interface Waiting {
@@ -37,7 +26,7 @@ interface Member {
 /** Milliseconds without work after which a worker ends, and with it the memory of its largest file. */
 const IDLE = 5000;
 
-class Workers implements Pool {
+class Workers {
   private readonly members: Member[] = [];
   private next = 0;
 
@@ -78,6 +67,7 @@ class Workers implements Pool {
     this.members.splice(this.members.indexOf(member), 1);
   }
 
+  /** Starts a worker before there is work: its script loads beside the first files. */
   warm(): void {
     if (this.members.length === 0) this.member();
   }
@@ -111,14 +101,14 @@ class Workers implements Pool {
 /** The script of the worker could not run. */
 class WorkerFailure extends Error {}
 
-let current: Pool | undefined;
+let current: Workers | undefined;
 
 /** Sets how workers start. Without a call, and with undefined, the page decodes in place. */
 export function useWorkers(start: (() => Worker) | undefined): void {
   current = new Workers(start, Math.min(4, Math.max(1, (globalThis.navigator?.hardwareConcurrency ?? 2) - 1)));
 }
 
-export function pool(): Pool {
+export function pool(): Workers {
   if (!current) useWorkers(undefined);
   return current!;
 }

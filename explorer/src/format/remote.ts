@@ -1,6 +1,5 @@
 /** Bytes of references: inline, in a file of the repository, or in a file elsewhere. */
 import { record } from "./grid";
-import { chunkKey } from "./manifest";
 import { ChunkKind, ExplorerError, type ChunkRef, type Source } from "./types";
 
 /** Clocks of stores and writers differ by less than this. */
@@ -101,7 +100,7 @@ export async function readBytes(source: Source, configuration: Record<string, un
   if (end <= start) return new Uint8Array(0);
   const [first, last] = [ref.offset + start, ref.offset + end];
   if (ref.kind === ChunkKind.Native) {
-    const key = chunkKey(ref);
+    const key = `chunks/${ref.location}`;
     const data = await source.get(key, first, last);
     if (!data) throw new ExplorerError("not-found", `${key} is missing: this chunk is lost`);
     return exactly(data, end - start, key);

@@ -2,7 +2,8 @@
 import { type Flat, text, wide } from "./flatbuffer";
 import { pool } from "./pool";
 import { Cache, FileType, openBody, readBody, reading, readJson, type Body } from "./files";
-import { manifestCache, snapshotHead, SnapshotView, type SnapshotHead } from "./snapshot";
+import type { Manifest } from "./manifest";
+import { MANIFEST_BYTES, snapshotHead, SnapshotView, type SnapshotHead } from "./snapshot";
 import { readChanges } from "./changes";
 import { ExplorerError, type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
 import { firstWhere, record } from "./grid";
@@ -206,7 +207,7 @@ type Contents = Omit<Repository, "history" | "ops" | "row" | "snapshot" | "chang
 /** Completes the contents with what is read later. */
 function repositoryOf(source: Source, contents: Contents, operations: () => OpsEntry[]): Repository {
   const snapshots = new Cache<Snapshot>(SNAPSHOTS_KEPT);
-  const manifests = manifestCache();
+  const manifests = new Cache<Manifest>(MANIFEST_BYTES);
   let entries: OpsEntry[] | undefined;
   return {
     ...contents,

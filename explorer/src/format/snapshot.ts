@@ -1,14 +1,14 @@
 /** Snapshots: nodes, and the references of their chunks. */
 import { type Flat, text } from "./flatbuffer";
-import { Cache, FileType, openBody, reading, type Body } from "./files";
+import { Cache, FileType, readBody, reading, type Body } from "./files";
 import { chunkGrid, dtypeName } from "./grid";
 import { ChunkColumns, Manifest, type Extents } from "./manifest";
 import { PARALLEL } from "./pool";
 import { readStatistics } from "./statistics";
 import { ExplorerError, type ArrayNode, type ChunkRef, type ChunkStatistics, type ChunkTable, type Node, type Snapshot, type Source } from "./types";
-import { properties, type Properties } from "./values";
+import { properties } from "./values";
 
-const MANIFEST_BYTES = 128 * 2 ** 20;
+export const MANIFEST_BYTES = 128 * 2 ** 20;
 /** Milliseconds of work after which the page may draw. */
 const TURN = 30;
 const NODE_TYPES = ["", "array", "group"] as const;
@@ -76,16 +76,10 @@ class ArrayView extends NodeView implements ArrayNode {
   }
 }
 
-/** What a snapshot file of spec version 1 says about itself. */
-export interface SnapshotHead {
-  readonly id: string;
-  readonly parent: string | undefined;
-  readonly time: number;
-  readonly message: string;
-  readonly metadata: Properties;
-}
+export type SnapshotHead = ReturnType<typeof snapshotHead>;
 
-export function snapshotHead({ flat, spec }: Body): SnapshotHead {
+/** What a snapshot file of spec version 1 says about itself. */
+export function snapshotHead({ flat, spec }: Body) {
   const root = flat.root();
   return {
     id: flat.id(root, 0, 12),
@@ -132,9 +126,8 @@ export class SnapshotView implements Snapshot {
   private manifest(id: string): Promise<Manifest> {
     const key = `manifests/${id}`;
     const load = async (): Promise<Manifest> => {
-      const data = await this.source.get(key);
-      if (!data) throw new ExplorerError("not-found", `${key} is missing: no reader can find these chunks`);
-      const body = await openBody(key, data, FileType.Manifest);
+      const body = await readBody(this.source, key, FileType.Manifest);
+      if (!body) throw new ExplorerError("not-found", `${key} is missing: no reader can find these chunks`);
       return reading(key, () => new Manifest(key, body));
     };
     return this.manifests.get(id, load, (manifest) => manifest.size);
@@ -181,9 +174,5 @@ export class SnapshotView implements Snapshot {
     }
     return undefined;
   }
-}
-
-export function manifestCache(): Cache<Manifest> {
-  return new Cache<Manifest>(MANIFEST_BYTES);
 }
 

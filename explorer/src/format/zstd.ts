@@ -56,10 +56,6 @@ function states(counts: number[], log: number): States {
   return { log, entry };
 }
 
-function single(symbol: number): States {
-  return { log: 0, entry: Uint32Array.of(symbol) };
-}
-
 /** Reads the distribution of a table of states; returns it with the position after it. */
 function distribution(src: Uint8Array, start: number, end: number, maxLog: number, maxSymbol: number): [States, number] {
   let bit = start * 8;
@@ -401,7 +397,7 @@ class Frame {
         if (mode === 0) tables[i] = DEFAULTS[i];
         else if (mode === 1) {
           if (src[at] > largest) throw new Corrupt("sequences");
-          tables[i] = single(src[at++]);
+          tables[i] = { log: 0, entry: Uint32Array.of(src[at++]) };
         } else if (mode === 2) [tables[i], at] = distribution(src, at, stop, log, largest);
         if (tables[i] === undefined) throw new Corrupt("sequences");
       }
