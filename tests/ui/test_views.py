@@ -229,11 +229,14 @@ def test_frame_that_may_store_nothing(page: Any, address: str) -> None:  # noqa:
 
 def test_request_without_an_answer(page: Any, address: str) -> None:  # noqa: F811
     """Whoever leaves a view that still waits gets all of the next one."""
-    page.route("**/chunks/**", lambda _: None)
+    requests: list[Any] = []
+    page.route("**/chunks/**", lambda route: requests.append(route))
     page.goto(f"{address}#/v/main/t?view=data")
     page.get_by_text("Loading values").wait_for()
     page.get_by_role("treeitem", name="unknown").click()
     page.get_by_role("treeitem", name="data changed by this commit").first.wait_for()
+    for request in requests:
+        request.abort()
 
 
 def test_drag_that_the_browser_ends(page: Any, address: str) -> None:  # noqa: F811
