@@ -31,7 +31,7 @@ export function listen(model: Model): { ask: Ask; stop(): void } {
   };
 }
 
-const POLICY = "default-src 'none'; script-src blob:; style-src blob:; img-src blob: data:; worker-src blob:; base-uri 'none'";
+const POLICY = "default-src 'none'; script-src blob: 'wasm-unsafe-eval'; style-src blob:; img-src blob: data:; worker-src blob:; base-uri 'none'";
 
 /** The page as blobs. They name each other by address, because a script in a blob has no folder. */
 function blobs(ask: Ask): { page(theme: string): Promise<{ script: string; address: string }>; free(): void } {

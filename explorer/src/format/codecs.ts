@@ -24,6 +24,9 @@ const MAX_BYTES = 2 ** 31 - 1;
 /** Strings have no size that is known before. */
 const MAX_TEXT = 2 ** 30;
 
+/** What decodes zstd: a worker replaces it once it has much to do. */
+export const decoder: { zstd(data: Uint8Array, limit: number): Uint8Array } = { zstd: decompress };
+
 async function inflate(format: CompressionFormat, data: Uint8Array, limit: number): Promise<Uint8Array> {
   const stream = new Blob([data as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream(format));
   const parts: Uint8Array[] = [];
@@ -66,10 +69,10 @@ function lz4(data: Uint8Array, _: unknown, limit: number): Uint8Array {
 type BytesDecoder = (data: Uint8Array, configuration: Record<string, unknown>, limit: number) => Uint8Array | Promise<Uint8Array>;
 
 const BYTES: Record<string, BytesDecoder> = {
-  zstd: (data, _, limit) => decompress(data, limit),
+  zstd: (data, _, limit) => decoder.zstd(data, limit),
   gzip: (data, _, limit) => inflate("gzip", data, limit),
   zlib: (data, _, limit) => inflate("deflate", data, limit),
-  blosc: (data, _, limit) => decodeBlosc(data, limit, { zstd: decompress, zlib: (part, size) => inflate("deflate", part, size) }),
+  blosc: (data, _, limit) => decodeBlosc(data, limit, { zstd: decoder.zstd, zlib: (part, size) => inflate("deflate", part, size) }),
   lz4,
   crc32c,
   crc32: (data) => data.subarray(4),

@@ -1,14 +1,13 @@
 /** Work beside the page: decoding in workers, or in place where there are none, and requests at the same time. */
-import { decodeChunk, type ChunkSpec } from "./codecs";
+import { decodeChunk, decoder, type ChunkSpec } from "./codecs";
 import type { Elements } from "./elements";
 import { ExplorerError } from "./types";
-import { decompress } from "./zstd";
 
 export type Job = { readonly kind: "zstd"; readonly data: Uint8Array } | { readonly kind: "chunk"; readonly data: Uint8Array; readonly spec: ChunkSpec };
 export type Reply = { readonly id: number; readonly value: Elements } | { readonly id: number; readonly error: Pick<ExplorerError, "kind" | "message"> };
 
 export async function runJob(job: Job): Promise<Elements> {
-  return job.kind === "zstd" ? decompress(job.data) : decodeChunk(job.spec, job.data);
+  return job.kind === "zstd" ? decoder.zstd(job.data, 2 ** 30) : decodeChunk(job.spec, job.data);
 }
 
 interface Waiting {
