@@ -8,7 +8,7 @@ import { Data } from "./data";
 import { Diff, Version } from "./diff";
 import type { Snapshot } from "./format/types";
 import { History } from "./history";
-import type { Reader } from "./home";
+import { stored, type Reader } from "./home";
 import { changedPaths, gridShape, isArray, rows, tree, type Branch, type Change } from "./nodes";
 import { Overview, shapeText } from "./overview";
 import { Boundary, forgetColours, List, Tabs, Wait } from "./parts";
@@ -40,12 +40,17 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
     [opening.value],
     true,
   );
+  const View = { history: History, node: VersionView, diff: Diff, repository: RepositoryView }[route.value.page];
   return (
     <div class="app">
       {!EMBEDDED && <Header of={load.value} />}
       <main class="column fill" id="main" tabIndex={-1}>
         <Wait of={load} what="the repository">
-          {(value) => <PageView reader={value} />}
+          {(value) => (
+            <Boundary place={writeRoute(route.value)}>
+              <View reader={value} />
+            </Boundary>
+          )}
         </Wait>
       </main>
       {load.value?.change && change.value && <ChangeDialog reader={load.value} of={change.value} />}
@@ -56,6 +61,7 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
   );
 }
 
+const THEME = "frazil-theme";
 const THEMES = ["system", "light", "dark", "contrast"];
 
 const LOOK = 60_000; // milliseconds between two looks at the repository
@@ -78,13 +84,13 @@ function Newer({ of }: { of: Reader }): VNode | null {
 }
 
 function Header({ of }: { of: Reader | undefined }): VNode {
-  const [theme, setTheme] = useState(localStorage.getItem("frazil-theme") ?? document.documentElement.dataset["theme"] ?? "system");
+  const [theme, setTheme] = useState(stored("localStorage", THEME) ?? document.documentElement.dataset["theme"] ?? "system");
   useEffect(() => {
     document.documentElement.dataset["theme"] = theme;
     forgetColours();
   }, [theme]);
   const select = (name: string): void => {
-    localStorage.setItem("frazil-theme", name);
+    stored("localStorage", THEME, name);
     setTheme(name);
   };
   const { page, version } = route.value;
@@ -126,16 +132,6 @@ function Header({ of }: { of: Reader | undefined }): VNode {
         ◐ {theme}
       </button>
     </header>
-  );
-}
-
-function PageView({ reader: of }: { reader: Reader }): VNode {
-  const { page } = route.value;
-  const View = { history: History, node: VersionView, diff: Diff, repository: RepositoryView }[page];
-  return (
-    <Boundary place={writeRoute(route.value)}>
-      <View reader={of} />
-    </Boundary>
   );
 }
 
@@ -228,22 +224,24 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
             const branch = lines[index]!;
             return { "aria-level": branch.depth + 1, ...(branch.children.length ? { "aria-expanded": isOpen(branch) } : {}) };
           }}
+          indent={(index) => 6 + lines[index]!.depth * 14 + (lines[index]!.children.length ? 0 : 19)}
           row={(index) => {
             const branch = lines[index]!;
             const mark = MARKS[changes.value?.get(branch.node.path)!];
             return (
               <>
-                <span style={{ width: `${branch.depth * 14}px` }} />
-                <span
-                  class="twist"
-                  aria-hidden="true"
-                  onClick={(event) => {
-                    event.stopPropagation();
-                    toggle(branch);
-                  }}
-                >
-                  {branch.children.length ? (isOpen(branch) ? "▾" : "▸") : ""}
-                </span>
+                {branch.children.length > 0 && (
+                  <span
+                    class="twist"
+                    aria-hidden="true"
+                    onClick={(event) => {
+                      event.stopPropagation();
+                      toggle(branch);
+                    }}
+                  >
+                    {isOpen(branch) ? "▾" : "▸"}
+                  </span>
+                )}
                 <span class={`node ${branch.node.kind}`}>{branch.depth ? last(branch.node.path) : "/"}</span>
                 {mark && <span class="mark" role="img" aria-label={mark[1]} title={mark[1]}>{mark[0]}</span>}
                 <span class="quiet tree-note">{isArray(branch.node) ? `${branch.node.shape.map(count).join(" × ")} ${branch.node.dtype}` : branch.children.length || ""}</span>

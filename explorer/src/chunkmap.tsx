@@ -4,10 +4,12 @@ import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { cellsOf, changedRows, chunkBox, kinds, KINDS, paintCells, type Cells } from "./chunks";
 import { pixel } from "./colour";
+import { product } from "./format/elements";
 import { ChunkKind, type ArrayNode, type ChunkTable, type Snapshot } from "./format/types";
 import type { Reader } from "./home";
-import { dimensionName, gridShape, product } from "./nodes";
-import { Canvas, canvasOf, Choice, css, Facts, Frame, useSize, Wait } from "./parts";
+import { ValueTable } from "./lines";
+import { dimensionName, gridShape } from "./nodes";
+import { Canvas, canvasOf, Choice, css, Entry, Facts, Frame, OnRequest, useSize, Wait } from "./parts";
 import { parseSlice, sliceQuery } from "./slices";
 import { Fixed } from "./sliders";
 import { needsStatistics, needsWriters, SHADES, statisticsOf } from "./shades";
@@ -77,7 +79,7 @@ function ChunkView({ reader, snapshot, node, table, changed: difference }: Chunk
       <div class="bar">
         {grid.length > 2 && <Axes node={node} grid={grid} />}
         <Choice label="Colour" value={colour} options={options} onSelect={(value) => setQuery({ colour: value })} />
-        <CellInput key={query["cell"] ?? ""} grid={grid} value={choice} />
+        <Entry key={query["cell"] ?? ""} label="Chunk" size={10} value={choice?.join(",") ?? ""} placeholder={grid.map(() => "0").join(",")} onEnter={(text) => (text === "" || parseCell(text, grid) !== undefined) && setQuery({ cell: text })} />
       </div>
       <Fixed node={node} shape={grid} slice={slice} what="chunk" onIndex={(index) => setQuery(sliceQuery(grid, { ...slice, index }))} />
       <div class="legend">
@@ -101,7 +103,7 @@ function ChunkView({ reader, snapshot, node, table, changed: difference }: Chunk
         />
         {choice && (
           <section class="pane detail" aria-label="Chunk" tabIndex={0}>
-            <Chunk key={choice.join()} reader={reader} snapshot={snapshot} node={node} coords={choice} packed={isPacked(table, cells, choice)} />
+            <Chunk key={choice.join()} reader={reader} snapshot={snapshot} node={node} coords={choice} packed={kinds(table)[cells.rows[cells.cell(choice)]! - 1] === 2} />
           </section>
         )}
       </div>
@@ -109,33 +111,10 @@ function ChunkView({ reader, snapshot, node, table, changed: difference }: Chunk
   );
 }
 
-const isPacked = (table: ChunkTable, cells: Cells, coords: number[]): boolean => {
-  const row = cells.rows[cells.cell(coords)]! - 1;
-  return row >= 0 && kinds(table)[row] === 2;
-};
-
 function parseCell(text: string | undefined, grid: readonly number[]): number[] | undefined {
   if (text === undefined) return undefined;
   const coords = text.split(/[,\s]+/).filter(Boolean).map(Number);
   return coords.length === grid.length && coords.every((at, dimension) => Number.isInteger(at) && at >= 0 && at < grid[dimension]!) ? coords : undefined;
-}
-
-function CellInput({ grid, value }: { grid: readonly number[]; value: number[] | undefined }): VNode {
-  const [text, setText] = useState(value?.join(",") ?? "");
-  return (
-    <form
-      class="field"
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (!text.trim() || parseCell(text, grid)) setQuery({ cell: text.trim() });
-      }}
-    >
-      <label>
-        <span>Chunk</span>
-        <input value={text} size={10} placeholder={grid.map(() => "0").join(",")} onInput={(event) => setText(event.currentTarget.value)} />
-      </label>
-    </form>
-  );
 }
 
 export function Axes({ node, grid, line = false }: { node: ArrayNode; grid: readonly number[]; line?: boolean }): VNode {
@@ -267,6 +246,7 @@ function Map({ cells, image, choice, describe, onChoose }: MapProps): VNode {
           if (drag.current && !drag.current.moved && cell >= 0) onChoose(cell);
           drag.current = undefined;
         }}
+        onPointerCancel={() => (drag.current = undefined)}
         onPointerLeave={() => setHover(-1)}
       >
         <Canvas width={size.width} height={size.height} draw={draw} keys={[image, scale, left, top]} aria-hidden="true" />
@@ -286,7 +266,7 @@ function Map({ cells, image, choice, describe, onChoose }: MapProps): VNode {
 export const MOST_VALUES = 4_000_000; // of a chunk that is read whole
 
 function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; snapshot: Snapshot; node: ArrayNode; coords: number[]; packed: boolean }): VNode {
-  const reference = useLoad(async () => ({ entry: await snapshot.chunk(node.path, coords) }), [snapshot, node.path]);
+  const reference = useLoad(() => snapshot.chunk(node.path, coords), [snapshot, node.path]);
   const { start, stop } = chunkBox(coords, node.shape, node.chunkShape);
   const extent = stop.map((high, dimension) => high - start[dimension]!);
   const values = useLoad(
@@ -297,24 +277,24 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
     <>
       <h3>Chunk {coords.join(", ") || "of the scalar"}</h3>
       <Wait of={reference} what="the reference">
-        {({ entry }) => (
+        {(entry) => (
           <Facts
-            rows={
-              entry
-                ? [
-                    ["Kind", entry.kind === ChunkKind.Inline ? "inline in the manifest" : entry.kind === ChunkKind.Virtual ? "virtual" : packed ? "in a pack" : "own file"],
-                    entry.location !== undefined && ["Location", <code class="text">{entry.location}</code>],
-                    entry.kind !== ChunkKind.Inline && ["Offset", count(entry.offset)],
-                    ["Size", `${count(entry.size)} bytes`],
-                    entry.checksum !== undefined && ["Checksum", <code class="text">{entry.checksum}</code>],
-                    ["Region", start.map((low, at) => `${low}:${stop[at]}`).join(", ") || "scalar"],
-                  ]
-                : [["Kind", "missing: all values are the fill value"], ["Region", start.map((low, at) => `${low}:${stop[at]}`).join(", ")]]
-            }
+            rows={[
+              ["Kind", !entry ? "missing: all values are the fill value" : entry.kind === ChunkKind.Inline ? "inline in the manifest" : entry.kind === ChunkKind.Virtual ? "virtual" : packed ? "in a pack" : "own file"],
+              entry?.location !== undefined && ["Location", <code class="text">{entry.location}</code>],
+              entry && entry.kind !== ChunkKind.Inline && ["Offset", count(entry.offset)],
+              entry && ["Size", `${count(entry.size)} bytes`],
+              entry?.checksum !== undefined && ["Checksum", <code class="text">{entry.checksum}</code>],
+              ["Region", start.map((low, at) => `${low}:${stop[at]}`).join(", ") || "scalar"],
+            ]}
           />
         )}
       </Wait>
-      {reference.value?.entry && <Writer reader={reader} snapshot={snapshot} node={node} coords={coords} />}
+      {reference.value && (
+        <OnRequest title="Which commit wrote it?">
+          <Writer reader={reader} snapshot={snapshot} node={node} coords={coords} />
+        </OnRequest>
+      )}
       <h3>Values</h3>
       <Wait of={values} what="the values">
         {(decoded) => (decoded ? <Values values={decoded.values} shape={extent} label={decoded.values instanceof Float64Array && !decoded.isTime ? (at) => number(decoded.values[at] as number) : (at) => decoded.label(at)} /> : <p class="quiet">This chunk has too many values to show: {count(product(extent))}.</p>)}
@@ -324,19 +304,16 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
 }
 
 function Writer({ reader: { repository }, snapshot, node, coords }: { reader: Reader; snapshot: Snapshot; node: ArrayNode; coords: number[] }): VNode {
-  const [isAsked, setAsked] = useState(false);
   const one = { length: 1, coords: Uint32Array.from(coords) };
-  const writers = useLoad(async (signal) => (isAsked ? { value: await chunkWriters(repository, snapshot.id, node, one, undefined, signal) } : {}), [isAsked]);
-  if (!isAsked) return <button onClick={() => setAsked(true)}>Which commit wrote it?</button>;
+  const writers = useLoad((signal) => chunkWriters(repository, snapshot.id, node, one, undefined, signal), []);
   return (
     <Wait of={writers} what="the records of commits">
-      {({ value }) => {
-        const row = value?.rows[0] ?? -1;
+      {({ rows: [row = -1], merges }) => {
         if (row < 0) return <p class="quiet">The commits on record did not write it.</p>;
         const id = repository.history.id(row);
         return (
           <p>
-            {value!.merges.has(row) ? "Came with merge" : "Written by"} <a href={address({ page: "history", query: { at: id } })}>{id.slice(0, 6)}</a> {firstLine(repository.history.message(row))}
+            {merges.has(row) ? "Came with merge" : "Written by"} <a href={address({ page: "history", query: { at: id } })}>{id.slice(0, 6)}</a> {firstLine(repository.history.message(row))}
           </p>
         );
       }}
@@ -347,55 +324,27 @@ function Writer({ reader: { repository }, snapshot, node, coords }: { reader: Re
 const CORNER = 8;
 
 /** Statistics, and the first rows and columns of the last two dimensions. */
-export function Values({ values, shape, label }: { values: Float64Array | string[]; shape: readonly number[]; label: (index: number) => string }): VNode {
-  const columns = Math.min(CORNER, shape.at(-1) ?? 1);
-  const rows = Math.min(CORNER, shape.at(-2) ?? 1);
-  const width = shape.at(-1) ?? 1;
+function Values({ values, shape, label }: { values: Float64Array | string[]; shape: readonly number[]; label: (index: number) => string }): VNode {
+  const [rows, columns] = [shape.at(-2) ?? 1, shape.at(-1) ?? 1];
+  const facts = useMemo(() => (values instanceof Float64Array && values.length > 1 ? statistics(values) : undefined), [values]);
   return (
     <>
-      {values instanceof Float64Array && values.length > 1 && <Statistics values={values} label={label} />}
-      {values.length > 0 && (
-        <div class="scroll" tabIndex={0} role="group" aria-label="First values">
-          <table class="values">
-            <tbody>
-              {Array.from({ length: rows }, (_, row) => (
-                <tr key={row}>
-                  {Array.from({ length: columns }, (_, column) => (
-                    <td key={column}>{label(row * width + column)}</td>
-                  ))}
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
+      {facts && facts.count > 0 && <Facts rows={[["Smallest", label(facts.lowAt)], ["Largest", label(facts.highAt)], ["Mean", number(facts.mean)]]} />}
+      {facts && <Facts rows={[["Without value", count(values.length - facts.count)]]} />}
+      {values.length > 0 && <ValueTable name="First values" text={label} width={columns} height={rows} most={CORNER} />}
     </>
-  );
-}
-
-function Statistics({ values, label }: { values: Float64Array; label: (index: number) => string }): VNode {
-  const facts = useMemo(() => statistics(values), [values]);
-  if (!facts.count) return <p class="quiet">No values: all are missing.</p>;
-  return (
-    <Facts
-      rows={[
-        ["Smallest", label(facts.lowAt)],
-        ["Largest", label(facts.highAt)],
-        ["Mean", number(facts.mean)],
-        ["Without value", count(values.length - facts.count)],
-      ]}
-    />
   );
 }
 
 export function statistics(values: Float64Array): { count: number; lowAt: number; highAt: number; mean: number } {
   let [size, sum, lowAt, highAt] = [0, 0, 0, 0];
-  values.forEach((value, at) => {
-    if (Number.isNaN(value)) return;
+  for (let at = 0; at < values.length; at++) {
+    const value = values[at]!;
+    if (value !== value) continue;
     if (size === 0 || value < values[lowAt]!) lowAt = at;
     if (size === 0 || value > values[highAt]!) highAt = at;
     size++;
     sum += value;
-  });
+  }
   return { count: size, lowAt, highAt, mean: sum / size };
 }

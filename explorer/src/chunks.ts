@@ -1,7 +1,7 @@
 /** The map of the chunks of an array: which reference lies in which cell, and its colour. */
 
 import { ChunkKind, type ChunkTable } from "./format/types";
-import { pixel, table as colourTable } from "./colour";
+import { table as colourTable } from "./colour";
 
 /** Kinds as a person sees them; colours by Okabe and Ito. */
 export const KINDS = [
@@ -100,8 +100,6 @@ export function paintCells(cells: Cells, shade: (row: number) => number, colours
     pixels[cell] = cell >= length ? 0 : !row ? missing : at < 0 ? plain : colours[at]!;
   }
 }
-
-export const kindColours = (): Uint32Array => Uint32Array.from(KINDS, (kind) => (kind.colour ? pixel(kind.colour) : 0));
 
 /** A colour of each chunk: a place among `colours`, or -1 where nothing is known. */
 export interface Shade {

@@ -6,15 +6,17 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { aspect, axisOf, earthReference, useCoordinates, type Coordinate, type EarthReference } from "./axes";
 import { Axes, statistics } from "./chunkmap";
 import { diverging, MAPS, robust, spread, symmetric, type Limits } from "./colour";
+import { product } from "./format/elements";
+import { Cache } from "./format/files";
 import type { ArrayNode, Decoded, Snapshot } from "./format/types";
 import type { Geolocation, Located } from "./geolocation";
 import { Globe } from "./globe";
 import type { Reader } from "./home";
 import { Image, type Mark } from "./image";
-import { Lines, Table } from "./lines";
-import { dimensionName, itemSize, product, title } from "./nodes";
+import { Lines, ValueTable } from "./lines";
+import { dimensionName, itemSize, title } from "./nodes";
 import { Choice, css, Failure, Wait } from "./parts";
-import { Frames, framesOf, limitsOver, nodeOf, NOTHING, samplePlaces, useStop, useVersions, VERSIONS } from "./play";
+import { aheadOf, limitsOver, MEMORY, nodeOf, NOTHING, samplePlaces, useStop, useVersions, VERSIONS } from "./play";
 import { addPoint, pointColour, Points } from "./points";
 import { box, boxShape, chunksOf, parsePoints, parseSlice, plane, sliceQuery, typedIndex, type Box, type Point, type Slice } from "./slices";
 import { Fixed, Slider } from "./sliders";
@@ -60,7 +62,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const [playing, setPlaying] = useState(NOTHING);
   const isPlaying = playing !== NOTHING;
   useStop(isPlaying, () => setPlaying(NOTHING));
-  const frames = useRef(new Frames<Plane>());
+  const frames = useRef(new Cache<Plane>(MEMORY));
 
   const load = async (target: Target, { index }: Slice, longest: number, signal?: AbortSignal): Promise<Plane> => {
     const own = parseSlice(shapeOf(target.node), { ...query, i: index.join(",") });
@@ -81,16 +83,16 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const at = playing === VERSIONS ? versions.at : isPlaying ? slice.index[playing]! : 0;
   const targetAt = async (place: number): Promise<Target> => (playing === VERSIONS ? nodeOf(await reader.repository.snapshot(versions.ids![place]!), node) : undefined) ?? { snapshot, node };
   const sliceAt = (place: number): Slice => ({ ...slice, index: slice.index.map((old, dimension) => (dimension === playing ? place : old)) });
-  const { ahead, most: capacity } = framesOf(product(boxShape(part)));
+  const ahead = aheadOf(product(boxShape(part)));
   // What a frame depends on besides its place
   const others = JSON.stringify([playing, slice.x, slice.y, slice.from, slice.to, sliceAt(0).index]);
-  const frameAt = (place: number): Promise<Plane> => frames.current.get(`${place} ${others}`, capacity, async () => load(await targetAt(place), sliceAt(place), most));
+  const frameAt = (place: number): Promise<Plane> => frames.current.get(`${place} ${others}`, async () => load(await targetAt(place), sliceAt(place), most), ({ values }) => 8 * values.length);
 
   const picture = useLoad<Plane | undefined>(
     async (signal) => {
       if (ask) return undefined;
       if (!isPlaying) {
-        frames.current.clear();
+        frames.current = new Cache(MEMORY);
         return load({ snapshot, node }, slice, most, signal);
       }
       const frame = await frameAt(at);
@@ -288,7 +290,7 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
   const own = range ?? automatic;
   const name = difference ? `difference of ${title(node)}` : title(node);
   const series = useMemo(() => [{ title: name, colour: css("accent"), values: values as Float64Array }], [values, name]);
-  if (!(values instanceof Float64Array)) return <Table text={(at) => values[at] ?? ""} width={slice.y < 0 ? 1 : width} height={slice.y < 0 ? width : height} x={slice.y < 0 ? undefined : x} y={slice.y < 0 ? x : y} />;
+  if (!(values instanceof Float64Array)) return <ValueTable text={(at) => values[at] ?? ""} width={slice.y < 0 ? 1 : width} height={slice.y < 0 ? width : height} x={slice.y < 0 ? undefined : x} y={slice.y < 0 ? x : y} />;
   if (values.length === 0) return <p class="quiet">No values in this part.</p>;
   const [low, high] = query["lo"] || query["hi"] ? own : difference || (diverging(own) && !query["map"]) ? symmetric(own) : own;
   const limits = spread([query["lo"] ? Number(query["lo"]) : low, query["hi"] ? Number(query["hi"]) : high]);
@@ -334,7 +336,7 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
   return (
     <>
       {query["show"] === "table" || slice.x < 0 ? (
-        <Table text={(index) => label(values[index]!)} width={slice.y < 0 ? 1 : width} height={slice.y < 0 ? width : height} x={slice.y < 0 ? undefined : x} y={slice.y < 0 ? x : y} />
+        <ValueTable text={(index) => label(values[index]!)} width={slice.y < 0 ? 1 : width} height={slice.y < 0 ? width : height} x={slice.y < 0 ? undefined : x} y={slice.y < 0 ? x : y} />
       ) : slice.y < 0 ? (
         <Lines x={x} series={series} title={name} isByIndex={isByIndex} onPlace={(index) => void (place.value = index === null ? undefined : [index, 0])} />
       ) : query["proj"] && earth ? (

@@ -6,10 +6,11 @@ import { Chunks, MOST_VALUES } from "./chunkmap";
 import { chunkBox, compareTables, type TableDifference } from "./chunks";
 import { changedData, compareLines, compareNodes, type NodeChange } from "./compare";
 import { Data } from "./data";
+import { product } from "./format/elements";
 import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
-import { isArray, product } from "./nodes";
-import { Facts, List, Tabs, Wait } from "./parts";
+import { isArray } from "./nodes";
+import { Entry, Facts, List, Tabs, Wait } from "./parts";
 import { resolve } from "./route";
 import { go, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, firstLine, json, plural } from "./text";
@@ -49,22 +50,8 @@ export function Diff({ reader }: { reader: Reader }): VNode {
 export function Version({ reader, label, name, onSelect }: { reader: Reader; label: string; name: string; onSelect: (value: string) => void }): VNode {
   const { repository } = reader;
   const row = repository.row(resolve(repository, name));
-  return (
-    <form
-      class="field"
-      onSubmit={(event) => {
-        event.preventDefault();
-        const value = new FormData(event.currentTarget).get("version");
-        if (typeof value === "string" && value.trim()) onSelect(value.trim());
-      }}
-    >
-      <label>
-        <span>{label}</span>
-        <input key={name} name="version" defaultValue={name} list="versions" size={14} onChange={(event) => event.currentTarget.value.trim() && onSelect(event.currentTarget.value.trim())} />
-      </label>
-      <span class="quiet message">{row >= 0 ? firstLine(repository.history.message(row)) : "not in the history"}</span>
-    </form>
-  );
+  const after = <span class="quiet message">{row >= 0 ? firstLine(repository.history.message(row)) : "not in the history"}</span>;
+  return <Entry key={name} label={label} value={name} list="versions" size={14} isEager onEnter={(text) => text !== "" && onSelect(text)} after={after} />;
 }
 
 function Differences({ reader, pair, differences }: { reader: Reader; pair: Pair; differences: ReturnType<typeof compareNodes> }): VNode {
@@ -83,6 +70,7 @@ function Differences({ reader, pair, differences }: { reader: Reader; pair: Pair
           rowHeight={28}
           active={active}
           onActive={(index) => go({ path: differences[index]!.path }, true)}
+          indent={() => 6}
           row={(index) => (
             <>
               <span class={`mark ${differences[index]!.change}`}>{WORDS[differences[index]!.change]}</span>
@@ -104,7 +92,7 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
   const lines = useMemo(() => compareLines(old ? json(old.document) : "", now ? json(now.document) : ""), [old, now]);
   const both = isArray(old) && isArray(now);
   const equalRank = both && old.shape.length === now.shape.length;
-  const changes = useLoad(async () => (equalRank ? { differences: compareTables(...(await Promise.all([before.chunks(old.path), after.chunks(now.path)])), now.shape.length) } : {}), [before, after, path]);
+  const changes = useLoad(async () => (equalRank ? compareTables(...(await Promise.all([before.chunks(old.path), after.chunks(now.path)])), now.shape.length) : undefined), [before, after, path]);
   const view = route.value.query["view"] ?? (equalRank && lines.every((line) => line.sign === " ") ? "data" : "text");
   return (
     <div class="column fill">
@@ -119,10 +107,15 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
       )}
       {equalRank && view !== "text" ? (
         <Wait of={changes} what="the references of both versions">
-          {({ differences }) => {
+          {(differences) => {
             if (!differences) return null;
-            const View = view === "chunks" ? ChunkDiff : ValueDiff;
-            return <View reader={reader} pair={pair} old={old} now={now} changes={differences} />;
+            if (view === "data") return <ValueDiff reader={reader} pair={pair} old={old} now={now} changes={differences} />;
+            return (
+              <>
+                <Facts rows={[["Chunks", `${count(differences.added)} new, ${count(differences.changed)} changed, ${count(differences.removed)} gone`]]} />
+                <Chunks reader={reader} snapshot={after} node={now} changed={differences.coords} />
+              </>
+            );
           }}
         </Wait>
       ) : (
@@ -146,15 +139,6 @@ interface ArrayDiffProps {
   readonly now: ArrayNode;
 }
 
-function ChunkDiff({ reader, pair, now, changes }: ArrayDiffProps & { changes: TableDifference }): VNode {
-  return (
-    <>
-      <Facts rows={[["Chunks", `${count(changes.added)} new, ${count(changes.changed)} changed, ${count(changes.removed)} gone`]]} />
-      <Chunks reader={reader} snapshot={pair.after} node={now} changed={changes.coords} />
-    </>
-  );
-}
-
 /** The first cell of a chunk that differs: its corner, if the chunk has too many values to compare. */
 async function firstDifference({ reader, pair, old, now }: ArrayDiffProps, coords: readonly number[]): Promise<number[]> {
   const { start, stop } = chunkBox(coords, now.shape, now.chunkShape);
@@ -176,7 +160,9 @@ function ValueDiff({ reader, pair, old, now, changes }: ArrayDiffProps & { chang
   const coordsOf = (which: number): number[] => [...changes.coords.subarray(which * rank, (which + 1) * rank)];
   const show = async (next: number): Promise<void> => {
     setAt(next);
-    setQuery({ i: (await firstDifference({ reader, pair, old, now }, coordsOf(next))).join(",") });
+    const { page, path } = route.value;
+    const i = (await firstDifference({ reader, pair, old, now }, coordsOf(next))).join(",");
+    if (route.value.page === page && route.value.path === path) setQuery({ i });
   };
   useEffect(() => {
     if (total && route.value.query["i"] === undefined) void show(0);

@@ -176,6 +176,7 @@ function Sight({ earth, values, places, marks, limits, map, title, projection: n
         drag.current = undefined;
         setTurning(false);
       }}
+      onPointerCancel={() => ((drag.current = undefined), setTurning(false))}
     >
       <Canvas width={size.width} height={size.height} draw={draw} aria-hidden="true" />
     </div>

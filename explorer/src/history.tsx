@@ -1,13 +1,14 @@
 /** The graph of commits. */
 
 import type { VNode } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { ChangeButtons } from "./change";
 import type { Repository } from "./format/types";
 import type { Reader } from "./home";
 import { layLanes, linesBetween, type Lanes } from "./lanes";
-import { Canvas, css, Facts, List, Wait } from "./parts";
+import { Canvas, css, Entry, Facts, List, Wait } from "./parts";
 import { author, search } from "./search";
+import { nearest } from "./slices";
 import { address, go, notice, route, setQuery, useLoad } from "./state";
 import { ChangeList, Value } from "./overview";
 import { count, firstLine, plural, when } from "./text";
@@ -15,8 +16,6 @@ import { count, firstLine, plural, when } from "./text";
 const ROW = 30;
 const STEP = 16; // pixels between lanes
 const MOST_LANES = 14;
-
-export const laneColour = (lane: number): string => css(`lane${lane % 7}`);
 
 /** Row of the history -> names that point to it. */
 export function namesOf(repository: Repository): Map<number, string[]> {
@@ -60,17 +59,11 @@ export function History({ reader }: { reader: Reader }): VNode {
   useEffect(() => void (places && (notice.value = `${plural(total, "commit")} found`)), [places]);
 
   const select = (index: number): void => setQuery({ at: history.id(rowAt(index)) });
-  const [date, setDate] = useState("");
-  const toDate = (event: Event): void => {
-    event.preventDefault();
+  const toDate = (date: string): boolean => {
     const time = Date.parse(date);
-    if (Number.isNaN(time) || total === 0) return;
-    let best = 0;
-    for (let index = 0; index < total; index++) {
-      const distance = (other: number): number => Math.abs(history.times[rowAt(other)]! - time);
-      if (distance(index) < distance(best)) best = index;
-    }
-    select(best);
+    if (Number.isNaN(time) || total === 0) return false;
+    select(nearest(Float64Array.from({ length: total }, (_, index) => history.times[rowAt(index)]!), time));
+    return true;
   };
   return (
     <div class="split history">
@@ -84,9 +77,7 @@ export function History({ reader }: { reader: Reader }): VNode {
             aria-label="Search commits"
             onInput={(event) => setQuery({ q: event.currentTarget.value })}
           />
-          <form onSubmit={toDate}>
-            <input value={date} size={11} placeholder="Go to date" aria-label="Go to date" onInput={(event) => setDate(event.currentTarget.value)} />
-          </form>
+          <Entry label="Go to date" isUnlabelled size={11} placeholder="Go to date" onEnter={toDate} />
           <span class="quiet">{places ? `${count(total)} of ${plural(lanes.length, "commit")}` : plural(lanes.length, "commit")}</span>
         </div>
         {history.isCut && <p class="quiet foot">Older commits exist that were not read.</p>}
@@ -100,12 +91,12 @@ export function History({ reader }: { reader: Reader }): VNode {
           onActive={select}
           onOpen={(index) => go({ page: "node", version: history.id(rowAt(index)), path: "/", query: {} })}
           gutter={(first, shown) => <Graph lanes={lanes} places={places} first={first} shown={shown} width={width} active={active} />}
+          indent={() => width + 8}
           row={(index) => {
             const commit = rowAt(index);
             const by = author(history.metadata(commit));
             return (
               <>
-                <span class="space" style={{ width: `${width}px` }} />
                 {names.get(commit)?.map((name) => <Name key={name} of={name} />)}
                 <span class="message">{firstLine(history.message(commit)) || "(no message)"}</span>
                 {by && <span class="author">{by}</span>}
@@ -127,7 +118,7 @@ function Graph({ lanes, places, first, shown, width, active }: { lanes: Lanes; p
   const x = (lane: number): number => 12 + Math.min(lane, MOST_LANES - 1) * STEP;
   const y = (place: number): number => (place - first + 0.5) * ROW;
   const draw = (context: CanvasRenderingContext2D): void => {
-    const colours = Array.from({ length: 7 }, (_, lane) => laneColour(lane));
+    const colours = Array.from({ length: 7 }, (_, lane) => css(`lane${lane}`));
     const [page, quiet] = [css("page"), css("quiet")];
     context.lineWidth = 2;
     for (const child of places ? [] : linesBetween(lanes, first, first + shown, lanes.members.length)) {
@@ -168,7 +159,6 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
   const id = history.id(row);
   const above = history.parent[row]!;
   const metadata = history.metadata(row);
-  const [base, setBase] = useState("");
   const changes = useLoad(async () => {
     const own = await repository.changes(id);
     if (!own) return {};
@@ -190,16 +180,7 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
         )}
       </p>
       {reader.change && <ChangeButtons repository={repository} id={id} names={names} />}
-      <form
-        class="bar"
-        onSubmit={(event) => {
-          event.preventDefault();
-          if (base.trim()) go({ page: "diff", base: base.trim(), version: id, path: "/", query: {} });
-        }}
-      >
-        <input value={base} list="versions" placeholder="Branch, tag or id" aria-label="Version to compare with" onInput={(event) => setBase(event.currentTarget.value)} />
-        <button>Compare</button>
-      </form>
+      <Entry label="Version to compare with" isUnlabelled list="versions" placeholder="Branch, tag or id" onEnter={(base) => base !== "" && go({ page: "diff", base, version: id, path: "/", query: {} })} after={<button>Compare</button>} />
       <Facts
         rows={[
           ["Id", <code>{id}</code>],

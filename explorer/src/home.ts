@@ -1,8 +1,7 @@
-/** Where the page is at home: a server of `frazil ui`, files beside the data, or a notebook. */
+/** Where the page is at home: a server of `frazil ui`, files beside the data, or a notebook, whose kernel answers messages. */
 
-import { corsAdvice } from "./format/index";
+import { patientFetch } from "./format/remote";
 import { ExplorerError, type ArrayNode, type Decoded, type Region, type Repository, type Snapshot, type Source } from "./format/types";
-import { kernel, KernelSource } from "./kernel";
 
 /** All that the views need of a repository. */
 export interface Reader {
@@ -33,18 +32,68 @@ interface Settings {
   readonly writable?: boolean;
 }
 
+export interface Answer {
+  /** Missing if there is no such file. */
+  readonly data?: DataView;
+  readonly error?: { readonly kind: string; readonly message: string };
+}
+export type Ask = (message: Record<string, string | number>) => Promise<Answer>;
+
+/** What the frame of the page has as the property `kernel`. */
+export interface Kernel {
+  readonly ask: Ask;
+  /** The address of the script of the page. */
+  readonly script: string;
+  readonly settings: { readonly label: string; readonly version?: string; readonly path?: string };
+  /** The view that the page shows: notebooks load a frame anew when they move it. */
+  address: string;
+}
+
+/** The kernel, if this page is in the frame of a widget. */
+export const kernel = (globalThis.frameElement as { kernel?: Kernel } | null | undefined)?.kernel;
+
+const FORBIDDEN = "unauthorized-virtual-chunk-container";
+
+export class KernelSource implements Source {
+  constructor(
+    private readonly ask: Ask,
+    readonly label: string,
+  ) {}
+
+  async get(key: string, start?: number, end?: number): Promise<Uint8Array | undefined> {
+    if (start === undefined || end === undefined) return this.bytes({ file: key });
+    return end <= start ? new Uint8Array() : this.bytes({ file: key, start, end });
+  }
+
+  external(url: string, start: number, end: number): Promise<Uint8Array | undefined> {
+    return this.bytes({ virtual: url, start, end });
+  }
+
+  private async bytes(message: Record<string, string | number>): Promise<Uint8Array | undefined> {
+    const { data, error } = await this.ask(message);
+    if (error) throw new ExplorerError(error.kind === FORBIDDEN ? "forbidden" : "network", error.message);
+    return data && new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  }
+}
+
 const TOKEN = "frazil-token";
-const TRIES = 3;
 const WHOLE_FILES = 64e6; // bytes of files that a server without ranges sent whole
+
+/** An item that the browser stores; null if the page is in a frame that may not store any. */
+export function stored(storage: "localStorage" | "sessionStorage", name: string, value?: string): string | null {
+  try {
+    if (value !== undefined) globalThis[storage].setItem(name, value);
+    return globalThis[storage].getItem(name);
+  } catch {
+    return value ?? null;
+  }
+}
 
 /** The token of the server: from the address at first load, later from the session of this tab. */
 function token(): string | null {
   const [, secret, rest] = /^#token=([^&/?]+)(.*)$/s.exec(location.hash) ?? [];
-  if (secret) {
-    sessionStorage.setItem(TOKEN, secret);
-    history.replaceState(null, "", `#${(rest ?? "").replace(/^&/, "")}`);
-  }
-  return sessionStorage.getItem(TOKEN);
+  if (secret) history.replaceState(null, "", `#${(rest ?? "").replace(/^&/, "")}`);
+  return stored("sessionStorage", TOKEN, secret);
 }
 
 export class WebSource implements Source {
@@ -61,7 +110,7 @@ export class WebSource implements Source {
     private readonly elsewhere: Readonly<Record<string, string>> = {},
   ) {}
 
-  private get headers(): Record<string, string> {
+  protected get headers(): Record<string, string> {
     return this.secret ? { Authorization: `Bearer ${this.secret}` } : {};
   }
 
@@ -120,9 +169,9 @@ export class ServerSource extends WebSource {
   constructor(
     private readonly server: string,
     label: string,
-    private readonly token: string | null,
+    secret: string | null,
   ) {
-    super(`${server}repo/`, label, token);
+    super(`${server}repo/`, label, secret);
   }
 
   async external(url: string, start: number, end: number): Promise<Uint8Array | undefined> {
@@ -136,13 +185,12 @@ export class ServerSource extends WebSource {
 
   /** The answer may be an error, with its kind. The request is never repeated: a lost one may have taken effect. */
   async change(step: "plan" | "apply", change: Record<string, string>): Promise<unknown> {
-    const headers = { "Content-Type": "application/json", ...(this.token ? { Authorization: `Bearer ${this.token}` } : {}) };
+    const headers = { "Content-Type": "application/json", ...this.headers };
     return (await fetch(`${this.server}api/${step}`, { method: "POST", headers, body: JSON.stringify(change) })).json();
   }
 
   private async request(path: string, query: Record<string, string>, signal?: AbortSignal): Promise<Response> {
-    const headers: Record<string, string> = this.token ? { Authorization: `Bearer ${this.token}` } : {};
-    const response = await patientFetch(`${this.server}${path}?${new URLSearchParams(query)}`, headers, signal);
+    const response = await patientFetch(`${this.server}${path}?${new URLSearchParams(query)}`, this.headers, signal);
     if (!response.ok && response.status !== 404) throw await failure(response, `The server answered status ${response.status}`);
     return response;
   }
@@ -160,21 +208,6 @@ async function failure(response: Response, what: string): Promise<ExplorerError>
     // not an answer of `frazil ui`
   }
   return new ExplorerError(KINDS[response.status] ?? "network", message ? `${what}: ${message}` : `${what}.`);
-}
-
-async function patientFetch(url: string, headers: Record<string, string>, signal?: AbortSignal): Promise<Response> {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      const response = await fetch(url, { headers, ...(signal ? { signal } : {}) });
-      if (attempt === TRIES || !(response.status === 429 || response.status >= 500)) return response;
-    } catch (cause) {
-      if (signal?.aborted) throw cause;
-      const { origin } = new URL(url, location.href);
-      if (attempt === TRIES && origin !== location.origin) throw new ExplorerError("forbidden", corsAdvice(origin));
-      if (attempt === TRIES) throw new ExplorerError("network", `No answer from ${new URL(url, location.href).host}: ${cause instanceof Error ? cause.message : cause}.`);
-    }
-    await new Promise((resume) => setTimeout(resume, 200 * 2 ** attempt));
-  }
 }
 
 async function answer<T>(url: string, headers: Record<string, string> = {}): Promise<T | undefined> {

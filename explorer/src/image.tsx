@@ -173,8 +173,9 @@ export function Image({ values, x, y, limits, map, title, aspect, marks, onPlace
         } else if (drag) onChoose(x.cell(drag.x), y.cell(drag.y));
         setDrag(undefined);
       }}
+      onPointerCancel={() => setDrag(undefined)}
     >
-      <Canvas width={size.width} height={size.height} draw={draw} keys={[image, room.width, room.height, title, markKey(marks)]} aria-hidden="true" />
+      <Canvas width={size.width} height={size.height} draw={draw} keys={[image, room.width, room.height, title, marks.map(({ column, row, text }) => `${column} ${row} ${text}`).join()]} aria-hidden="true" />
       {before()}
     </div>
   );
@@ -218,8 +219,6 @@ function onScreen(values: Float64Array, x: Axis, y: Axis, width: number, height:
   }
   return pixels;
 }
-
-const markKey = (marks: readonly Mark[]): string => marks.map(({ column, row, text }) => `${column} ${row} ${text}`).join();
 
 /** A point that a person chose, with two rings, so that it shows on all colours. */
 export function drawMark(context: CanvasRenderingContext2D, { colour, text }: Mark, x: number, y: number): void {

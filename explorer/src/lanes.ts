@@ -1,5 +1,7 @@
 /** Order and lanes of the commits on the graph. All columns, for 100,000 commits and more. */
 
+import { firstWhere } from "./format/grid";
+
 export interface Lanes {
   readonly length: number;
   /** Place -> lane. */
@@ -52,13 +54,8 @@ export function linesBetween(lanes: Lanes, start: number, stop: number, width: n
   const children: number[] = [];
   for (let own = 0; own < Math.min(width, lanes.members.length); own++) {
     const members = lanes.members[own]!;
-    let low = 0;
-    for (let high = members.length; low < high; ) {
-      const middle = (low + high) >> 1;
-      if (members[middle]! < start) low = middle + 1;
-      else high = middle;
-    }
-    for (let at = Math.max(0, low - 1); at < members.length && members[at]! < stop; at++) {
+    const next = firstWhere(members.length, (at) => members[at]! >= start);
+    for (let at = Math.max(0, next - 1); at < members.length && members[at]! < stop; at++) {
       if (lanes.parent[members[at]!]! >= start) children.push(members[at]!);
     }
   }

@@ -45,13 +45,24 @@ export function Lines({ x, series, title: name, isByIndex, onPlace }: { x: Axis;
 /** uPlot draws only along rising numbers. */
 const rises = (values: Float64Array): boolean => values.every((value, at) => at === 0 || value > values[at - 1]!);
 
-const TABLE = { rows: 200, columns: 30 };
+const [MOST_ROWS, MOST_COLUMNS] = [200, 30];
 
-export function Table({ text, width, height, x, y }: { text: (index: number) => string; width: number; height: number; x: Pick<Axis, "label"> | undefined; y: Pick<Axis, "label"> | undefined }): VNode {
-  const columns = Math.min(width, TABLE.columns);
-  const rows = Math.min(height, TABLE.rows);
+interface ValueTableProps {
+  readonly name?: string;
+  readonly width: number;
+  readonly height: number;
+  readonly x?: Pick<Axis, "label"> | undefined;
+  readonly y?: Pick<Axis, "label"> | undefined;
+  /** Rows and columns; without it many, and a hint where others are. */
+  readonly most?: number;
+  text(index: number): string;
+}
+
+export function ValueTable({ name = "Values", text, width, height, x, y, most }: ValueTableProps): VNode {
+  const columns = Math.min(width, most ?? MOST_COLUMNS);
+  const rows = Math.min(height, most ?? MOST_ROWS);
   return (
-    <div class="scroll" tabIndex={0} role="group" aria-label="Values">
+    <div class="scroll" tabIndex={0} role="group" aria-label={name}>
       <table class="values">
         {x && (
           <thead>
@@ -76,7 +87,7 @@ export function Table({ text, width, height, x, y }: { text: (index: number) => 
           ))}
         </tbody>
       </table>
-      {(rows < height || columns < width) && (
+      {most === undefined && (rows < height || columns < width) && (
         <p class="quiet">
           {count(rows)} of {plural(height, "row")}, {count(columns)} of {plural(width, "column")}: zoom in for others.
         </p>

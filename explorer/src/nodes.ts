@@ -1,5 +1,6 @@
 /** The tree of a version as rows, and facts about nodes. */
 
+import type { Codec } from "./format/codecs";
 import type { ArrayNode, Changes, Node, Snapshot } from "./format/types";
 import { parent } from "./text";
 
@@ -12,9 +13,12 @@ export interface Branch {
 /** The root of the tree. Children come in the order of their names, groups and arrays mixed. */
 export function tree(nodes: readonly Node[]): Branch | undefined {
   const branches = new Map<string, Branch>();
-  const depth = (path: string): number => (path === "/" ? 0 : path.split("/").length - 1);
-  for (const node of nodes) branches.set(node.path, { node, depth: depth(node.path), children: [] });
-  for (const branch of branches.values()) if (branch.node.path !== "/") branches.get(parent(branch.node.path))?.children.push(branch);
+  for (const node of nodes) {
+    const group = node.path === "/" ? undefined : branches.get(parent(node.path)); // it comes before its members
+    const branch = { node, depth: group ? group.depth + 1 : 0, children: [] };
+    branches.set(node.path, branch);
+    group?.children.push(branch);
+  }
   return branches.get("/");
 }
 
@@ -43,8 +47,6 @@ export function itemSize(dtype: string): number | undefined {
   if (kind) return Number(bits) / 8;
   return /^(numpy\.)?(datetime64|timedelta64)/.test(dtype) ? 8 : undefined;
 }
-
-export const product = (numbers: readonly number[]): number => numbers.reduce((result, length) => result * length, 1);
 
 export const gridShape = (node: ArrayNode): number[] => node.shape.map((length, at) => Math.ceil(length / Math.max(1, node.chunkShape[at]!)));
 
@@ -81,14 +83,9 @@ export function title(node: Node): string {
   return typeof units === "string" && units && !/ since /.test(units) ? `${name} (${units})` : String(name);
 }
 
-interface Codec {
-  readonly name?: string;
-  readonly configuration?: Record<string, unknown>;
-}
-
 /** Codecs as one line each, with those inside shards. */
 export function codecs(node: Node): string[] {
-  const line = (codec: Codec | string): string[] => {
+  const line = (codec: Partial<Codec> | string): string[] => {
     if (typeof codec === "string") return [codec];
     const { codecs: inner, index_codecs: _, ...rest } = codec.configuration ?? {};
     const settings = Object.entries(rest).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`);

@@ -1,11 +1,11 @@
 /** What a node is: attributes, codecs, sizes, and what its commit changed. */
 
 import type { VNode } from "preact";
-import { useState } from "preact/hooks";
-import type { ArrayNode, Changes, ChunkTable, Node, Snapshot } from "./format/types";
+import { product } from "./format/elements";
+import type { ArrayNode, Changes, Node, Snapshot } from "./format/types";
 import type { Branch } from "./nodes";
-import { attributes, changedPaths, codecs, gridShape, isArray, itemSize, product, title } from "./nodes";
-import { Facts, Wait } from "./parts";
+import { attributes, changedPaths, codecs, gridShape, isArray, itemSize, title } from "./nodes";
+import { Facts, OnRequest, Table, Wait } from "./parts";
 import { address, useLoad } from "./state";
 import { bytes, count, json, last, number, plural } from "./text";
 import { summary } from "./chunks";
@@ -27,10 +27,9 @@ export function ChangeList({ changes, snapshot, former, version }: { changes: Ch
   const paths = changedPaths(snapshot, changes);
   const chunks = new Map(changes.updatedChunks.map((item) => [item.nodeId, item.count]));
   const gone = new Set([...changes.deletedArrays, ...changes.deletedGroups]);
-  const deleted = gone.size;
   const names = former?.nodes.filter((node) => gone.has(node.id)).slice(0, MOST) ?? [];
   const lines = [...paths].map(([path, change]) => ({ path, change, chunks: chunks.get(snapshot.node(path)?.id ?? "") }));
-  if (!lines.length && !deleted && !changes.moves.length) return <p class="quiet">Nothing but the commit itself.</p>;
+  if (!lines.length && !gone.size && !changes.moves.length) return <p class="quiet">Nothing but the commit itself.</p>;
   return (
     <ul class="changes">
       {changes.moves.map((move) => (
@@ -50,7 +49,7 @@ export function ChangeList({ changes, snapshot, former, version }: { changes: Ch
           deleted <a href={address({ page: "node", version: former!.id, path: node.path })}>{node.path}</a>
         </li>
       ))}
-      {deleted > names.length && <li class="removed">deleted {plural(deleted - names.length, "other node")}</li>}
+      {gone.size > names.length && <li class="removed">deleted {plural(gone.size - names.length, "other node")}</li>}
     </ul>
   );
 }
@@ -70,6 +69,8 @@ export function Overview({ node, branch, snapshot, version }: { node: Node; bran
   );
 }
 
+const MOST_PLACES = 10_000; // of a grid that is measured at once
+
 function ArrayFacts({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot }): VNode {
   const size = itemSize(node.dtype);
   const grid = gridShape(node);
@@ -87,19 +88,18 @@ function ArrayFacts({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot })
           ["Node id", <code>{node.id}</code>],
         ]}
       />
-      <Storage key={node.path} node={node} snapshot={snapshot} />
+      <OnRequest key={node.path} title="Measure stored size" isAsked={product(grid) <= MOST_PLACES}>
+        <Storage node={node} snapshot={snapshot} />
+      </OnRequest>
     </>
   );
 }
 
 function Storage({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot }): VNode {
-  const [isMeasured, setMeasured] = useState(product(gridShape(node)) <= 10_000);
-  const table = useLoad<{ value?: ChunkTable }>(async (_, progress) => (isMeasured ? { value: await snapshot.chunks(node.path, progress) } : {}), [isMeasured, node, snapshot]);
-  if (!isMeasured) return <button onClick={() => setMeasured(true)}>Measure stored size</button>;
+  const table = useLoad((_, progress) => snapshot.chunks(node.path, progress), [node, snapshot]);
   return (
     <Wait of={table} what="the references">
-      {({ value }) => {
-        if (!value) return null;
+      {(value) => {
         const { kinds, size } = summary(value, product(gridShape(node)));
         const memory = product(node.shape) * (itemSize(node.dtype) ?? 0);
         return (
@@ -115,37 +115,18 @@ function Storage({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot }): V
   );
 }
 
-const MOST_MEMBERS = 500;
-
 function Members({ branch, version }: { branch: Branch | undefined; version: string }): VNode {
   const children = branch?.children ?? [];
   if (!children.length) return <p class="quiet">This group is empty.</p>;
   return (
-    <>
-      <table class="members">
-        <thead>
-          <tr>
-            {["Name", "Dimensions", "Type", "Title"].map((name) => (
-              <th key={name} scope="col">
-                {name}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {children.slice(0, MOST_MEMBERS).map(({ node, children: inner }) => (
-            <tr key={node.path}>
-              <td>
-                <a href={address({ page: "node", version, path: node.path })}>{last(node.path)}</a>
-              </td>
-              <td>{isArray(node) ? shapeText(node) : plural(inner.length, "member")}</td>
-              <td>{isArray(node) ? node.dtype : "group"}</td>
-              <td class="text">{title(node) === last(node.path) ? "" : title(node)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      {children.length > MOST_MEMBERS && <p class="quiet">and {count(children.length - MOST_MEMBERS)} more: see the tree.</p>}
-    </>
+    <Table
+      heads={["Name", "Dimensions", "Type", "Title"]}
+      rows={children.map(({ node, children: inner }) => [
+        <a href={address({ page: "node", version, path: node.path })}>{last(node.path)}</a>,
+        isArray(node) ? shapeText(node) : plural(inner.length, "member"),
+        isArray(node) ? node.dtype : "group",
+        title(node) === last(node.path) ? "" : title(node),
+      ])}
+    />
   );
 }

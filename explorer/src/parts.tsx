@@ -4,6 +4,7 @@ import { Component, type ComponentChildren, type JSX, type VNode } from "preact"
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { signal } from "@preact/signals";
 import type { Load } from "./state";
+import { count } from "./text";
 
 const ADVICE: Record<string, string> = {
   "not-found": "The address may be old, or the version may have expired.",
@@ -50,7 +51,7 @@ export class Boundary extends Component<{ place: string; children: ComponentChil
 /** What `children` makes of a value; before that the progress or the failure. */
 export function Wait<T>({ of, what, children }: { of: Load<T>; what: string; children: (value: T) => ComponentChildren }): VNode {
   if (of.error) return <Failure of={of} />;
-  if (of.value === undefined) {
+  if (of.value === undefined && of.busy) {
     return (
       <p class="wait" role="status">
         Loading {what}
@@ -58,7 +59,7 @@ export function Wait<T>({ of, what, children }: { of: Load<T>; what: string; chi
       </p>
     );
   }
-  return <>{children(of.value)}</>;
+  return <>{children(of.value as T)}</>;
 }
 
 export function Tabs({ label, tabs, active, onSelect }: { label: string; tabs: readonly (readonly [string, string])[]; active: string; onSelect: (name: string) => void }): VNode {
@@ -86,6 +87,82 @@ export const Facts = ({ rows }: { rows: readonly (readonly [string, ComponentChi
     {rows.map((row) => row && [<dt key={row[0]}>{row[0]}</dt>, <dd key={`${row[0]} value`}>{row[1]}</dd>])}
   </dl>
 );
+
+interface EntryProps {
+  readonly label: string;
+  readonly value?: string;
+  /** The place of the label is narrow: it is for screen readers alone. */
+  readonly isUnlabelled?: boolean;
+  /** Whoever leaves the field enters its text. */
+  readonly isEager?: boolean;
+  /** Takes a text; false if it is wrong. */
+  onEnter(text: string): boolean | void;
+  readonly after?: ComponentChildren;
+  readonly size?: number;
+  readonly placeholder?: string;
+  readonly title?: string;
+  readonly list?: string;
+  readonly disabled?: boolean;
+}
+
+/** A field for a text, and Enter sends it. */
+export function Entry({ label, value = "", isUnlabelled, isEager, onEnter, after, ...rest }: EntryProps): VNode {
+  const [text, setText] = useState(value);
+  const [isWrong, setWrong] = useState(false);
+  const enter = (): void => {
+    const isRight = onEnter(text.trim()) !== false;
+    setWrong(!isRight);
+    if (isRight && !isEager) setText(value);
+  };
+  return (
+    <form class="field" onSubmit={(event) => (event.preventDefault(), enter())}>
+      <label>
+        <span class={isUnlabelled ? "hidden" : ""}>{label}</span>
+        <input type="text" {...rest} value={text} aria-invalid={isWrong} onInput={(event) => setText(event.currentTarget.value)} {...(isEager ? { onBlur: () => (text === value ? setWrong(false) : enter()) } : {})} />
+      </label>
+      {after}
+    </form>
+  );
+}
+
+const MOST = 500; // rows of a table
+
+export const Table = ({ heads, rows }: { heads: readonly string[]; rows: readonly (readonly ComponentChildren[])[] }): VNode => (
+  <div class="items" tabIndex={0}>
+    <table>
+      <thead>
+        <tr>
+          {heads.map((head) => (
+            <th key={head} scope="col">
+              {head}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {rows.slice(0, MOST).map((row, at) => (
+          <tr key={at}>
+            {row.map((cell, column) => (
+              <td key={column}>{cell}</td>
+            ))}
+          </tr>
+        ))}
+      </tbody>
+    </table>
+    {rows.length > MOST && <p class="quiet">and {count(rows.length - MOST)} more</p>}
+  </div>
+);
+
+/** A button for what takes time, and then what it shows. */
+export function OnRequest({ title, isAsked = false, children }: { title: string; isAsked?: boolean; children: ComponentChildren }): VNode {
+  const [isOpen, setOpen] = useState(isAsked);
+  if (isOpen) return <>{children}</>;
+  return (
+    <p class="actions">
+      <button onClick={() => setOpen(true)}>{title}</button>
+    </p>
+  );
+}
 
 export const Choice = ({ label, value, options, onSelect }: { label: string; value: string; options: readonly (readonly [string, string])[]; onSelect: (value: string) => void }): VNode => (
   <label class="field">
@@ -188,16 +265,18 @@ interface ListProps {
   /** Enter or space on the active row. */
   onOpen?(index: number): void;
   onKey?(event: KeyboardEvent): void;
+  /** Pixels before a row. */
+  indent?(index: number): number;
   /** What lies behind the rows from `first` on: moves with them. */
   gutter?(first: number, shown: number): VNode;
   readonly class?: string;
 }
 
-const SPARE = 6; // rows above and below the visible ones
+const SPARE = 4; // rows above and below the visible ones
 let lists = 0;
 
 /** A list that makes elements only for the rows on the screen. */
-export function List({ label, role, count, rowHeight, active, row, attributes, onActive, onOpen, onKey, gutter, class: name }: ListProps): VNode {
+export function List({ label, role, count, rowHeight, active, row, attributes, onActive, onOpen, onKey, indent, gutter, class: name }: ListProps): VNode {
   const [element, size] = useSize<HTMLDivElement>();
   const [first, setFirst] = useState(0);
   const [id] = useState(() => `list${++lists}`);
@@ -228,20 +307,23 @@ export function List({ label, role, count, rowHeight, active, row, attributes, o
       if (active >= 0) onOpen?.(active);
     } else onKey?.(event);
   };
-  // Rows that stay on the screen are not compared again
-  const cache = useRef<{ row?: unknown; active?: number; most?: number; rows: Map<number, VNode> }>({ rows: new Map() });
-  if (cache.current.row !== row || cache.current.active !== active || cache.current.most !== most) cache.current = { row, active, most, rows: new Map() };
+  // Rows that stay on the screen are not compared again, and a jump moves no element
+  const cache = useRef<{ row?: unknown; active?: number; most?: number; start: number; rows: Map<number, VNode> }>({ start: 0, rows: new Map() });
+  const former = cache.current;
+  const isNear = former.most === most && (former.rows.has(first) || former.rows.has(first + shown - 1));
+  const start = isNear ? former.start : first % most;
+  cache.current = { row, active, most, start, rows: isNear && former.row === row && former.active === active ? former.rows : new Map() };
   const rows: VNode[] = [];
   const make = (index: number): VNode => (
       <div
-        key={index % most} // a row that comes takes over the elements of a row that goes
+        key={(index - start + most) % most} // a row that comes takes over the elements of a row that goes
         id={`${id}-${index}`}
         role={role === "tree" ? "treeitem" : "option"}
         aria-selected={index === active}
         {...(role === "tree" ? {} : { "aria-setsize": count, "aria-posinset": index + 1 })}
         {...attributes?.(index)}
         class={index === active ? "row active" : "row"}
-        style={{ height: `${rowHeight}px` }}
+        style={{ height: `${rowHeight}px`, paddingLeft: `${indent?.(index) ?? 0}px` }}
         onClick={() => onActive(index)}
       >
         {row(index)}

@@ -1,4 +1,4 @@
-/** Animations: the versions that can be played, frames that are read ahead, and colours that stay. */
+/** Animations: the versions that can be played, how many frames are read ahead, and colours that stay. */
 
 import { useEffect } from "preact/hooks";
 import { robust, type Limits } from "./colour";
@@ -52,35 +52,11 @@ export function nodeOf(snapshot: Snapshot, { id }: ArrayNode): { snapshot: Snaps
   return isArray(node) ? { snapshot, node } : undefined;
 }
 
-const MEMORY = 64e6; // bytes of frames
+export const MEMORY = 64e6; // bytes of frames
 const AHEAD = 3;
 
-/** How many frames are read ahead, and how many are kept, by the number of values of one. */
-export const framesOf = (values: number): { ahead: number; most: number } => {
-  const most = Math.max(1, Math.min(64, Math.floor(MEMORY / (8 * Math.max(1, values)))));
-  return { ahead: Math.min(AHEAD, most - 1), most };
-};
-
-/** Frames by their keys. The oldest ones go first. */
-export class Frames<T> {
-  private readonly frames = new Map<string, Promise<T>>();
-
-  get(key: string, most: number, load: () => Promise<T>): Promise<T> {
-    const frame = this.frames.get(key) ?? load();
-    this.frames.delete(key);
-    this.frames.set(key, frame);
-    frame.catch(() => this.frames.delete(key));
-    for (const other of this.frames.keys()) {
-      if (this.frames.size <= most) break;
-      this.frames.delete(other);
-    }
-    return frame;
-  }
-
-  clear(): void {
-    this.frames.clear();
-  }
-}
+/** How many frames are read ahead, by the number of values of one. */
+export const aheadOf = (values: number): number => Math.min(AHEAD, Math.max(0, Math.floor(MEMORY / (8 * values)) - 1));
 
 const SAMPLES = 8; // frames from which the colours come
 

@@ -3,11 +3,12 @@
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import { axisOf, type Coordinate } from "./axes";
+import { product } from "./format/elements";
 import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
-import { Lines, Table, type Series } from "./lines";
-import { dimensionName, itemSize, product, title } from "./nodes";
-import { Choice, css, Wait } from "./parts";
+import { Lines, ValueTable, type Series } from "./lines";
+import { dimensionName, itemSize, title } from "./nodes";
+import { Choice, css, Entry, Wait } from "./parts";
 import { boxShape, chunksOf, lineDimension, MOST_POINTS, type Point, type Slice } from "./slices";
 import { notice, route, setQuery, useLoad } from "./state";
 import { bytes, number, plural } from "./text";
@@ -41,8 +42,11 @@ interface PointsProps {
 }
 
 export function Points({ reader, snapshot, node, shape, slice, coordinates, points, isByIndex, nameOf, typed, hint }: PointsProps): VNode {
-  const [text, setText] = useState("");
-  const [isWrong, setWrong] = useState(false);
+  const add = (text: string): boolean => {
+    const point = text === "" ? undefined : typed(text);
+    if (point) addPoint(points, point);
+    return point !== undefined;
+  };
   const along = lineDimension(shape, slice, (dimension) => coordinates.get(dimension)?.isTime === true, route.value.query["along"]);
   const step = Math.max(1, Math.ceil(shape[along]! / LONGEST));
   // On the dimensions that the plane does not show, the sliders decide for all points
@@ -67,22 +71,7 @@ export function Points({ reader, snapshot, node, shape, slice, coordinates, poin
   return (
     <section aria-label="Points" class="column">
       <div class="bar">
-        <form
-          class="field"
-          onSubmit={(event) => {
-            event.preventDefault();
-            const point = typed(text);
-            setWrong(!point);
-            if (!point) return;
-            setText("");
-            addPoint(points, point);
-          }}
-        >
-          <label>
-            <span>Add a point</span>
-            <input value={text} size={18} placeholder={hint} title={`${hint}; or # and an index for each`} aria-invalid={isWrong} onInput={(event) => setText(event.currentTarget.value)} />
-          </label>
-        </form>
+        <Entry label="Add a point" size={18} placeholder={hint} title={`${hint}; or # and an index for each`} onEnter={add} />
         {points.length > 0 && (
           <Choice label="Lines along" value={String(along)} options={shape.flatMap((size, dimension) => (size > 1 ? [[String(dimension), dimensionName(node, dimension)] as const] : []))} onSelect={(value) => setQuery({ along: value })} />
         )}
@@ -108,7 +97,7 @@ export function Points({ reader, snapshot, node, shape, slice, coordinates, poin
                   <Lines x={x} series={series} title={title(node)} isByIndex={isByIndex} />
                   <details>
                     <summary>Values of {plural(points.length, "point")}</summary>
-                    <Table x={{ label: (at) => series[at]!.title }} y={x} width={series.length} height={length} text={(at) => number(series[at % series.length]!.values[Math.floor(at / series.length)]!)} />
+                    <ValueTable x={{ label: (at) => series[at]!.title }} y={x} width={series.length} height={length} text={(at) => number(series[at % series.length]!.values[Math.floor(at / series.length)]!)} />
                   </details>
                 </>
               )

@@ -1,17 +1,17 @@
 /** The repository as a whole: names, state, settings, operations, and slow answers of a server. */
 
-import type { ComponentChildren, VNode } from "preact";
-import { useMemo, useState } from "preact/hooks";
+import type { VNode } from "preact";
+import { useMemo } from "preact/hooks";
 import { change } from "./change";
+import { record } from "./format/grid";
 import type { Repository } from "./format/types";
 import type { Reader } from "./home";
-import { record, steps, texts } from "./lineage";
 import { Value } from "./overview";
-import { Facts, Wait } from "./parts";
+import { Facts, OnRequest, Table, Wait } from "./parts";
 import { address, useLoad } from "./state";
-import { count, firstLine, plural, when } from "./text";
+import { count, firstLine, when } from "./text";
 
-const MOST = 500; // lines of names and operations
+const MOST = 500; // deleted tags
 
 /** Title and name of the answers that only a server has. */
 const SLOW = [
@@ -25,7 +25,6 @@ const RULES = "frazil.protection";
 
 export function RepositoryView({ reader }: { reader: Reader }): VNode {
   const { repository } = reader;
-  const size = (value: Record<string, unknown> | undefined): boolean => value !== undefined && Object.keys(value).length > 0;
   return (
     <div class="scroll fill" tabIndex={0} role="group" aria-label="Repository">
       <h2 class="text">{reader.label}</h2>
@@ -38,7 +37,11 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
         ]}
       />
       {reader.ask ? (
-        SLOW.map(([title, name]) => <Slow key={name} title={title} name={name} ask={reader.ask!} />)
+        SLOW.map(([title, name]) => (
+          <OnRequest key={name} title={title}>
+            <Slow title={title} name={name} ask={reader.ask!} />
+          </OnRequest>
+        ))
       ) : (
         <p class="quiet">
           {SLOW.map(([title]) => title).join(", ")}: only on a server. Run <code>frazil ui</code>.
@@ -48,7 +51,9 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
       <Names title="Branches" kind="branch" names={repository.branches} repository={repository} />
       <Names title="Tags" kind="tag" names={repository.tags} repository={repository} />
       {repository.deletedTags && repository.deletedTags.length > 0 && <p class="quiet">Deleted tags: {repository.deletedTags.slice(0, MOST).join(", ")}</p>}
-      <Lineage repository={repository} />
+      <OnRequest title="Lineage: what jobs read and wrote">
+        <Lineage repository={repository} />
+      </OnRequest>
       {repository.ops.length > 0 && (
         <>
           <h3>Operations, newest first</h3>
@@ -57,27 +62,10 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
               <button onClick={() => (change.value = { action: "undo", id: "" })}>Undo the last update…</button>
             </p>
           )}
-          <table>
-            <tbody>
-              {repository.ops.slice(0, MOST).map((entry, at) => (
-                <tr key={at}>
-                  <td>
-                    <time>{when(entry.time)}</time>
-                  </td>
-                  <td>{entry.kind}</td>
-                  <td class="text">
-                    {Object.entries(entry.details)
-                      .map(([key, value]) => `${key} ${typeof value === "string" ? value : JSON.stringify(value)}`)
-                      .join(", ")}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-          {repository.ops.length > MOST && <p class="quiet">and {plural(repository.ops.length - MOST, "older operation")}</p>}
+          <Table heads={["Time (UTC)", "Operation", "Details"]} rows={repository.ops.map(({ time, kind, details }) => [<time>{when(time)}</time>, kind, Object.entries(details).map(([key, value]) => `${key} ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", ")])} />
         </>
       )}
-      {size(repository.configuration) && (
+      {Object.keys(repository.configuration ?? {}).length > 0 && (
         <>
           <h3>Saved configuration</h3>
           <Value of={repository.configuration} />
@@ -89,50 +77,35 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
 
 function Names({ title, kind, names, repository }: { title: string; kind: string; names: ReadonlyMap<string, string>; repository: Repository }): VNode | null {
   if (!names.size) return null;
+  const { history } = repository;
   return (
     <>
       <h3>{title}</h3>
-      <table>
-        <tbody>
-          {[...names].slice(0, MOST).map(([name, id]) => {
-            const row = repository.row(id);
-            return (
-              <tr key={name}>
-                <td>
-                  <a href={address({ page: "node", version: `${kind}.${name}`, path: "/" })}>{name}</a>
-                </td>
-                <td>
-                  <a href={address({ page: "history", query: { at: id } })}>
-                    <code>{id}</code>
-                  </a>
-                </td>
-                <td>{row >= 0 && <time>{when(repository.history.times[row]!).slice(0, 16)}</time>}</td>
-                <td class="text">{row >= 0 ? firstLine(repository.history.message(row)) : "not in the history"}</td>
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
-      {names.size > MOST && <p class="quiet">and {count(names.size - MOST)} more</p>}
+      <Table
+        heads={["Name", "Commit", "Time (UTC)", "Message"]}
+        rows={[...names].map(([name, id]) => {
+          const row = repository.row(id);
+          const node = <a href={address({ page: "node", version: `${kind}.${name}`, path: "/" })}>{name}</a>;
+          return [node, <Commit id={id} text={id} />, row >= 0 && when(history.times[row]!).slice(0, 16), row >= 0 ? firstLine(history.message(row)) : "not in the history"];
+        })}
+      />
     </>
   );
 }
 
+const Commit = ({ id, text = id.slice(0, 6) }: { id: string; text?: string }): VNode => (
+  <a href={address({ page: "history", query: { at: id } })}>
+    <code>{text}</code>
+  </a>
+);
+
 function Slow({ title, name, ask }: { title: string; name: string; ask: NonNullable<Reader["ask"]> }): VNode {
-  const [isOpen, setOpen] = useState(false);
-  const answer = useLoad(async (signal) => (isOpen ? { value: await ask(name, {}, signal) } : {}), [isOpen]);
-  if (!isOpen) {
-    return (
-      <p class="actions">
-        <button onClick={() => setOpen(true)}>{title}</button>
-      </p>
-    );
-  }
+  const answer = useLoad((signal) => ask(name, {}, signal), []);
   return (
     <section aria-label={title}>
       <h3>{title}</h3>
       <Wait of={answer} what="the answer of the server">
-        {({ value }) => {
+        {(value) => {
           if (Array.isArray(value) || !value || typeof value !== "object") return <Items of={value} />;
           if (name === "status") return <Items of={record(value)["leases"]} />;
           return <Facts rows={Object.entries(value).map(([key, item]) => [key.replaceAll("_", " "), <Items of={item} />] as const)} />;
@@ -148,34 +121,6 @@ function Items({ of }: { of: unknown }): VNode {
   if (!of.length) return <span class="quiet">none</span>;
   const names = [...new Set(of.flatMap((item) => Object.keys(item)))];
   return <Table heads={names.map((name) => name.replaceAll("_", " "))} rows={of.map((item) => names.map((name) => (item[name] === undefined || item[name] === null ? "" : <Value of={item[name]} />)))} />;
-}
-
-function Table({ heads, rows }: { heads: readonly string[]; rows: readonly (readonly ComponentChildren[])[] }): VNode {
-  return (
-    <div class="items" tabIndex={0}>
-      <table>
-        <thead>
-          <tr>
-            {heads.map((head) => (
-              <th key={head} scope="col">
-                {head}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.slice(0, MOST).map((row, at) => (
-            <tr key={at}>
-              {row.map((cell, column) => (
-                <td key={column}>{cell}</td>
-              ))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      {rows.length > MOST && <p class="quiet">and {count(rows.length - MOST)} more</p>}
-    </div>
-  );
 }
 
 /** The rules of branches, which the metadata of the repository has. */
@@ -197,22 +142,31 @@ function Rules({ of }: { of: unknown }): VNode | null {
   );
 }
 
+/** A list as text; empty if it is something else. */
+const texts = (value: unknown): string => (Array.isArray(value) ? value.map(String).join(", ") : "");
+
+/** One commit of a job: what it read and wrote. */
+interface Step {
+  readonly row: number;
+  readonly job: string;
+  readonly wrote: string;
+  readonly inputs: readonly { readonly paths: string; readonly snapshot: string }[];
+}
+
+/** The commits that jobs made, newest first, by the records in their metadata. */
+export function steps({ history }: Repository): Step[] {
+  const rows = Array.from(history.times.keys()).sort((one, other) => history.times[other]! - history.times[one]!);
+  return rows.flatMap((row) => {
+    const job = record(history.metadata(row)["frazil_job"]);
+    if (typeof job["name"] !== "string") return [];
+    const inputs = Array.isArray(job["inputs"]) ? job["inputs"].map(record) : [];
+    return [{ row, job: job["name"], wrote: texts(job["outputs"]), inputs: inputs.map((each) => ({ paths: texts(each["paths"]), snapshot: String(each["snapshot"] ?? "") })) }];
+  });
+}
+
 function Lineage({ repository }: { repository: Repository }): VNode {
   const { history } = repository;
-  const [isShown, setShown] = useState(false);
-  const all = useMemo(() => (isShown ? steps(repository) : []), [isShown, repository]);
-  if (!isShown) {
-    return (
-      <p class="actions">
-        <button onClick={() => setShown(true)}>Lineage: what jobs read and wrote</button>
-      </p>
-    );
-  }
-  const commit = (id: string): VNode => (
-    <a href={address({ page: "history", query: { at: id } })}>
-      <code>{id.slice(0, 6)}</code>
-    </a>
-  );
+  const all = useMemo(() => steps(repository), [repository]);
   return (
     <section aria-label="Lineage">
       <h3>Lineage: finished jobs, newest first</h3>
@@ -221,12 +175,12 @@ function Lineage({ repository }: { repository: Repository }): VNode {
           heads={["Time (UTC)", "Commit", "Job", "Wrote", "Read"]}
           rows={all.map((step) => [
             <time>{when(history.times[step.row]!).slice(0, 16)}</time>,
-            commit(history.id(step.row)),
+            <Commit id={history.id(step.row)} />,
             step.job,
             step.wrote,
             step.inputs.map((each, at) => (
               <div key={at}>
-                {each.paths} {each.snapshot && (repository.row(each.snapshot) >= 0 ? <>of {commit(each.snapshot)}</> : `of ${each.snapshot.slice(0, 6)} elsewhere`)}
+                {each.paths} {each.snapshot && (repository.row(each.snapshot) >= 0 ? <>of <Commit id={each.snapshot} /></> : `of ${each.snapshot.slice(0, 6)} elsewhere`)}
               </div>
             )),
           ])}

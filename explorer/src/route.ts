@@ -1,5 +1,7 @@
 /** Addresses of views. The part after `#` of the page's address says all that a view shows. */
 
+import type { Repository } from "./format/types";
+
 export type Page = "history" | "node" | "diff" | "repository";
 
 export interface Route {
@@ -45,13 +47,8 @@ export function writeRoute(route: Route): string {
   return query ? `${prefix}?${query}` : prefix;
 }
 
-interface Names {
-  readonly branches: ReadonlyMap<string, string>;
-  readonly tags: ReadonlyMap<string, string>;
-}
-
 /** The id of the snapshot that a version names. A name may say `branch.` or `tag.` first, for names that are both. */
-export function resolve(names: Names, version: string): string {
+export function resolve(names: Pick<Repository, "branches" | "tags">, version: string): string {
   const [, kind, name = version] = /^(branch|tag)\.(.+)$/s.exec(version) ?? [];
   if (kind === "branch" && names.branches.has(name)) return names.branches.get(name)!;
   if (kind === "tag" && names.tags.has(name)) return names.tags.get(name)!;

@@ -1,12 +1,12 @@
 /** The colours of the map of chunks: what each stands for, and its legend. */
 
 import type { ComponentChildren, VNode } from "preact";
-import { columnShade, fileShade, kindColours, kinds, sizeShade, summary, type Shade } from "./chunks";
+import { columnShade, fileShade, kinds, KINDS, sizeShade, summary, type Shade } from "./chunks";
 import { pixel } from "./colour";
 import { record } from "./format/grid";
 import type { ArrayNode, ChunkTable, Decoded, Repository, Snapshot } from "./format/types";
 import type { Reader } from "./home";
-import { Canvas, css } from "./parts";
+import { css } from "./parts";
 import { author } from "./search";
 import { address } from "./state";
 import { bytes, count, firstLine, number, plural, when } from "./text";
@@ -48,7 +48,7 @@ export const SHADES: Record<string, (data: ShadeData) => Shown> = {
   kind: ({ table, places }) => {
     const own = kinds(table);
     return {
-      colours: kindColours(),
+      colours: Uint32Array.from(KINDS, ({ colour }) => (colour ? pixel(colour) : 0)),
       shade: (row) => own[row]!,
       legend: summary(table, places).kinds.map((kind) => (
         <span key={kind.name}>
@@ -191,21 +191,11 @@ function Commits({ repository: { history }, writers }: { repository: Repository;
 
 /** A scale of colours between two texts. */
 export function Scale({ colours, low, high }: { colours: Uint32Array; low: string; high: string }): VNode {
+  const stops = Array.from(colours, (colour) => `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`);
   return (
     <span class="scale">
       {low}
-      <Canvas
-        width={160}
-        height={12}
-        aria-hidden="true"
-        draw={(context) => {
-          for (let at = 0; at < 160; at++) {
-            const colour = colours[Math.floor((at / 160) * 256)]!;
-            context.fillStyle = `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`;
-            context.fillRect(at, 0, 1, 12);
-          }
-        }}
-      />
+      <i aria-hidden="true" style={{ background: `linear-gradient(to right, ${stops.join()})` }} />
       {high}
     </span>
   );

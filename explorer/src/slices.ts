@@ -1,6 +1,7 @@
 /** Which part of an array a view shows, as text in the address and as a region to read. */
 
 import { timeOf } from "./format/calendar";
+import { firstWhere } from "./format/grid";
 
 export interface Slice {
   /** Dimension along the horizontal axis; -1 for an array without dimensions. */
@@ -132,13 +133,7 @@ export function cellFinder(edges: Float64Array, period = 0): (value: number) => 
     let value = place * sign;
     if (period) value = low + ((((value - low) % period) + period) % period);
     if (!(value >= low && value <= high)) return -1;
-    let [left, right] = [0, length - 1];
-    while (left < right) {
-      const middle = (left + right) >> 1;
-      if (value < rising[middle + 1]!) right = middle;
-      else left = middle + 1;
-    }
-    return left;
+    return firstWhere(length - 1, (at) => value < rising[at + 1]!);
   };
 }
 

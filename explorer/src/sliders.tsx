@@ -1,9 +1,9 @@
 /** Places on the dimensions that no axis shows: slider, typed value, play. */
 
 import type { ComponentChildren, VNode } from "preact";
-import { useState } from "preact/hooks";
 import type { ArrayNode, Decoded } from "./format/types";
 import { dimensionName } from "./nodes";
+import { Entry } from "./parts";
 import { typedIndex, type Slice } from "./slices";
 import { count } from "./text";
 
@@ -44,7 +44,7 @@ export function Fixed({ node, shape, slice, what, coordinates, waiting = false, 
             {...(onPlay ? { onPlay: () => onPlay(playing === dimension ? -1 : dimension) } : {})}
             onPlace={(index) => set(dimension, index)}
           >
-            <Typed key={at} label={name} disabled={waiting} shown={shown} length={shape[dimension]!} decoded={decoded} onIndex={(index) => set(dimension, index)} />
+            <Typed key={`${at} ${shown}`} label={name} disabled={waiting} shown={shown} length={shape[dimension]!} decoded={decoded} onIndex={(index) => set(dimension, index)} />
             <span class="quiet">
               {what} {count(at)} of {count(shape[dimension]!)}
             </span>
@@ -83,26 +83,11 @@ export const Slider = ({ name, along, label, text, at, length, isPlaying, onPlay
 );
 
 function Typed({ label, shown, length, decoded, disabled, onIndex }: { label: string; shown: string; disabled: boolean; length: number; decoded: Decoded | undefined; onIndex: (index: number) => void }): VNode {
-  const [text, setText] = useState<string | undefined>(undefined);
-  const [wrong, setWrong] = useState(false);
   const hint = decoded ? `${decoded.isTime ? "A date" : "A value"}, or # and an index` : "An index";
-  const enter = (): void => {
-    if (text === undefined || text === shown) return setWrong(false);
-    const at = typedIndex(text, length, decoded);
-    setWrong(at === undefined);
-    if (at !== undefined) {
-      setText(undefined);
-      onIndex(at);
-    }
+  const enter = (text: string): boolean => {
+    const at = text === shown ? undefined : typedIndex(text, length, decoded);
+    if (at !== undefined) onIndex(at);
+    return at !== undefined || text === shown;
   };
-  return (
-    <form
-      onSubmit={(event) => {
-        event.preventDefault();
-        enter();
-      }}
-    >
-      <input value={text ?? shown} size={14} disabled={disabled} title={hint} aria-label={`${label}: ${hint}`} aria-invalid={wrong} onInput={(event) => setText(event.currentTarget.value)} onBlur={enter} />
-    </form>
-  );
+  return <Entry label={`${label}: ${hint}`} isUnlabelled isEager value={shown} size={14} disabled={disabled} title={hint} onEnter={enter} />;
 }

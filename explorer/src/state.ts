@@ -1,7 +1,7 @@
 /** State of the page: the address, the open repository, and values that take time. */
 
 import { signal } from "@preact/signals";
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useLayoutEffect, useState } from "preact/hooks";
 import { ExplorerError, type Repository, type Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { HOME, parseRoute, resolve, writeRoute, type Route } from "./route";
@@ -42,10 +42,11 @@ export interface Load<T> {
 let busy = 0; // loads that somebody waits for
 const later: (() => void)[] = [];
 
-export async function first<T>(load: () => Promise<T>): Promise<T> {
+/** Whoever leaves waits no longer, although the load may never end: a kernel that runs a cell does not answer. */
+export async function first<T>(load: () => Promise<T>, signal: AbortSignal): Promise<T> {
   busy++;
   try {
-    return await load();
+    return await Promise.race([load(), new Promise<never>((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)))]);
   } finally {
     if (--busy === 0) for (const start of later.splice(0)) start();
   }
@@ -55,12 +56,13 @@ const PAUSE = 250; // milliseconds
 const LONGEST_PAUSE = 1000;
 
 /** Loads what nobody waits for, after all that somebody waits for: also what begins meanwhile. */
-export async function afterwards<T>(load: () => Promise<T>): Promise<T> {
+export async function afterwards<T>(load: () => Promise<T>, signal: AbortSignal): Promise<T> {
   do {
     await new Promise<void>((start) => (busy ? later.push(start) : start()));
     // The page first draws what has come. A browser on a busy machine never calls it idle: hence the timeout
     await new Promise((resume) => ("requestIdleCallback" in globalThis ? requestIdleCallback(resume, { timeout: LONGEST_PAUSE }) : setTimeout(resume)));
     await new Promise((resume) => setTimeout(resume, PAUSE));
+    signal.throwIfAborted();
   } while (busy);
   return load();
 }
@@ -81,29 +83,25 @@ export async function snapshotOf(repository: Repository, version: string): Promi
 
 /** Loads a value whenever `keys` change. `keep` keeps the former value on the screen meanwhile. `order` says when. */
 export function useLoad<T>(load: (signal: AbortSignal, progress: (done: number, total: number) => void) => Promise<T>, keys: unknown[], keep = false, order = first): Load<T> {
-  const [state, setState] = useState<Omit<Load<T>, "retry">>({ busy: true });
+  const [{ keys: own, ...state }, setState] = useState<Omit<Load<T>, "retry"> & { keys?: unknown[] }>({ busy: true });
   const [attempt, setAttempt] = useState(0);
-  const newest = useRef(0);
-  const own = useRef<unknown[]>([]);
-  useEffect(() => {
-    const turn = ++newest.current;
+  // Before the page draws: a picture waits for several loads in a row, and drawing takes as long as a request
+  useLayoutEffect(() => {
     const control = new AbortController();
     setState((former) => ({ ...(keep && former.value !== undefined ? { value: former.value } : {}), busy: true }));
-    const current = (): boolean => turn === newest.current && !control.signal.aborted;
+    const current = (): boolean => !control.signal.aborted;
     const progress = (done: number, total: number): void => void (current() && setState((former) => ({ ...former, progress: total ? done / total : 0 })));
-    order(() => load(control.signal, progress)).then(
+    order(() => load(control.signal, progress), control.signal).then(
       (value) => {
-        if (!current()) return;
-        own.current = keys;
-        setState({ value, busy: false });
+        if (current()) setState({ value, busy: false, keys });
       },
-      (cause) => current() && setState({ error: asError(cause), busy: false }),
+      (cause) => current() && setState({ error: asError(cause), busy: false, keys }),
     );
     return () => control.abort();
   }, [...keys, attempt]);
   const retry = useCallback(() => setAttempt((former) => former + 1), []);
   // A value of other keys must not be drawn as if it belonged to these
-  const stale = !keep && state.value !== undefined && !same(own.current, keys);
+  const stale = !keep && own !== undefined && !same(own, keys);
   return stale ? { busy: true, retry } : { ...state, retry };
 }
 

@@ -1,6 +1,6 @@
 /** The widget of notebooks, a module of anywidget: the page in a frame, and messages to the kernel that gives it bytes. */
 
-import type { Answer, Ask, Kernel } from "./kernel";
+import type { Answer, Ask, Kernel } from "./home";
 
 /** What anywidget gives to a module. */
 export interface Model {

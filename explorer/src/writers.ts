@@ -7,9 +7,9 @@
 import { compareTables, rowFinder } from "./chunks";
 import type { ArrayNode, Changes, ChunkTable, Repository, Snapshot } from "./format/types";
 import { record } from "./format/grid";
+import { parallel, PARALLEL } from "./format/pool";
 import { isArray } from "./nodes";
 
-const AHEAD = 8; // records that are read at the same time
 export const FARTHEST = 1000; // commits
 const TURN = 12; // milliseconds before the page gets a turn
 
@@ -26,7 +26,7 @@ export async function* commitsBack(repository: Repository, version: string, most
   const waiting: { row: number; id: string; changes: Promise<Changes | undefined> }[] = [];
   let next = repository.row(version);
   for (let step = 0; step < most; step++) {
-    for (; next >= 0 && waiting.length < Math.min(AHEAD, step + 1, most - step); next = history.parent[next]!) {
+    for (; next >= 0 && waiting.length < Math.min(PARALLEL, step + 1, most - step); next = history.parent[next]!) {
       const id = history.id(next);
       const changes = repository.changes(id);
       changes.catch(() => undefined); // awaited below, perhaps after the failure of another one
@@ -65,16 +65,15 @@ async function commitsOfMerge(repository: Repository, merge: number, most: numbe
     if (commits.length + merges.length > most) return undefined;
     todo.push(parent[row]!, ...others);
   }
+  let isWhole = true;
   const rows = [commits, merges].flatMap((each) => each.sort((one, other) => other - one));
-  const records: { row: number; changes: Changes }[] = [];
-  for (let at = 0; at < rows.length; at += AHEAD) {
-    const part = await Promise.all(rows.slice(at, at + AHEAD).map(async (row) => ({ row, changes: await repository.changes(repository.history.id(row)) })));
-    for (const { row, changes } of part) {
-      if (!changes) return undefined;
-      records.push({ row, changes });
-    }
-  }
-  return records;
+  const records = new Array<{ row: number; changes: Changes }>(rows.length);
+  await parallel([...rows.entries()], async ([at, row]) => {
+    const changes = isWhole ? await repository.changes(repository.history.id(row)) : undefined;
+    if (changes) records[at] = { row, changes };
+    else isWhole = false;
+  });
+  return isWhole ? records : undefined;
 }
 
 /** Coordinates that a commit without a record changed, by the references of two versions; undefined if they cannot say. */

@@ -39,6 +39,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         data = np.arange(160, dtype="f4").reshape(4, 5, 8)
         root.create_array("t", data=data, chunks=(1, 5, 8), dimension_names=list(coordinates))
         root.create_array("whole", data=data, chunks=(4, 5, 8), dimension_names=list(coordinates))
+        root.create_array("large", shape=(5_000_000,), chunks=(5_000_000,), dtype="u1")
         for name, code in (("polar", "EPSG:3413"), ("unknown", "EPSG:2056")):
             group = root.create_group(name, attributes={"proj:code": code})
             for axis, metres in (("x", np.linspace(-2e6, 2e6, 4)), ("y", np.linspace(2e6, -2e6, 5))):
@@ -217,3 +218,48 @@ def test_enter_opens_the_version(page: Any, address: str) -> None:  # noqa: F811
     page.keyboard.press("Enter")
     page.get_by_role("treeitem", name="data changed by this commit").first.wait_for()
     assert page.get_by_role("banner").count() == 0
+
+
+def test_chunk_with_too_many_values(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/large?view=chunks&cell=0")
+    page.get_by_text("too many values to show: 5,000,000").wait_for()
+
+
+def test_frame_that_may_store_nothing(page: Any, address: str) -> None:  # noqa: F811
+    """As in a frame on another site, whose visitors refuse its cookies."""
+    refuse = "get() { throw new DOMException('refused', 'SecurityError') }"
+    for name in ("localStorage", "sessionStorage"):
+        page.add_init_script(f"Object.defineProperty(window, '{name}', {{ {refuse} }})")
+    page.goto(address)
+    page.get_by_role("option", name="correct one day").wait_for()
+    page.get_by_role("button", name="Colours of the page: system").click()
+    page.get_by_role("button", name="Colours of the page: light").wait_for()
+
+
+def test_request_without_an_answer(page: Any, address: str) -> None:  # noqa: F811
+    """Whoever leaves a view that still waits gets all of the next one."""
+    requests: list[Any] = []
+    page.route("**/chunks/**", lambda route: requests.append(route))
+    page.goto(f"{address}#/v/main/t?view=data")
+    page.get_by_text("Loading values").wait_for()
+    page.get_by_role("treeitem", name="unknown").click()
+    page.get_by_role("treeitem", name="data changed by this commit").first.wait_for()
+    for request in requests:
+        request.abort()
+
+
+def test_drag_that_the_browser_ends(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/t?view=data")
+    image = page.get_by_role("application")
+    box = image.locator("canvas").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    for is_ended in (True, False):
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(x + 40, y + 40)
+        image.locator(".drag").wait_for()
+        if is_ended:
+            image.dispatch_event("pointercancel")
+        page.mouse.up()
+        image.locator(".drag").wait_for(state="detached")
+        assert ("r1=" in page.url) is not is_ended

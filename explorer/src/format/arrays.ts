@@ -3,11 +3,10 @@ import { codecList, planOf, shardIndex, shardOf, type ChunkSpec } from "./codecs
 import { copyBox, dtypeOf, filled, product, strides, type DType, type Elements } from "./elements";
 import { formatError, reading } from "./files";
 import { chunkGrid, type ChunkGrid } from "./grid";
-import { pool } from "./pool";
+import { parallel, pool } from "./pool";
 import { readBytes } from "./remote";
 import { ChunkKind, ExplorerError, type ArrayNode, type ChunkRef, type Region, type Repository, type Snapshot, type Source } from "./types";
 
-const PARALLEL = 8;
 const MAX_BYTES = 2 ** 30;
 const MAX_CHUNKS = 100_000;
 /** Neighbours in one file are read together if the gap is small, up to a size. */
@@ -131,22 +130,6 @@ async function inGroups<T extends { offset: number; length: number }>(items: T[]
     const data = await read(first, Math.max(...group.map(({ offset, length }) => offset + length)));
     for (const item of group) await use(item, async (from, to) => data.subarray(item.offset - first + from, item.offset - first + to));
   });
-}
-
-async function parallel<T>(items: readonly T[], use: (item: T) => Promise<void>): Promise<void> {
-  let next = 0;
-  let failed = false;
-  const run = async (): Promise<void> => {
-    while (next < items.length && !failed) {
-      try {
-        await use(items[next++]);
-      } catch (error) {
-        failed = true;
-        throw error;
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: Math.min(PARALLEL, items.length) }, run));
 }
 
 function axesOf(node: ArrayNode, start: number[], stop: number[], step: number[]): Axis[] {

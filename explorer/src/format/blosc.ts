@@ -7,7 +7,7 @@ const MAX_SPLITS = 16;
 const MIN_SPLIT = 128;
 const FORMATS = ["blosclz", "lz4", "snappy", "zlib", "zstd"];
 
-function damaged(what: string): Error {
+export function damaged(what: string): RangeError {
   return new RangeError(`damaged ${what} data`);
 }
 

@@ -81,10 +81,6 @@ const UNITS: [RegExp, number][] = [
   [/^weeks?$/, 7 * DAY],
 ];
 
-function unitLength(unit: string): number | undefined {
-  return UNITS.find(([name]) => name.test(unit.toLowerCase()))?.[1];
-}
-
 const SINCE = /^\s*(\S+)\s+since\s+(-?\d+)-(\d{1,2})-(\d{1,2})(?:(?:\s+|T)(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?)?\s*(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?\s*$/i;
 
 export interface Clock {
@@ -97,7 +93,7 @@ export interface Clock {
 export function clockOf(units: string, calendar = "standard"): Clock | undefined {
   const match = SINCE.exec(units);
   const rule = Object.hasOwn(CALENDARS, calendar.toLowerCase()) ? CALENDARS[calendar.toLowerCase()] : undefined;
-  const unit = match && unitLength(match[1]);
+  const unit = match && UNITS.find(([name]) => name.test(match[1].toLowerCase()))?.[1];
   // a month is a length of time in one calendar only
   const step = unit ?? (match && rule === DAY_360 && /^months?$/i.test(match[1]) ? 30 * DAY : undefined);
   if (!match || !rule || step === undefined) return undefined;

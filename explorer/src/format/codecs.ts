@@ -1,6 +1,7 @@
 /** Codecs of Zarr: from the bytes of a chunk to its elements. */
-import { decodeBlosc, decodeLz4Block, unshuffle } from "./blosc";
-import { copyBox, dtypeOf, filled, numpyType, product, strides, type DType, type Elements } from "./elements";
+import { damaged, decodeBlosc, decodeLz4Block, unshuffle } from "./blosc";
+import { copyBox, dtypeOf, filled, hex, joined, numpyType, product, strides, type DType, type Elements } from "./elements";
+import { text } from "./flatbuffer";
 import { record, sizes } from "./grid";
 import { ExplorerError } from "./types";
 import { decompress } from "./zstd";
@@ -23,18 +24,8 @@ const MAX_BYTES = 2 ** 31 - 1;
 /** Strings have no size that is known before. */
 const MAX_TEXT = 2 ** 30;
 
-type Zstd = (data: Uint8Array, limit: number) => Uint8Array;
-let zstd: Zstd = decompress;
-export function useZstd(decoder: Zstd): void {
-  zstd = decoder;
-}
-export function decodeZstd(data: Uint8Array, limit: number): Uint8Array {
-  return zstd(data, limit);
-}
-
-function damaged(codec: string): RangeError {
-  return new RangeError(`damaged data of the codec ${codec}`);
-}
+/** What decodes zstd: a worker replaces it once it has much to do. */
+export const decoder: { zstd(data: Uint8Array, limit: number): Uint8Array } = { zstd: decompress };
 
 async function inflate(format: CompressionFormat, data: Uint8Array, limit: number): Promise<Uint8Array> {
   const stream = new Blob([data as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream(format));
@@ -51,13 +42,7 @@ async function inflate(format: CompressionFormat, data: Uint8Array, limit: numbe
     }
     parts.push(value);
   }
-  const out = new Uint8Array(total);
-  let at = 0;
-  for (const part of parts) {
-    out.set(part, at);
-    at += part.length;
-  }
-  return out;
+  return joined(parts);
 }
 
 /** Castagnoli's polynomial, reflected. */
@@ -66,16 +51,12 @@ const CRC = Uint32Array.from({ length: 256 }, (_, n) => {
   return n;
 });
 
-function crc32c(data: Uint8Array): number {
-  let sum = 0xffffffff;
-  for (let i = 0; i < data.length; i++) sum = CRC[(sum ^ data[i]) & 255] ^ (sum >>> 8);
-  return ~sum >>> 0;
-}
-
-function checkedCrc32c(data: Uint8Array): Uint8Array {
+function crc32c(data: Uint8Array): Uint8Array {
   const body = data.subarray(0, data.length - 4);
   const stated = new DataView(data.buffer, data.byteOffset, data.byteLength).getUint32(data.length - 4, true);
-  if (crc32c(body) !== stated) throw new RangeError("the checksum crc32c does not match");
+  let sum = 0xffffffff;
+  for (let i = 0; i < body.length; i++) sum = CRC[(sum ^ body[i]) & 255] ^ (sum >>> 8);
+  if (~sum >>> 0 !== stated) throw new RangeError("the checksum crc32c does not match");
   return body;
 }
 
@@ -88,12 +69,12 @@ function lz4(data: Uint8Array, _: unknown, limit: number): Uint8Array {
 type BytesDecoder = (data: Uint8Array, configuration: Record<string, unknown>, limit: number) => Uint8Array | Promise<Uint8Array>;
 
 const BYTES: Record<string, BytesDecoder> = {
-  zstd: (data, _, limit) => zstd(data, limit),
+  zstd: (data, _, limit) => decoder.zstd(data, limit),
   gzip: (data, _, limit) => inflate("gzip", data, limit),
   zlib: (data, _, limit) => inflate("deflate", data, limit),
-  blosc: (data, _, limit) => decodeBlosc(data, limit, { zstd, zlib: (part, size) => inflate("deflate", part, size) }),
+  blosc: (data, _, limit) => decodeBlosc(data, limit, { zstd: decoder.zstd, zlib: (part, size) => inflate("deflate", part, size) }),
   lz4,
-  crc32c: checkedCrc32c,
+  crc32c,
   crc32: (data) => data.subarray(4),
   adler32: (data) => data.subarray(4),
   fletcher32: (data) => data.subarray(0, -4),
@@ -170,19 +151,17 @@ function swap(bytes: Uint8Array, unit: number): Uint8Array {
 
 function texts(data: Uint8Array, count: number, show: (part: Uint8Array) => string): string[] {
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
-  if (view.getUint32(0, true) !== count) throw damaged("of strings");
+  if (view.getUint32(0, true) !== count) throw damaged("text");
   let at = 4;
   return Array.from({ length: count }, () => {
     const length = view.getUint32(at, true);
     const start = at + 4;
     at = start + length;
-    if (at > data.length) throw damaged("of strings");
+    if (at > data.length) throw damaged("text");
     return show(data.subarray(start, at));
   });
 }
 
-const utf8 = new TextDecoder();
-const hex = (part: Uint8Array): string => Array.from(part, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 type Serializer = (data: Uint8Array, type: DType, shape: number[], configuration: Record<string, unknown>, spec: ChunkSpec) => Elements | Promise<Elements>;
 
@@ -192,7 +171,7 @@ const SERIALIZERS: Record<string, Serializer> = {
     if (type.size === 0 || data.length !== total) throw new RangeError(`a chunk has ${data.length} bytes, expected ${total}`);
     return endian === "big" && type.unit > 1 ? swap(data, type.unit) : data;
   },
-  "vlen-utf8": (data, _, shape) => texts(data, product(shape), (part) => utf8.decode(part)),
+  "vlen-utf8": (data, _, shape) => texts(data, product(shape), text),
   "vlen-bytes": (data, _, shape) => texts(data, product(shape), hex),
   sharding_indexed: decodeShard,
 };

@@ -46,19 +46,20 @@ function integer(value: unknown, low: bigint, high: bigint): bigint {
   return exact < low ? low : exact > high ? high : exact;
 }
 
-const PUT: Record<string, Put> = {
-  bool: (v, x, at) => v.setUint8(at, Number(x)),
-  int8: (v, x, at) => v.setInt8(at, number(x)),
-  uint8: (v, x, at) => v.setUint8(at, number(x)),
-  int16: (v, x, at) => v.setInt16(at, number(x), true),
-  uint16: (v, x, at) => v.setUint16(at, number(x), true),
-  int32: (v, x, at) => v.setInt32(at, number(x), true),
-  uint32: (v, x, at) => v.setUint32(at, number(x), true),
-  int64: (v, x, at) => v.setBigInt64(at, integer(x, -(2n ** 63n), 2n ** 63n - 1n), true),
-  uint64: (v, x, at) => v.setBigUint64(at, integer(x, 0n, 2n ** 64n - 1n), true),
-  float16: (v, x, at) => v.setUint16(at, halfBits(number(x)), true),
-  float32: (v, x, at) => v.setFloat32(at, number(x), true),
-  float64: (v, x, at) => v.setFloat64(at, number(x), true),
+/** The view of the elements of a type, and how a value becomes one. */
+const PLAIN: Record<string, [TypedClass, Put]> = {
+  bool: [Uint8Array, (v, x, at) => v.setUint8(at, Number(x))],
+  int8: [Int8Array, (v, x, at) => v.setInt8(at, number(x))],
+  uint8: [Uint8Array, (v, x, at) => v.setUint8(at, number(x))],
+  int16: [Int16Array, (v, x, at) => v.setInt16(at, number(x), true)],
+  uint16: [Uint16Array, (v, x, at) => v.setUint16(at, number(x), true)],
+  int32: [Int32Array, (v, x, at) => v.setInt32(at, number(x), true)],
+  uint32: [Uint32Array, (v, x, at) => v.setUint32(at, number(x), true)],
+  int64: [BigInt64Array, (v, x, at) => v.setBigInt64(at, integer(x, -(2n ** 63n), 2n ** 63n - 1n), true)],
+  uint64: [BigUint64Array, (v, x, at) => v.setBigUint64(at, integer(x, 0n, 2n ** 64n - 1n), true)],
+  float16: [Uint16Array, (v, x, at) => v.setUint16(at, halfBits(number(x)), true)],
+  float32: [Float32Array, (v, x, at) => v.setFloat32(at, number(x), true)],
+  float64: [Float64Array, (v, x, at) => v.setFloat64(at, number(x), true)],
 };
 
 function halfBits(value: number): number {
@@ -75,7 +76,8 @@ function halfBits(value: number): number {
   return sign | (fraction < 1024 ? fraction : ((exponent + 15) << 10) | (fraction - 1024));
 }
 
-function plain(name: string, type: TypedClass, put: string): DType {
+function plain(name: string): DType {
+  const [type, put] = PLAIN[name];
   const size = type.BYTES_PER_ELEMENT;
   return {
     name,
@@ -85,7 +87,7 @@ function plain(name: string, type: TypedClass, put: string): DType {
     fill: (value) => {
       if (typeof value === "string" && value.startsWith("0x")) return hexBytes(value);
       const out = new Uint8Array(size);
-      PUT[put](new DataView(out.buffer), value ?? 0, 0);
+      put(new DataView(out.buffer), value ?? 0, 0);
       return out;
     },
   };
@@ -100,7 +102,7 @@ function complex(name: string, part: DType): DType {
 }
 
 const latin = (bytes: Uint8Array): string => String.fromCharCode(...bytes);
-const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+export const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 function fixed(name: string, size: number, unit: number, show: (bytes: Uint8Array) => string, fill: (value: unknown) => Uint8Array): DType {
   if (!(size > 0 && size < 2 ** 20)) throw new ExplorerError("format", `data type ${name} with ${size} bytes`);
@@ -132,31 +134,13 @@ function base64(value: unknown): Uint8Array {
 
 const list = (name: string): DType => ({ name, size: 0, unit: 0, wrap: (elements) => elements as string[], fill: (value) => (typeof value === "string" ? value : "") });
 
-const float32 = plain("float32", Float32Array, "float32");
-const float64 = plain("float64", Float64Array, "float64");
-const int64 = plain("int64", BigInt64Array, "int64");
-const float16: DType = {
-  ...plain("float16", Uint16Array, "float16"),
-  wrap: (elements) => Float32Array.from(view(elements, Uint16Array), half),
-};
-
 const TYPES: Record<string, (configuration: Record<string, unknown>) => DType> = {
-  bool: () => plain("bool", Uint8Array, "bool"),
-  int8: () => plain("int8", Int8Array, "int8"),
-  uint8: () => plain("uint8", Uint8Array, "uint8"),
-  int16: () => plain("int16", Int16Array, "int16"),
-  uint16: () => plain("uint16", Uint16Array, "uint16"),
-  int32: () => plain("int32", Int32Array, "int32"),
-  uint32: () => plain("uint32", Uint32Array, "uint32"),
-  int64: () => int64,
-  uint64: () => plain("uint64", BigUint64Array, "uint64"),
-  float16: () => float16,
-  float32: () => float32,
-  float64: () => float64,
-  complex64: () => complex("complex64", float32),
-  complex128: () => complex("complex128", float64),
-  "numpy.datetime64": () => int64,
-  "numpy.timedelta64": () => int64,
+  ...Object.fromEntries(Object.keys(PLAIN).map((name) => [name, () => plain(name)])),
+  float16: () => ({ ...plain("float16"), wrap: (elements) => Float32Array.from(view(elements, Uint16Array), half) }),
+  complex64: () => complex("complex64", plain("float32")),
+  complex128: () => complex("complex128", plain("float64")),
+  "numpy.datetime64": () => plain("int64"),
+  "numpy.timedelta64": () => plain("int64"),
   string: () => list("string"),
   bytes: () => list("bytes"),
   variable_length_bytes: () => list("bytes"),
@@ -179,6 +163,13 @@ export function numpyType(code: unknown): DType {
   const name = match && `${{ b: "bool", i: "int", f: "float", u: "uint" }[match[1] as "i"]}${match[1] === "b" ? "" : Number(match[2]) * 8}`;
   if (!name || !Object.hasOwn(TYPES, name)) throw new ExplorerError("codec", `this page does not know the data type ${JSON.stringify(code)}`);
   return TYPES[name]({});
+}
+
+export function joined(parts: readonly Uint8Array[]): Uint8Array {
+  if (parts.length === 1) return parts[0];
+  const out = new Uint8Array(parts.reduce((total, { length }) => total + length, 0));
+  parts.reduce((at, part) => (out.set(part, at), at + part.length), 0);
+  return out;
 }
 
 export function product(shape: readonly number[]): number {

@@ -87,24 +87,13 @@ export class Flat {
     return position === 0 ? absent : this.view.getUint8(position);
   }
 
-  u16(table: number, slot: number): number {
-    const position = this.field(table, slot);
-    return position === 0 ? 0 : this.view.getUint16(position, true);
-  }
+  u16 = (table: number, slot: number): number => this.number(table, slot, (position) => this.view.getUint16(position, true));
+  u32 = (table: number, slot: number): number => this.number(table, slot, (position) => this.view.getUint32(position, true));
+  u64 = (table: number, slot: number): number => this.number(table, slot, (position) => wide(this.view, position));
 
-  u32(table: number, slot: number): number {
+  private number(table: number, slot: number, read: (position: number) => number): number {
     const position = this.field(table, slot);
-    return position === 0 ? 0 : this.view.getUint32(position, true);
-  }
-
-  i32(table: number, slot: number): number {
-    const position = this.field(table, slot);
-    return position === 0 ? 0 : this.view.getInt32(position, true);
-  }
-
-  u64(table: number, slot: number): number {
-    const position = this.field(table, slot);
-    return position === 0 ? 0 : wide(this.view, position);
+    return position === 0 ? 0 : read(position);
   }
 
   /** An id of a table, which must have it. */

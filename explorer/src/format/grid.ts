@@ -1,5 +1,5 @@
 /** Shapes, chunk grids and data types of `zarr.json`. */
-import { ExplorerError } from "./types";
+import { ExplorerError, type Node } from "./types";
 
 export interface ChunkGrid {
   readonly shape: number[];
@@ -7,13 +7,19 @@ export interface ChunkGrid {
   readonly edges?: number[][];
 }
 
-export interface Described {
-  readonly path: string;
-  readonly document: Record<string, unknown>;
-}
-
 export function record(value: unknown): Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {};
+}
+
+/** The first index for which a test holds that holds for all later ones, too; `length` if there is none. */
+export function firstWhere(length: number, test: (at: number) => boolean): number {
+  let [low, high] = [0, length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (test(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
 }
 
 export function sizes(value: unknown, what: string): number[] {
@@ -36,9 +42,9 @@ function edgesOf(spec: unknown, length: number, what: string): number[] {
   return out;
 }
 
-const grids = new WeakMap<Described, ChunkGrid>();
+const grids = new WeakMap<object, ChunkGrid>();
 
-export function chunkGrid(node: Described): ChunkGrid {
+export function chunkGrid(node: Pick<Node, "path" | "document">): ChunkGrid {
   const entry = grids.get(node);
   if (entry) return entry;
   const shape = sizes(node.document.shape, `shape of ${node.path}`);

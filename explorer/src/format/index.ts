@@ -4,5 +4,5 @@ export { openRepository } from "./repository";
 export { readRegion } from "./arrays";
 export { decodeCF } from "./cf";
 export { chunkGrid } from "./grid";
-export { absoluteLocation, corsAdvice, httpUrl, readBytes } from "./remote";
+export { absoluteLocation, httpUrl, readBytes } from "./remote";
 export { useWorkers } from "./pool";

@@ -1,7 +1,8 @@
 /** References of chunks, as columns. */
 import { Flat, text, wide } from "./flatbuffer";
 import { reading, type Body } from "./files";
-import { ChunkKind, ExplorerError, type ChunkRef, type ChunkTable } from "./types";
+import { firstWhere } from "./grid";
+import { ChunkKind, type ChunkRef, type ChunkTable } from "./types";
 import { decompress, readDictionary, type Dictionary } from "./zstd";
 
 /** First chunk (inclusive) and last (exclusive) of each dimension, in turn. */
@@ -75,20 +76,15 @@ export class Manifest {
   find(nodeId: string, coords: number[]): ChunkRef | undefined {
     const { flat } = this;
     const [start, count] = this.references(nodeId);
-    let low = 0;
-    let high = count;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      const table = flat.follow(start + 4 * middle);
-      const [index, rank] = flat.vector(table, 0, 4);
+    /** Positive for a reference after the chunk, negative for one before it. */
+    const order = (at: number): number => {
+      const [index, rank] = flat.vector(flat.follow(start + 4 * at), 0, 4);
       if (rank !== coords.length) throw new RangeError("a reference with an index of another rank");
-      let order = 0;
-      for (let d = 0; d < rank && order === 0; d++) order = flat.view.getUint32(index + 4 * d, true) - coords[d];
-      if (order === 0) return this.reference(table);
-      if (order < 0) low = middle + 1;
-      else high = middle;
-    }
-    return undefined;
+      const d = coords.findIndex((place, d) => flat.view.getUint32(index + 4 * d, true) !== place);
+      return d < 0 ? 0 : flat.view.getUint32(index + 4 * d, true) - coords[d];
+    };
+    const at = firstWhere(count, (at) => order(at) >= 0);
+    return at < count && order(at) === 0 ? this.reference(flat.follow(start + 4 * at)) : undefined;
   }
 }
 
@@ -192,14 +188,7 @@ export class ChunkColumns implements ChunkTable {
 
   private manifest(row: number): Manifest {
     if (!(row >= 0 && row < this.length)) throw new RangeError(`row ${row} of ${this.length}`);
-    let low = 0;
-    let high = this.parts.length - 1;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (this.parts[middle].first <= row) low = middle;
-      else high = middle - 1;
-    }
-    return this.parts[low].manifest;
+    return this.parts[firstWhere(this.parts.length, (at) => this.parts[at].first > row) - 1].manifest;
   }
 
   location(row: number): string | undefined {
@@ -263,10 +252,3 @@ export class ChunkColumns implements ChunkTable {
     return packed;
   }
 }
-
-/** The key of the file of a native reference. */
-export function chunkKey(ref: ChunkRef): string {
-  if (ref.location === undefined) throw new ExplorerError("format", "a reference without a location");
-  return `chunks/${ref.location}`;
-}
-

@@ -1,24 +1,13 @@
-/** Decoding in workers, or in place where there are none. */
-import { decodeChunk, decodeZstd, type ChunkSpec } from "./codecs";
+/** Work beside the page: decoding in workers, or in place where there are none, and requests at the same time. */
+import { decodeChunk, decoder, type ChunkSpec } from "./codecs";
 import type { Elements } from "./elements";
 import { ExplorerError } from "./types";
 
 export type Job = { readonly kind: "zstd"; readonly data: Uint8Array } | { readonly kind: "chunk"; readonly data: Uint8Array; readonly spec: ChunkSpec };
-export interface Failure {
-  readonly kind: ExplorerError["kind"];
-  readonly message: string;
-}
-export type Reply = { readonly id: number; readonly value: Elements } | { readonly id: number; readonly error: Failure };
+export type Reply = { readonly id: number; readonly value: Elements } | { readonly id: number; readonly error: Pick<ExplorerError, "kind" | "message"> };
 
 export async function runJob(job: Job): Promise<Elements> {
-  return job.kind === "zstd" ? decodeZstd(job.data, 2 ** 30) : decodeChunk(job.spec, job.data);
-}
-
-export interface Pool {
-  /** Starts a worker before there is work: its script loads beside the first files. */
-  warm(): void;
-  zstd(data: Uint8Array): Promise<Uint8Array>;
-  chunk(spec: ChunkSpec, data: Uint8Array): Promise<Elements>;
+  return job.kind === "zstd" ? decoder.zstd(job.data, 2 ** 30) : decodeChunk(job.spec, job.data);
 }
 
 interface Waiting {
@@ -33,10 +22,10 @@ interface Member {
   rest: ReturnType<typeof setTimeout> | undefined;
 }
 
-/** Milliseconds without work after which a worker ends: the memory of WebAssembly grows with the largest file and never shrinks. */
+/** Milliseconds without work after which a worker ends, and with it the memory of its largest file. */
 const IDLE = 5000;
 
-class Workers implements Pool {
+class Workers {
   private readonly members: Member[] = [];
   private next = 0;
 
@@ -77,6 +66,7 @@ class Workers implements Pool {
     this.members.splice(this.members.indexOf(member), 1);
   }
 
+  /** Starts a worker before there is work: its script loads beside the first files. */
   warm(): void {
     if (this.members.length === 0) this.member();
   }
@@ -110,14 +100,33 @@ class Workers implements Pool {
 /** The script of the worker could not run. */
 class WorkerFailure extends Error {}
 
-let current: Pool | undefined;
+let current: Workers | undefined;
 
 /** Sets how workers start. Without a call, and with undefined, the page decodes in place. */
 export function useWorkers(start: (() => Worker) | undefined): void {
   current = new Workers(start, Math.min(4, Math.max(1, (globalThis.navigator?.hardwareConcurrency ?? 2) - 1)));
 }
 
-export function pool(): Pool {
+export function pool(): Workers {
   if (!current) useWorkers(undefined);
   return current!;
+}
+
+export const PARALLEL = 8; // requests at the same time
+
+/** Works on items, several at the same time. After the first error no other one begins. */
+export async function parallel<T>(items: readonly T[], use: (item: T) => Promise<void>): Promise<void> {
+  let next = 0;
+  let failed = false;
+  const run = async (): Promise<void> => {
+    while (next < items.length && !failed) {
+      try {
+        await use(items[next++]);
+      } catch (error) {
+        failed = true;
+        throw error;
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(PARALLEL, items.length) }, run));
 }

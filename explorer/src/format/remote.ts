@@ -1,10 +1,10 @@
 /** Bytes of references: inline, in a file of the repository, or in a file elsewhere. */
 import { record } from "./grid";
-import { chunkKey } from "./manifest";
 import { ChunkKind, ExplorerError, type ChunkRef, type Source } from "./types";
 
 /** Clocks of stores and writers differ by less than this. */
 const TOLERANCE = 3600_000;
+const TRIES = 3;
 
 interface Container {
   readonly name?: string;
@@ -46,7 +46,7 @@ export function httpUrl(location: string, configuration: Record<string, unknown>
 }
 
 /** What the owner of another server can do for a page that may not read it. */
-export function corsAdvice(url: string): string {
+function corsAdvice(url: string): string {
   const origin = globalThis.location?.origin ?? "*";
   const rule = JSON.stringify([{ AllowedOrigins: [origin], AllowedMethods: ["GET", "HEAD"], AllowedHeaders: ["Range"], ExposeHeaders: ["Content-Range", "ETag", "Last-Modified"] }]);
   return `${url} is not readable from a browser: the server is not reachable, or it does not allow this page to read. Its owner can add the CORS rule ${rule}. Or open the repository with "frazil ui"`;
@@ -62,14 +62,24 @@ function checkUnchanged(url: string, headers: Headers, checksum: string | undefi
   if (!isSame) throw new ExplorerError("format", `${url} changed after the reference to it was written: it has ${current}, expected ${checksum}`);
 }
 
-async function fetchRange(url: string, start: number, end: number, checksum: string | undefined, signal?: AbortSignal): Promise<Uint8Array> {
-  let response: Response;
-  try {
-    response = await fetch(url, { headers: { Range: `bytes=${start}-${end - 1}` }, signal });
-  } catch (error) {
-    if (signal?.aborted) throw error;
-    throw new ExplorerError("forbidden", corsAdvice(url));
+/** Asks again if a server or the network fails for a moment. */
+export async function patientFetch(url: string, headers: Record<string, string>, signal?: AbortSignal): Promise<Response> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      const response = await fetch(url, { headers, ...(signal ? { signal } : {}) });
+      if (attempt === TRIES || !(response.status === 429 || response.status >= 500)) return response;
+    } catch (cause) {
+      if (signal?.aborted) throw cause;
+      const { origin, host } = new URL(url, globalThis.location?.href);
+      if (attempt === TRIES && origin !== globalThis.location?.origin) throw new ExplorerError("forbidden", corsAdvice(origin));
+      if (attempt === TRIES) throw new ExplorerError("network", `No answer from ${host}: ${cause instanceof Error ? cause.message : cause}.`);
+    }
+    await new Promise((resume) => setTimeout(resume, 200 * 2 ** attempt));
   }
+}
+
+async function fetchRange(url: string, start: number, end: number, checksum: string | undefined, signal?: AbortSignal): Promise<Uint8Array> {
+  const response = await patientFetch(url, { Range: `bytes=${start}-${end - 1}` }, signal);
   if (response.status === 404) throw new ExplorerError("not-found", `${url} does not exist: the chunk that refers to it is lost`);
   if (response.status === 401 || response.status === 403) throw new ExplorerError("forbidden", `${url} is not public (status ${response.status})`);
   if (!response.ok) throw new ExplorerError("network", `${url}: status ${response.status}`);
@@ -90,7 +100,7 @@ export async function readBytes(source: Source, configuration: Record<string, un
   if (end <= start) return new Uint8Array(0);
   const [first, last] = [ref.offset + start, ref.offset + end];
   if (ref.kind === ChunkKind.Native) {
-    const key = chunkKey(ref);
+    const key = `chunks/${ref.location}`;
     const data = await source.get(key, first, last);
     if (!data) throw new ExplorerError("not-found", `${key} is missing: this chunk is lost`);
     return exactly(data, end - start, key);

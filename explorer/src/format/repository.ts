@@ -2,10 +2,11 @@
 import { type Flat, text, wide } from "./flatbuffer";
 import { pool } from "./pool";
 import { Cache, FileType, openBody, readBody, reading, readJson, type Body } from "./files";
-import { manifestCache, snapshotHead, SnapshotView, type SnapshotHead } from "./snapshot";
+import type { Manifest } from "./manifest";
+import { MANIFEST_BYTES, snapshotHead, SnapshotView, type SnapshotHead } from "./snapshot";
 import { readChanges } from "./changes";
 import { ExplorerError, type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
-import { record } from "./grid";
+import { firstWhere, record } from "./grid";
 import { flexbuffer, properties, type Properties } from "./values";
 
 const SNAPSHOTS_KEPT = 24;
@@ -149,13 +150,9 @@ class FileRows implements Rows {
   }
 
   find(id: string): number {
-    let low = 0;
-    for (let high = this.rowOf.length; low < high; ) {
-      const middle = (low + high) >> 1;
-      if (this.id(this.rowOf[middle]) < id) low = middle + 1;
-      else high = middle;
-    }
-    return low < this.rowOf.length && this.id(this.rowOf[low]) === id ? this.rowOf[low] : -1;
+    const { rowOf } = this;
+    const at = firstWhere(rowOf.length, (position) => this.id(rowOf[position]) >= id);
+    return at < rowOf.length && this.id(rowOf[at]) === id ? rowOf[at] : -1;
   }
 
   id(row: number): string {
@@ -210,7 +207,7 @@ type Contents = Omit<Repository, "history" | "ops" | "row" | "snapshot" | "chang
 /** Completes the contents with what is read later. */
 function repositoryOf(source: Source, contents: Contents, operations: () => OpsEntry[]): Repository {
   const snapshots = new Cache<Snapshot>(SNAPSHOTS_KEPT);
-  const manifests = manifestCache();
+  const manifests = new Cache<Manifest>(MANIFEST_BYTES);
   let entries: OpsEntry[] | undefined;
   return {
     ...contents,

@@ -1,14 +1,14 @@
 /** Snapshots: nodes, and the references of their chunks. */
 import { type Flat, text } from "./flatbuffer";
-import { Cache, FileType, openBody, reading, type Body } from "./files";
+import { Cache, FileType, readBody, reading, type Body } from "./files";
 import { chunkGrid, dtypeName } from "./grid";
 import { ChunkColumns, Manifest, type Extents } from "./manifest";
+import { PARALLEL } from "./pool";
 import { readStatistics } from "./statistics";
 import { ExplorerError, type ArrayNode, type ChunkRef, type ChunkStatistics, type ChunkTable, type Node, type Snapshot, type Source } from "./types";
-import { properties, type Properties } from "./values";
+import { properties } from "./values";
 
-const MANIFEST_BYTES = 128 * 2 ** 20;
-const PARALLEL = 8;
+export const MANIFEST_BYTES = 128 * 2 ** 20;
 /** Milliseconds of work after which the page may draw. */
 const TURN = 30;
 const NODE_TYPES = ["", "array", "group"] as const;
@@ -76,16 +76,10 @@ class ArrayView extends NodeView implements ArrayNode {
   }
 }
 
-/** What a snapshot file of spec version 1 says about itself. */
-export interface SnapshotHead {
-  readonly id: string;
-  readonly parent: string | undefined;
-  readonly time: number;
-  readonly message: string;
-  readonly metadata: Properties;
-}
+export type SnapshotHead = ReturnType<typeof snapshotHead>;
 
-export function snapshotHead({ flat, spec }: Body): SnapshotHead {
+/** What a snapshot file of spec version 1 says about itself. */
+export function snapshotHead({ flat, spec }: Body) {
   const root = flat.root();
   return {
     id: flat.id(root, 0, 12),
@@ -113,9 +107,9 @@ export class SnapshotView implements Snapshot {
       return flat.u8(table, 3) === 1 ? new ArrayView(flat, table, path) : new NodeView(flat, table, path);
     });
     // writers have sorted paths in two ways; children right after their parent suit a tree
-    const keys = new Map(nodes.map((node) => [node, node.path.replaceAll("/", "\0")]));
-    nodes.sort((a, b) => (keys.get(a)! < keys.get(b)! ? -1 : 1));
-    this.nodes = nodes;
+    const keys = nodes.map(({ path }) => path.replaceAll("/", "\0"));
+    const isSorted = keys.every((key, at) => at === 0 || keys[at - 1] < key);
+    this.nodes = isSorted ? nodes : [...keys.keys()].sort((a, b) => (keys[a] < keys[b] ? -1 : 1)).map((at) => nodes[at]);
     this.byPath = new Map(nodes.map((node) => [node.path, node]));
   }
 
@@ -132,9 +126,8 @@ export class SnapshotView implements Snapshot {
   private manifest(id: string): Promise<Manifest> {
     const key = `manifests/${id}`;
     const load = async (): Promise<Manifest> => {
-      const data = await this.source.get(key);
-      if (!data) throw new ExplorerError("not-found", `${key} is missing: no reader can find these chunks`);
-      const body = await openBody(key, data, FileType.Manifest);
+      const body = await readBody(this.source, key, FileType.Manifest);
+      if (!body) throw new ExplorerError("not-found", `${key} is missing: no reader can find these chunks`);
       return reading(key, () => new Manifest(key, body));
     };
     return this.manifests.get(id, load, (manifest) => manifest.size);
@@ -181,9 +174,5 @@ export class SnapshotView implements Snapshot {
     }
     return undefined;
   }
-}
-
-export function manifestCache(): Cache<Manifest> {
-  return new Cache<Manifest>(MANIFEST_BYTES);
 }
 

@@ -5,13 +5,12 @@
 import { formatError } from "./files";
 import { idText, text } from "./flatbuffer";
 import type { ChunkColumns, Origin } from "./manifest";
-import { pool } from "./pool";
+import { parallel, pool } from "./pool";
 import type { ArrayNode, ChunkStatistics, Source } from "./types";
 import { statedSize } from "./zstd";
 
 const MAGIC = "FRZSTAT1";
 const BODY = MAGIC.length + 32; // after the hash
-const AHEAD = 8; // files that are read at the same time
 const DIGIT = 2 ** 32;
 
 /** What a file says about the references of one array in one manifest. */
@@ -82,22 +81,17 @@ export async function readStatistics(source: Source, node: ArrayNode, table: Chu
   const { shape, chunkShape, edges } = node;
   const extent = (at: number, d: number): number => edges?.[d]?.[at] ?? Math.min(chunkShape[d], shape[d] - at * chunkShape[d]);
   const sizeOf = (row: number): number => shape.reduce((size, _, d) => size * extent(table.coords[row * shape.length + d], d), 1);
-  const origins = table.origins(node.id);
-  for (let at = 0; at < origins.length; at += AHEAD) {
+  await parallel(table.origins(node.id), async (origin) => {
     signal?.throwIfAborted();
-    await Promise.all(
-      origins.slice(at, at + AHEAD).map(async (origin) => {
-        const key = `statistics/${origin.id}`;
-        const data = await source.get(key);
-        if (!data) return;
-        try {
-          const columns = await columnsOf(data, origin.id, node.id, origin.count);
-          if (columns) add(out, columns, origin, sizeOf);
-        } catch (error) {
-          out.notes.push(formatError(key, error).message);
-        }
-      }),
-    );
-  }
+    const key = `statistics/${origin.id}`;
+    const data = await source.get(key);
+    if (!data) return;
+    try {
+      const columns = await columnsOf(data, origin.id, node.id, origin.count);
+      if (columns) add(out, columns, origin, sizeOf);
+    } catch (error) {
+      out.notes.push(formatError(key, error).message);
+    }
+  });
   return out;
 }

@@ -29,13 +29,18 @@ function part(data: Uint8Array, start: number, length: number): Uint8Array {
   return data.subarray(start, start + length);
 }
 
+type Read = (at: number, width: number) => number;
+
+/** Readers of unsigned and of signed integers of 1, 2, 4 or 8 bytes. */
+const integers = (bytes: DataView, isLittle: boolean): [Read, Read] => [
+  (at, width) => (width === 8 ? Number(bytes.getBigUint64(at, isLittle)) : width === 4 ? bytes.getUint32(at, isLittle) : width === 2 ? bytes.getUint16(at, isLittle) : bytes.getUint8(at)),
+  (at, width) => (width === 8 ? Number(bytes.getBigInt64(at, isLittle)) : width === 4 ? bytes.getInt32(at, isLittle) : width === 2 ? bytes.getInt16(at, isLittle) : bytes.getInt8(at)),
+];
+
 export function flexbuffer(data: Uint8Array): unknown {
   const bytes = view(data);
   let count = 0;
-  const unsigned = (at: number, width: number): number =>
-    width === 8 ? Number(bytes.getBigUint64(at, true)) : width === 4 ? bytes.getUint32(at, true) : width === 2 ? bytes.getUint16(at, true) : bytes.getUint8(at);
-  const signed = (at: number, width: number): number =>
-    width === 8 ? Number(bytes.getBigInt64(at, true)) : width === 4 ? bytes.getInt32(at, true) : width === 2 ? bytes.getInt16(at, true) : bytes.getInt8(at);
+  const [unsigned, signed] = integers(bytes, true);
   const float = (at: number, width: number): number => (width === 8 ? bytes.getFloat64(at, true) : width === 4 ? bytes.getFloat32(at, true) : half(unsigned(at, 2)));
   const back = (at: number, width: number): number => at - unsigned(at, width);
   const key = (at: number): string => {
@@ -98,16 +103,7 @@ export function half(bits: number): number {
 export function msgpack(data: Uint8Array): unknown {
   const bytes = view(data);
   let at = 0;
-  const unsigned = (width: number): number => {
-    const start = at;
-    at += width;
-    return width === 8 ? Number(bytes.getBigUint64(start)) : width === 4 ? bytes.getUint32(start) : width === 2 ? bytes.getUint16(start) : bytes.getUint8(start);
-  };
-  const signed = (width: number): number => {
-    const start = at;
-    at += width;
-    return width === 8 ? Number(bytes.getBigInt64(start)) : width === 4 ? bytes.getInt32(start) : width === 2 ? bytes.getInt16(start) : bytes.getInt8(start);
-  };
+  const [unsigned, signed] = integers(bytes, false).map((read) => (width: number) => read((at += width) - width, width));
   const take = (length: number): Uint8Array => part(data, (at += length) - length, length);
   const list = (length: number, depth: number): unknown[] => {
     part(data, at, length);

@@ -1,7 +1,6 @@
-/**
- * Zstandard in plain script, for pages that may not run WebAssembly, and with dictionaries: the locations of
- * manifests need them, and no small library has them. After RFC 8878.
- */
+/** Zstandard, with dictionaries: the locations of manifests need them, and no small library has them. After RFC 8878. */
+
+import { joined } from "./elements";
 
 const MAGIC = 0xfd2fb528;
 const DICTIONARY_MAGIC = 0xec30a437;
@@ -55,10 +54,6 @@ function states(counts: number[], log: number): States {
     entry[i] = (((value << bits) - size) << 16) | (bits << 8) | symbol;
   }
   return { log, entry };
-}
-
-function single(symbol: number): States {
-  return { log: 0, entry: Uint32Array.of(symbol) };
 }
 
 /** Reads the distribution of a table of states; returns it with the position after it. */
@@ -286,14 +281,7 @@ export function decompress(src: Uint8Array, limit = 2 ** 30, dictionary: Diction
     total += parts[parts.length - 1].length;
     at = frame.at;
   }
-  if (parts.length === 1) return parts[0];
-  const all = new Uint8Array(total);
-  let end = 0;
-  for (const part of parts) {
-    all.set(part, end);
-    end += part.length;
-  }
-  return all;
+  return joined(parts);
 }
 
 class Frame {
@@ -409,7 +397,7 @@ class Frame {
         if (mode === 0) tables[i] = DEFAULTS[i];
         else if (mode === 1) {
           if (src[at] > largest) throw new Corrupt("sequences");
-          tables[i] = single(src[at++]);
+          tables[i] = { log: 0, entry: Uint32Array.of(src[at++]) };
         } else if (mode === 2) [tables[i], at] = distribution(src, at, stop, log, largest);
         if (tables[i] === undefined) throw new Corrupt("sequences");
       }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { branchOf, planLines } from "../../src/plans";
 import type { Repository } from "../../src/format/types";
-import { steps } from "../../src/lineage";
+import { steps } from "../../src/repository";
 
 const id = (row: number): string => String(row).padStart(20, "0");
 

@@ -1,19 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Frames, framesOf, limitsOver, samplePlaces, versionsOf } from "../../src/play";
+import { Cache } from "../../src/format/files";
+import { aheadOf, limitsOver, samplePlaces, versionsOf } from "../../src/play";
 import { lineDimension, parsePoints, parseSlice } from "../../src/slices";
 import { memoryReader } from "./memory";
 
 test("frames are read once, and only so many are kept", async () => {
-  const frames = new Frames<string>();
+  const frames = new Cache<string>(2);
   const reads: string[] = [];
-  const get = (key: string): Promise<string> => frames.get(key, 2, async () => (reads.push(key), key));
+  const get = (key: string): Promise<string> => frames.get(key, async () => (reads.push(key), key));
   for (const key of ["a", "b", "a", "c", "a", "b"]) assert.equal(await get(key), key);
   assert.deepEqual(reads, ["a", "b", "c", "b"]);
-  await assert.rejects(frames.get("d", 2, async () => assert.fail("no frame")));
+  await assert.rejects(frames.get("d", async () => assert.fail("no frame")));
   assert.equal(await get("d"), "d");
-  assert.deepEqual(framesOf(1500 * 1500), { ahead: 2, most: 3 });
-  assert.deepEqual(framesOf(1e9), { ahead: 0, most: 1 });
+  assert.deepEqual([1, 1500 * 1500, 1e9].map(aheadOf), [3, 2, 0]);
 });
 
 test("colours come from frames over the whole length", () => {

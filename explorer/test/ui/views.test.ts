@@ -279,10 +279,11 @@ test("what can wait comes after all that somebody waits for", async ({ mock }) =
       await new Promise(setImmediate);
     }
   };
+  const { signal } = new AbortController();
   const [log, ends] = [[] as string[], [] as (() => void)[]];
-  const load = (name: string): Promise<unknown> => first(() => new Promise<void>((end) => ends.push(end)).then(() => log.push(name)));
+  const load = (name: string): Promise<unknown> => first(() => new Promise<void>((end) => ends.push(end)).then(() => log.push(name)), signal);
   void load("version");
-  void afterwards(async () => log.push("marks"));
+  void afterwards(async () => log.push("marks"), signal);
   await pass();
   ends.pop()!();
   await new Promise(setImmediate);

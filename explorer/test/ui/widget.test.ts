@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
 import { openRepository } from "../../src/format/index";
-import { KernelSource, type Answer } from "../../src/kernel";
+import { KernelSource, type Answer } from "../../src/home";
 import { listen, type Model } from "../../src/widget";
 import { DATA, FolderSource } from "../format/folder";
 
