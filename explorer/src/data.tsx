@@ -345,7 +345,7 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
         <Image {...plane} x={x} y={y} aspect={isByIndex ? undefined : aspect(node, slice.y, x, y)} onZoom={zoom} />
       )}
       <Readout text={readout} />
-      <Numbers values={values} label={label} difference={difference} />
+      <Numbers values={values} label={label} difference={difference} placeOf={(at) => placeText(at % width, Math.floor(at / width))} onChoose={hasPoints ? (at) => choose(at % width, Math.floor(at / width)) : undefined} />
       {hasPoints && (
         <Points
           reader={reader}
@@ -372,18 +372,30 @@ const Readout = ({ text }: { text: () => string }): VNode => (
   </output>
 );
 
-function Numbers({ values, label, difference }: { values: Float64Array; label: (value: number) => string; difference: boolean }): VNode {
+/** The extremes can lie outside of the colours: their places are one click away. */
+function Numbers({ values, label, difference, placeOf, onChoose }: { values: Float64Array; difference: boolean; label: (value: number) => string; placeOf: (at: number) => string; onChoose: ((at: number) => void) | undefined }): VNode {
   const facts = useMemo(() => {
     const all = statistics(values);
     return { ...all, different: difference ? values.reduce((sum, value) => sum + (value !== 0 ? 1 : 0), 0) : 0 };
   }, [values, difference]);
   if (!facts.count) return <p class="quiet foot">All values of this part are missing.</p>;
-  const largest = Math.max(Math.abs(values[facts.lowAt]!), Math.abs(values[facts.highAt]!));
+  const { lowAt, highAt, mean, different } = facts;
+  if (difference) {
+    const at = Math.abs(values[lowAt]!) > Math.abs(values[highAt]!) ? lowAt : highAt;
+    return <p class="quiet foot">{`${count(different)} of ${plural(values.length, "value")} differ; mean ${number(mean)}, largest ${number(Math.abs(values[at]!))}${different ? ` at ${placeOf(at)}` : ""}.`}</p>;
+  }
+  const extreme = (at: number): VNode | string =>
+    onChoose ? (
+      <button class="link" title={`Mark ${placeOf(at)}`} onClick={() => onChoose(at)}>
+        {label(values[at]!)}
+      </button>
+    ) : (
+      label(values[at]!)
+    );
   return (
     <p class="quiet foot">
-      {difference
-        ? `${count(facts.different)} of ${plural(values.length, "value")} differ; mean ${number(facts.mean)}, largest ${number(largest)}.`
-        : `${plural(facts.count, "value")}: ${label(values[facts.lowAt]!)} to ${label(values[facts.highAt]!)}, mean ${label(facts.mean)}${facts.count < values.length ? `, ${count(values.length - facts.count)} missing` : ""}.`}
+      {plural(facts.count, "value")}: {extreme(lowAt)} to {extreme(highAt)}, mean {label(mean)}
+      {facts.count < values.length && `, ${count(values.length - facts.count)} missing`}.
     </p>
   );
 }

@@ -28,13 +28,11 @@ interface Settings {
   readonly label?: string;
   readonly version?: string;
   readonly path?: string;
-  /** Whether a server makes changes. */
-  readonly writable?: boolean;
+  readonly writable?: boolean; // a server makes changes
 }
 
 export interface Answer {
-  /** Missing if there is no such file. */
-  readonly data?: DataView;
+  readonly data?: DataView; // missing if there is no such file
   readonly error?: { readonly kind: string; readonly message: string };
 }
 export type Ask = (message: Record<string, string | number>) => Promise<Answer>;
@@ -42,8 +40,7 @@ export type Ask = (message: Record<string, string | number>) => Promise<Answer>;
 /** What the frame of the page has as the property `kernel`. */
 export interface Kernel {
   readonly ask: Ask;
-  /** The address of the script of the page. */
-  readonly script: string;
+  readonly script: string; // its address
   readonly settings: { readonly label: string; readonly version?: string; readonly path?: string };
   /** The view that the page shows: notebooks load a frame anew when they move it. */
   address: string;
@@ -98,7 +95,6 @@ function token(): string | null {
 
 export class WebSource implements Source {
   private readonly whole = new Map<string, Uint8Array>();
-  private wholeSize = 0;
   private state: string | null = null; // of the file `repo`, when it was read
   private early: Promise<Response> | undefined;
 
@@ -152,12 +148,9 @@ export class WebSource implements Source {
     if (key === "repo") this.state = stateOf(response);
     if (!part || response.status === 206) return body;
     // This server knows no ranges. The whole file is kept, so that it comes once
-    if (this.wholeSize + body.length > WHOLE_FILES) {
-      this.whole.clear();
-      this.wholeSize = 0;
-    }
     this.whole.set(key, body);
-    this.wholeSize += body.length;
+    const size = [...this.whole.values()].reduce((sum, each) => sum + each.length, 0);
+    if (size > WHOLE_FILES) this.whole.clear();
     return body.subarray(start, end);
   }
 }
@@ -200,13 +193,8 @@ const KINDS: Record<number, ExplorerError["kind"]> = { 401: "forbidden", 403: "f
 
 /** The error of an answer, with what the server says about it. */
 async function failure(response: Response, what: string): Promise<ExplorerError> {
-  const text = await response.text().catch(() => "");
-  let message = "";
-  try {
-    message = String(JSON.parse(text).error.message);
-  } catch {
-    // not an answer of `frazil ui`
-  }
+  const answer = await response.json().catch(() => undefined); // whoever answered may not be `frazil ui`
+  const message = answer?.error?.message;
   return new ExplorerError(KINDS[response.status] ?? "network", message ? `${what}: ${message}` : `${what}.`);
 }
 
@@ -215,12 +203,8 @@ async function answer<T>(url: string, headers: Record<string, string> = {}): Pro
   if (response.status === 401 || response.status === 403) {
     throw new ExplorerError("forbidden", "This page was opened without the token of the server. Open the address that `frazil ui` printed.");
   }
-  if (!response.ok) return undefined;
-  try {
-    return (await response.json()) as T;
-  } catch {
-    return undefined; // a web server that answers every address with a page
-  }
+  // Some web servers answer every address with a page
+  return response.ok ? response.json().catch(() => undefined) : undefined;
 }
 
 export async function findHome(): Promise<{ source: Source; settings: Partial<Settings> }> {

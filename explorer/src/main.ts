@@ -2,7 +2,10 @@
 
 import { effect } from "@preact/signals";
 import { start } from "./app";
-import { decodeCF, openRepository, readRegion, useWorkers } from "./format/index";
+import { readRegion } from "./format/arrays";
+import { decodeCF } from "./format/cf";
+import { useWorkers } from "./format/pool";
+import { openRepository } from "./format/repository";
 import { findHome, kernel, ServerSource, WebSource } from "./home";
 import { writeRoute } from "./route";
 import { route } from "./state";

@@ -9,10 +9,8 @@ import { count } from "./text";
 const ADVICE: Record<string, string> = {
   "not-found": "The address may be old, or the version may have expired.",
   network: "Check the connection and try again.",
-  forbidden: "", // the message says what is missing
   format: "The file may be damaged. `frazil verify` says more.",
   codec: "The other views of this array still work.",
-  unsupported: "",
 };
 
 export function Failure({ of: { error, retry } }: { of: Load<unknown> }): VNode | null {
@@ -88,7 +86,7 @@ export const Facts = ({ rows }: { rows: readonly (readonly [string, ComponentChi
   </dl>
 );
 
-interface EntryProps {
+interface EntryProps extends Pick<JSX.IntrinsicElements["input"], "size" | "placeholder" | "title" | "disabled"> {
   readonly label: string;
   readonly value?: string;
   /** The place of the label is narrow: it is for screen readers alone. */
@@ -97,12 +95,8 @@ interface EntryProps {
   readonly isEager?: boolean;
   /** Takes a text; false if it is wrong. */
   onEnter(text: string): boolean | void;
-  readonly after?: ComponentChildren;
-  readonly size?: number;
-  readonly placeholder?: string;
-  readonly title?: string;
   readonly list?: string;
-  readonly disabled?: boolean;
+  readonly after?: ComponentChildren;
 }
 
 /** A field for a text, and Enter sends it. */
@@ -313,8 +307,9 @@ export function List({ label, role, count, rowHeight, active, row, attributes, o
   const isNear = former.most === most && (former.rows.has(first) || former.rows.has(first + shown - 1));
   const start = isNear ? former.start : first % most;
   cache.current = { row, active, most, start, rows: isNear && former.row === row && former.active === active ? former.rows : new Map() };
-  const rows: VNode[] = [];
-  const make = (index: number): VNode => (
+  const now = new Map<number, VNode>();
+  for (let index = first; index < first + shown; index++) {
+    const item = cache.current.rows.get(index) ?? (
       <div
         key={(index - start + most) % most} // a row that comes takes over the elements of a row that goes
         id={`${id}-${index}`}
@@ -328,12 +323,8 @@ export function List({ label, role, count, rowHeight, active, row, attributes, o
       >
         {row(index)}
       </div>
-  );
-  const now = new Map<number, VNode>();
-  for (let index = first; index < first + shown; index++) {
-    const item = cache.current.rows.get(index) ?? make(index);
+    );
     now.set(index, item);
-    rows.push(item);
   }
   cache.current.rows = now;
   const visible = active >= first && active < first + shown;
@@ -342,7 +333,7 @@ export function List({ label, role, count, rowHeight, active, row, attributes, o
       <div class="extent" role="presentation" style={{ height: `${count * rowHeight}px` }}>
         <div class="window" role="presentation" style={{ transform: `translateY(${first * rowHeight}px)` }}>
           {gutter?.(first, shown)}
-          {rows}
+          {[...now.values()]}
         </div>
       </div>
     </div>

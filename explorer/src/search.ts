@@ -17,11 +17,8 @@ export function author(metadata: Record<string, unknown>): string {
 const texts = new WeakMap<History, { readonly words: string[]; readonly authors: string[] }>();
 
 function textsOf(history: History): { readonly words: string[]; readonly authors: string[] } {
-  let entry = texts.get(history);
-  if (!entry) {
-    entry = { words: Array.from(history.parent, (_, row) => `${history.message(row)}\n${history.id(row)}`.toLowerCase()), authors: [] };
-    texts.set(history, entry);
-  }
+  const entry = texts.get(history) ?? { words: Array.from(history.parent, (_, row) => `${history.message(row)}\n${history.id(row)}`.toLowerCase()), authors: [] };
+  texts.set(history, entry);
   return entry;
 }
 

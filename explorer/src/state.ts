@@ -53,14 +53,13 @@ export async function first<T>(load: () => Promise<T>, signal: AbortSignal): Pro
 }
 
 const PAUSE = 250; // milliseconds
-const LONGEST_PAUSE = 1000;
 
 /** Loads what nobody waits for, after all that somebody waits for: also what begins meanwhile. */
 export async function afterwards<T>(load: () => Promise<T>, signal: AbortSignal): Promise<T> {
   do {
     await new Promise<void>((start) => (busy ? later.push(start) : start()));
     // The page first draws what has come. A browser on a busy machine never calls it idle: hence the timeout
-    await new Promise((resume) => ("requestIdleCallback" in globalThis ? requestIdleCallback(resume, { timeout: LONGEST_PAUSE }) : setTimeout(resume)));
+    await new Promise((resume) => ("requestIdleCallback" in globalThis ? requestIdleCallback(resume, { timeout: 4 * PAUSE }) : setTimeout(resume)));
     await new Promise((resume) => setTimeout(resume, PAUSE));
     signal.throwIfAborted();
   } while (busy);

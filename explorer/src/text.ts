@@ -14,7 +14,6 @@ export const count = (value: number): string => COUNT.format(value);
 export const plural = (value: number, noun: string): string => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 
 export function when(milliseconds: number): string {
-  if (!Number.isFinite(milliseconds)) return "unknown time";
   const date = new Date(milliseconds);
   return Number.isNaN(date.getTime()) ? "unknown time" : date.toISOString().slice(0, 19).replace("T", " ");
 }

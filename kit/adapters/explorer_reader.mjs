@@ -10,7 +10,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 const explorer = fileURLToPath(new URL("../../explorer/", import.meta.url));
 const { build } = createRequire(join(explorer, "package.json"))("esbuild");
 const contents = `
-export { openRepository } from "./src/format/index";
+export { openRepository } from "./src/format/repository";
 export { readBytes } from "./src/format/remote";`;
 const stdin = { contents, resolveDir: explorer, loader: "ts" };
 const settings = { bundle: true, format: "esm", platform: "node", target: "es2022", write: false };

@@ -87,6 +87,8 @@ def test_values_at_a_typed_date(page: Any, address: str) -> None:  # noqa: F811
     page.get_by_role("application").focus()
     page.keyboard.press("ArrowRight")
     page.get_by_text("lon 45, lat -60: 41").wait_for()
+    page.get_by_role("button", name="79", exact=True).click()
+    page.get_by_text("lon 315, lat 60").first.wait_for()  # the place of the largest value has a mark
 
 
 @pytest.mark.parametrize("projection", ["natural", "equal", "plate", "globe"])

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { decodeCF, type ArrayNode } from "../../src/format/index";
+import { decodeCF, type ArrayNode } from "./reader";
 import { DATA, readJson } from "./folder";
 
 interface Expected {

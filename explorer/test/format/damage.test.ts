@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { basename, join } from "node:path";
 import { test } from "node:test";
-import { decodeCF, ExplorerError, openRepository, readRegion, type ArrayNode, type Node, type Repository, type Snapshot, type Source } from "../../src/format/index";
+import { decodeCF, ExplorerError, openRepository, readRegion, type ArrayNode, type Node, type Repository, type Snapshot, type Source } from "./reader";
 import { decompress } from "../../src/format/zstd";
 import { goldenFolders } from "./folder";
 

@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
-import type { Region, Source } from "../../src/format/index";
+import type { Region, Source } from "./reader";
 
 export const DATA = process.env.FRAZIL_DATA!;
 

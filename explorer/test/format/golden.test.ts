@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
-import { ChunkKind, openRepository, readRegion, type ArrayNode, type Repository, type Snapshot } from "../../src/format/index";
+import { ChunkKind, openRepository, readRegion, type ArrayNode, type Repository, type Snapshot } from "./reader";
 import { digest, FolderSource, goldenFolders, readJson, type Digest } from "./folder";
 
 interface Entry {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
-import { openRepository, readRegion, useWorkers, type ArrayNode } from "../../src/format/index";
+import { openRepository, readRegion, useWorkers, type ArrayNode } from "./reader";
 import { formatError } from "../../src/format/files";
 import { runJob, type Job } from "../../src/format/pool";
 import { DATA, digest, FolderSource, readJson, type Digest } from "./folder";

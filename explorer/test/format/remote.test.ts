@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
-import { absoluteLocation, ChunkKind, httpUrl, openRepository, readBytes, type ChunkRef, type Source } from "../../src/format/index";
+import { absoluteLocation, ChunkKind, httpUrl, openRepository, readBytes, type ChunkRef, type Source } from "./reader";
 import { DATA, FolderSource } from "./folder";
 
 const CONFIGURATION = {

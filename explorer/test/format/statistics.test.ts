@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
-import { openRepository, type ChunkStatistics, type ChunkTable } from "../../src/format/index";
+import { openRepository, type ChunkStatistics, type ChunkTable } from "./reader";
 import { DATA, FolderSource, readJson } from "./folder";
 
 const folder = join(DATA, "statistics");

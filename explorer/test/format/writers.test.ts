@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
-import { openRepository, type ArrayNode } from "../../src/format/index";
+import { openRepository, type ArrayNode } from "./reader";
 import { chunkWriters, type Writers } from "../../src/writers";
 import { DATA, FolderSource, readJson } from "./folder";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
-import { openRepository } from "../../src/format/index";
+import { openRepository } from "../format/reader";
 import { KernelSource, type Answer } from "../../src/home";
 import { listen, type Model } from "../../src/widget";
 import { DATA, FolderSource } from "../format/folder";
