@@ -26,7 +26,7 @@ const settings = {
   write: false,
 };
 // What few views need. These modules share no state with the page, so that the page is one script; their names tell their content
-const LAZY = ["earth", "geolocation", "plot", "wasm"];
+const LAZY = ["earth", "geolocation", "plot"];
 const lazy = await build({ ...settings, entryPoints: LAZY.map((name) => `src/${name}.ts`), entryNames: "[name]-[hash]" });
 const nameOf = (output) => relative("out", output);
 const addresses = Object.fromEntries(Object.entries(lazy.metafile.outputs).map(([output, { entryPoint }]) => [entryPoint, `./${nameOf(output)}`]));

@@ -11,10 +11,10 @@ import { writeRoute } from "./route";
 import { route } from "./state";
 import { work } from "./worker";
 
-/** A worker from the text of this script: it needs no request. A script in a blob has no folder, so others get their whole addresses. */
+/** A worker from the text of this script: it needs no request. */
 function startWorker(): Worker {
   const { text } = document.querySelector<HTMLScriptElement>("script[type=module]")!;
-  const address = kernel?.script ?? URL.createObjectURL(new Blob([text.replace(/"\.\/(?=[\w-]+\.js")/g, `"${new URL("./", location.href).href}`)], { type: "text/javascript" }));
+  const address = kernel?.script ?? URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
   return new Worker(address, { type: "module" });
 }
 

@@ -1,15 +1,15 @@
 /** The worker, which runs the script of the page: decodes chunks and large files. */
+import { ZSTDDecoder } from "zstddec";
 import { decoder } from "./format/codecs";
 import { formatError } from "./format/files";
 import { runJob, type Job, type Reply } from "./format/pool";
 import { decompress, statedSize } from "./format/zstd";
 
-/** From this size on, WebAssembly decodes so much faster that it is worth its request. */
+/** From this size on, WebAssembly decodes so much faster that it is worth its compilation. */
 const LARGE = 1 << 20;
 let loading: Promise<void> | undefined;
 
 async function loadZstd(): Promise<void> {
-  const { ZSTDDecoder } = await import("./wasm");
   const large = new ZSTDDecoder();
   // it fetches its own code from a data URL, which a policy for connections does not allow
   const { fetch } = globalThis;
