@@ -139,8 +139,10 @@ interface ArrayDiffProps {
   readonly now: ArrayNode;
 }
 
-/** The first cell of a chunk that differs: its corner, if the chunk has too many values to compare. */
-async function firstDifference({ reader, pair, old, now }: ArrayDiffProps, coords: readonly number[]): Promise<number[]> {
+const MOST_CHUNKS = 32; // that a search compares: a writer may write chunks again with the same values
+
+/** The first cell of a chunk that differs: its corner, if the chunk has too many values to compare; undefined if none differs. */
+async function firstDifference({ reader, pair, old, now }: ArrayDiffProps, coords: readonly number[]): Promise<number[] | undefined> {
   const { start, stop } = chunkBox(coords, now.shape, now.chunkShape);
   const shape = stop.map((high, dimension) => high - start[dimension]!);
   if (product(shape) > MOST_VALUES || stop.some((high, dimension) => high > old.shape[dimension]!)) return start;
@@ -148,7 +150,7 @@ async function firstDifference({ reader, pair, old, now }: ArrayDiffProps, coord
   const [one, other] = await Promise.all([valuesOf(pair.before, old), valuesOf(pair.after, now)]);
   let at = 0;
   while (at < one.length && Object.is(one[at], other[at])) at++;
-  if (at === one.length) return start;
+  if (at === one.length) return undefined;
   return shape.map((length, dimension) => start[dimension]! + (Math.floor(at / product(shape.slice(dimension + 1))) % length));
 }
 
@@ -158,11 +160,12 @@ function ValueDiff({ reader, pair, old, now, changes }: ArrayDiffProps & { chang
   const total = rank ? changes.coords.length / rank : 0;
   const [at, setAt] = useState(0);
   const coordsOf = (which: number): number[] => [...changes.coords.subarray(which * rank, (which + 1) * rank)];
-  const show = async (next: number): Promise<void> => {
-    setAt(next);
+  const show = async (next: number, step = 1): Promise<void> => {
     const { page, path } = route.value;
-    const i = (await firstDifference({ reader, pair, old, now }, coordsOf(next))).join(",");
-    if (route.value.page === page && route.value.path === path) setQuery({ i });
+    let cell: number[] | undefined;
+    for (let look = 1; !(cell = await firstDifference({ reader, pair, old, now }, coordsOf(next))) && look < MOST_CHUNKS; look++) next = (next + step + total) % total;
+    setAt(next);
+    if (route.value.page === page && route.value.path === path) setQuery({ i: (cell ?? chunkBox(coordsOf(next), now.shape, now.chunkShape).start).join(",") });
   };
   useEffect(() => {
     if (total && route.value.query["i"] === undefined) void show(0);
@@ -171,7 +174,7 @@ function ValueDiff({ reader, pair, old, now, changes }: ArrayDiffProps & { chang
     <>
       {total > 1 && (
         <div class="bar">
-          <button onClick={() => show((at + total - 1) % total)}>Former change</button>
+          <button onClick={() => show((at + total - 1) % total, -1)}>Former change</button>
           <button onClick={() => show((at + 1) % total)}>Next change</button>
           <span class="quiet">
             chunk {coordsOf(at).join(", ")}; {count(at + 1)} of {count(total)} that changed

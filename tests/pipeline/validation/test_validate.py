@@ -226,7 +226,16 @@ def test_hard_cases(rule: Any, ok: bool, actual: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", ["x", Range("t", "0"), Shape("t", 3), DType("t", "foo"), Exists("t", "table"), Range(3)]
+    "rule",
+    [
+        "x",
+        Range("t", "0"),
+        Shape("t", 3),
+        DType("t", "foo"),
+        Exists("t", "table"),
+        Range(3),
+        Range("t", 2, 1),
+    ],
 )
 def test_rules_that_make_no_sense_are_refused(rule: Any) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())

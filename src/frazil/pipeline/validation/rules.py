@@ -298,6 +298,8 @@ def require_sound(rule: Any) -> Rule:
     numbers = (getattr(rule, name, None) for name in _NUMBERS)
     if not all(each is None or isinstance(each, int | float | np.number) for each in numbers):
         raise _refused("The limits of a rule must be numbers", rule)
+    if isinstance(rule, Range | NanShare) and None not in (rule.min, rule.max) and rule.min > rule.max:  # type: ignore[operator]
+        raise _refused("min must be at most max", rule)
     if isinstance(rule, Exists) and rule.kind not in ("array", "group"):
         raise _refused("kind must be array or group", rule)
     if isinstance(rule, Shape) and not (
