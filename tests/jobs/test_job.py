@@ -194,7 +194,9 @@ def test_an_id_may_be_any_text(repo: frazil.Repository, id_: str) -> None:
 def test_a_failure_leaves_no_lease(spec_version: int) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=spec_version)
     fails = replace(counting(repo), finish=lambda session, values: 1 / len(values[3:]))
-    gc.collect()  # sessions of other tests warn now
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()  # sessions of other tests warn now
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with pytest.raises(ZeroDivisionError):
