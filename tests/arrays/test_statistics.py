@@ -316,9 +316,9 @@ def test_truths_are_those_of_unpacked_values(offset: float) -> None:
         zarr.create_array(store, name="p", data=packed, chunks=(1, 2), attributes=attributes)
     array = frazil.Array(repo.readonly_session("main"), "/p")
     for row, values in enumerate(packed * 0.5 + offset):
-        found = frazil.reduce(array, row)
+        result = frazil.reduce(array, row)
         is_open = values.min() < 0 < values.max()
-        assert (found.any, found.all) == (values.any(), None if is_open else values.all())
+        assert (result.any, result.all) == (values.any(), None if is_open else values.all())
 
 
 def test_the_variance_of_large_numbers_with_gaps() -> None:
