@@ -151,6 +151,23 @@ def test_a_longitude_is_one_place(selection: str, values: Any, earth: frazil.Rep
         assert f"/{grid}/t at {label}" in run(f"history earth:{grid}/t {cells}")
 
 
+def test_bounds_have_the_calendar_of_their_coordinate(own: Path, run: Run) -> None:
+    times = (
+        "time",
+        [58.5, 59.5],
+        {"units": "days since 2001-01-01", "calendar": "noleap", "bounds": "edges"},
+    )
+    bounds = ("time", "nv"), np.array([[58.0, 59], [59, 60]])
+    repo = frazil.Repository.create("bounds")
+    with repo.transaction("main", message="bounds") as store:
+        data = xr.Dataset({"edges": bounds, "time": times}).set_coords("time")
+        data.to_zarr(store, consolidated=False, zarr_format=3)
+    assert run("cat bounds:edges 0").splitlines()[-1].split()[-1] == "2001-03-01"
+    run("set bounds:edges 1,1 2001-03-04")
+    assert run("cat bounds:edges 1,1") == "2001-03-04\n"
+    assert run("cat bounds:edges 1,1 --raw") == "62.0\n"
+
+
 def test_a_time_outside_of_the_axis_has_no_nearest_label(own: Path, run: Run) -> None:
     times = {"a": np.arange("2000-01-16", "2000-01-19", dtype="M8[D]").astype("M8[ns]")}
     noleap = ("time", [58.0, 59.0], {"units": "days since 2001-01-01", "calendar": "noleap"})

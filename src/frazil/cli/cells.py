@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 type Labels = dict[str, Any]
 type Indices = tuple[Any, ...]
 
+#: The usual ends of the names of bounds.
+_BOUNDS: Final = ("_bnds", "_bounds", "_climatology")
 _LABEL: Final = re.compile(r"([^=~]*)[=~](.*)", re.DOTALL)
 _PART: Final = re.compile(r"\s*(?:(-?\d+)|(-?\d*)\s*:\s*(-?\d*)(?:\s*:\s*(\d*))?|(\.\.\.))\s*")
 
@@ -265,7 +267,23 @@ class OpenArray:
         dtype = np.dtype(self.array.dtype)
         self._session = session
         self._raw = raw
-        self.coding = Coding(dtype) if raw else coding_of(dict(self.array.attrs), dtype)
+        self.coding = Coding(dtype) if raw else coding_of(self._attributes(), dtype)
+
+    def _attributes(self) -> dict[str, Any]:
+        """Return the attributes. Bounds of a coordinate have its units and its calendar (CF 7.1)."""
+        attributes = dict(self.array.attrs)
+        group, _, name = self.path.rpartition("/")
+        if "units" in attributes or self.array.ndim < 2:
+            return attributes
+        dims = getattr(self.array.metadata, "dimension_names", None) or ()
+        for parent in filter(None, (*dims, *(name.removesuffix(each) for each in _BOUNDS))):
+            node = self._session.workspace.node(f"{group}/{parent}")
+            if node is None or node.array is None:
+                continue
+            own = json.loads(node.user_data).get("attributes", {})
+            if name in (own.get("bounds"), own.get("climatology")):
+                return {key: own[key] for key in ("units", "calendar") if key in own} | attributes
+        return attributes
 
     def elements(self, indices: Indices) -> Values:
         """Return the stored elements of a selection."""
