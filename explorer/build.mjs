@@ -61,10 +61,11 @@ const packages = new Set(Object.keys(inputs).flatMap((input) => /^node_modules\/
 const notices = await Promise.all(
   [...packages].sort().map(async (name) => {
     const folder = join(here, "node_modules", name);
-    const { version } = JSON.parse(await readFile(join(folder, "package.json"), "utf8"));
+    const { version, license } = JSON.parse(await readFile(join(folder, "package.json"), "utf8"));
     const file = (await readdir(folder)).find((each) => /^licen[cs]e/i.test(each));
     if (!file) throw new Error(`${name} has no file with its licence`);
-    return `${name} ${version}\n\n${(await readFile(join(folder, file), "utf8")).trim()}\n`;
+    if (!license) throw new Error(`${name} does not name its licence`);
+    return `${name} ${version} (${license})\n\n${(await readFile(join(folder, file), "utf8")).trim()}\n`;
   }),
 );
 files.set("licenses.txt", Buffer.from(notices.join("\n----\n\n")));

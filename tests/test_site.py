@@ -113,6 +113,31 @@ def test_the_search_finds_a_page_from_a_file(built: Path, browser: Any, name: st
     assert [address for address in requests if not address.startswith(("file:", "blob:", "data:"))] == []
 
 
+@pytest.mark.browser
+@pytest.mark.timeout(900)
+def test_keys_and_screen_readers_on_the_pages(built: Path, browser: Any) -> None:
+    """What scrolls has the focus, boxes of buttons are no landmarks, the dark menu has contrast."""
+    context = browser.new_context(color_scheme="dark", viewport={"width": 390, "height": 860})
+    page = context.new_page()
+    for name in ("quickstart", "performance"):
+        page.goto((built / "site" / f"{name}.html").as_uri())
+        page.wait_for_function(
+            "document.querySelector('nav.md-code__nav, .md-typeset__scrollwrap')?.isConnected"
+        )
+        for selector, attribute in (
+            (".md-typeset__scrollwrap, pre > code", "tabindex"),
+            ("nav.md-code__nav", "role"),
+        ):
+            page.wait_for_function(
+                "([nodes, name]) => [...document.querySelectorAll(nodes)].every(x => x.hasAttribute(name))",
+                arg=[selector, attribute],
+            )
+    accent = page.evaluate("getComputedStyle(document.body).getPropertyValue('--md-accent-fg-color')")
+    red, green, blue = (int(accent.strip()[at : at + 2], 16) for at in (1, 3, 5))
+    assert 0.2126 * red + 0.7152 * green + 0.0722 * blue > 140
+    context.close()
+
+
 def questions() -> list[tuple[list[str], set[str]]]:
     """The key words of each question of docs/questions.md, and the pages of its answer."""
     rows = re.findall(r"^\| (.+)\? \| (.+) \|$", (ROOT / "docs" / "questions.md").read_text(), re.MULTILINE)

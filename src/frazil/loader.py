@@ -6,8 +6,11 @@ once in an epoch, in large reads, while windows that follow each other in a batc
 A window that spans two blocks belongs to the round of the later one. Until then, the loader keeps the edge
 of the earlier block: as many elements as a window has, less one.
 
-The order of the windows depends on the seed, the epoch, the version and the arguments alone. Threads that
+The order of the windows depends only on the seed, the epoch, the version and the arguments. Threads that
 read ahead do not change it.
+
+The processes of one training share the blocks of an epoch: each takes an equal part of the windows in the
+order of the blocks. So two processes read one block only where their parts meet.
 
 >>> import frazil, numpy as np, zarr
 >>> from frazil.loader import Windows
@@ -23,12 +26,13 @@ read ahead do not change it.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import batched, product
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,13 +41,16 @@ from frazil.arguments import wrong_type
 from frazil.arrays.array import Array
 from frazil.arrays.encoding import encoding_of
 from frazil.cf import Coding, coding_of
+from frazil.cf_times import TimeUnits
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
 from frazil.format.columns import I64
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.handle.addresses import open_address
+from frazil.repository.handle.repository import Repository
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
+from frazil.repository.target import MAIN
 from frazil.threads import Purpose, in_order, map_bounded, thread_pool
 
 if TYPE_CHECKING:
@@ -111,6 +118,20 @@ class _Round:
     parts: I64
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """The windows of one process in an epoch: those that begin from ``low`` up to ``high`` of a block.
+
+    ``blocks`` are the numbers of its blocks in their order. ``joins`` is True for a block if the process also
+    has the begin of the next one, so that windows may span the two.
+    """
+
+    blocks: list[int]
+    low: I64
+    high: I64
+    joins: NDArray[np.bool_]
+
+
 @dataclass(slots=True)
 class Windows:
     """An iterator of batches: for each variable, an array of shape (batch, window, ...).
@@ -119,7 +140,8 @@ class Windows:
     the object is. The version is found once, so all epochs see the same data.
 
     Args:
-        source: An address ``LOCATION[@VERSION][:GROUP]``, or a read-only `Session`.
+        source: An address ``LOCATION[@VERSION][:GROUP]``, a read-only `Session`, or a `Repository` for its
+            branch ``main``.
         variables: Paths of arrays, below the group of the address. Their first dimension is the sample
             dimension, and has the same length in all of them.
         window: Number of consecutive elements of the sample dimension in a window.
@@ -128,20 +150,28 @@ class Windows:
         shuffle: Whether the order is random. Default: True.
         seed: Seed of the order. Default: 0.
         rank: Number of this process, of ``world_size`` processes that train together: each gets other
-            windows. Default: 0.
-        world_size: Number of these processes. Default: 1.
+            windows, and all get the same number of batches. Default: 0.
+        world_size: Number of these processes. An epoch leaves out the windows that remain after an equal
+            division, which are fewer than this number. Default: 1.
         drop_last: Whether to leave out a last batch that is smaller. Default: False.
         decode: Whether to decode values by the CF conventions: packed numbers, NaN for missing values.
             Default: True.
         memory: Bound for the decoded values in memory, in bytes. Default: 1 GiB.
+        start: First position of the sample dimension, or its time as an ISO text, such as the begin of the
+            years for validation. Default: the first.
+        stop: Position after the last one, or its time. Default: the end.
+        gaps: What to do with windows across a hole in time, where the step to the next element is not between
+            0 and 1.5 times the usual step: ``"skip"`` leaves them out, ``"ignore"`` gives them. The default,
+            None, leaves them out with a warning.
 
     Raises:
         InvalidInputError: ``invalid-argument`` for variables of different lengths, a window that is longer
-            than they are, and a bound of memory that does not hold three blocks of one chunk each.
+            than they are, fewer windows than processes, and a bound of memory that does not hold three blocks
+            of one chunk each.
         NodeNotFoundError: ``node-not-found`` if an array is missing.
     """
 
-    source: str | PathLike[str] | Session
+    source: str | PathLike[str] | Session | Repository
     variables: Sequence[str]
     window: int
     stride: int = 1
@@ -153,11 +183,16 @@ class Windows:
     drop_last: bool = False
     decode: bool = True
     memory: int = 1 << 30
+    start: int | str | None = None
+    stop: int | str | None = None
+    gaps: Literal["skip", "ignore"] | None = None
     _session: Session = field(init=False, repr=False)
     _variables: dict[str, _Variable] = field(init=False, repr=False)
     _length: int = field(init=False, repr=False)
     _block: int = field(init=False, repr=False)
     _mixed: int = field(init=False, repr=False)
+    _starts: I64 = field(init=False, repr=False)
+    _end: int = field(init=False, repr=False)
     _epoch: int = field(init=False, repr=False, default=0)
     _batches: int = field(init=False, repr=False, default=0)
 
@@ -166,6 +201,10 @@ class Windows:
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
                 raise _wrong(f"{name} must be a whole number of at least 1, got {value!r}")
+        if not isinstance(self.seed, int | np.integer) or self.seed < 0:
+            raise _wrong(f"seed must be a whole number of at least 0, got {self.seed!r}")
+        if self.gaps not in (None, "skip", "ignore"):
+            raise _wrong(f"gaps must be 'skip', 'ignore' or None, got {self.gaps!r}")
         if not 0 <= self.rank < self.world_size:
             raise _wrong(f"rank must be from 0 to {self.world_size - 1}, got {self.rank!r}")
         if isinstance(self.variables, str) or not self.variables:
@@ -173,10 +212,14 @@ class Windows:
         root = "/"
         if isinstance(self.source, Session):
             self._session = self.source
+        elif isinstance(self.source, Repository):
+            self._session = self.source.readonly_session(MAIN)
         else:
             self._session, root = open_address(self.source)
         if not self._session.read_only:
-            raise _wrong("source must be an address or a read-only session, got a session that writes")
+            raise _wrong(
+                "source must be an address, a repository or a read-only session, got a session that writes"
+            )
         self._variables = {
             name: _variable(self._session, absolute(f"{root}/{name}".replace("//", "/")), decode=self.decode)
             for name in self.variables
@@ -189,7 +232,36 @@ class Windows:
             raise _wrong(
                 f"window must be at most the length of the variables, {self._length}, got {self.window}"
             )
+        self._plan_windows()
         self._plan_memory()
+
+    def _plan_windows(self) -> None:
+        """Find the windows: between ``start`` and ``stop``, and across no hole in time."""
+        first = next(iter(self._variables.values()))
+        time = _time_of(self._session, first.array)
+        ends = (0 if self.start is None else self.start, self._length if self.stop is None else self.stop)
+        begin, self._end = (
+            _position(name, value, time, self._length)
+            for name, value in zip(("start", "stop"), ends, strict=True)
+        )
+        starts = np.arange(begin, self._end - self.window + 1, self.stride)
+        if self.gaps != "ignore" and time is not None:
+            holes = time.holes()
+            crosses = np.searchsorted(holes, starts) != np.searchsorted(holes, starts + self.window - 1)
+            if self.gaps is None and crosses.any():
+                warnings.warn(
+                    f"`{time.array.path}` has holes: {np.count_nonzero(crosses)} windows that cross them are "
+                    "left out. gaps='skip' says that this is meant, gaps='ignore' gives these windows",
+                    UserWarning,
+                    stacklevel=4,
+                )
+            starts = starts[~crosses]
+        if len(starts) < self.world_size:
+            raise _wrong(
+                f"each of {self.world_size} processes must have a window, got {len(starts)} windows of "
+                f"length {self.window} from {begin} to {self._end}"
+            )
+        self._starts = starts
 
     def _plan_memory(self) -> None:
         """Choose the length of blocks and their number in a round: two rounds and all edges are in memory."""
@@ -215,7 +287,7 @@ class Windows:
 
     def __len__(self) -> int:
         """Return the number of batches of the current epoch."""
-        count = sum(len(plan.starts) for plan in self._rounds())
+        count = len(self._starts) // self.world_size
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
     def state_dict(self) -> dict[str, Any]:
@@ -258,7 +330,12 @@ class Windows:
         if other:
             name, value = next(iter(other.items()))
             raise _wrong(f"the state must have {name} {value!r} as this loader, got {state.get(name)!r}")
-        self._epoch, self._batches = int(state["epoch"]), int(state["batches"])
+        epoch, batches = int(state["epoch"]), int(state["batches"])
+        if epoch < 0 or not 0 <= batches <= len(self):
+            raise _wrong(
+                f"the state must have 0 to {len(self)} batches of an epoch, got {batches} of {epoch}"
+            )
+        self._epoch, self._batches = epoch, batches
 
     def _arguments(self) -> dict[str, Any]:
         names = (
@@ -271,28 +348,50 @@ class Windows:
             "world_size",
             "drop_last",
             "memory",
+            "start",
+            "stop",
+            "gaps",
         )
         own = {name: getattr(self, name) for name in names}
         return {"snapshot_id": self.snapshot_id, "variables": list(self.variables), **own}
 
-    def _rounds(self) -> list[_Round]:
-        """Return the rounds of the current epoch, in their order."""
+    def _share(self) -> _Share:
+        """Return the part of this process in the current epoch."""
         count = math.ceil(self._length / self._block)
         order = np.arange(count)
         if self.shuffle:
             order = np.random.default_rng((self.seed, self._epoch)).permutation(count)
-        own = order[self.rank :: self.world_size].tolist()
-        is_own, is_read = np.zeros(count + 1, np.bool_), np.zeros(count + 1, np.bool_)
-        is_own[own] = True
+        edges = np.searchsorted(self._starts, np.arange(count + 1) * self._block)
+        sizes = np.diff(edges)
+        ends = np.cumsum(sizes[order])
+        # the windows from `begin` up to `end`, in the order of the blocks
+        size = len(self._starts) // self.world_size
+        begin, end = self.rank * size, (self.rank + 1) * size
+        skipped = np.clip(begin - (ends - sizes[order]), 0, sizes[order])
+        left = np.clip(ends - end, 0, sizes[order])
+        is_own = np.zeros(count + 1, np.bool_)
+        is_own[order] = skipped + left < sizes[order]
+        low, high = np.arange(count) * self._block, np.arange(1, count + 1) * self._block
+        is_cut = (skipped > 0) & is_own[order], (left > 0) & is_own[order]
+        first, last = (order[each] for each in is_cut)
+        low[first] = self._starts[edges[first] + skipped[is_cut[0]]]
+        high[last] = self._starts[edges[last + 1] - left[is_cut[1]]]
+        joins = is_own[:-1] & is_own[1:]
+        joins[:-1] &= (high[:-1] == low[1:]) & (low[1:] % self._block == 0)
+        return _Share(order[is_own[order]].tolist(), low, high, joins)
+
+    def _rounds(self, share: _Share) -> list[_Round]:
+        """Return the rounds of the current epoch, in their order."""
+        is_read = np.zeros(len(share.low) + 1, np.bool_)
         rounds: list[_Round] = []
-        for blocks in batched(own, self._mixed):  # once for each round of many chunks
-            is_new = np.zeros(count + 1, np.bool_)
+        for blocks in batched(share.blocks, self._mixed):  # once for each round of many chunks
+            is_new = np.zeros(len(is_read), np.bool_)
             is_new[list(blocks)] = True
             is_read |= is_new
-            pairs = is_read[:-1] & is_read[1:] & (is_new[:-1] | is_new[1:])
+            pairs = share.joins & is_read[:-1] & is_read[1:] & (is_new[:-1] | is_new[1:])
             seams = np.flatnonzero(pairs).tolist()
-            ranges = [self._starts_in(block, reaches=not is_own[block + 1]) for block in blocks]
-            ranges += [self._starts_of_seam(block) for block in seams]
+            ranges = [self._starts_in(share, block) for block in blocks]
+            ranges += [self._starts_of_seam(share, block) for block in seams]
             starts = np.concatenate(ranges)
             parts = np.repeat(np.arange(len(ranges)), [len(each) for each in ranges])
             if self.shuffle:
@@ -303,37 +402,36 @@ class Windows:
             rounds.append(_Round(blocks, tuple(seams), starts[chosen], parts[chosen]))
         return rounds
 
-    def _multiples(self, low: int, high: int) -> I64:
+    def _between(self, low: int, high: int) -> I64:
         """Return the first positions of windows from ``low`` up to ``high``."""
-        high = min(high, self._length - self.window + 1)
-        return np.arange(-(-low // self.stride) * self.stride, max(high, 0), self.stride)
+        return self._starts[slice(*np.searchsorted(self._starts, (low, max(high, low))))]
 
-    def _starts_in(self, block: int, *, reaches: bool) -> I64:
+    def _starts_in(self, share: _Share, block: int) -> I64:
         """Return the windows in a block, and those that reach into the next one if it is not read here."""
-        end = (block + 1) * self._block
-        return self._multiples(block * self._block, end if reaches else end - self.window + 1)
+        end = int(share.high[block])
+        return self._between(int(share.low[block]), end - self.window + 1 if share.joins[block] else end)
 
-    def _starts_of_seam(self, block: int) -> I64:
+    def _starts_of_seam(self, share: _Share, block: int) -> I64:
         """Return the windows that begin in a block and reach into the next one."""
-        end = (block + 1) * self._block
-        return self._multiples(max(end - self.window + 1, block * self._block), end)
+        end = int(share.high[block])
+        return self._between(max(end - self.window + 1, int(share.low[block])), end)
 
     def __iter__(self) -> Iterator[_Arrays]:
         """Yield the batches of the current epoch that are left. Then the next epoch is the current one."""
-        rounds = self._rounds()
+        share = self._share()
+        rounds = self._rounds(share)
         ends = np.cumsum([len(plan.starts) for plan in rounds])
         position = self._batches * self.batch_size
         first = int(np.searchsorted(ends, position, "right"))
         skipped = position - int(ends[first - 1]) if first else position
-        own = {block for plan in rounds for block in plan.blocks}
         rest: list[_Arrays] = []
         edges: dict[tuple[int, str], _Arrays] = {}
         with thread_pool(Purpose.CHUNK_DECODING, 1) as pool:
-            read = partial(self._read, own=own)
+            read = partial(self._read, share=share)
             for plan, blocks in zip(
                 rounds[first:], in_order(partial(pool.submit, read), rounds[first:], 1), strict=True
             ):
-                parts = self._parts(plan, blocks, edges, own)
+                parts = self._parts(plan, blocks, edges, share)
                 indices = np.arange(skipped, len(plan.starts))
                 skipped = 0
                 while len(indices) + sum(map(_size, rest)) >= self.batch_size:
@@ -350,14 +448,13 @@ class Windows:
             yield _joined(rest)
         self._epoch, self._batches = self._epoch + 1, 0
 
-    def _read(self, plan: _Round, own: set[int]) -> dict[int, _Arrays]:
+    def _read(self, plan: _Round, share: _Share) -> dict[int, _Arrays]:
         """Return the values of the blocks of a round, which are read at the same time."""
 
         def read(pair: tuple[int, str]) -> NDArray[Any]:
             block, name = pair
-            start, stop = block * self._block, min((block + 1) * self._block, self._length)
-            if block + 1 not in own:
-                stop = min(stop + self.window - 1, self._length)
+            start, stop = int(share.low[block]), int(share.high[block])
+            stop = min(stop if share.joins[block] else stop + self.window - 1, self._end)
             return self._variables[name].read(start, stop)
 
         pairs = list(product(plan.blocks, self._variables))
@@ -367,24 +464,24 @@ class Windows:
         return values
 
     def _parts(
-        self, plan: _Round, blocks: dict[int, _Arrays], edges: dict[tuple[int, str], _Arrays], own: set[int]
+        self, plan: _Round, blocks: dict[int, _Arrays], edges: dict[tuple[int, str], _Arrays], share: _Share
     ) -> list[tuple[int, _Arrays]]:
         """Return the first position and the values of each block and seam. Keep the edges for later seams."""
-        edge, parts = self.window - 1, [(block * self._block, blocks[block]) for block in plan.blocks]
+        edge, parts = self.window - 1, [(int(share.low[block]), blocks[block]) for block in plan.blocks]
         for block, values in blocks.items() if edge else ():
-            stop = min((block + 1) * self._block, self._length) - block * self._block
-            if block - 1 in own:
+            stop = min(int(share.high[block]), self._end) - int(share.low[block])
+            if block and share.joins[block - 1]:
                 edges[block, "head"] = {name: each[:edge].copy() for name, each in values.items()}
-            if block + 1 in own:
+            if share.joins[block]:
                 edges[block, "tail"] = {
                     name: each[max(stop - edge, 0) : stop].copy() for name, each in values.items()
                 }
         for block in plan.seams:
-            end = (block + 1) * self._block
-            start = max(end - edge, block * self._block)
+            end = int(share.high[block])
+            start = max(end - edge, int(share.low[block]))
             # A loader that continues in the middle of an epoch has not read all earlier blocks.
             left = edges.pop((block, "tail"), None) or self._range(start, end)
-            right = edges.pop((block + 1, "head"), None) or self._range(end, min(end + edge, self._length))
+            right = edges.pop((block + 1, "head"), None) or self._range(end, min(end + edge, self._end))
             parts.append((start, {name: np.concatenate([left[name], right[name]]) for name in left}))
         return parts
 
@@ -440,6 +537,8 @@ class Windows:
             An iterator of mappings of variables to arrays of shape (batch, window, ...).
 
         Raises:
+            InvalidInputError: ``invalid-argument`` for a variable that is not of numbers, and for integers
+                that JAX would change, because it has 32 bits by default.
             MissingExtraError: JAX is not installed.
 
         Examples:
@@ -447,9 +546,80 @@ class Windows:
             ...     loss = model(batch["t2m"])
         """
         with needs("Windows.jax"):
-            put = jax.device_put
+            put, narrowed = jax.device_put, jax.dtypes.canonicalize_dtype
+        narrow: dict[str, np.dtype[Any]] = {}
+        for name, each in self._variables.items():
+            if each.dtype.kind not in "biufc":
+                raise _wrong(f"JAX must get numbers, got {each.dtype} in {name!r}. Leave out this variable")
+            if narrowed(each.dtype) != each.dtype:
+                narrow[name] = np.dtype(narrowed(each.dtype))
+        if narrow:
+            types = ", ".join(f"{name!r} as {dtype}" for name, dtype in narrow.items())
+            warnings.warn(
+                f"JAX holds {types}, which is narrower than the values. "
+                "jax.config.update('jax_enable_x64', True) keeps them",
+                UserWarning,
+                stacklevel=2,
+            )
         for batch in self:
+            for name, dtype in narrow.items():
+                if dtype.kind in "iu" and (batch[name].astype(dtype) != batch[name]).any():
+                    raise _wrong(
+                        f"JAX must get values that {dtype} holds, got larger ones in {name!r}. Enable 64 bits"
+                    )
             yield {name: put(values, device) for name, values in batch.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Time:
+    """The coordinate of the sample dimension, if it has times: its numbers, with NaN for missing ones."""
+
+    array: Array
+    coding: Coding
+    numbers: NDArray[np.float64]
+
+    def holes(self) -> I64:
+        """Return the positions whose next element is not one step later."""
+        steps = np.diff(self.numbers)
+        usual = np.nanmedian(steps) if np.isfinite(steps).any() else 0.0
+        steps = steps * np.sign(usual)
+        return np.flatnonzero(~((steps > 0) & (steps <= 1.5 * abs(usual))))
+
+
+def _time_of(session: Session, array: Array) -> _Time | None:
+    """Return the times of the sample dimension of an array, None without any."""
+    group, name = array.path.rpartition("/")[0], (array.dimension_names or (None,))[0]
+    node = session.workspace.node(f"{group}/{name}") if name else None
+    if node is None or node.array is None or node.array.shape != array.shape[:1]:
+        return None
+    coordinate = Array(session, node.path)
+    coding = coding_of(coordinate.attrs, coordinate.dtype)
+    if not coding.calendar and coordinate.dtype.kind != "M":
+        return None
+    elements = coordinate[...]
+    numbers = elements.view(np.int64) if elements.dtype.kind == "M" else elements
+    missing = np.isnat(elements) if elements.dtype.kind == "M" else coding.decode(elements)[1]
+    numbers = numbers.astype(np.float64)
+    return _Time(coordinate, coding, numbers if missing is None else np.where(missing, np.nan, numbers))
+
+
+def _position(name: str, value: Any, time: _Time | None, length: int) -> int:
+    """Return the position that ``start`` or ``stop`` means: that of a time; negative ones from the end."""
+    if isinstance(value, int | np.integer):
+        if not -length <= value <= length:
+            raise _wrong(f"{name} must be a position of the {length} elements, got {value}")
+        return int(value) % length if value < 0 else int(value)
+    if not isinstance(value, str) or time is None:
+        raise _wrong(
+            f"{name} must be a position, or an ISO time of a sample dimension with times, got {value!r}"
+        )
+    units = time.coding.times or TimeUnits("microseconds since 1970-01-01", "proleptic_gregorian")
+    moment = units.parse(np.array(value), name)
+    if time.coding.times is None:
+        number = float(moment.astype(time.array.dtype).astype(np.int64))
+    else:
+        number = float(units.encode(moment, None, name))
+    return int(np.count_nonzero(time.numbers < number))
 
 
 def _size(batch: _Arrays) -> int:

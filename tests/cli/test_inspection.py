@@ -11,6 +11,7 @@ import pytest
 import zarr
 
 import frazil
+from frazil.cli.main import main
 
 pytestmark = pytest.mark.usefixtures("beside")
 
@@ -56,6 +57,38 @@ def test_cat(run: Any) -> None:
     assert picture == [".::", "-=+", "+*#", "%%@", "0 to 11, 4 x 3 values"]
     for wrong in ("cat ice:era5/t 4", "cat ice:era5/t a", "cat ice:era5/t ::0", "cat ice", "cat ice:t 0,0,0"):
         run(wrong, status=1 if wrong.startswith("cat ice:t") else 2)
+
+
+def test_control_characters_of_a_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They could clear the screen, write the clipboard, or show another line than the one that is stored."""
+    monkeypatch.chdir(tmp_path)
+    name = "a\x1b[2Jb\x07\x9bc\nd\u202ee\r"
+    repo = frazil.Repository.create("x")
+    for value in (1, 2):
+        with repo.transaction("main", message=f"see {name}\n\n{name}", metadata={"author": name}) as store:
+            array = zarr.create_array(
+                store, name=name, data=np.array([value]), dimension_names=[name], overwrite=True
+            )
+            array.attrs["units"] = name
+            zarr.create_array(store, name="texts", shape=(1,), dtype=str, overwrite=True)[:] = name
+    lines = ("tree x", "ls x", "du x", "show x", "log x", "log x --patch", "ops x", "status x", "refs x")
+    lines += (
+        "diff x@main~1 main",
+        "diff x@main~1 main --values",
+        "inspect x",
+        "verify x",
+        "stats x",
+        "blame x:{}",
+    )
+    lines += ("history x:{} 0", "cat x:{}", "cat x:texts", "info x:{}", "cat x:{}missing", "set x:{} 0 3")
+    for line in lines:
+        for more in ([], ["--json"]):
+            main([*(each.replace("{}", name) for each in line.split()), *more])
+            shown = "".join(capsys.readouterr())
+            assert shown, line
+            assert "".join(shown.split("\n")).isprintable(), (line, shown)
 
 
 def test_statistics(own: Path, run: Any) -> None:

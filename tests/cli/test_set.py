@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,6 +83,110 @@ def test_labels_by_range_and_by_nearest(selection: str, values: list[int], own: 
     session.commit("a grid")
     assert json.loads(run(f"cat grid:t {selection} --json"))["values"] == values
     assert "no label of lat in /t is in the range 11..19" in run("cat grid:t lat=11..19", 2)
+
+
+@pytest.fixture
+def earth(own: Path) -> frazil.Repository:
+    """Fields on a grid of the whole Earth, on a region across Greenwich, and on longitudes as float32."""
+    repo = frazil.Repository.create("earth")
+    east = {"units": "degrees_east"}
+    with repo.transaction("main", message="grids") as store:
+        for name, longitudes in (
+            ("globe", np.arange(0.0, 360, 60)),
+            ("west", np.arange(180.0, -180, -60)),
+            ("region", np.arange(-15.0, 21, 5)),
+            ("single", np.array([30.1], "f4")),
+        ):
+            data = xr.Dataset(
+                {"t": ("lon", np.round(longitudes.astype(float) % 360, 1))},
+                {"lon": ("lon", longitudes, east)},
+            )
+            data.to_zarr(store, group=name, consolidated=False, zarr_format=3)
+    return repo
+
+
+@pytest.mark.parametrize(
+    ("selection", "values"),
+    [
+        ("globe:lon~-60", 300),
+        ("globe:lon~659", 300),
+        ("globe:lon~331", 0),
+        ("globe:lon=-60", 300),
+        ("globe:lon=-120..-60", [240, 300]),
+        ("globe:lon=-60..60", [300, 0, 60]),
+        ("globe:lon=-180..180", [0, 60, 120, 180, 240, 300]),
+        ("west:lon~240", 240),
+        ("west:lon=300", 300),
+        ("west:lon=60..120", [120, 60]),
+        ("region:lon~355", 355),
+        ("region:lon~22.5", 20),
+        ("region:lon~-60~50", 345),
+        ("region:lon=350..-5", [350, 355]),
+        ("single:lon=30.1", 30.1),
+        ("single:lon~30.1", 30.1),
+        ("single:lon=390.1", 30.1),
+        ("single:lon~31~1", 30.1),
+        ("region:lon~50", None),
+        ("region:lon~-60", None),
+        ("region:lon~-60~10", None),
+        ("region:lon=-60", None),
+        ("single:lon~30.2", None),
+        ("single:lon=NaN", None),
+    ],
+)
+def test_a_longitude_is_one_place(selection: str, values: Any, earth: frazil.Repository, run: Run) -> None:
+    grid, cells = selection.split(":")
+    if values is None:
+        assert "lon" in run(f"cat earth:{grid}/t {cells}", 1)
+        assert run(f"set earth:{grid}/t {cells} 7 --yes", 1)
+        return
+    assert json.loads(run(f"cat earth:{grid}/t {cells} --json"))["values"] == values
+    if "~" in cells:
+        label, value = run(f"cat earth:{grid}/t {cells}").splitlines()
+        assert float(label.removeprefix("lon=")) % 360 == float(value)
+        before = earth.lookup_branch("main")
+        assert f"/{grid}/t at {label}" in run(f"set earth:{grid}/t {cells} 7", 3)
+        assert earth.lookup_branch("main") == before
+        assert f"/{grid}/t at {label}: {value} -> 7" in run(f"set earth:{grid}/t {cells} 7 --yes")
+        assert f"/{grid}/t at {label}" in run(f"history earth:{grid}/t {cells}")
+
+
+def test_bounds_have_the_calendar_of_their_coordinate(own: Path, run: Run) -> None:
+    times = (
+        "time",
+        [58.5, 59.5],
+        {"units": "days since 2001-01-01", "calendar": "noleap", "bounds": "edges"},
+    )
+    bounds = ("time", "nv"), np.array([[58.0, 59], [59, 60]])
+    repo = frazil.Repository.create("bounds")
+    with repo.transaction("main", message="bounds") as store:
+        data = xr.Dataset({"edges": bounds, "time": times}).set_coords("time")
+        data.to_zarr(store, consolidated=False, zarr_format=3)
+    assert run("cat bounds:edges 0").splitlines()[-1].split()[-1] == "2001-03-01"
+    run("set bounds:edges 1,1 2001-03-04")
+    assert run("cat bounds:edges 1,1") == "2001-03-04\n"
+    assert run("cat bounds:edges 1,1 --raw") == "62.0\n"
+
+
+def test_a_time_outside_of_the_axis_has_no_nearest_label(own: Path, run: Run) -> None:
+    times = {"a": np.arange("2000-01-16", "2000-01-19", dtype="M8[D]").astype("M8[ns]")}
+    noleap = ("time", [58.0, 59.0], {"units": "days since 2001-01-01", "calendar": "noleap"})
+    session = frazil.Repository.create("years").writable_session("main")
+    to_icechunk(xr.Dataset({"t": ("time", [1, 2, 3])}, {"time": times["a"]}), session, group="a")
+    to_icechunk(xr.Dataset({"t": ("time", [1, 2])}, {"time": noleap}), session, group="b")
+    session.commit("times")
+    for group, time, value in (
+        ("a", "2000-01-16T13", 2),
+        ("a", "2000-01-15T12", 1),
+        ("a", "1850-01-01", None),
+        ("a", "2000-01-15", None),
+        ("a", "2000-01-15~1 day", 1),
+        ("b", "2001-03-01T11", 2),
+        ("b", "2001-03-02", None),
+        ("b", "2001-03-02~30 hours", 2),
+    ):
+        shown = run(["cat", f"years:{group}/t", f"time~{time}", "--json"], 1 if value is None else 0)
+        assert "within" in shown if value is None else json.loads(shown)["values"] == value, time
 
 
 @pytest.mark.parametrize(

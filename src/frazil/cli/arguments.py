@@ -248,4 +248,4 @@ def completion(
     text = shell_class(group, {}, "frazil", "_FRAZIL_COMPLETE").source()
     if shell == "bash":
         text += "\n# LOCATION@VERSION:PATH is one word\nCOMP_WORDBREAKS=${COMP_WORDBREAKS//[@:]/}\n"
-    output.emit({"shell": shell, "program": text}, [text])
+    output.emit({"shell": shell, "program": text}, text.splitlines())

@@ -9,7 +9,8 @@ by the labels of coordinates:
 ``...,-1``                      the last index of the last dimension
 ``time=2026-11-01T06,lat=10``   labels of coordinates; a dimension without a label is whole
 ``lat=10..20,time=2026-11..``   labels from a lower one to a higher one, both included
-``lat~10.2,time~2026-11-01``    the label that is nearest
+``lat~10.2,time~2026-11-01``    the label that is nearest, at most half a cell away
+``lat~10.2~5,time~2026-11~6 h`` the label that is nearest, at most 5 or 6 hours away
 ==============================  ======================================================================
 
 The labels of a dimension without a coordinate are its indices, as in xarray.
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 type Labels = dict[str, Any]
 type Indices = tuple[Any, ...]
 
+#: The usual ends of the names of bounds.
+_BOUNDS: Final = ("_bnds", "_bounds", "_climatology")
 _LABEL: Final = re.compile(r"([^=~]*)[=~](.*)", re.DOTALL)
 _PART: Final = re.compile(r"\s*(?:(-?\d+)|(-?\d*)\s*:\s*(-?\d*)(?:\s*:\s*(\d*))?|(\.\.\.))\s*")
 
@@ -76,9 +79,10 @@ SELECTION: Final = Selection()
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The label of a coordinate that is nearest to a value."""
+    """The label of a coordinate that is nearest to a value, at most ``limit`` away; None is half a cell."""
 
     value: Any
+    limit: Any = None
 
 
 def _label(text: str) -> tuple[str, Any]:
@@ -86,9 +90,11 @@ def _label(text: str) -> tuple[str, Any]:
     parts = _LABEL.fullmatch(text)
     if parts is None:
         raise click.BadParameter(f"must be DIM=LABEL, DIM=FIRST..LAST or DIM~LABEL, got {text!r}")
-    name, label = key_value(f"{parts[1]}={parts[2]}")
     if text[parts.end(1)] == "~":
-        return name, Nearest(label)
+        value, *limit = parts[2].split("~", 1)
+        name, label = key_value(f"{parts[1]}={value}")
+        return name, Nearest(label, *(key_value(f"{name}={each}")[1] for each in limit))
+    name, label = key_value(f"{parts[1]}={parts[2]}")
     first, separator, last = parts[2].partition("..")
     if not separator:
         return name, label
@@ -110,7 +116,7 @@ def indices_of(session: Session, path: str, selection: Indices | Labels) -> Indi
         return selection
     with needs("a selection by labels", extra="pipeline"):
         from frazil.pipeline.transform.arrays import array_info, coordinate_of
-        from frazil.pipeline.transform.selection import positions_by_label
+        from frazil.pipeline.transform.labels import positions_by_label
     array = array_info(session, path)
     if unknown := sorted(set(selection).difference(filter(None, array.dims))):
         names = ", ".join(filter(None, array.dims)) or "no names"
@@ -124,7 +130,8 @@ def indices_of(session: Session, path: str, selection: Indices | Labels) -> Indi
             last = label.stop + 1 or None if isinstance(label.stop, int) else label.stop
             indices.append(_index(positions_by_label(session, array, dim, slice(label.start, last), None)))
         elif isinstance(label, Nearest):
-            indices.append(_index(positions_by_label(session, array, dim, label.value, "nearest")))
+            nearest = (label.value, "nearest", label.limit)
+            indices.append(_index(positions_by_label(session, array, dim, *nearest)))
         else:
             try:
                 positions = positions_by_label(session, array, dim, label, None)
@@ -156,6 +163,11 @@ def _index(positions: Any) -> Any:
     if isinstance(positions, range):
         return slice(positions.start, positions.stop)
     return positions if isinstance(positions, int) else list(positions)
+
+
+def has_nearest(selection: Indices | Labels) -> bool:
+    """Return whether a selection names the nearest label of a dimension."""
+    return isinstance(selection, dict) and any(isinstance(each, Nearest) for each in selection.values())
 
 
 def selected_shape(shape: tuple[int, ...], indices: Indices) -> tuple[int, ...]:
@@ -253,9 +265,25 @@ class OpenArray:
         self.path = path
         self.array: zarr.Array[Any] = array_at(session, path, mode)
         dtype = np.dtype(self.array.dtype)
-        self.coding = Coding(dtype) if raw else coding_of(dict(self.array.attrs), dtype)
         self._session = session
         self._raw = raw
+        self.coding = Coding(dtype) if raw else coding_of(self._attributes(), dtype)
+
+    def _attributes(self) -> dict[str, Any]:
+        """Return the attributes. Bounds of a coordinate have its units and its calendar (CF 7.1)."""
+        attributes = dict(self.array.attrs)
+        group, _, name = self.path.rpartition("/")
+        if "units" in attributes or self.array.ndim < 2:
+            return attributes
+        dims = getattr(self.array.metadata, "dimension_names", None) or ()
+        for parent in filter(None, (*dims, *(name.removesuffix(each) for each in _BOUNDS))):
+            node = self._session.workspace.node(f"{group}/{parent}")
+            if node is None or node.array is None:
+                continue
+            own = json.loads(node.user_data).get("attributes", {})
+            if name in (own.get("bounds"), own.get("climatology")):
+                return {key: own[key] for key in ("units", "calendar") if key in own} | attributes
+        return attributes
 
     def elements(self, indices: Indices) -> Values:
         """Return the stored elements of a selection."""
@@ -301,15 +329,24 @@ def shortened(times: Values) -> Values:
     return np.array([each.removesuffix(midnight) for each in flat], object).reshape(times.shape)
 
 
-def lines_of(name: str, cells: Cells, axes: Sequence[Axis]) -> Iterator[str]:
-    """Yield the lines of cells: a table with labels for one or two dimensions, else a line for each row."""
-    texts = shortened(cells.texts())
-    title = f"{name} [{cells.units}]" if cells.units else name
-    where = ", ".join(
+def place(axes: Sequence[Axis]) -> str:
+    """Return the labels of the dimensions of a selection at one index, such as ``lat=10, lon=300``."""
+    return ", ".join(
         f"{each.name}={each.texts[0]}" for each in axes if each.labels and not each.positions.ndim
     )
+
+
+def lines_of(name: str, cells: Cells, axes: Sequence[Axis], *, by_label: bool = False) -> Iterator[str]:
+    """Yield the lines of cells: a table with labels for one or two dimensions, else a line for each row.
+
+    The line of one cell has its value only; ``by_label`` has a line with its labels before it.
+    """
+    texts = shortened(cells.texts())
+    title = f"{name} [{cells.units}]" if cells.units else name
+    where = place(axes)
     along = [each for each in axes if each.positions.ndim]
     if not along:
+        yield from [where] * bool(where and by_label)
         yield f"{texts.item()} {cells.units}".rstrip()
     elif len(along) > 2 or not any(each.labels for each in along):
         if cells.units:
@@ -380,4 +417,6 @@ def plot_lines(cells: Cells, axes: Sequence[Axis]) -> Iterator[str]:
     texts: Any = _DENSITY[(levels * (len(_DENSITY) - 2)).round().astype(int) + 1]
     yield from ("".join(row).rstrip() for row in np.where(is_finite[step], texts, " ").tolist())
     notes = f" {cells.units}" * bool(cells.units) + f", {numbers.shape[0]} x {numbers.shape[1]} values"
+    where = place(axes)
+    notes += f" at {where}" * bool(where)
     yield f"{low:g} to {high:g}{notes}{', north at the top' * is_reversed}"

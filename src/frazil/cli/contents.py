@@ -241,7 +241,9 @@ def cat(
         "values": cells.documents(),
     }
     name = version.path.rpartition("/")[2]
-    output.emit(document, plot_lines(cells, axes) if plot else lines_of(name, cells, axes), pages=not plot)
+    by_label = isinstance(selected, dict)
+    lines = plot_lines(cells, axes) if plot else lines_of(name, cells, axes, by_label=by_label)
+    output.emit(document, lines, pages=not plot)
 
 
 _STATISTICS = ("size", "count", "nan", "missing", "min", "max", "mean", "std", "chunks", "chunks_read")
@@ -249,6 +251,8 @@ _STATISTICS = ("size", "count", "nan", "missing", "min", "max", "mean", "std", "
 
 def _emit_statistics(output: Output, version: Opened, opened: OpenArray, indices: Any, *, raw: bool) -> None:
     """Print the statistics of the values of a selection. Times are texts, and numbers in JSON."""
+    from frazil.cli.cells import place
+
     array = frazil.Array(version.session(), version.path)
     numbers = picked(frazil.reduce(array, indices or ..., decoded=not raw), *_STATISTICS)
     dtype, units = np.dtype(array.dtype), opened.coding.units
@@ -264,6 +268,8 @@ def _emit_statistics(output: Output, version: Opened, opened: OpenArray, indices
         texts["std"] += f" {np.datetime_data(dtype)[0] if is_numpy else opened.coding.step[0]}"
     rows = [(name.replace("_", " "), text) for name, text in texts.items()]
     rows += [("units", units)] if units else []
+    where = place(opened.axes(indices))
+    rows += [("at", where)] if where else []
     output.emit({"path": version.path, "version": version.id, "units": units, **numbers}, table(rows))
 
 

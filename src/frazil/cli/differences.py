@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from frazil.cli.arguments import AnyTarget, NodeTarget, Raw, Version
-from frazil.cli.cells import SELECTION, Indices, Labels, OpenArray, indices_of
+from frazil.cli.cells import SELECTION, Indices, Labels, OpenArray, indices_of, place
 from frazil.cli.command import argument, verb
 from frazil.cli.documents import SHORT, clock, diff_document, diff_lines
 from frazil.cli.opening import Opened
@@ -173,10 +173,13 @@ def history(
     node = session.workspace.require_array(version.path)
     assert node.array is not None
     # a label can select a list of one index
-    index = tuple(
-        int(np.arange(length)[at].reshape(-1)[0])
-        for at, length in zip(indices_of(session, version.path, cell), node.array.shape, strict=True)
-    )
+    selected = indices_of(session, version.path, cell)
+    cells = [np.arange(length)[at] for at, length in zip(selected, node.array.shape, strict=True)]
+    if any(each.size != 1 for each in cells):
+        raise click.UsageError(
+            f"name one cell of {version.path}: the labels select {[each.size for each in cells]} cells"
+        )
+    index = tuple(each.item() for each in cells)
     commits = version.repo.history.history_of(version.path, index, snapshot_id=version.id)
     values = _Values(version, node, index, raw)
     ends = [(values.parent_of(each.snapshot_id), each.snapshot_id) for each in commits]
@@ -199,7 +202,10 @@ def history(
             documents.append({**_commit_document(commit), **values.document(id_), "change": "attributes"})
     documents.sort(key=lambda each: each["time"], reverse=True)
     rows = [_commit_row(each, each["change"], each.pop("text")) for each in documents]
-    output.emit(documents, map(output.cut, table(rows)), pages=True)
+    lines = [output.cut(each) for each in table(rows)]
+    if isinstance(cell, dict):
+        lines.insert(0, f"{version.path} at {place(OpenArray(session, version.path, raw=raw).axes(index))}")
+    output.emit(documents, lines, pages=True)
 
 
 #: The text, the units and the value of a version without the cell.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from frazil.cli.opening import Opened
-from frazil.cli.output import Output, picked
+from frazil.cli.output import Output, picked, visible
 from frazil.display import counted
 from frazil.format.ids import NODE_ID_BYTES, id_to_text
 from frazil.format.nodes import Node
@@ -66,9 +66,9 @@ def version_line(output: Output, version: Mapping[str, Any]) -> str:
     names = [output.paint(name, "branch") for name in version["branches"]]
     names += [output.paint(name, "tag") for name in version["tags"]]
     refs = f"({', '.join(names)}) " if names else ""
-    message = "".join(filter(str.isprintable, version["message"].partition("\n")[0]))
+    message = version["message"].partition("\n")[0]
     author = version["metadata"].get("author")
-    by = f"  [{author}]" if isinstance(author, str) and author.isprintable() else ""
+    by = f"  [{author}]" if isinstance(author, str) else ""
     return f"{output.paint(version['id'][:SHORT], 'id')}  {clock(version['time'])}  {refs}{message}{by}"
 
 
@@ -177,6 +177,7 @@ def confirm(output: Output, question: str, *, yes: bool) -> None:
     """
     if yes:
         return
+    question = visible(question)
     if output.as_json or not sys.stdin.isatty():
         click.echo(f"frazil: {question} Pass --yes to do it. Nothing was changed", err=True)
     elif click.confirm(question, err=True):

@@ -193,6 +193,7 @@ def set_(
     message: args.Message,
     metadata: args.Metadata,
     dry_run: args.DryRun,
+    yes: args.Yes,
 ) -> None:
     """Set cells of an array to a value, in one commit on a branch.
 
@@ -202,13 +203,23 @@ def set_(
     conventions (packing, missing values, times) and read back before the commit. A value that the array
     cannot hold is refused. With --raw, VALUE is the stored element.
 
+    `~` selects the nearest labels: then the command names them, and asks before it writes.
+
     Examples:
         frazil set ice@dev:era5/t 0,1 281.5                 one cell
         frazil set ice:era5/t 2:4,0 NaN -m "Remove spikes"  several cells
         frazil set ice:era5/t 0 '[1, 2, 3]' --dry-run       a row; only rehearse
         frazil set ice:era5/t 0,1 17 --raw                  the stored element
     """
-    from frazil.cli.cells import SELECTION, OpenArray, indices_of, selected_shape, values_of
+    from frazil.cli.cells import (
+        SELECTION,
+        OpenArray,
+        has_nearest,
+        indices_of,
+        place,
+        selected_shape,
+        values_of,
+    )
 
     selected = SELECTION.convert(selection, None, None)
     change = BranchChange(output, target, dry_run, node="an array")
@@ -219,6 +230,10 @@ def set_(
     shape = selected_shape(opened.array.shape, indices)
     new = np.broadcast_to(values_of(opened.coding, shape, value, path), shape)
     old = opened.elements(indices)
+    where = place(opened.axes(indices))
+    where = f"{path} at {where}" if where else path
+    if has_nearest(selected) and not dry_run:
+        confirm(output, f"`~` selects {counted(old.size, 'cell')} of {where}. Set them?", yes=yes)
     opened.array[indices] = new
     stored = opened.elements(indices)
     same = np.asarray(stored == new)
@@ -238,7 +253,7 @@ def set_(
     pairs = zip(*(each.texts().tolist() for each in cells), strict=True)
     units = f" {cells[0].units}" if cells[0].units else ""
     more = "" if old.size <= most else f", ... ({old.size:,} cells)"
-    change.emit([f"{path}: {', '.join(f'{was} -> {now}{units}' for was, now in pairs)}{more}"])
+    change.emit([f"{where}: {', '.join(f'{was} -> {now}{units}' for was, now in pairs)}{more}"])
 
 
 @verb("mv", commits=True)

@@ -28,7 +28,7 @@ import click
 
 from frazil.about import __version__
 from frazil.cli.command import DEBUG, SETTINGS, Frazil
-from frazil.cli.output import Output
+from frazil.cli.output import Output, visible
 from frazil.errors import IcechunkError
 
 _ERROR: Final = 1
@@ -116,8 +116,10 @@ def _report(output: Output, message: str, kind: str, status: int) -> int:
     if output.debug:
         traceback.print_exc()
     if output.as_json:
-        print(json.dumps({"error": {"kind": kind, "message": message}}, ensure_ascii=False), file=sys.stderr)
+        document = json.dumps({"error": {"kind": kind, "message": message}}, ensure_ascii=False)
+        print(visible(document), file=sys.stderr)
     else:
-        first, *others = [" ".join(line.split()) for line in message.splitlines() if line.strip()] or [""]
+        lines = [visible(" ".join(line.split())) for line in message.split("\n") if line.strip()]
+        first, *others = lines or [""]
         print(f"frazil: {first} [{kind}]", *(f"  {line}" for line in others), sep="\n", file=sys.stderr)
     return status

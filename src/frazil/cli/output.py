@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -29,6 +31,12 @@ STYLES: Final = {
     "faint": 2,
     "bold": 1,
 }
+#: The begin of a colour in a line, before `Output.visible`. A name in a repository cannot contain it.
+_COLOUR: Final = f"\x1b{secrets.token_hex(8)}"
+#: Colours of `Output.paint`, and the characters that control a terminal or change the order of others.
+_CONTROLS: Final = re.compile(
+    rf"{_COLOUR}(\d+)m|[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 #: Options of the pager `less`: end if the text fits on the screen, pass colours on, leave the text visible.
 _LESS: Final = "FRX"
 
@@ -59,7 +67,7 @@ class Output:
 
     def paint(self, text: str, style: str) -> str:
         """Return a text in the colour of a style, if there are colours."""
-        return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if self.has_colours and text else text
+        return f"{_COLOUR}{STYLES[style]}m{text}{_COLOUR}0m" if self.has_colours and text else text
 
     def emit(self, document: Any, lines: Iterable[str], *, pages: bool = False) -> None:
         """Print a result: ``document`` as JSON, or ``lines``. Both may be computed on demand.
@@ -69,7 +77,9 @@ class Output:
         if self.as_json:
             document = list(document) if isinstance(document, Iterator) else document
             sys.stdout.write(f"{_json(document, indent=2)}\n")
-        elif pages and self.is_terminal:
+            return
+        lines = map(visible, lines)
+        if pages and self.is_terminal:
             os.environ.setdefault("LESS", _LESS)
             click.echo_via_pager((f"{line}\n" for line in lines), color=self.has_colours)
         else:
@@ -77,7 +87,7 @@ class Output:
 
     def emit_line(self, document: Any, line: str) -> None:
         """Print one line of a result that grows, at once: a JSON object, or ``line``."""
-        text = _json(document) if self.as_json else line
+        text = _json(document) if self.as_json else visible(line)
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
@@ -100,13 +110,27 @@ class Output:
             yield bar
 
 
+def visible(line: str) -> str:
+    """Return a line for a terminal: its control characters are escaped, and `Output.paint` has its colours.
+
+    Names, messages and values come from the repository, whose writers must not control the terminal.
+    """
+    return _CONTROLS.sub(lambda match: f"\x1b[{match[1]}m" if match[1] else _escaped(match[0]), line)
+
+
+def _escaped(character: str) -> str:
+    """Return a character as the escape of Python and JSON."""
+    return {"\n": "\\n", "\r": "\\r"}.get(character, f"\\u{ord(character):04x}")
+
+
 def _json(document: Any, **options: Any) -> str:
     """Return a result as JSON. JSON has no NaN and no infinity: they are null."""
     try:
-        return json.dumps(document, ensure_ascii=False, allow_nan=False, default=_plain, **options)
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False, default=_plain, **options)
     except ValueError:
         document = json.loads(json.dumps(document, default=_plain), parse_constant=lambda name: None)
-        return json.dumps(document, ensure_ascii=False, **options)
+        text = json.dumps(document, ensure_ascii=False, **options)
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def _plain(value: Any) -> Any:

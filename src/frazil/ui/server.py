@@ -145,9 +145,11 @@ class ExplorerServer(ThreadingHTTPServer):
         self.host = host
         self.files = RepositoryFiles(site.storage, site.spec_version)
         self.assets = assets()
-        # The policy of the page names the hashes of its script and its style.
+        # The policy of the page names the hashes of its script and its style. The page of a server asks only
+        # this server. No other page may show it in a frame: clicks in the frame could change the repository.
         policy = self.assets["index.html"].read_text(encoding="utf-8").partition('Policy" content="')[2]
-        self.policy = f"{policy.partition('"')[0]}; frame-ancestors *"
+        policy = policy.partition('"')[0].replace("connect-src *", "connect-src 'self'")
+        self.policy = f"{policy}; frame-ancestors 'none'"
         self.asset = cache(lambda name, is_packed: Held.of_asset(self.assets[name], is_packed))
         self.processes = Processes()
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

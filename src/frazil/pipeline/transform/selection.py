@@ -6,15 +6,12 @@ Parts of whole chunks are transferred without decoding.
 from __future__ import annotations
 
 import functools
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
-import xarray as xr
 
-from frazil import cf
 from frazil.argument_docs import with_argument_docs
 from frazil.cf import geographic_kind
 from frazil.errors import ErrorKind, InvalidInputError
@@ -29,7 +26,6 @@ from frazil.pipeline.transform.arrays import (
     arrays_below,
     chunk_lengths,
     clipped_chunks,
-    coordinate_of,
     coordinate_values,
     open_array,
     record_of,
@@ -46,66 +42,15 @@ from frazil.pipeline.transform.block_job import (
     block_for,
     run_block_job,
 )
+from frazil.pipeline.transform.labels import (
+    Positions,
+    longitudes_between,
+    positions_by_label,
+    positions_by_number,
+    simplified,
+)
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
-
-#: Along one axis: a position, a range of them, or any positions.
-type Positions = int | range | tuple[int, ...]
-
-
-def _positions_by_number(index: Any, array: ArrayInfo, dim: str) -> Positions:
-    """Return the positions along a dimension that a number, numbers, a mask or a slice select."""
-    length = array.shape[array.axis(dim) or 0]
-    if isinstance(index, slice):
-        try:
-            return range(length)[index]
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError(
-                f"The slice along {dim!r} must have whole numbers, got {index!r}",
-                ErrorKind.INVALID_ARGUMENT,
-            ) from error
-    numbers = np.asarray(index)
-    if numbers.dtype == np.bool_ and numbers.shape == (length,):
-        numbers = np.flatnonzero(numbers)
-    if numbers.size == 0:
-        return range(0)
-    are_integers = numbers.dtype.kind in "iu" and numbers.ndim <= 1
-    if not are_integers or not ((-length <= numbers) & (numbers < length)).all():
-        raise InvalidInputError(
-            f"Positions along {dim!r} must be within the {length} elements of `{array.path}`, got {index!r}",
-            ErrorKind.INVALID_CHUNK_INDEX,
-        )
-    return _simplified(numbers % length)
-
-
-def positions_by_label(
-    session: Session, array: ArrayInfo, dim: str, label: Any, method: str | None
-) -> Positions:
-    """Return the positions along a dimension whose labels a value, values or a slice select, as in xarray.
-
-    Along a dimension without a coordinate, labels are positions.
-    """
-    axis = array.axis(dim) or 0
-    coordinate = coordinate_of(session, array, dim)
-    if coordinate is None or coordinate.shape != (array.shape[axis],):
-        return _positions_by_number(label, array, dim)
-    raw = np.asarray(open_array(session, coordinate.path)[...])
-    coding = cf.coding_of(coordinate.attributes, raw.dtype)
-    labels = coding.decode_with_nan(raw)
-    numbers = xr.DataArray(np.arange(len(raw)), dims=dim, coords={dim: labels})
-    method = None if isinstance(label, slice) else method
-    if method is not None and coding.times is not None and labels.dtype.kind == "O":
-        # xarray compares dates of cftime with no texts
-        texts = np.asarray(label)
-        label = coding.times.parse(texts, dim)[()] if texts.dtype.kind in "UT" else label
-    try:
-        selected = numbers.sel({dim: label}, method=method)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"{dim} must be labels of `{coordinate.path}`, got {label!r}: {_nearest(labels, label, coding)}",
-            ErrorKind.INVALID_CHUNK_INDEX,
-        ) from error
-    return _simplified(selected.values)
 
 
 def cell(session: Session, path: str, labels: Mapping[str, Any]) -> tuple[int, ...]:
@@ -157,52 +102,6 @@ def cell(session: Session, path: str, labels: Mapping[str, Any]) -> tuple[int, .
     return tuple(index)
 
 
-def _nearest(labels: Values, label: Any, coding: cf.Coding) -> str:
-    """Return words that name the labels around a label that a coordinate does not have."""
-    if not len(labels):
-        return "it has no labels"
-    is_text = labels.dtype.kind not in "biuf"
-    # the order of ISO texts is the order of their times
-    keys = sorted(map(coding.text, labels)) if is_text else np.sort(labels).tolist()
-    first = label if np.ndim(label) == 0 and not isinstance(label, slice) else None
-    is_comparable = isinstance(first, str) if is_text else isinstance(first, int | float)
-    if not is_comparable:
-        return f"its labels are from {coding.text(labels[0])} to {coding.text(labels[-1])}"
-    at = bisect_left(keys, first)
-    around = [coding.text(np.asarray(each)[()]) for each in keys[max(at - 1, 0) : at + 1]]
-    return f"the nearest {'label is' if len(around) == 1 else 'labels are'} {' and '.join(around)}"
-
-
-def longitudes_between(values: Values, limits: tuple[float, float]) -> tuple[Positions, Values]:
-    """Return the positions of the longitudes from one limit eastwards to another, in degrees, both included.
-
-    Returns their longitudes too, counted as the limits are.
-    """
-    low, high = limits
-    if high < low:
-        high += 360
-    turned = low + (values - low) % 360
-    # rounding must not move the western border to the end
-    turned = np.where(np.isclose(turned, low + 360, rtol=0, atol=1e-9) & (high < low + 360), low, turned)
-    order = np.argsort(turned, kind="stable")
-    if len(values) > 1 and values[0] > values[-1]:
-        order = order[::-1]
-    order = order[turned[order] <= high + 1e-9]
-    if np.array_equal(turned[order], values[order]):
-        return _simplified(order), values[order]
-    return tuple(order.tolist()), turned[order]
-
-
-def _simplified(numbers: Values) -> Positions:
-    """Return one number as int, consecutive numbers as a range, others as a tuple."""
-    if numbers.ndim == 0:
-        return int(numbers)
-    if (np.diff(numbers) == 1).all():
-        first = int(numbers[0]) if len(numbers) else 0
-        return range(first, first + len(numbers))
-    return tuple(numbers.tolist())
-
-
 @with_options(GridRunOptions)
 @takes_versions
 def select(
@@ -213,6 +112,7 @@ def select(
     isel: Mapping[str, Any] | None = None,
     sel: Mapping[str, Any] | None = None,
     method: str | None = None,
+    tolerance: float | str | np.timedelta64 | None = None,
     **options: Unpack[GridRunOptions],
 ) -> JobResult:
     """Copy a part of arrays to a target, in one commit.
@@ -228,9 +128,13 @@ def select(
             or a slice.
         sel: Labels of the coordinate variables by dimension, as in xarray: a value (the result does not have
             the dimension), a list, or a slice, which includes its end. Times are given as xarray takes them,
-            such as ``slice("2001-01", "2001-03")``.
+            such as ``slice("2001-01", "2001-03")``. Longitudes may be counted in any way: -60 is the label
+            300.
         method: How labels are found that do not exist, as in xarray: ``"nearest"``, ... The default, None,
             raises an error for them.
+        tolerance: The largest distance to the nearest label: in the units of the labels, and for times a
+            duration such as ``"6 h"``. The default, None, is half of the distance between the label and its
+            neighbour.
 
     Returns:
         The `JobResult`, whose ``version`` has the part.
@@ -266,13 +170,14 @@ def select(
 
     def positions_of(array: ArrayInfo, dim: str) -> Positions | None:
         if dim in isel:
-            return _positions_by_number(isel[dim], array, dim)
-        return positions_by_label(session, array, dim, sel[dim], method) if dim in sel else None
+            return positions_by_number(isel[dim], array, dim)
+        return positions_by_label(session, array, dim, sel[dim], method, tolerance) if dim in sel else None
 
     parameters = {
         "isel": {dim: record_of(value) for dim, value in isel.items()},
         "sel": {dim: record_of(value) for dim, value in sel.items()},
         "method": method,
+        **({} if tolerance is None else {"tolerance": record_of(tolerance)}),
     }
     job = BlockJob("select", version, session, to, arrays, OutputArrays(), parameters)
     return _run(job, positions_of, options)
@@ -341,7 +246,7 @@ def crop(
             selected, labels = longitudes_between(values, between)
         else:
             low, high = min(between), max(between)
-            selected = _simplified(np.flatnonzero((values >= low) & (values <= high)))
+            selected = simplified(np.flatnonzero((values >= low) & (values <= high)))
             labels = values[list(selected)] if isinstance(selected, tuple) else values
         positions[array.path] = selected
         if isinstance(selected, tuple):  # the result may count longitudes in another way
