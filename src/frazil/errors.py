@@ -99,7 +99,7 @@ class ConflictError(IcechunkError):
             f"another writer updated the branch: expected parent {expected_parent}, found {actual_parent}"
         )
         super().__init__(text, kind)
-        self.args = (expected_parent, actual_parent)
+        self.args: tuple[Any, ...] = (expected_parent, actual_parent)
         self.expected_parent = expected_parent
         self.actual_parent = actual_parent
 
@@ -138,7 +138,7 @@ class RebaseFailedError(ConflictError):
 
     def __init__(self, snapshot: str, conflicts: Sequence[Any] = (), advice: str = "") -> None:
         self.snapshot = snapshot
-        self.conflicts = list(conflicts)
+        self.conflicts: Final = list(conflicts)
         count = len(self.conflicts)
         first = "; ".join(map(_conflict, self.conflicts[:_CONFLICTS_NAMED]))
         more = f"; and {count - _CONFLICTS_NAMED} more" if count > _CONFLICTS_NAMED else ""
@@ -147,7 +147,7 @@ class RebaseFailedError(ConflictError):
             f"{': ' if first else ''}{first}{more}"
         )
         self.with_remedy("{}", advice or _ADVICE, shell="Run the command again")
-        self.args = (snapshot, self.conflicts)
+        self.args: tuple[Any, ...] = (snapshot, self.conflicts)
 
     def _shown(self) -> str:
         return f'snapshot="{self.snapshot}", conflicts={self.conflicts}'
@@ -169,12 +169,12 @@ class StaleReadError(RebaseFailedError):
 
     def __init__(self, snapshot: str, reads: Sequence[Any] = (), message: str | None = None) -> None:
         super().__init__(snapshot)
-        self.problem = message or (
+        self.problem: str = message or (
             f"snapshot {snapshot} changed data that was read: {'; '.join(map(str, reads))}"
         )
-        self.remedy = None
-        self.args = (snapshot, list(reads))
-        self.reads = list(reads)
+        self.remedy: Remedy | None = None
+        self.args: tuple[Any, ...] = (snapshot, list(reads))
+        self.reads: Final = list(reads)
 
     def _shown(self) -> str:
         return f'snapshot="{self.snapshot}", reads={self.reads}'

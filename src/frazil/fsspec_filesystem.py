@@ -93,8 +93,8 @@ class FrazilFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no 
         self._prefix = f"{root.strip('/')}/".lstrip("/")
 
     # fsspec copies and pickles a file system with these arguments, and sets them after the constructor.
-    storage_args = property(lambda self: (), lambda self, value: None)
-    storage_options = property(lambda self: self._options, lambda self, value: None)
+    storage_args: Final = property(lambda self: (), lambda self, value: None)
+    storage_options: Final = property(lambda self: self._options, lambda self, value: None)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 
 class Host:
@@ -25,11 +26,11 @@ class Host:
         return time.monotonic_ns() // 1000
 
     #: Stops the calling thread for a number of seconds.
-    pause = staticmethod(time.sleep)
+    pause: Final = staticmethod(time.sleep)
     #: Returns a number of random bytes, which no other host draws.
-    random_bytes = staticmethod(os.urandom)
+    random_bytes: Final = staticmethod(os.urandom)
     #: Returns a random number in ``low <= x <= high``.
-    random_between = staticmethod(random.uniform)
+    random_between: Final = staticmethod(random.uniform)
 
 
 _host = Host()

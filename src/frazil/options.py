@@ -78,6 +78,7 @@ class Settings(Record):
     """
 
     __slots__ = ()
+    shown_as: ClassVar[str]
     order: ClassVar[tuple[str, ...]] = ()
     whole: ClassVar[bool] = False
 

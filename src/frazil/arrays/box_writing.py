@@ -83,12 +83,12 @@ class ChunkBox:
     def __init__(self, runs: tuple[AxisRun, ...]) -> None:
         self.runs = runs
         #: The number of chunks along each dimension, and the shape and the written elements of a chunk.
-        self.tiles = tuple(len(run.numbers) for run in runs)
-        self.shape = tuple(run.length for run in runs)
-        self.elements = tuple(run.elements for run in runs)
+        self.tiles: Final = tuple(len(run.numbers) for run in runs)
+        self.shape: Final = tuple(run.length for run in runs)
+        self.elements: Final = tuple(run.elements for run in runs)
         #: Whether all elements of the chunks that the array has are written, and whether these are the chunk.
-        self.is_complete = all(run.is_complete for run in runs)
-        self.is_whole = self.is_complete and all(run.count == run.length for run in runs)
+        self.is_complete: Final = all(run.is_complete for run in runs)
+        self.is_whole: Final = self.is_complete and all(run.count == run.length for run in runs)
 
     def index(self) -> U32:
         """Return the coordinates of the chunks, uint32 of shape (m, ndim)."""

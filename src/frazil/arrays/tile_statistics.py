@@ -135,9 +135,9 @@ class TileStatistics:
         self.grid = grid
         self.box = box
         shape = tuple(high - low for low, high in box)
-        self.is_known = np.zeros(shape, np.bool_)
-        self.is_present = np.zeros(shape, np.bool_)
-        self.rows = np.zeros(shape, row_dtype(grid.meaning.kind, len(shape)))
+        self.is_known: Final = np.zeros(shape, np.bool_)
+        self.is_present: Final = np.zeros(shape, np.bool_)
+        self.rows: Final = np.zeros(shape, row_dtype(grid.meaning.kind, len(shape)))
         self._extents = [
             np.subtract(*reversed(grid.bounds(axis, low, high))) for axis, (low, high) in enumerate(box)
         ]

@@ -52,8 +52,8 @@ class ChunkChanges:
     __slots__ = ("_single", "_tables", "ndim", "path")
 
     def __init__(self, path: str, ndim: int, tables: tuple[ChunkTable, ...] = ()) -> None:
-        self.path = path
-        self.ndim = ndim
+        self.path: str = path
+        self.ndim: Final = ndim
         self._tables = list(tables)
         self._single: dict[Coords, ChunkRef | None] = {}
 

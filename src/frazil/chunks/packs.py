@@ -181,7 +181,7 @@ class ContentStore:
         self._watching = False
         self._calm = False
         #: Threads for asynchronous callers.
-        self.threads = ThreadPool(Purpose.CONTENT_UPLOADS)
+        self.threads: ThreadPool = ThreadPool(Purpose.CONTENT_UPLOADS)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (

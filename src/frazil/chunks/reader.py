@@ -113,13 +113,13 @@ class ChunkReader:
         self._limits = limits
         self._max_requests = max_requests
         self.cache = cache
-        self.memory = ByteBudget(_IN_FLIGHT)
+        self.memory: Final = ByteBudget(_IN_FLIGHT)
         self._lock = threading.Lock()
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopReads] = (
             weakref.WeakKeyDictionary()
         )
         #: The threads of remote requests, which keep the limit of this reader.
-        self.pool = ThreadPool(Purpose.CHUNK_READS, max_requests)
+        self.pool: Final = ThreadPool(Purpose.CHUNK_READS, max_requests)
 
     def __getstate__(self) -> tuple[Any, ...]:
         limits = (self._limits, self._max_requests, self.cache)

@@ -169,7 +169,7 @@ class VirtualSources:
         open_foreign: OpenForeign = open_on_demand,
     ) -> None:
         #: All containers, authorised or not.
-        self.containers = tuple(containers)
+        self.containers: Final = tuple(containers)
         #: The credentials of authorised containers, by the URL prefix that the user has passed. A prefix with
         #: ``*`` at its end authorises all containers at and below it.
         self.credentials: Mapping[str, Any] = dict(credentials)

@@ -78,7 +78,7 @@ class ChunkFlush:
         files: Sequence[tuple[str, Buffer]] = (),
         done: Callable[[bool], None] | None = None,
     ) -> None:
-        self.files = files
+        self.files: Final = files
         self._puts = puts
         self._done = done
 
@@ -117,11 +117,11 @@ class ChunkWriter:
         self._max_in_flight = max_in_flight
         self._content = content
         #: The size of the smallest chunk that gets a separate file, in bytes.
-        self.pack_below = settings.threshold if settings.enabled else 0
-        self.has_checksums = settings.checksums
-        self.deduplicates = content is not None
+        self.pack_below: Final = settings.threshold if settings.enabled else 0
+        self.has_checksums: Final = settings.checksums
+        self.deduplicates: Final = content is not None
         #: Files are cheaper together than alone: a local disk flushes them at the same time.
-        self.stores_together = storage.is_local
+        self.stores_together: Final = storage.is_local
         self._start()
 
     def _start(self) -> None:

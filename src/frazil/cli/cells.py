@@ -267,7 +267,7 @@ class OpenArray:
         dtype = np.dtype(self.array.dtype)
         self._session = session
         self._raw = raw
-        self.coding = Coding(dtype) if raw else coding_of(self._attributes(), dtype)
+        self.coding: Final = Coding(dtype) if raw else coding_of(self._attributes(), dtype)
 
     def _attributes(self) -> dict[str, Any]:
         """Return the attributes. Bounds of a coordinate have its units and its calendar (CF 7.1)."""

@@ -136,7 +136,7 @@ _OTHER_WORDS: Final = {
 
 #: The author of commits, in the ``meta`` of click's context.
 AUTHOR: Final = "frazil.author"
-SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 class Frazil(click.Group):

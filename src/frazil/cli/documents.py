@@ -196,9 +196,10 @@ class BranchChange:
     def __init__(self, output: Output, target: Target, dry_run: bool, *, node: str = "") -> None:
         if node and target.path in (None, "/"):
             raise click.UsageError(f"name {node}: LOCATION[@BRANCH]:PATH")
-        self.opened = Opened(target, dry_run=dry_run)
-        self.repo, self.branch = self.opened.repo, self.opened.branch
-        self.path = self.opened.path
+        self.opened: Final = Opened(target, dry_run=dry_run)
+        self.repo: Final = self.opened.repo
+        self.branch: Final = self.opened.branch
+        self.path: Final = self.opened.path
         self.before: str | None = self.repo.lookup_branch(self.branch)
         self.dry_run = dry_run
         self._output = output

@@ -8,7 +8,7 @@ each step is an attribute of `Opened`, which imports and reads what it needs.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -61,7 +61,7 @@ class Opened:
 
     def __init__(self, target: Target, storage: Storage | None = None, *, dry_run: bool = False) -> None:
         self.target = target
-        self.storage = storage_of(target, dry_run) if storage is None else storage
+        self.storage: Final = storage_of(target, dry_run) if storage is None else storage
 
     @cached_property
     def info(self) -> RepoInfo:

@@ -52,7 +52,7 @@ class Buffer:
 
     def __init__(self, data: Any) -> None:
         self.bytes: U8 = np.frombuffer(data, np.uint8)
-        self.size = len(self.bytes)
+        self.size: Final = len(self.bytes)
 
     def integer(self, position: int, kind: Struct) -> int:
         """Return the integer at one position."""
@@ -125,8 +125,8 @@ class Tables:
     __slots__ = ("_children", "_even", "_shared", "_vtable_sizes", "_vtables", "buffer", "positions")
 
     def __init__(self, buffer: Buffer, positions: I64) -> None:
-        self.buffer = buffer
-        self.positions = positions
+        self.buffer: Final = buffer
+        self.positions: Final = positions
         self._children: dict[int, tuple[Tables, I64]] = {}
         self._vtables = self._vtable_sizes = _NO_ROWS
         #: The fields of the vtable that all tables share, if they share one.
@@ -331,7 +331,8 @@ class Layout:
         if order and widths[order[0]] == 8:
             gap = [slot for slot in order if widths[slot] == 4][:1]
             order = gap + [slot for slot in order if slot not in gap]
-        end, self.offsets = 4, dict[int, int]()
+        end = 4
+        self.offsets: dict[int, int] = {}
         for slot in order:
             self.offsets[slot] = -(-end // widths[slot]) * widths[slot]
             end = self.offsets[slot] + kinds[slot].itemsize
@@ -386,7 +387,7 @@ class OffsetVectors:
         self._words[firsts] = sizes
         self._elements = ranges(firsts + 1, sizes) if len(sizes) > 1 else slice(1, None)
         #: The position of each vector.
-        self.positions = self._start + 4 * firsts
+        self.positions: Final = self._start + 4 * firsts
 
     def lead(self, targets: I64, rows: I64 | slice = slice(None)) -> None:
         """Let the elements (some of them, numbered through all vectors) lead to ``targets``."""
@@ -421,7 +422,7 @@ class Writer:
         self._empty = 0
         self._parts: list[U8] = [np.frombuffer(bytearray(b"\0\0\0\0" + FILE_IDENTIFIER), np.uint8)]
         self._vtables: dict[bytes, int] = {}
-        self.size = 8
+        self.size: int = 8
         self._root = self.tables(root, 1)
 
     def reserve(self, size: int, alignment: int = 4) -> tuple[U8, int]:

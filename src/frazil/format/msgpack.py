@@ -231,7 +231,7 @@ class Tokens:
             strange = int(self.code[~_IS_SUPPORTED[self.code]][0])
             raise FormatError(f"MessagePack type 0x{strange:02x} is not used in these formats")
         #: int64 (n,), the members of an array, twice the number of keys of a map, 0 for a plain value.
-        self.members = self._members()
+        self.members: Final = self._members()
         self._balance = np.cumsum(self.members - 1)
         if not len(self) or self._balance[-1] != -1 or (self._balance[:-1] < 0).any():
             raise FormatError("expected one whole MessagePack value")

@@ -173,7 +173,7 @@ class Summary(Record):
 
     __slots__ = ()
 
-    __repr__ = Record.__str__
+    __repr__: Final = Record.__str__
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         # a Record is not a dataclass, but a Summary is

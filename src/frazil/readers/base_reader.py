@@ -325,7 +325,7 @@ class Reader:
 
     def __init__(self, file: File, group: str = "/") -> None:
         self.file = file
-        self.group = "/" + group.strip("/")
+        self.group: Final = "/" + group.strip("/")
         #: The values of the options that change the schema.
         self.options: tuple[str, ...] = ()
         self._schema: FileSchema | None = None

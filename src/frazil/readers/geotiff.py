@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, override
+from typing import Any, ClassVar, Final, override
 from xml.etree import ElementTree
 from xml.sax.saxutils import unescape
 
@@ -407,10 +407,10 @@ class GeoTiffReader(Reader):
     """The reader of the first image of a TIFF, or of the image ``page`` (from 1), with all its bands."""
 
     format = "geotiff"
-    library_errors = (RasterioError, OSError, ValueError, TypeError)
+    library_errors: ClassVar[tuple[type[Exception], ...]] = (RasterioError, OSError, ValueError, TypeError)
     names_error_type = False
 
-    option_names = ("page",)
+    option_names: ClassVar[tuple[str, ...]] = ("page",)
 
     def __init__(self, file: File, group: str = "/", *, page: int | None = None) -> None:
         super().__init__(file, group)

@@ -37,7 +37,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import IO, Any, Final, override
+from typing import IO, Any, ClassVar, Final, override
 
 import cfgrib  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
@@ -615,7 +615,7 @@ class GribReader(Reader):
     """The reader of the fields of one GRIB file as one dataset. `GribOptions` are its options."""
 
     format = "grib"
-    option_names = tuple(each.name for each in fields(GribOptions))
+    option_names: ClassVar[tuple[str, ...]] = tuple(each.name for each in fields(GribOptions))
 
     def __init__(self, file: File, group: str = "/", **options: Any) -> None:
         super().__init__(file, group)

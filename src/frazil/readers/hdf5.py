@@ -26,7 +26,7 @@ from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, Literal, override
+from typing import Any, ClassVar, Final, Literal, override
 
 import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
@@ -523,9 +523,16 @@ class Hdf5Reader(Reader):
 
     format = "hdf5"
     caches_schema = True
-    library_errors = (OSError, RuntimeError, KeyError, ValueError, TypeError, UnicodeError)
+    library_errors: ClassVar[tuple[type[Exception], ...]] = (
+        OSError,
+        RuntimeError,
+        KeyError,
+        ValueError,
+        TypeError,
+        UnicodeError,
+    )
     names_error_type = False
-    option_names = ("compound",)
+    option_names: ClassVar[tuple[str, ...]] = ("compound",)
 
     def __init__(self, file: File, group: str = "/", compound: Literal["skip", "fields"] = "skip") -> None:
         super().__init__(file, group)
@@ -533,7 +540,7 @@ class Hdf5Reader(Reader):
             raise InvalidInputError(
                 f"compound must be skip or fields, got {str(compound)!r}", ErrorKind.UNKNOWN_CHOICE
             )
-        self.options = (compound,)
+        self.options: tuple[Any, ...] = (compound,)
         self._stream = None if file.path else self._stack.enter_context(file.open())
         with self.library_call("an HDF5 file"):
             self._file = self._stack.enter_context(h5py.File(self._stream or file.path, "r"))

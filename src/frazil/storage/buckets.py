@@ -179,9 +179,9 @@ class S3Bucket(Bucket):
     credentials: AnyS3Credential = field(default_factory=S3Credentials.FromEnv)
     shown_as: str = NATIVE
 
-    client = S3Store
+    client: ClassVar[Callable[..., ObjectStore]] = S3Store
     service = "S3"
-    advice = Remedy(
+    advice: ClassVar[Remedy] = Remedy(
         "Pass access_key_id and secret_access_key, `from_env=True` with credentials in the "
         "environment, `get_credentials`, or `anonymous=True` for public data",
         shell=f"Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE. {_PUBLIC_DATA}",
@@ -287,9 +287,9 @@ class GcsBucket(Bucket):
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     credentials: AnyGcsCredential = field(default_factory=GcsCredentials.FromEnv)
 
-    client = GCSStore
+    client: ClassVar[Callable[..., ObjectStore]] = GCSStore
     service = "Google Cloud Storage"
-    advice = Remedy(
+    advice: ClassVar[Remedy] = Remedy(
         "Pass service_account_file, service_account_key, application_credentials, bearer_token, "
         "`from_env=True` with credentials in the environment, `get_credentials`, or `anonymous=True` "
         "for public data",
@@ -297,7 +297,9 @@ class GcsBucket(Bucket):
     )
     endpoint_option = "base_url"
     # Without a token the client asks the machine's metadata server, also for anonymous requests.
-    anonymous_options = MappingProxyType({"skip_signature": True, "bearer_token": "anonymous"})
+    anonymous_options: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"skip_signature": True, "bearer_token": "anonymous"}
+    )
     encodes_names = True
 
     @override
@@ -318,15 +320,15 @@ class AzureContainer(Bucket):
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     credentials: AnyAzureCredential = field(default_factory=AzureCredentials.FromEnv)
 
-    client = AzureStore
+    client: ClassVar[Callable[..., ObjectStore]] = AzureStore
     service = "Azure"
-    advice = Remedy(
+    advice: ClassVar[Remedy] = Remedy(
         "Pass access_key, sas_token, bearer_token, `from_env=True` with credentials in the "
         "environment, or `anonymous=True` for public data",
         shell=f"Set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN. {_PUBLIC_DATA}",
     )
     endpoint_option = "endpoint"
-    anonymous_options = MappingProxyType({"skip_signature": True})
+    anonymous_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"skip_signature": True})
     encodes_names = True
 
     @property

@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from frazil.arguments import check_fields
 from frazil.display import PACKAGE, Family, Numbered, Record, Shown, literal
@@ -159,7 +159,7 @@ class GcsBearerCredential(Credential):
     bearer: str
     expires_after: datetime | None = field(default=None, kw_only=True)
 
-    __match_args__ = ("bearer", "expires_after")
+    __match_args__: ClassVar[tuple[str, ...]] = ("bearer", "expires_after")
     _secret: ClassVar[frozenset[str]] = frozenset({"bearer"})
 
 
@@ -354,7 +354,7 @@ AnyCredential = (
 )
 
 
-LocalFileSystemAccess = Credentials.LocalFileSystemAccess()
+LocalFileSystemAccess: Final = Credentials.LocalFileSystemAccess()
 
 
-HttpAccess = Credentials.HttpAccess()
+HttpAccess: Final = Credentials.HttpAccess()

@@ -96,10 +96,10 @@ class CachedStorage(Storage):
 
     def __init__(self, inner: Storage, folder: str, limit: int) -> None:
         self.inner = inner
-        self.folder = os.path.abspath(folder)
+        self.folder: Final = os.path.abspath(folder)
         self.limit = limit
-        self.is_read_only = inner.is_read_only
-        self.is_whole_bucket = inner.is_whole_bucket
+        self.is_read_only: bool = inner.is_read_only
+        self.is_whole_bucket: bool = inner.is_whole_bucket
         # The text has the place and the server, and no secrets.
         identity = hashlib.sha256(repr(inner).encode()).hexdigest()[:16]
         self._stem = os.path.join(self.folder, f"{identity}-")

@@ -405,8 +405,8 @@ class NewFile:
     __slots__ = ("descriptor", "key", "path", "temporary")
 
     def __init__(self, key: str, path: str, parts: Iterable[memoryview], flusher: Flusher) -> None:
-        self.key = key
-        self.path = path
+        self.key: Final = key
+        self.path: Final = path
         # a hidden name that no other writer uses
         self.temporary = f"{path}#{int.from_bytes(host.random_bytes(8)) | 1 << 63}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL

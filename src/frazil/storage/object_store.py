@@ -100,8 +100,8 @@ class ObjectStorage(Storage):
         user_agent: str | None = None,
     ) -> None:
         self.bucket = bucket
-        self.prefix = prefix.strip("/")
-        self.is_whole_bucket = not self.prefix
+        self.prefix: Final = prefix.strip("/")
+        self.is_whole_bucket: bool = not self.prefix
         self._settings = StorageSettings() if settings is None else settings
         check_headers(read_headers)
         check_headers(write_headers)

@@ -121,7 +121,7 @@ class StorageSettings(Settings):
     timeouts: StorageTimeoutSettings | None = None
 
     shown_as: ClassVar[str] = "storage.StorageSettings"
-    order = (
+    order: ClassVar[tuple[str, ...]] = (
         "unsafe_use_conditional_create",
         "unsafe_use_conditional_update",
         "unsafe_use_metadata",

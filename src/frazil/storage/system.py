@@ -119,7 +119,7 @@ class Windows(System):
     """Windows, with ``msvcrt.locking``."""
 
     renames_open_files = False
-    flush_flags = os.O_RDWR  # FlushFileBuffers needs the right to write
+    flush_flags: int = os.O_RDWR  # FlushFileBuffers needs the right to write
     has_remote_files = True
 
     def __init__(
@@ -303,4 +303,4 @@ else:
     #: ``F_FULLFSYNC``, which the module ``fcntl`` of other systems does not have.
     _FULL_FLUSH: Final = 51
 
-    files = MacOS() if sys.platform == "darwin" else Posix()
+    files: Final = MacOS() if sys.platform == "darwin" else Posix()

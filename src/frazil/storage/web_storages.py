@@ -89,8 +89,8 @@ class HttpStorage(ReadOnlyStorage):
         settings: StorageSettings | None = None,
         user_agent: str | None = None,
     ) -> None:
-        self.url = check_url(url)
-        self.options = dict(options or {})
+        self.url: Final = check_url(url)
+        self.options: Final = dict(options or {})
         self._headers = dict(headers or {})
         self._settings = StorageSettings() if settings is None else settings
         self._user_agent = user_agent

@@ -93,7 +93,7 @@ class Survey:
         self._is_new = False
         self._digests_held = self._uses_held = 0
         #: Does a piece of work for many items, by the engine or in this process.
-        self.run = run_with(context, engine)
+        self.run: Final = run_with(context, engine)
 
     @property
     def _index(self) -> StoredIndex:

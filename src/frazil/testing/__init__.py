@@ -100,8 +100,8 @@ class FaultyStorage(_StorageOver):
     def __init__(self, inner: Storage, choose: Callable[[str, Condition], Fault | None]) -> None:
         self.inner = inner
         self.choose = choose
-        self.is_local = inner.is_local
-        self.is_whole_bucket = inner.is_whole_bucket
+        self.is_local: bool = inner.is_local
+        self.is_whole_bucket: bool = inner.is_whole_bucket
         self.puts: list[str] = []
         self.gets: list[str] = []
 
@@ -162,8 +162,8 @@ class LatencyStorage(_StorageOver):
     def __init__(self, inner: Storage, *, write_latency_ms: int = 0, read_latency_ms: int = 0) -> None:
         self.inner = inner
         self._ms = {"write": write_latency_ms, "read": read_latency_ms}
-        self.is_read_only = inner.is_read_only
-        self.is_whole_bucket = inner.is_whole_bucket
+        self.is_read_only: bool = inner.is_read_only
+        self.is_whole_bucket: bool = inner.is_whole_bucket
 
     def __repr__(self) -> str:
         return repr(self.inner)

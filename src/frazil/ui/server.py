@@ -119,8 +119,9 @@ class Refusal(Exception):
 
     def __init__(self, status: HTTPStatus, kind: str, message: str, **headers: str) -> None:
         super().__init__(message)
-        self.status, self.kind = status, kind
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.status: HTTPStatus = status
+        self.kind: str = kind
+        self.headers: Final = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +144,15 @@ class ExplorerServer(ThreadingHTTPServer):
     def __init__(self, site: Site, host: str = "127.0.0.1", port: int = 0) -> None:
         self.site = site
         self.host = host
-        self.files = RepositoryFiles(site.storage, site.spec_version)
-        self.assets = assets()
+        self.files: Final = RepositoryFiles(site.storage, site.spec_version)
+        self.assets: Final = assets()
         # The policy of the page names the hashes of its script and its style. The page of a server asks only
         # this server. No other page may show it in a frame: clicks in the frame could change the repository.
         policy = self.assets["index.html"].read_text(encoding="utf-8").partition('Policy" content="')[2]
         policy = policy.partition('"')[0].replace("connect-src *", "connect-src 'self'")
-        self.policy = f"{policy}; frame-ancestors 'none'"
-        self.asset = cache(lambda name, is_packed: Held.of_asset(self.assets[name], is_packed))
-        self.processes = Processes()
+        self.policy: Final = f"{policy}; frame-ancestors 'none'"
+        self.asset: Final = cache(lambda name, is_packed: Held.of_asset(self.assets[name], is_packed))
+        self.processes: Final = Processes()
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         super().__init__((host, port), _Handler)
 

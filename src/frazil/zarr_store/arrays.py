@@ -52,16 +52,16 @@ def _naming(method: str) -> Any:
 class NamingArray(zarr.Array[Any]):
     """An array with errors that name chunks, as the module describes."""
 
-    get_basic_selection = _naming("get_basic_selection")
-    get_orthogonal_selection = _naming("get_orthogonal_selection")
-    get_coordinate_selection = _naming("get_coordinate_selection")
-    get_mask_selection = _naming("get_mask_selection")
-    get_block_selection = _naming("get_block_selection")
-    set_basic_selection = _naming("set_basic_selection")
-    set_orthogonal_selection = _naming("set_orthogonal_selection")
-    set_coordinate_selection = _naming("set_coordinate_selection")
-    set_mask_selection = _naming("set_mask_selection")
-    set_block_selection = _naming("set_block_selection")
+    get_basic_selection: Final = _naming("get_basic_selection")
+    get_orthogonal_selection: Final = _naming("get_orthogonal_selection")
+    get_coordinate_selection: Final = _naming("get_coordinate_selection")
+    get_mask_selection: Final = _naming("get_mask_selection")
+    get_block_selection: Final = _naming("get_block_selection")
+    set_basic_selection: Final = _naming("set_basic_selection")
+    set_orthogonal_selection: Final = _naming("set_orthogonal_selection")
+    set_coordinate_selection: Final = _naming("set_coordinate_selection")
+    set_mask_selection: Final = _naming("set_mask_selection")
+    set_block_selection: Final = _naming("set_block_selection")
 
 
 def _ours(error: Exception) -> IcechunkError | None:

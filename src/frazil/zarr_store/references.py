@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import compress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -247,9 +247,9 @@ class VirtualReferences(Store):
         box = (chunk_grid_shape, locations, offsets, lengths, arr_offset, checksum)
         return set_grid(self._session.workspace, array_path, *box, validate=validate_containers)
 
-    set_virtual_ref_async = awaitable(set_virtual_ref)
-    set_virtual_refs_async = awaitable(set_virtual_refs)
-    set_virtual_refs_arr_async = awaitable(set_virtual_refs_arr)
+    set_virtual_ref_async: Final = awaitable(set_virtual_ref)
+    set_virtual_refs_async: Final = awaitable(set_virtual_refs)
+    set_virtual_refs_arr_async: Final = awaitable(set_virtual_refs_arr)
 
     def array_chunk_iterator(
         self, array_path: str, batch_size: int = 100_000

@@ -141,7 +141,7 @@ _HISTORY: Final = (
     *("metadata", "started_at", "properties", "nodes"),
 )
 #: Number of fields -> their names: M0 to M4, M5 to M7, M8.
-SNAPSHOT_FIELDS: Final = {
+SNAPSHOT_FIELDS: Final[dict[int, tuple[str, ...]]] = {
     11: ("format_version", "format_flags", *_HISTORY),
     9: _HISTORY,
     8: (

@@ -89,12 +89,12 @@ class Dataset:
     ) -> None:
         opened = inspection.layout >= 0
         self.inspection = inspection
-        self.allow = frozenset(allow)
-        self.good = opened if files is None else opened & files
+        self.allow: frozenset[str] = frozenset(allow)
+        self.good: NDArray[np.bool_] = opened if files is None else opened & files
         self.problems: list[Problem] = []
-        self.encodings = Encodings(inspection)
-        self.dim = inspection.dim
-        self.steps = NO_STEPS
+        self.encodings: Final = Encodings(inspection)
+        self.dim: str | None = inspection.dim
+        self.steps: Steps = NO_STEPS
         self._families: list[Family] = []
         #: The known labels of files that are left out, the number of the file of each label, and the number
         #: of steps that the other files may have: these are not missing in the archive.

@@ -58,7 +58,7 @@ class ExistingGroup:
 
     def __init__(self, session: Session, group: str) -> None:
         self.session = session
-        self.path = group.strip("/")
+        self.path: Final = group.strip("/")
         self.arrays: dict[str, zarr.Array[Any]] = {}
         workspace, parts = session.workspace, self.path.split("/")
         if self.path and {"", ".", ".."} & {*parts}:

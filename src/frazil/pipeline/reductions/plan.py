@@ -37,7 +37,8 @@ class NanSketch:
     __slots__ = ("nan", "sketch")
 
     def __init__(self, sketch: Any, nan: bool = False) -> None:
-        self.sketch, self.nan = sketch, nan
+        self.sketch: Any = sketch
+        self.nan: bool = nan
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_unpickled, (self.sketch.serialize(), self.nan))

@@ -129,8 +129,8 @@ REDUCTION_DEFAULTS: Final[ReductionOptions] = {
     "limits": Limits(),
     "q": 0.5,
 }
-takes_options = with_options(ReductionOptions, REDUCTION_DEFAULTS)
-takes_quantile_options = with_options(QuantileOptions, REDUCTION_DEFAULTS)
+takes_options: Final = with_options(ReductionOptions, REDUCTION_DEFAULTS)
+takes_quantile_options: Final = with_options(QuantileOptions, REDUCTION_DEFAULTS)
 
 
 #: The options whose values are recorded unchanged, if the caller passes them.

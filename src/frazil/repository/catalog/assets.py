@@ -320,11 +320,11 @@ class Assets:
         self._manifests = DecodedCache[Manifest](limits.chunk_refs * _REFERENCE_BYTES, _LEAST_MANIFEST)
         self._statistics = DecodedCache[dict[bytes, ChunkStatistics]](limits.chunk_refs * _REFERENCE_BYTES)
         #: What other rooms compute from these files, by a digest of the ids of the files.
-        self.derived = DecodedCache[Any](_DERIVED_BYTES)
-        self.repo_info_cache = repo_info_cache or RepoInfoCache()
+        self.derived: DecodedCache[Any] = DecodedCache(_DERIVED_BYTES)
+        self.repo_info_cache: Final = repo_info_cache or RepoInfoCache()
         #: A commit that is retried holds this lock. Otherwise the threads of one handle would make each
         #: other's commits late.
-        self.retry_lock = RLock()
+        self.retry_lock: Final = RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Assets, (self.storage, self.limits))

@@ -322,7 +322,7 @@ class Diff(Record):
             and all(np.array_equal(rows, theirs[path]) for path, rows in mine.items())
         )
 
-    __hash__ = None  # type: ignore[assignment]  # holds sets and arrays
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # holds sets and arrays
 
     def __str__(self) -> str:
         """Return sections in the format of the reference, with an empty line after all except chunks."""

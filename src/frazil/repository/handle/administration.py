@@ -180,15 +180,15 @@ class Administration(RepositoryBase):
         snapshot = find_snapshot(text, self._context.catalog.repo_info)
         return resolve_id(text, self._context.catalog.repo_info) if snapshot is None else snapshot
 
-    list_branches_async = awaitable(list_branches)
-    create_branch_async = awaitable(create_branch)
-    lookup_branch_async = awaitable(lookup_branch)
-    reset_branch_async = awaitable(reset_branch)
-    delete_branch_async = awaitable(delete_branch)
-    list_tags_async = awaitable(list_tags)
-    create_tag_async = awaitable(create_tag)
-    lookup_tag_async = awaitable(lookup_tag)
-    delete_tag_async = awaitable(delete_tag)
+    list_branches_async: Final = awaitable(list_branches)
+    create_branch_async: Final = awaitable(create_branch)
+    lookup_branch_async: Final = awaitable(lookup_branch)
+    reset_branch_async: Final = awaitable(reset_branch)
+    delete_branch_async: Final = awaitable(delete_branch)
+    list_tags_async: Final = awaitable(list_tags)
+    create_tag_async: Final = awaitable(create_tag)
+    lookup_tag_async: Final = awaitable(lookup_tag)
+    delete_tag_async: Final = awaitable(delete_tag)
 
     def protect_branch(
         self,
@@ -472,16 +472,16 @@ class Administration(RepositoryBase):
         """
         self._default_metadata = dict(metadata)
 
-    save_config_async = awaitable(save_config)
-    get_metadata_async = awaitable(get_metadata)
-    set_metadata_async = awaitable(set_metadata)
-    update_metadata_async = awaitable(update_metadata)
-    get_status_async = awaitable(get_status)
-    set_status_async = awaitable(set_status)
-    feature_flags_async = awaitable(feature_flags)
-    enabled_feature_flags_async = awaitable(enabled_feature_flags)
-    disabled_feature_flags_async = awaitable(disabled_feature_flags)
-    set_feature_flag_async = awaitable(set_feature_flag)
+    save_config_async: Final = awaitable(save_config)
+    get_metadata_async: Final = awaitable(get_metadata)
+    set_metadata_async: Final = awaitable(set_metadata)
+    update_metadata_async: Final = awaitable(update_metadata)
+    get_status_async: Final = awaitable(get_status)
+    set_status_async: Final = awaitable(set_status)
+    feature_flags_async: Final = awaitable(feature_flags)
+    enabled_feature_flags_async: Final = awaitable(enabled_feature_flags)
+    disabled_feature_flags_async: Final = awaitable(disabled_feature_flags)
+    set_feature_flag_async: Final = awaitable(set_feature_flag)
 
 
 def _shown(metadata: dict[str, Any]) -> dict[str, Any]:

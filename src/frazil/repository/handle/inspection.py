@@ -293,7 +293,7 @@ class Inspection(RepositoryBase):
         ids = snapshots.entry(row).pruned_ancestor_tx_logs if row >= 0 else ()
         return dict(zip(ids, self._context.assets.transaction_logs(ids), strict=True))
 
-    inspect_repo_info_async = awaitable(inspect_repo_info)
-    inspect_snapshot_async = awaitable(inspect_snapshot)
-    inspect_manifest_async = awaitable(inspect_manifest)
-    inspect_transaction_log_async = awaitable(inspect_transaction_log)
+    inspect_repo_info_async: Final = awaitable(inspect_repo_info)
+    inspect_snapshot_async: Final = awaitable(inspect_snapshot)
+    inspect_manifest_async: Final = awaitable(inspect_manifest)
+    inspect_transaction_log_async: Final = awaitable(inspect_transaction_log)

@@ -10,7 +10,7 @@ from copy import deepcopy
 from datetime import datetime
 from os import PathLike
 from textwrap import indent
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Self, overload
 
 from frazil import storage as storages
 from frazil.about import PACKAGE_FOLDER
@@ -168,8 +168,8 @@ class Repository(
         storage = Lines("frazil.Storage", repr(self.storage))
         return record_html(self._title(), [*refs, ("storage", storage), ("config", self.config)])
 
-    history = _Part(lambda: handle.History)
-    upkeep = _Part(lambda: handle.Upkeep)
+    history: Final = _Part(lambda: handle.History)
+    upkeep: Final = _Part(lambda: handle.Upkeep)
 
     # Create and open
 
@@ -691,19 +691,19 @@ class Repository(
         """The credentials that this handle was opened with, by the URL prefix of their container."""
         return dict(self._context.virtual.credentials)
 
-    create_async = awaitable_class(create)
-    open_async = awaitable_class(open)  # noqa: A003  # the method above
-    open_or_create_async = awaitable_class(open_or_create)
-    exists_async = staticmethod(awaitable(exists))
-    fetch_config_async = staticmethod(awaitable(fetch_config))
-    fetch_spec_version_async = staticmethod(awaitable(fetch_spec_version))
-    reopen_async = awaitable(reopen)
-    garbage_collect_async = awaitable(garbage_collect)
-    expire_snapshots_async = awaitable(expire_snapshots)
-    rewrite_manifests_async = awaitable(rewrite_manifests)
-    chunk_storage_stats_async = awaitable(chunk_storage_stats)
-    total_chunks_storage = _deprecated(_native_bytes, "total_chunks_storage", "chunk_storage_stats")
-    total_chunks_storage_async = _deprecated(
+    create_async: Final = awaitable_class(create)
+    open_async: Final = awaitable_class(open)  # noqa: A003  # the method above
+    open_or_create_async: Final = awaitable_class(open_or_create)
+    exists_async: Final = staticmethod(awaitable(exists))
+    fetch_config_async: Final = staticmethod(awaitable(fetch_config))
+    fetch_spec_version_async: Final = staticmethod(awaitable(fetch_spec_version))
+    reopen_async: Final = awaitable(reopen)
+    garbage_collect_async: Final = awaitable(garbage_collect)
+    expire_snapshots_async: Final = awaitable(expire_snapshots)
+    rewrite_manifests_async: Final = awaitable(rewrite_manifests)
+    chunk_storage_stats_async: Final = awaitable(chunk_storage_stats)
+    total_chunks_storage: Final = _deprecated(_native_bytes, "total_chunks_storage", "chunk_storage_stats")
+    total_chunks_storage_async: Final = _deprecated(
         awaitable(_native_bytes), "total_chunks_storage_async", "chunk_storage_stats_async"
     )
 

@@ -358,9 +358,9 @@ class Sessions(RepositoryBase):
             reads=reads,
         )
 
-    readonly_session_async = awaitable(readonly_session)
-    writable_session_async = awaitable(writable_session)
-    rearrange_session_async = awaitable(rearrange_session)
+    readonly_session_async: Final = awaitable(readonly_session)
+    writable_session_async: Final = awaitable(writable_session)
+    rearrange_session_async: Final = awaitable(rearrange_session)
 
 
 #: A query, the number of one of its batches, and whether the batch comes without the earlier batches.

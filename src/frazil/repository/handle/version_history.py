@@ -466,7 +466,7 @@ class VersionHistory(RepositoryBase):
         """Return the result of ``ops_log``, for ``async for``."""
         return self.ops_log()
 
-    lookup_snapshot_async = awaitable(lookup_snapshot)
-    ancestry_graph_async = awaitable(ancestry_graph)
-    diff_async = awaitable(diff)
-    list_manifest_files_async = awaitable(list_manifest_files)
+    lookup_snapshot_async: Final = awaitable(lookup_snapshot)
+    ancestry_graph_async: Final = awaitable(ancestry_graph)
+    diff_async: Final = awaitable(diff)
+    list_manifest_files_async: Final = awaitable(list_manifest_files)

@@ -92,7 +92,7 @@ class Watch(Iterator[BranchVersion]):
                 ErrorKind.INVALID_ARGUMENT,
             )
         self._read_until = int(cursor)
-        self.cursor = cursor
+        self.cursor: str = cursor
 
     def __next__(self) -> BranchVersion:
         start = host.monotonic_seconds()

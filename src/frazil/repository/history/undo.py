@@ -261,7 +261,7 @@ class History:
 
     def __init__(self, storage: Storage, info: RepoInfo) -> None:
         self._storage = storage
-        self.current = State(info)
+        self.current: Final = State(info)
         self._backup = lru_cache(maxsize=8)(self._read)
 
     def steps(

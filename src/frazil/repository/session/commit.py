@@ -226,7 +226,7 @@ class CommitRetries(ExitStack):
     def __init__(self, policy: CommitRetryPolicy, context: Context, branch: str | None) -> None:
         super().__init__()
         self.policy = policy
-        self.count = 0
+        self.count: int = 0
         self._context = context
         self._branch = branch
         self._started = host.monotonic_us()

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
-from typing import Any, ClassVar, Protocol, override
+from typing import Any, ClassVar, Final, Protocol, override
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -83,7 +83,7 @@ class Side:
     ) -> None:
         self._workspace = workspace
         self._open_session = open_session
-        self.node_id = id_to_text(node_id)
+        self.node_id: Final = id_to_text(node_id)
         #: The path of the node on this side; None if this side does not have the node.
         self.path = path
 

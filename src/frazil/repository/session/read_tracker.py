@@ -52,7 +52,7 @@ class ReadTracker:
 
     def __init__(self, reads: ReadSet | None = None) -> None:
         #: A rebase holds this lock. Reads of other threads wait until the rebase is done.
-        self.lock = RLock()
+        self.lock: Final = RLock()
         self._paths: dict[PathKind, set[str]] = {"documents": set(), "members": set(), "trees": set()}
         self._chunks: dict[tuple[str, int], _Coordinates] = {}
         if reads is not None:

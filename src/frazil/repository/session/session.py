@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final, override
 
@@ -84,7 +84,7 @@ class Session(Rearranging, Inspection):
         same = (mine.branch, mine.mode) == (other.branch, other.mode)
         return same and mine.workspace is other.workspace
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: Final = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         state = self._state
@@ -614,11 +614,11 @@ class Session(Rearranging, Inspection):
             self._require_not_ended()
             merge_fork_states(self._state, [other._state for other in others])
 
-    commit_async = awaitable(commit)
-    rebase_async = awaitable(rebase)
-    amend_async = awaitable(amend)
-    flush_async = awaitable(flush)
-    merge_async = awaitable(merge)
+    commit_async: Final = awaitable(commit)
+    rebase_async: Final = awaitable(rebase)
+    amend_async: Final = awaitable(amend)
+    flush_async: Callable[..., Coroutine[Any, Any, str]] = awaitable(flush)
+    merge_async: Final = awaitable(merge)
 
 
 def _sizes(node: Node) -> str:
@@ -654,7 +654,7 @@ class ForkSession(Session):
             "a fork cannot be flushed. Merge it into the session that created it", ErrorKind.UNKNOWN
         )
 
-    flush_async = awaitable(flush)  # type: ignore[arg-type]  # a subclass has its own
+    flush_async: Callable[..., Coroutine[Any, Any, str]] = awaitable(flush)
 
 
 def state_of(session: Session) -> SessionState:

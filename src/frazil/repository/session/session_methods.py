@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from operator import index
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -281,9 +281,9 @@ class Inspection(Permissions):
                 urls += np.array(locations, object)[rows].tolist()
         return urls
 
-    get_node_id_async = awaitable(get_node_id)
-    chunk_type_async = awaitable(chunk_type)
-    all_virtual_chunk_locations_async = awaitable(all_virtual_chunk_locations)
+    get_node_id_async: Final = awaitable(get_node_id)
+    chunk_type_async: Final = awaitable(chunk_type)
+    all_virtual_chunk_locations_async: Final = awaitable(all_virtual_chunk_locations)
 
 
 class Rearranging(Permissions):
@@ -427,7 +427,7 @@ class Rearranging(Permissions):
         self.require_writable()
         return _from_root(path)
 
-    move_async = awaitable(move)
+    move_async: Final = awaitable(move)
 
 
 def _from_root(path: str) -> str:

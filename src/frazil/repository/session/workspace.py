@@ -80,10 +80,10 @@ class Workspace:
         before: Workspace | None = None,
     ) -> None:
         self.context = context
-        self.snapshot_id = snapshot_id
-        self.inherited = inherited or ChangeSet()
-        self.sealed = sealed or ChangeSet()
-        self.changes = changes or ChangeSet()
+        self.snapshot_id: bytes = snapshot_id
+        self.inherited: Final = inherited or ChangeSet()
+        self.sealed: ChangeSet = sealed or ChangeSet()
+        self.changes: ChangeSet = changes or ChangeSet()
         #: Tracks the reads of the session. None if the session does not track reads.
         self.reads = reads
         # A workspace after a commit has the writer and the reader of the workspace before it.
@@ -93,9 +93,9 @@ class Workspace:
         #: The updates whose manifests earlier attempts of a commit have stored, by node id.
         self.earlier_manifests: dict[bytes, ManifestUpdate] = {}
         #: The number of discards. A discard also drops the bytes of the changes.
-        self.discards = 0
-        self.commit_lock = RLock()
-        self.lock = RLock()
+        self.discards: int = 0
+        self.commit_lock: Final = RLock()
+        self.lock: Final = RLock()
         #: Prepared lookups by the path of the array. A change of the node drops its entry.
         self._array_entries: dict[str, ArrayEntry] = {}
         self._snapshot = snapshot  # None until the first access reads its file

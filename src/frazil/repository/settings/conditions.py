@@ -205,6 +205,7 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
     """
 
     __slots__ = ()
+    family: ClassVar[str]
     example: ClassVar[str]
     Or: ClassVar[type[AnyOf[Any]]]
     And: ClassVar[type[AllOf[Any]]]

@@ -67,7 +67,7 @@ class VirtualChunkContainer(Settings):
     from_repository: bool = field(default=False, init=False, repr=False, compare=False)
 
     shown_as: ClassVar[str] = "virtual.VirtualChunkContainer"
-    order = ("name",)
+    order: ClassVar[tuple[str, ...]] = ("name",)
 
     def validate(self) -> None:
         """Raise an error if the prefix, the store and the name do not fit together.
@@ -383,7 +383,7 @@ class RepositoryConfig(DefaultSettings, Settings):
     session_lifetime: timedelta | None = option(DEFAULT_SESSION_LIFETIME, check_session_lifetime)
     previous_file: str | None = field(default=None, init=False)
 
-    order = (
+    order: ClassVar[tuple[str, ...]] = (
         "inline_chunk_threshold_bytes",
         "get_partial_values_concurrency",
         "max_concurrent_requests",

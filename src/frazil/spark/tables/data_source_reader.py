@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import pairwise, takewhile
-from typing import Any, override
+from typing import Any, Final, override
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -179,7 +179,7 @@ class RowChangesTable:
         end = session.snapshot_id
         start = options.get("start") or repo.lookup_snapshot(end).parent_id or end
         start = snapshot_named(repo, start)
-        self.versions = {"start": start, "end": end}
+        self.versions: Final = {"start": start, "end": end}
         is_net = flag(options, "net-changes", True) or start == end
         self._commits = [repo.lookup_snapshot(end)] if is_net else _commits(repo, start, end)
         self._split = split_of(options)
@@ -192,9 +192,9 @@ class RowChangesTable:
         self._columns = _columns([each for each in self._tables if each is not None])
         coding = coding_of({}, object)  # no element is read
         columns = (Column(each.name, None, (), Decoder(each.type, coding)) for each in self._columns)
-        self.grid = Grid((), (), tuple(columns), ())
+        self.grid: Final = Grid((), (), tuple(columns), ())
         names = listed(options, "columns")
-        self.schema = self.grid.schema(dict.fromkeys([CHANGE, *names]) if names else None)
+        self.schema: Final = self.grid.schema(dict.fromkeys([CHANGE, *names]) if names else None)
 
     def plans(self, schema: pa.Schema) -> list[tuple[Comparison, list[ChangeTask]]]:
         """Return the comparisons and their tasks, for the columns and types of a schema."""

@@ -369,7 +369,7 @@ class BlockReader:
         session = scan.shared.session(task.tables)
         self.scan = scan
         self.task = task
-        self.is_local = is_local(session, task.tables)
+        self.is_local: Final = is_local(session, task.tables)
         by_name = {each.name: each for each in (*scan.grid.columns, *scan.read)}
         self._where = [(by_name[each.column], each) for each in scan.where]
         paths = {each.path for each in (*scan.grid.columns, *scan.read) if each.path in task.tables}
