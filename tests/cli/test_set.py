@@ -44,6 +44,7 @@ def test_the_author_of_upkeep(own: Path, run: Run) -> None:
         ("set ice:era5/t a,0 1", "must be indices and slices such as 0,:4,::2, or labels"),
         ("set ice 0 1", "name an array"),
         ("history ice:era5/t :,0", "name one cell"),
+        ("cat ice:era5/t time=1 x=2", "Join the parts of a selection with commas: time=1,x=2"),
         ("cat ice:era5/t lat=2", "no dimension lat in /era5/t: its dimensions have time, x"),
     ],
 )

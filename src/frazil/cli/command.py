@@ -193,6 +193,8 @@ class VerbCommand(click.Command):
                 version = ctx.params[str(self.params[kinds.index("version")].name)]
                 meant = replace(target, version=str(version))
                 advice = f". Write `{ctx.command_path} {meant} {more[0]}`"
+            elif labels := ctx.params.get("selection"):
+                advice = f". Join the parts of a selection with commas: {','.join((str(labels), *more))}"
             raise click.UsageError(f"unexpected argument {more[0]!r}{advice}", ctx)
         return more
 
