@@ -40,8 +40,9 @@ def point_order(
     ``coordinates`` and ``shape`` are those that cfgrib gives to the message. The result has the place in the
     flat array for each point; None if values and points have the same order; a text if the order is unknown.
     """
-    places = [coordinates.get(name) for name in ("latitude", "longitude")]
-    if None in places:
+    names = ("latitude", "longitude")
+    places = [coordinates[name] for name in names if name in coordinates]
+    if len(places) < len(names):
         return None  # no place is stated
     count = math.prod(shape)
     try:
@@ -53,7 +54,7 @@ def point_order(
     alternates = message.get("alternativeRowScanning", 0)
     if alternates and np.array_equal(numbers, in_order):
         return "alternativeRowScanning=1: eccodes ignores this key for such a grid, so the places are unknown"
-    if all(each.dimensions == (name,) for each, name in zip(places, ("latitude", "longitude"), strict=True)):
+    if all(each.dimensions == (name,) for each, name in zip(places, names, strict=True)):
         rows, columns = (_positions(each.data, points[:, i]) for i, each in enumerate(places))
         cells = rows * shape[1] + columns
     else:
