@@ -226,7 +226,9 @@ def read_values(dataset: h5py.Dataset, region: tuple[slice, ...]) -> NDArray[Any
         values = np.asarray(dataset[region])
         return decoded(values) if values.dtype.kind == "S" and values.dtype.itemsize > 1 else values
     try:
-        return np.asarray(dataset.astype("T")[region])
+        values = np.asarray(dataset.astype("T")[region])
+        values.tolist()  # numpy decodes a text only when it makes an object of it
+        return values
     except (OSError, TypeError, UnicodeDecodeError):
         # h5py cannot convert texts that are not UTF-8, and texts of some of its older files.
         return decoded(np.asarray(dataset[region]))
