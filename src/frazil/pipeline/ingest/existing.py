@@ -158,7 +158,8 @@ def matched_array(
         ]
     compared += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "calendar")]
     fills = [each.get("_FillValue") for each in (attrs, target.attrs)]
-    compared.append(("_FillValue", *(None if fill == NAN_FILL else fill for fill in fills)))  # type: ignore[arg-type]
+    if target.dtype.kind in "iuf":
+        compared.append(("_FillValue", *(None if fill == NAN_FILL else fill for fill in fills)))  # type: ignore[arg-type]
     storage = _storage_comparisons(array, target) if virtual is not None else []
     for comparison in (*compared, *storage):
         name, stored, new = comparison
@@ -241,11 +242,20 @@ def require_names(change: GroupChange) -> None:
 
 
 def require_dimension(change: GroupChange) -> None:
-    """Check that no existing array of data would need a new dimension."""
+    """Check that no array of data would need a new dimension, or has that of the files twice."""
     request, dim, existing = change.request, change.dataset.dim, change.existing
     for family in change.dataset.families:
         for name, variable in family.layout.variables.items():
             array = existing.arrays.get(name)
+            if variable.dims.count(dim or "") > 1 and (array is not None or len(family.files) > 1):
+                raise InvalidInputError(
+                    f"`{existing.path_of(name)}` must have the dimension {dim} once, because files follow "
+                    f"each other in it, got ({', '.join(variable.dims)})",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                ).with_remedy(
+                    "Ingest one file into a group of its own, or other variables with {}",
+                    argument(variables=...),
+                )
             if array is None or (variable.coordinate and name != dim):
                 continue
             if dim is None:

@@ -34,6 +34,7 @@ from frazil.jobs.engine import Engine
 from frazil.jobs.job import Input
 from frazil.jobs.progress import Progress
 from frazil.pipeline.ingest.options import FileAccess, Problem, SourceFiles
+from frazil.pipeline.ingest.reference_check import why_unreadable
 from frazil.readers.base_reader import (
     FileSchema,
     NotVirtual,
@@ -323,7 +324,11 @@ class FileReport:
     unfit: tuple[str, ...] = ()
 
 
-def file_report(url: str, fingerprint: str | None, spec: InspectionSpec) -> FileReport:
+#: The reasons why chunks of a variable cannot be read (None: they can), by its name and its `VirtualChunks`.
+type Checked = dict[str, str | None]
+
+
+def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked: Checked) -> FileReport:
     """Return the report on one file. The file is not opened if it still has this fingerprint."""
     if fingerprint is not None and (file := _state(url, spec.access)).fingerprint == fingerprint:
         return file
@@ -344,7 +349,7 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec) -> File
                 return replace(_state(url, spec.access), problem=problem, unfit=unfit)
             individual = individual_names(schema, spec.dim)
             values, digests, scalars = _small_values(reader, schema, spec.dim, individual)
-            virtual = _virtual(reader, schema, spec.dim) if spec.virtual else None
+            virtual = _virtual(reader, schema, spec, checked) if spec.virtual else None
     except MissingExtraError as error:  # not a problem of the file: the driver raises it
         return FileReport(problem=(error.kind, error.message))
     except IcechunkError as error:
@@ -462,8 +467,14 @@ def _small_values(
     return values, tuple(digests.items()), scalars
 
 
-def _virtual(reader: Reader, schema: FileSchema, dim: str | None) -> dict[str, VirtualChunks | NotVirtual]:
-    """Return the chunks of data for references. Coordinates are copied, and have none."""
+def _virtual(
+    reader: Reader, schema: FileSchema, spec: InspectionSpec, checked: Checked
+) -> dict[str, VirtualChunks | NotVirtual]:
+    """Return the chunks of data for references. Coordinates are copied, and have none.
+
+    Of the files with the same codecs and chunks, the first one proves that the chunks can be read.
+    """
+    dim = spec.dim
     result: dict[str, VirtualChunks | NotVirtual] = {}
     for name, variable in schema.variables.items():
         if variable.coordinate:
@@ -479,7 +490,12 @@ def _virtual(reader: Reader, schema: FileSchema, dim: str | None) -> dict[str, V
             length, size = variable.shape[axis], chunks[axis]
             before = chunks[:axis] if size <= max(length, 1) else (1,) * axis
             chunks, unit = (*before, ANY, *chunks[axis + 1 :]), min(size, length)
-        result[name] = VirtualChunks(chunks, codecs, references.dtype, references.fill_value, unit)
+        virtual = VirtualChunks(chunks, codecs, references.dtype, references.fill_value, unit)
+        storage = f"{name} {virtual}"
+        if storage not in checked:
+            checked[storage] = why_unreadable(reader, name, references, spec.access.storage_options)
+        reason = checked[storage]
+        result[name] = virtual if reason is None else NotVirtual(reason)
     return result
 
 
@@ -488,11 +504,12 @@ def inspection_task(shared: bytes, task: bytes) -> bytes:
     spec: InspectionSpec = pickle.loads(shared)
     urls, fingerprints = pickle.loads(task)
     files: list[FileReport]
+    checked: Checked = {}
     if any("://" in url and not url.startswith("file:") for url in urls):
         with thread_pool(Purpose.FILE_INSPECTIONS) as pool:
-            files = list(pool.map(file_report, urls, fingerprints, repeat(spec)))
+            files = list(pool.map(file_report, urls, fingerprints, repeat(spec), repeat(checked)))
     else:
-        files = list(map(file_report, urls, fingerprints, repeat(spec)))
+        files = list(map(file_report, urls, fingerprints, repeat(spec), repeat(checked)))
     layouts: dict[str, FileLayout] = {}
     others: dict[Any, Any] = {}
     for file in files:
