@@ -89,6 +89,11 @@ def _readable(value: str) -> str:
     return value
 
 
+def is_name(name: str) -> bool:
+    """Return whether an array of a group can have this name: a slash separates groups."""
+    return "/" not in name and name not in ("", ".", "..")
+
+
 @dataclass(frozen=True, slots=True)
 class VariableSchema:
     """One variable of one file, as it is stored.
@@ -389,7 +394,10 @@ class Reader:
         variables = {
             each.name: replace(each, coordinate=True) if each.name in names else each
             for each in contents.variables
+            if is_name(each.name)
         }
+        others = (each.name for each in contents.variables if each.name not in variables)
+        contents.skipped |= dict.fromkeys(others, "a name that no array can have")
         self._schema = FileSchema(
             url=file.url,
             format=self.format,

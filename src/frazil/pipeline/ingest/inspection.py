@@ -135,7 +135,8 @@ def layout_of(
     variables = {}
     for name, variable in schema.variables.items():
         names = [*PACKING, "units"] if is_time(variable.attrs.get("units")) else PACKING
-        own += [(name, each, variable.attrs[each]) for each in names if each in variable.attrs]
+        mine = {each: variable.attrs[each] for each in names if each in variable.attrs}
+        own += [(name, each, tuple(v) if isinstance(v, list) else v) for each, v in mine.items()]
         attrs = {each: value for each, value in variable.attrs.items() if each not in names}
         sizes = zip(variable.dims, variable.shape, strict=True)
         shape = tuple(ANY if each == dim else size for each, size in sizes)
