@@ -44,7 +44,7 @@ from frazil.pipeline.ingest.inspection import (
     VirtualChunks,
     native,
 )
-from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest
+from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name
 from frazil.pipeline.ingest.steps import Axis, positions
 from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import Remedy, argument
@@ -410,6 +410,7 @@ _MOST_FILES: Final = 1 << 26
 class Ledger:
     """The files that were ingested into a group.
 
+    ``url`` are the names of files by `ledger_name`. In ledgers of earlier releases, local files have paths.
     ``concat_dim`` is the dimension in which they follow each other, ``unlimited`` are the unlimited
     dimensions of the files, ``variables`` the data variables that were ingested from each file, None for all.
     """
@@ -425,13 +426,13 @@ class Ledger:
 
     def rows_of(self, urls: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of each URL, -1 for URLs that the ledger does not have."""
-        rows = dict(zip(self.url.tolist(), range(len(self.url)), strict=True))
-        return np.fromiter(map(rows.get, urls, repeat(-1)), np.int64, len(urls))
+        rows = dict(zip(map(ledger_name, self.url.tolist()), range(len(self.url)), strict=True))
+        return np.fromiter(map(rows.get, map(ledger_name, urls), repeat(-1)), np.int64, len(urls))
 
-    def fingerprints(self) -> dict[str, str]:
-        """Return the fingerprints as hexadecimal text, by URL."""
-        digests = self.fingerprint.tobytes().hex()
-        return {url: digests[32 * i : 32 * i + 32] for i, url in enumerate(self.url.tolist())}
+    def fingerprints(self, urls: Sequence[str]) -> dict[str, str]:
+        """Return the fingerprints as hexadecimal text, by those of the URLs that the ledger has."""
+        rows, digests = self.rows_of(urls).tolist(), self.fingerprint.tobytes().hex()
+        return {url: digests[32 * i : 32 * i + 32] for url, i in zip(urls, rows, strict=True) if i >= 0}
 
     def covers(self, variables: Collection[str] | None) -> bool:
         """Return whether these variables (None: all) were ingested from each file."""
@@ -462,6 +463,7 @@ class Ledger:
             dtype = values.dtype if name == "url" else old.dtype
             columns[name] = np.zeros((count + int(new.sum()), *old.shape[1:]), dtype)
             columns[name][:count], columns[name][rows] = old, values
+        columns["url"] = np.array(list(map(ledger_name, columns["url"].tolist())), np.dtypes.StringDType())
         mine = None if request.variables is None else frozenset(request.variables)
         if not count:
             variables = mine

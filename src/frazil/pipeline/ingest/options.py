@@ -10,6 +10,7 @@ dataset then still represents all files, in the way that `TABLE` describes.
 from __future__ import annotations
 
 import glob
+import hashlib
 import itertools
 import os
 import re
@@ -18,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
+from pathlib import PurePath
 from typing import Any, Final, Literal, TypedDict, get_args
 
 import numpy as np
@@ -309,6 +311,21 @@ class SourceFiles:
             url if path is None else os.path.relpath(path, start)
             for url, path in zip(self.urls, paths, strict=True)
         )
+
+
+#: The name of a local file in a ledger, which ends with a hash of its path.
+_HASHED: Final = re.compile(r"[^/\\]* \([0-9a-f]{16}\)")
+
+
+def ledger_name(url: str) -> str:
+    """Return the name of a file in a ledger: a URL, or of a local file its name, and a hash of its path.
+
+    Repositories are published, and readers need not know the folders of the machine that wrote them. The name
+    of a file in a ledger is its own name. Ledgers of earlier releases have paths.
+    """
+    if _HASHED.fullmatch(url) or (path := local_path(url)) is None:
+        return url
+    return f"{PurePath(path).name} ({hashlib.sha256(path.encode()).hexdigest()[:16]})"
 
 
 def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> SourceFiles:
