@@ -284,7 +284,7 @@ class ZarrReader(Reader):
             variables, skipped = [], {}
             for name, array in self._arrays.items():
                 if array.dtype.kind in "VO" and not is_text(array):
-                    skipped[name] = "a structured or object dtype: ingest its fields as separate arrays"
+                    skipped[name] = "a structured or object dtype: only fields of HDF5 can be separate arrays"
                 else:
                     variables.append(variable_schema(name, array))
             sizes: dict[str, int] = {}

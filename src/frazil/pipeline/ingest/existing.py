@@ -322,10 +322,9 @@ def require_lengths(existing: ExistingGroup, targets: Sequence[TargetArray], gro
         name = path.rpartition("/")[2]
         if not dims and name in lengths:
             raise InvalidInputError(
-                f"`{lengths[name][0]}` must not have the dimension {name}, because `{path}` is a scalar. "
-                "Ingest the files into another group",
+                f"`{lengths[name][0]}` must not have the dimension {name}, because `{path}` is a scalar",
                 ErrorKind.INVALID_ARRAY_METADATA,
-            )
+            ).with_remedy("Ingest one of the two, with {}", argument(variables=...))
 
 
 def retained_scalars(change: GroupChange) -> frozenset[str]:

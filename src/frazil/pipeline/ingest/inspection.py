@@ -345,7 +345,8 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked
                 }
                 schema = replace(schema, variables=some if not some.keys().isdisjoint(spec.variables) else {})
             if not schema.variables:
-                problem = ("variables", _nothing(whole, spec.variables))
+                kind = "options" if spec.variables is None else "variables"
+                problem = (kind, _nothing(whole, spec.variables))
                 unfit = tuple(whole.skipped.keys() & (spec.variables or ()))
                 return replace(_state(url, spec.access), problem=problem, unfit=unfit)
             individual = individual_names(schema, spec.dim)
@@ -361,7 +362,7 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked
         is_folder = path is not None and os.path.isdir(path) and not is_zarr(url)
         kind = "damaged" if isinstance(error, FormatError) and not is_folder else "unreadable"
         if isinstance(error, InvalidInputError) or error.kind == ErrorKind.KEY_NOT_FOUND:
-            kind = "options"
+            kind = "format" if error.kind == ErrorKind.BAD_SOURCE else "options"
         return replace(_state(url, spec.access), problem=(kind, text))
     except Exception as error:  # libraries may raise any error for a damaged file
         return replace(_state(url, spec.access), problem=("damaged", f"{type(error).__name__}: {error}"))

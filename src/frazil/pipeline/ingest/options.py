@@ -87,6 +87,7 @@ OTHER_GROUP: Final = "Ingest the files into another group"
 TABLE: Final[dict[str, Kind]] = {
     "damaged": Kind("not a file of a known format, truncated, or cannot be decoded"),
     "unreadable": Kind("the storage has no file with this name"),
+    "format": Kind("compressed as a whole, or references of another library"),
     "options": Kind(
         "this call cannot open the file: wrong group or reader options, or a library that fails to import",
         remedy=Remedy(
