@@ -78,7 +78,7 @@ def _fails_to_import(package: str, error: Exception) -> bool:
     """Return whether an error is from a module of a package that Python could not import."""
     trace, module = error.__traceback__, ""
     while trace is not None:
-        trace, module = trace.tb_next, str(trace.tb_frame.f_globals.get("__name__"))
+        module, trace = str(trace.tb_frame.f_globals.get("__name__")), trace.tb_next
     return module.partition(".")[0] == package and package not in sys.modules
 
 
