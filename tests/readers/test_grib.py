@@ -156,13 +156,12 @@ def test_values_are_at_the_places_of_eccodes(
     }
     path = tmp_path / "a.grib"
     path.write_bytes(message(edition, **(corners if "Nx" not in GRIDS[grid] else {}) | GRIDS[grid] | keys))
-    if mode[3] and grid in ("regular", "rotated"):
-        with pytest.raises(InvalidInputError, match="alternativeRowScanning"):
-            open_source(str(path))
-        return
     with path.open("rb") as stream:
         points = eccodes.codes_grib_new_from_file(stream)
     expected = eccodes.codes_get_array(points, "latLonValues", float).reshape(-1, 3).round(3)
+    if mode[3] and grid != "lambert":  # eccodes ignores this key
+        rows = expected[:, 2].reshape((-1, 4) if mode[2] else (-1, 6))
+        rows[1::2] = rows[1::2, ::-1]
     with open_source(str(path)) as reader:
         result = dataset(reader)
         same_regions(reader, str(next(iter(result.data_vars))))

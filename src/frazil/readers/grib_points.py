@@ -2,7 +2,9 @@
 
 Four keys of a message, its scanning mode, say in which order it has its points. cfgrib ignores three of them:
 it arranges the values of all messages in rows. The iterator of eccodes gives each value with its latitude and
-longitude. So the order of each grid is compared with that iterator, whatever the mode of the message is.
+longitude. So the order of each grid is compared with that iterator, whatever the mode of the message is. The
+iterator ignores that rows of regular, rotated and Gaussian grids alternate their direction. Fields of such
+files are smooth only if every second row is reversed.
 
 The values of a field do not identify its points, because many points have the same value. So the iterator
 gets a copy of the message whose values are the numbers of the points.
@@ -53,10 +55,15 @@ def point_order(
     in_order = np.arange(count)
     alternates = message.get("alternativeRowScanning", 0)
     if alternates and np.array_equal(numbers, in_order):
-        return "alternativeRowScanning=1: eccodes ignores this key for such a grid, so the places are unknown"
+        # The iterator ignores this key for some grids.
+        across = message.get("Ny" if message.get("jPointsAreConsecutive", 0) else "Nx", 0)
+        if not across or count % across:
+            return "alternativeRowScanning=1: the grid has rows of several lengths"
+        rows = numbers.reshape(-1, across)
+        rows[1::2] = rows[1::2, ::-1]
     if all(each.dimensions == (name,) for each, name in zip(places, names, strict=True)):
-        rows, columns = (_positions(each.data, points[:, i]) for i, each in enumerate(places))
-        cells = rows * shape[1] + columns
+        row, column = (_positions(each.data, points[:, i]) for i, each in enumerate(places))
+        cells = row * shape[1] + column
     else:
         same = all(np.array_equal(np.ravel(each.data), points[:, i]) for i, each in enumerate(places))
         cells = in_order if same else np.zeros(count, np.int64)
