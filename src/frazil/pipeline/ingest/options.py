@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
-from pathlib import PurePath
 from typing import Any, Final, Literal, TypedDict, get_args
 
 import numpy as np
@@ -326,7 +325,8 @@ def ledger_name(url: str) -> str:
     """
     if _HASHED.fullmatch(url) or (path := local_path(url)) is None:
         return url
-    return f"{PurePath(path).name} ({hashlib.sha256(path.encode()).hexdigest()[:16]})"
+    name = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+    return f"{name} ({hashlib.sha256(path.encode()).hexdigest()[:16]})"
 
 
 def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> SourceFiles:
