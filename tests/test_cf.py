@@ -334,6 +334,30 @@ def test_masked_arrays() -> None:
 
 @pytest.mark.parametrize(
     "attributes",
+    [
+        *({"scale_factor": each} for each in ("0.5", [0.5, 0.5])),
+        {"scale_factor": 2.0, "add_offset": "x"},
+        *(
+            {"units": f"days since {each}", "calendar": "standard"}
+            for each in ("1582-10-14", "1501-02-29", "1500-02-30", "1500-13-01")
+        ),
+    ],
+)
+def test_what_xarray_refuses_is_refused(attributes: dict[str, Any]) -> None:
+    numbers = np.arange(3, dtype="i2")
+    with pytest.raises((TypeError, ValueError)):
+        xr.decode_cf(xr.Dataset({"a": ("x", numbers, attributes)})).a.load()
+    with pytest.raises(InvalidInputError, match=r"must be numbers|units of times"):
+        coding_of(attributes, numbers.dtype).decode(numbers)
+
+
+def test_a_missing_value_that_is_a_text_masks_no_number() -> None:
+    numbers = np.arange(3, dtype="i2")
+    assert coding_of({"missing_value": "2"}, numbers.dtype).decode(numbers)[1] is None
+
+
+@pytest.mark.parametrize(
+    "attributes",
     [{"units": "days since 2000-01-01"}, {"units": "days", "dtype": "timedelta64[ns]"}],
 )
 def test_the_smallest_int64_is_no_time(attributes: dict[str, Any]) -> None:

@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from frazil.cf_times import Mask, TimeUnits, Values, refused, units_of, value_text
+from frazil.cf_times import (
+    STORED_NUMBERS,
+    STORED_NUMBERS_SHELL,
+    Mask,
+    TimeUnits,
+    Values,
+    refused,
+    units_of,
+    value_text,
+)
 from frazil.errors import ErrorKind, InvalidInputError
 
 if TYPE_CHECKING:
@@ -59,6 +68,7 @@ class Coding:
         floating: The data type of unpacked numbers; None without packing.
         promoted: The data type of `decode_with_nan` for numbers that can be missing; None if none can be.
         times: The units and the calendar of times and durations; None for other values.
+        misfit: The part of the packing that is not a number, such as ``scale_factor '0.5'``; "" without one.
     """
 
     dtype: np.dtype[Any]
@@ -71,6 +81,7 @@ class Coding:
     boolean: bool = False
     units: str | None = None
     times: TimeUnits | None = None
+    misfit: str = ""
 
     @property
     def is_plain(self) -> bool:
@@ -103,7 +114,16 @@ class Coding:
     @property
     def packing(self) -> tuple[float, float]:
         """The scale and the offset of unpacked numbers: 1 and 0 without packing."""
+        self.require_numbers()
         return 1.0 if self.scale is None else self.scale, self.offset or 0.0
+
+    def require_numbers(self) -> None:
+        """Raise ``InvalidInputError`` if the scale or the offset is not a number."""
+        if self.misfit:
+            raise InvalidInputError(
+                f"scale_factor and add_offset must be numbers, got {self.misfit}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            ).with_remedy(*STORED_NUMBERS, shell=STORED_NUMBERS_SHELL)
 
     @property
     def keeps_order(self) -> bool:
@@ -164,6 +184,7 @@ class Coding:
     def _scaled(self, numbers: Values) -> Values:
         if self.floating is None:
             return numbers
+        self.require_numbers()
         data = np.asarray(numbers.astype(self.floating))
         if self.scale is not None:
             data *= self.scale
@@ -404,8 +425,9 @@ def coding_of(attributes: Mapping[str, Any], dtype: Any, *, times: bool = True) 
         value = attributes.get(name)
         for each in value if isinstance(value, list | tuple) else [value]:
             is_special = dtype.kind in "iu" and isinstance(each, str) and each.lower() in _SPECIAL
-            if each is not None and not is_special:
-                is_text = isinstance(each, str) and dtype.kind in "iuf"
+            is_text = isinstance(each, str) and dtype.kind in "iuf"
+            # xarray reads numbers in texts of _FillValue only
+            if each is not None and not is_special and not (is_text and name != "_FillValue"):
                 markers.append(fill_value(each, dtype) if is_text else each)
     typed = [_TYPED[dtype.kind](each, dtype) for each in markers if dtype.kind in _TYPED]
     fills = tuple(each for each in typed if each is not None)
@@ -416,9 +438,10 @@ def coding_of(attributes: Mapping[str, Any], dtype: Any, *, times: bool = True) 
     unsigned = None if is_same else np.dtype(f"{dtype.byteorder}{kind}{dtype.itemsize}")
     boolean = dtype.kind in "iu" and attributes.get(BOOLEAN[0]) == BOOLEAN[1]
     scale, offset = _number(attributes, "scale_factor"), _number(attributes, "add_offset")
+    misfit = "" if boolean else _misfit(attributes)
     if boolean:
         scale = offset = None
-    floating = None if scale is None and offset is None else np.dtype(np.float64)
+    floating = np.dtype(np.float64) if misfit or scale is not None or offset is not None else None
     promoted = None
     if any(each == each for each in markers):
         # xarray promotes also for a fill value that no element can have, to the smallest type
@@ -427,7 +450,9 @@ def coding_of(attributes: Mapping[str, Any], dtype: Any, *, times: bool = True) 
     units_of_times = units_of(attributes) if times and not boolean else None
     if units_of_times is not None and units_of_times.calendar in _NUMPY_CALENDARS and dtype == np.int64:
         fills = (*fills, dtype.type(np.iinfo(np.int64).min))  # xarray reads and writes it for NaT
-    return Coding(dtype, fills, unsigned, scale, offset, floating, promoted, boolean, units, units_of_times)
+    return Coding(
+        dtype, fills, unsigned, scale, offset, floating, promoted, boolean, units, units_of_times, misfit
+    )
 
 
 def decoded(values: Values, attributes: Mapping[str, Any]) -> Values:
@@ -525,6 +550,15 @@ def _number(attributes: Mapping[str, Any], name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return None
     return float(value)
+
+
+def _misfit(attributes: Mapping[str, Any]) -> str:
+    """Return the first of the scale and the offset that is a text or a list, with its name; "" if none is."""
+    for name in ("scale_factor", "add_offset"):
+        value = attributes.get(name)
+        if isinstance(value, str) or (isinstance(value, list | tuple) and len(value) != 1):
+            return f"{name} {value!r}"
+    return ""
 
 
 #: The methods of ``cell_methods`` whose names differ from the names of the statistics in numpy and xarray.

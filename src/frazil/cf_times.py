@@ -44,12 +44,13 @@ _STANDARD: Final = frozenset({"standard", "gregorian"})
 _PROLEPTIC: Final = "proleptic_gregorian"
 #: The first day of the Gregorian calendar. Earlier dates of the calendar ``standard`` are Julian.
 _FIRST: Final = (1582, 10, 15)
+_LAST_JULIAN: Final = (1582, 10, 4)
 _REFORM: Final = np.datetime64("1582-10-15", "us")
 #: The seconds that 64 bits of nanoseconds hold.
 _NS_SECONDS: Final = 2**63 // 10**9 - 1
 #: The remedy of numbers that are no times, for Python and for the command line.
-_STORED_NUMBERS: Final = ("{} reads the stored numbers", argument(decode=False))
-_STORED_NUMBERS_SHELL: Final = "--raw reads the stored numbers"
+STORED_NUMBERS: Final = ("{} reads the stored numbers", argument(decode=False))
+STORED_NUMBERS_SHELL: Final = "--raw reads the stored numbers"
 _TIMES: Final = "times, such as 2024-03-01 or 2024-03-01T06:00:00"
 
 
@@ -156,7 +157,7 @@ class TimeUnits:
             f"the units of times must follow the CF conventions, got {self.units!r} ({self.calendar})"
             f"{reason}",
             ErrorKind.INVALID_ARRAY_METADATA,
-        ).with_remedy(*_STORED_NUMBERS, shell=_STORED_NUMBERS_SHELL)
+        ).with_remedy(*STORED_NUMBERS, shell=STORED_NUMBERS_SHELL)
 
 
 def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
@@ -234,7 +235,7 @@ class _Clock:
                     raise InvalidInputError(
                         f"times must be within the range of datetime64[{self.ticks}], got the number {end}",
                         ErrorKind.INVALID_ARRAY_METADATA,
-                    ).with_remedy(*_STORED_NUMBERS, shell=_STORED_NUMBERS_SHELL)
+                    ).with_remedy(*STORED_NUMBERS, shell=STORED_NUMBERS_SHELL)
         if numbers.dtype.kind == "f":
             whole = np.floor(numbers.astype(np.float64))
             rest = np.rint((numbers - whole) * self.factor).astype(np.int64)
@@ -274,7 +275,10 @@ def _clock(units: str, calendar: str | None) -> _Clock | None:
     try:
         reference = _moment(fields)
         if calendar in _STANDARD and fields[:3] < _FIRST:
-            if fields[0] < 1:
+            _moment(
+                (2000 + fields[0] % 4, *fields[1:])
+            )  # a year of the same length, for days that never were
+            if fields[0] < 1 or fields[:3] > _LAST_JULIAN:
                 return None
             reference = _julian(fields)
         return _Clock(factor, ticks, (reference - np.timedelta64(zone, "us")).astype(f"M8[{ticks}]"))

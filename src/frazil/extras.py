@@ -54,7 +54,7 @@ def needs(feature: str, *, extra: str | None = None) -> Iterator[None]:
 
     ``feature`` is the name that the user knows. ``extra`` is an extra that installs all packages of the
     block; by default it is the extra of the missing package. Packages that are not in ``EXTRA_OF`` raise the
-    error of the import.
+    error of the import. An import of numcodecs that fails raises ``ImportError`` with what to do.
     """
     try:
         yield
@@ -65,6 +65,21 @@ def needs(feature: str, *, extra: str | None = None) -> Iterator[None]:
         if isinstance(error, MissingExtraError) and extra is not None and not _installs(extra, error.extra):
             raise  # it names a part that needs a larger extra
         raise missing(feature, package, extra) from error
+    except ValueError as error:
+        if _fails_to_import("numcodecs", error):
+            raise ImportError(
+                f"{feature} needs numcodecs, but its import fails: {error}. If zfpy or another package of "
+                "codecs is installed, uninstall it or install another version of it"
+            ) from error
+        raise
+
+
+def _fails_to_import(package: str, error: Exception) -> bool:
+    """Return whether an error is from a module of a package that Python could not import."""
+    trace, module = error.__traceback__, ""
+    while trace is not None:
+        module, trace = str(trace.tb_frame.f_globals.get("__name__")), trace.tb_next
+    return module.partition(".")[0] == package and package not in sys.modules
 
 
 def _installs(extra: str, other: str | None) -> bool:

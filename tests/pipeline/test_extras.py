@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import sys
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
@@ -213,3 +215,16 @@ def test_spark_connect_needs_its_packages(tmp_path: Path) -> None:
     program += "from frazil.spark import get_spark\nget_spark()"
     expected = f"Spark Connect needs grpc: {install_command('connect')}"
     assert errors([(["grpc"], program)], tmp_path) == [f"MissingExtraError: {expected}"]
+
+
+def test_numcodecs_that_does_not_know_the_version_of_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numcodecs.py").write_text("raise ValueError('post0')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "numcodecs", raising=False)
+    text = "the store needs numcodecs, but its import fails: post0"
+    with pytest.raises(ImportError, match=text), needs("the store"):
+        importlib.import_module("numcodecs")
+    with pytest.raises(ValueError, match="other"), needs("the store"):
+        raise ValueError("other")

@@ -16,6 +16,22 @@ cfgrib = pytest.importorskip("cfgrib")
 eccodes = pytest.importorskip("eccodes")
 
 
+#: A grid with coordinates of two dimensions.
+LAMBERT: dict[str, object] = {
+    "gridType": "lambert",
+    "Nx": 6,
+    "Ny": 4,
+    "DxInMetres": 100_000,
+    "DyInMetres": 100_000,
+    "Latin1InDegrees": 40,
+    "Latin2InDegrees": 50,
+    "LoVInDegrees": 10,
+    "latitudeOfFirstGridPointInDegrees": 40,
+    "longitudeOfFirstGridPointInDegrees": 5,
+    "jScansPositively": 1,
+}
+
+
 def message(edition: int, *, ni: int = 6, nj: int = 4, packing: str = "", **keys: object) -> bytes:
     """One field of ``nj`` rows; ``keys`` are set in their order, ``values`` last."""
     handle = eccodes.codes_grib_new_from_samples(f"regular_ll_pl_grib{edition}")

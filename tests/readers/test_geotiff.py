@@ -206,6 +206,58 @@ def test_texts_of_pages(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"gr???", b"gr\xfcn!"))
     attrs = [data_attrs(path, page=page)["colour"] for page in (1, 2, 3)]
     assert attrs == ["red", "grün!", "blue"]
+    with open_source(str(path)) as reader:
+        assert list(reader.schema().skipped) == ["page 2, 3"]
+    with open_source(str(path), page=2) as reader:
+        assert not reader.schema().skipped
+
+
+@pytest.mark.parametrize("endianness", ["LITTLE", "BIG"])
+def test_overviews_and_masks_are_no_pages(endianness: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    write_file(path, dtype="uint8", ENDIANNESS=endianness)
+    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True), rasterio.open(path, "r+") as image:
+        image.write_mask(np.ones((50, 70), bool))
+        image.build_overviews([2])
+    with open_source(str(path)) as reader:
+        assert not reader.schema().skipped
+
+
+@pytest.mark.parametrize(
+    ("changes", "dim"),
+    [
+        ({}, "time"),
+        ({"NETCDF_DIM_EXTRA": "{time,level}"}, "band"),
+        ({"NETCDF_DIM_time_VALUES": "{0,31,59}"}, "band"),
+        ({"NETCDF_DIM_time_VALUES": "{0,30}"}, "band"),
+    ],
+)
+def test_images_of_netcdf_have_its_dimension(changes: dict[str, str], dim: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    values = write_file(path, 2)
+    tags = {
+        "NETCDF_DIM_EXTRA": "{time}",
+        "NETCDF_DIM_time_DEF": "{2,6}",
+        "NETCDF_DIM_time_VALUES": "{0,31}",
+        "time#units": "days since 2000-01-01",
+        "rain#units": "mm",
+        "NC_GLOBAL#title": "Rain",
+    }
+    with rasterio.open(path, "r+") as image:
+        image.update_tags(**tags | changes)
+        for band, label in enumerate(("0", "31"), 1):
+            image.update_tags(band, NETCDF_VARNAME="rain", NETCDF_DIM_time=label)
+    with open_source(str(path)) as reader:
+        schema = reader.schema()
+        rain = schema.variables["rain"]
+        assert rain.dims == (dim, "y", "x")
+        assert rain.attrs.items() >= {"units": "mm", "title": "Rain"}.items()
+        assert np.array_equal(read_all(reader, "rain"), values)
+        assert list(schema.skipped) == (["NETCDF_DIM_EXTRA"] if dim == "band" else [])
+        if dim == "time":
+            assert schema.variables["time"].attrs == {"units": "days since 2000-01-01"}
+            assert schema.coords["time"].tolist() == [0, 31]
+        same_by_references(reader, "rain")
 
 
 @pytest.mark.parametrize("nodata", [b"nan", b"inf", b"1.5", b"999", b"-99"])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from tests.readers.comparing import (
     same_regions,
 )
-from tests.readers.gribs import cubes, dataset, field, has, message
+from tests.readers.gribs import LAMBERT, cubes, dataset, eccodes, field, has, message
 
 from frazil.errors import FormatError, InvalidInputError
+from frazil.readers.grib_points import SCANNING
 from frazil.readers.registry import open_source
 
 
@@ -126,6 +129,56 @@ def test_grids_of_one_size_stay_apart(tmp_path: Path) -> None:
         for each in result.data_vars.values()
     )
     assert ends == [0, 10]
+
+
+GRIDS: dict[str, dict[str, object]] = {
+    "regular": {},
+    "rotated": {"gridType": "rotated_ll"},
+    "lambert": LAMBERT,
+}
+
+
+@pytest.mark.sample(12)
+@pytest.mark.parametrize("edition", [1, 2])
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("mode", list(itertools.product((0, 1), repeat=4)))
+def test_values_are_at_the_places_of_eccodes(
+    edition: int, grid: str, mode: tuple[int, ...], tmp_path: Path
+) -> None:
+    keys: dict[str, object] = dict(zip(SCANNING, mode, strict=True))
+    if edition == 1 and keys.pop("alternativeRowScanning"):
+        pytest.skip("edition 1 does not have this key")
+    ends = {"latitude": (0, 3) if mode[1] else (3, 0), "longitude": (5, 0) if mode[0] else (0, 5)}
+    corners = {
+        f"{name}Of{which}GridPointInDegrees": value
+        for name, values in ends.items()
+        for which, value in zip(("First", "Last"), values, strict=True)
+    }
+    path = tmp_path / "a.grib"
+    path.write_bytes(message(edition, **(corners if "Nx" not in GRIDS[grid] else {}) | GRIDS[grid] | keys))
+    with path.open("rb") as stream:
+        points = eccodes.codes_grib_new_from_file(stream)
+    expected = eccodes.codes_get_array(points, "latLonValues", float).reshape(-1, 3).round(3)
+    if mode[3] and grid != "lambert":  # eccodes ignores this key
+        rows = expected[:, 2].reshape((-1, 4) if mode[2] else (-1, 6))
+        rows[1::2] = rows[1::2, ::-1]
+    with open_source(str(path)) as reader:
+        result = dataset(reader)
+        same_regions(reader, str(next(iter(result.data_vars))))
+    values = next(iter(result.data_vars.values()))
+    places = xr.broadcast(result.latitude, result.longitude, values)
+    columns = np.stack([each.values.ravel() for each in places], axis=1).round(3)
+    assert np.array_equal(np.unique(columns, axis=0), np.unique(expected, axis=0))
+
+
+def test_fields_of_two_scanning_modes_stay_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a.grib"
+    path.write_bytes(field("2t", 2) + field("2t", 2, step=6, jPointsAreConsecutive=1))
+    with open_source(str(path)) as reader:
+        result = dataset(reader)
+    rows, columns = sorted(result.data_vars.values(), key=lambda each: float(each[0, 1]))
+    assert np.array_equal(rows.values.ravel(), np.arange(24))
+    assert np.array_equal(columns.values.T.ravel(), np.arange(24))
 
 
 def test_indistinguishable_fields_are_named(tmp_path: Path) -> None:

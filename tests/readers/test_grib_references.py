@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.pipeline.ingest.netcdf_files import stored_dataset
 from tests.readers.comparing import read_all, same, same_by_references, sample_files, why_not
-from tests.readers.gribs import field, message
+from tests.readers.gribs import LAMBERT, field, message
 
 import frazil
 from frazil.errors import MissingExtraError
@@ -92,7 +92,10 @@ def several_fields() -> bytes:
         pytest.param(message(2, shortName="t", packing="grid_ieee"), "template 5.4", id="ieee"),
         pytest.param(packed("grid_jpeg", 12, **NOTHING), "without any value", id="empty"),
         pytest.param(packed("grid_ccsds", 25, values=VALUES), "25 bits", id="bits"),
-        pytest.param(message(2, shortName="t", alternativeRowScanning=1), "alternating", id="rows"),
+        pytest.param(
+            message(2, shortName="t", jPointsAreConsecutive=1), "jPointsAreConsecutive=1", id="mode"
+        ),
+        pytest.param(message(2, **LAMBERT, alternativeRowScanning=1), "alternativeRowScanning=1", id="rows"),
     ],
 )
 def test_what_has_no_references(data: bytes, reason: str, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import sys
 from pathlib import Path
@@ -10,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.errors import ErrorKind, FormatError, MissingExtraError
+from frazil.errors import ErrorKind, FormatError, InvalidInputError, MissingExtraError
+from frazil.pipeline import inspect_files
 from frazil.readers import files
 from frazil.readers.files import BlockStream, File, find_file
 from frazil.readers.registry import ALIASES, FORMATS, open_source, sniff
@@ -30,7 +33,7 @@ def test_first_bytes_say_the_format(name: str, tmp_path: Path) -> None:
     assert sniff(find_file(str(path))) == "hdf5"
 
 
-@pytest.mark.parametrize("data", [b"", b"\x89", b"CDF\x04", b"PK\x03\x04" + bytes(100)])
+@pytest.mark.parametrize("data", [b"", b"\x89", b"CDF\x04", b"RIFF" + bytes(100), b'{"a": 1}'])
 def test_what_nobody_knows(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.nc"
     path.write_bytes(data)
@@ -38,6 +41,23 @@ def test_what_nobody_knows(data: bytes, tmp_path: Path) -> None:
         open_source(str(path))
     assert raised.value.kind == ErrorKind.INVALID_FILE_FORMAT
     assert path.as_uri() in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (gzip.compress(b"CDF\x01"), "is compressed with gzip"),
+        (bz2.compress(b"GRIB"), "is compressed with bzip2"),
+        (b'{"version": 1, "refs": {".zgroup": ""}}', "import_kerchunk"),
+    ],
+)
+def test_files_that_are_not_damaged(data: bytes, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.nc.gz"
+    path.write_bytes(data)
+    with pytest.raises(InvalidInputError, match=text):
+        open_source(str(path))
+    (problem,) = inspect_files(str(path), engine="inline").problems
+    assert problem.kind == "format"
 
 
 @pytest.mark.parametrize(("name", "library"), [("grib", "cfgrib"), ("hdf5", "h5py"), ("geotiff", "rasterio")])

@@ -102,6 +102,11 @@ def decoder(
 ) -> Decoder:
     """Return how an array's elements become values."""
     coding = coding_of(attributes if cf else {}, dtype)
+    if coding.misfit:
+        raise column_error(
+            f"`{path}` must have numbers as scale_factor and add_offset, got {coding.misfit}. Set the option "
+            "cf=false to read the stored numbers"
+        )
     if coding.calendar is not None and coding.calendar not in _USUAL:
         if calendars == "error":
             raise column_error(

@@ -239,7 +239,8 @@ def import_(
     if Path(source.location).is_file():
         raise click.UsageError(
             f"{source.location} is a file, and `import` reads repositories of older formats. `frazil ingest "
-            f"{source.location} REPOSITORY` writes the data of files into a repository"
+            f"{source.location} REPOSITORY` writes the data of files into a repository. In Python, "
+            "`frazil.pipeline.import_kerchunk` imports references of kerchunk"
         )
     chunks: Chunks = "copy" if copy_chunks else "reference" if reference_chunks else "auto"
     if target in (None, source):

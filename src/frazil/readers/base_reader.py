@@ -46,7 +46,9 @@ def json_value(value: Any) -> Any:
             return [float(value.real), float(value.imag)]
         case np.generic():
             return json_value(value.item())
-        case None | bool() | int() | float() | str():
+        case str():
+            return _readable(value)
+        case None | bool() | int() | float():
             return value
         case list() | tuple():
             return list(map(json_value, value))
@@ -63,7 +65,9 @@ def decoded(values: NDArray[Any]) -> NDArray[Any]:
             return np.asarray(np.strings.decode(values, "utf-8")).astype(np.dtypes.StringDType())
         except UnicodeDecodeError:
             pass
-    texts = [text(each) if isinstance(each, bytes) else str(each) for each in values.ravel().tolist()]
+    texts = [
+        text(each) if isinstance(each, bytes) else _readable(str(each)) for each in values.ravel().tolist()
+    ]
     return np.array(texts, np.dtypes.StringDType()).reshape(values.shape)
 
 
@@ -74,6 +78,20 @@ def text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return data.decode("latin-1")
+
+
+def _readable(value: str) -> str:
+    """Return a text of h5py, which has surrogates for the bytes of a text that is not UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return text(value.encode(errors="surrogateescape"))
+    return value
+
+
+def is_name(name: str) -> bool:
+    """Return whether an array of a group can have this name: a slash separates groups."""
+    return "/" not in name and name not in ("", ".", "..")
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +394,10 @@ class Reader:
         variables = {
             each.name: replace(each, coordinate=True) if each.name in names else each
             for each in contents.variables
+            if is_name(each.name)
         }
+        others = (each.name for each in contents.variables if each.name not in variables)
+        contents.skipped |= dict.fromkeys(others, "a name that no array can have")
         self._schema = FileSchema(
             url=file.url,
             format=self.format,

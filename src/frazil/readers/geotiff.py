@@ -4,7 +4,8 @@ The coordinates ``x`` and ``y`` are the centres of pixels. A rotated image has t
 ``yc`` along ``y`` and ``x`` instead. The grid mapping ``spatial_ref`` has the coordinate reference system in
 WKT (``crs_wkt``), CF attributes for common projections, and the affine transform (``GeoTransform``), as
 rioxarray writes and reads it. ``nodata`` becomes ``_FillValue``, scale and offset become ``scale_factor`` and
-``add_offset``. Tags of the image and of its bands become attributes.
+``add_offset``. Tags of the image and of its bands become attributes. An image that GDAL made of a NetCDF file
+has the name of the variable, and the dimension of its bands (``time``) with labels, in tags.
 
 Tiles and strips without compression, or with deflate or zstd and without a predictor, can have references.
 The last strip of an image may have fewer rows than the others, but all chunks of Zarr have one shape. So this
@@ -17,13 +18,14 @@ not larger than the file: many tags could have the same large values.
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, override
+from typing import Any, ClassVar, Final, Literal, override
 from xml.etree import ElementTree
 from xml.sax.saxutils import unescape
 
@@ -38,6 +40,7 @@ from rasterio.errors import (  # type: ignore[import-untyped]  # the same
 from rasterio.windows import Window  # type: ignore[import-untyped]  # the same
 
 from frazil.cf import PACKED
+from frazil.errors import FormatError
 from frazil.readers.base_reader import (
     Bounds,
     ChunkReferences,
@@ -57,6 +60,9 @@ _TYPES: Final = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
 _FILL_ORDER, _SAMPLES, _ROWS, _PLANAR, _PREDICTOR = 266, 277, 278, 284, 317
 _MOST_TAGS: Final = 4096
+_MOST_PAGES: Final = 65_536
+#: The tag of the kind of a page (NewSubfileType), and its bits for overviews and for masks.
+_PAGE_KIND, _REDUCED_OR_MASK = 254, 1 | 4
 #: Tag -> its values.
 type Directory = dict[int, NDArray[Any]]
 _STRIPS, _STRIP_SIZES, _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_SIZES = 273, 279, 322, 323, 324, 325
@@ -134,35 +140,57 @@ def read_layout(file: File, tags: Directory | None = None) -> Layout:
     )
 
 
-def read_directory(file: File, page: int = 1) -> Directory:
-    """Return the values of all tags of the image ``page`` (from 1). Texts are bytes."""
-    order = ">" if file.head[:2] == b"MM" else "<"
+def _directories(file: File) -> Iterator[NDArray[Any]]:
+    """Yield the entries (tag, type, count, value) of the directory of each page."""
+    order = _byte_order(file)
 
     def number(start: int, size: int) -> int:
         return int(np.frombuffer(file.read(start, start + size), f"{order}u{size}")[0])
 
     big = number(2, 2) == 43
     first, counted, entry, inline = (8, 8, 20, 8) if big else (4, 2, 12, 4)
-    at = number(first, inline)
-    count = number(at, counted)
-    for _ in range(page - 1):
-        at = number(at + counted + count * entry, inline)
-        if not at:
-            raise damaged(file.url, f"a TIFF with {page} pages", "fewer")
-        count = number(at, counted)
-    if count > _MOST_TAGS:
-        raise damaged(file.url, f"a directory of at most {_MOST_TAGS} tags", count)
-    at += counted
-    raw = file.read(at, at + count * entry)
     short = f"{order}u2"
     fields = [("tag", short), ("type", short), ("count", f"{order}u{inline}"), ("value", f"V{inline}")]
+    at, places = number(first, inline), set[int]()
+    while at and at not in places and len(places) < _MOST_PAGES:
+        places.add(at)
+        count = number(at, counted)
+        if count > _MOST_TAGS:
+            raise damaged(file.url, f"a directory of at most {_MOST_TAGS} tags", count)
+        end = at + counted + count * entry
+        yield np.frombuffer(file.read(at + counted, end), fields)
+        at = number(end, inline)
+
+
+def _byte_order(file: File) -> Literal["<", ">"]:
+    return ">" if file.head[:2] == b"MM" else "<"
+
+
+def other_pages(file: File) -> list[int]:
+    """Return the numbers (from 1) of the pages after the first that are no overviews and no masks."""
+    pages = []
+    with suppress(FormatError):  # a damaged page after the first
+        for page, entries in enumerate(_directories(file), 1):
+            kind = entries["value"][(entries["tag"] == _PAGE_KIND) & (entries["type"] == 4)]
+            values = np.frombuffer(kind.tobytes()[:4], f"{_byte_order(file)}u4")
+            if page > 1 and not (values & _REDUCED_OR_MASK).any():
+                pages.append(page)
+    return pages
+
+
+def read_directory(file: File, page: int = 1) -> Directory:
+    """Return the values of all tags of the image ``page`` (from 1). Texts are bytes."""
+    rows = next(itertools.islice(_directories(file), page - 1, None), None)
+    if rows is None:
+        raise damaged(file.url, f"a TIFF with {page} pages", "fewer")
+    order, inline = _byte_order(file), rows.dtype["value"].itemsize
     tags = {}
     total = 0
-    for row in np.frombuffer(raw, fields):
+    for row in rows:
         dtype = np.dtype(order + _TYPES.get(int(row["type"]), "u1"))
         size = int(row["count"]) * dtype.itemsize
         total += size
-        if total > file.size + len(raw):
+        if total > file.size + rows.nbytes:
             raise damaged(file.url, f"tags with at most {file.size} bytes of values", f"{total} bytes")
         data = row["value"].tobytes()
         if size > inline:
@@ -172,7 +200,7 @@ def read_directory(file: File, page: int = 1) -> Directory:
     return tags
 
 
-#: The variable of the pixels.
+#: The usual name of the variable of the pixels.
 DATA: Final = "band_data"
 #: A function that reads a region of a variable: `frazil.readers.base_reader.Reader.read`.
 type ReadRegion = Callable[[str, tuple[slice, ...]], NDArray[Any]]
@@ -242,7 +270,7 @@ def image_references(
     for row in np.flatnonzero(references.index[:, 1] == rows - 1).tolist():
         band = int(references.index[row, 0])
         bands = slice(band, band + 1) if layout.planar else slice(0, layout.bands)
-        values = read(DATA, (bands, slice(first, layout.height), slice(0, layout.width)))
+        values = read(variable.name, (bands, slice(first, layout.height), slice(0, layout.width)))
         whole = np.zeros(references.chunks, references.dtype)
         whole[:, : values.shape[1]] = values
         pixels = whole if layout.planar else whole.transpose(1, 2, 0)
@@ -396,9 +424,41 @@ def read_texts(image: Any, directory: Directory) -> dict[str, Any]:
     return attrs | {name: each[0] if len(set(each)) == 1 else each for name, each in texts.items()}
 
 
+def _listed(value: Any) -> list[str]:
+    """Return the items of a list in a tag of the NetCDF driver of GDAL: ``{0,31}``, or ``0``."""
+    return value.strip("{}").split(",") if isinstance(value, str) else []
+
+
+def netcdf_axis(attrs: Mapping[str, Any], count: int) -> tuple[str, NDArray[np.float64]] | None:
+    """Return the dimension and the labels of the bands of an image that GDAL made of a NetCDF file.
+
+    None if the image is not such one, or if its ``count`` bands are not along one dimension.
+    """
+    dims = _listed(attrs.get("NETCDF_DIM_EXTRA"))
+    if len(dims) != 1 or not dims[0] or dims[0] in _IMAGE_DIMS or f"NETCDF_DIM_{dims[0]}_DEF" not in attrs:
+        return None
+    texts = _listed(attrs.get(f"NETCDF_DIM_{dims[0]}_VALUES"))
+    of_bands = attrs.get(f"NETCDF_DIM_{dims[0]}", texts)  # a text if it is that of all bands
+    try:
+        labels, own = (np.array(each, np.float64).reshape(-1) for each in (texts, of_bands))
+    except ValueError:
+        return None
+    return (dims[0], labels) if len(labels) == count and np.array_equal(labels, own) else None
+
+
+def _own_attrs(attrs: dict[str, Any], name: str) -> dict[str, Any]:
+    """Remove the attributes of a NetCDF variable (``name#units``) from tags, and return them."""
+    own = {key: attrs.pop(key) for key in list(attrs) if key.startswith(f"{name}#")}
+    own = {key.removeprefix(f"{name}#"): value for key, value in own.items()}
+    return {key: value for key, value in own.items() if key not in _DECODING}
+
+
 GRID_MAPPING: Final = "spatial_ref"
+_IMAGE_DIMS: Final = ("x", "y")
 #: The coordinates of a rotated image, along the dimensions ``y`` and ``x``.
 _PIXEL_COORDS: Final = ("xc", "yc")
+#: The variables without values of pixels.
+_NO_DATA: Final = (*_IMAGE_DIMS, *_PIXEL_COORDS, GRID_MAPPING)
 #: Types of GDAL that numpy does not have -> dtype of their values in rasterio.
 _DTYPES: Final = {"complex_int16": np.dtype("c8")}
 
@@ -427,6 +487,8 @@ class GeoTiffReader(Reader):
                 self._image = self._stack.enter_context(rasterio.open(name))
                 self._transform = self._image.transform
                 self._is_upright = bool(self._transform.b == self._transform.d == 0)
+            self._data = DATA
+            self._axis: tuple[str, NDArray[Any]] = "band", np.arange(1, self._image.count + 1)
         except BaseException:
             self._stack.close()
             raise
@@ -436,8 +498,7 @@ class GeoTiffReader(Reader):
         image, crs = self._image, self._image.crs
         if len(set(image.dtypes)) > 1:
             raise damaged(self.file.url, "bands of one dtype", image.dtypes)
-        dims = {"band": image.count, "y": image.height, "x": image.width}
-        shape = tuple(dims.values())
+        shape = (image.count, image.height, image.width)
         dtype = _DTYPES.get(image.dtypes[0]) or np.dtype(image.dtypes[0])
         is_first, nodata = self._page is None, image.nodata
         chunks = (image.count if is_first and not self._layout.planar else 1, *image.block_shapes[0])
@@ -448,6 +509,12 @@ class GeoTiffReader(Reader):
         directory = self._directory if is_first else read_directory(self.file, self._page or 1)
         with self.library_call("texts of a TIFF"):
             attrs = {**read_texts(image, directory), "grid_mapping": GRID_MAPPING}
+        self._axis, name = netcdf_axis(attrs, image.count) or self._axis, attrs.get("NETCDF_VARNAME")
+        if isinstance(name, str) and name.isidentifier() and name not in (*_NO_DATA, self._axis[0]):
+            self._data = name
+            attrs = {**_own_attrs(attrs, self._data), **_own_attrs(attrs, "NC_GLOBAL"), **attrs}
+        axis_attrs = _own_attrs(attrs, self._axis[0])
+        dims = dict(zip((self._axis[0], "y", "x"), shape, strict=True))
         if not self._is_upright:
             attrs["coordinates"] = " ".join(_PIXEL_COORDS)
         if nodata is not None:
@@ -461,8 +528,8 @@ class GeoTiffReader(Reader):
         stored = None if chunks == shape else chunks
         codec = compression_name(self._layout.compression) if is_first else None
         variables = [
-            VariableSchema(DATA, tuple(dims), shape, dtype, attrs, nodata, stored, codec),
-            VariableSchema("band", ("band",), (image.count,), np.dtype("i8")),
+            VariableSchema(self._data, tuple(dims), shape, dtype, attrs, nodata, stored, codec),
+            VariableSchema(self._axis[0], (self._axis[0],), shape[:1], self._axis[1].dtype, axis_attrs),
         ]
         for axis in ("y", "x") if self._is_upright else ("x", "y"):
             on = (axis,) if self._is_upright else ("y", "x")
@@ -481,7 +548,12 @@ class GeoTiffReader(Reader):
             wkt = crs.to_wkt()
             mapping = {"crs_wkt": wkt, "spatial_ref": wkt, **grid_mapping_attrs(crs.to_dict()), **mapping}
         variables.append(VariableSchema(GRID_MAPPING, (), (), np.dtype("i8"), mapping))
-        return FileContents(variables, {}, dims)
+        pages = other_pages(self.file) if is_first else []
+        option = "the reader option page chooses one"
+        skipped = {f"page {', '.join(map(str, pages))}": f"another image: {option}"} if pages else {}
+        if "NETCDF_DIM_EXTRA" in variables[0].attrs and self._axis[0] == "band":
+            skipped["NETCDF_DIM_EXTRA"] = "the bands do not follow each other in one dimension of NetCDF"
+        return FileContents(variables, {}, dims, skipped=skipped)
 
     @override
     def values(self, variable: VariableSchema, bounds: Bounds) -> NDArray[Any]:
@@ -490,10 +562,10 @@ class GeoTiffReader(Reader):
             per_column, per_row, at = transform[:3] if name == _PIXEL_COORDS[0] else transform[3:6]
             row, column = np.arange(*bounds[0])[:, np.newaxis], np.arange(*bounds[1])[np.newaxis]
             return np.asarray(column * per_column + row * per_row + (per_column * 0.5 + per_row * 0.5 + at))
-        if name != DATA:
+        if name != self._data:
             values: Any = np.array(0)
-            if name == "band":
-                values = np.arange(1, image.count + 1)
+            if name == self._axis[0]:
+                values = self._axis[1]
             elif name == "x":
                 values = transform.c + (np.arange(image.width) + 0.5) * transform.a
             elif name == "y":
@@ -507,7 +579,7 @@ class GeoTiffReader(Reader):
     @override
     def references(self, name: str) -> ChunkReferences | NotVirtual:
         variable = self.variable(name)
-        if name != DATA:
+        if name != self._data:
             return NotVirtual("computed from the metadata of the file")
         if self._page is not None:
             return NotVirtual("a page that is not the first")

@@ -59,6 +59,7 @@ from frazil.readers.base_reader import (
     references_to_file,
 )
 from frazil.readers.files import File, damaged
+from frazil.readers.grib_points import point_order, scanning
 
 #: Keys that an error lists to help the user choose fields.
 CHOICES: Final = ("typeOfLevel", "stepType", "dataType", "gridType", "numberOfPoints")
@@ -93,13 +94,18 @@ def _open(index: Any, options: GribOptions) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Cube:
-    """One variable as cfgrib returns it. ``parameter`` identifies a parameter that eccodes does not know."""
+    """One variable as cfgrib returns it.
+
+    ``parameter`` identifies a parameter that eccodes does not know. ``order`` has the place of the value of
+    each point in the field of cfgrib, None if it is the same (see `point_order`).
+    """
 
     name: str
     variable: Any
     coordinates: Mapping[str, Any]
     attrs: Mapping[str, Any]
     parameter: str = ""
+    order: NDArray[np.int64] | None = None
 
     def key(self, name: str) -> str:
         """Return the value of a key that all fields of the cube share, as text; empty if there is none."""
@@ -154,9 +160,10 @@ def open_cubes(path: str, url: str, options: GribOptions) -> tuple[list[Cube], d
             ErrorKind.KEY_NOT_FOUND,
         )
     skipped: dict[str, str] = {}
+    orders: dict[Any, NDArray[Any] | str | None] = {}
     cubes: list[Cube] = []
     for some, parameter in _parameters(index):
-        for cube in _cubes(some, options, skipped):
+        for cube in _cubes(some, options, skipped, orders):
             cubes.append(replace(cube, parameter=parameter))
             # Of several fields with equal keys, cfgrib reads only the first.
             hidden = sum(len(ids) - 1 for ids in cube.variable.data.field_id_index.values())
@@ -165,7 +172,7 @@ def open_cubes(path: str, url: str, options: GribOptions) -> tuple[list[Cube], d
                 skipped[f"{cube.name} ({cube.key('typeOfLevel')})"] = f"{counted(hidden, 'field')} {same}"
     if not cubes:
         raise InvalidInputError(
-            f"{url}: cfgrib cannot arrange any of the fields: {next(iter(skipped.values()))}",
+            f"{url}: none of the fields can be an array: {next(iter(skipped.values()))}",
             ErrorKind.UNIMPLEMENTED,
         )
     return cubes, skipped
@@ -186,8 +193,10 @@ def _parameters(index: Any) -> Iterator[tuple[Any, str]]:
                 yield those, "_".join(map(str, values))
 
 
-def _cubes(index: Any, options: GribOptions, skipped: dict[str, str]) -> Iterator[Cube]:
-    """Yield the hypercubes of the fields of one parameter."""
+def _cubes(
+    index: Any, options: GribOptions, skipped: dict[str, str], orders: dict[Any, NDArray[Any] | str | None]
+) -> Iterator[Cube]:
+    """Yield the hypercubes of the fields of one parameter. ``orders`` are the orders of known grids."""
     try:
         dataset = _open(index, options)
     except cfgrib.DatasetBuildError as error:
@@ -197,7 +206,7 @@ def _cubes(index: Any, options: GribOptions, skipped: dict[str, str]) -> Iterato
             skipped[_label(index)] = " ".join(str(error).split())
             return
         for value in values:
-            yield from _cubes(index.subindex({key: value}), options, skipped)
+            yield from _cubes(index.subindex({key: value}), options, skipped, orders)
         return
     except (KeyError, ValueError, NotImplementedError) as error:
         skipped[_label(index)] = f"{type(error).__name__}: {error}"
@@ -206,12 +215,24 @@ def _cubes(index: Any, options: GribOptions, skipped: dict[str, str]) -> Iterato
     if len(grids) > 1:
         # cfgrib uses the coordinates of the first field for all fields.
         some = [_open(index.subindex(md5GridSection=each), options) for each in grids]
-        places = [[each.variables.get(name) for name in _HORIZONTAL] for each in some]
+        places = [
+            [*map(each.variables.get, _HORIZONTAL), scanning(index.subindex(md5GridSection=grid).first())]
+            for grid, each in zip(grids, some, strict=True)
+        ]
         parts = some if any(each != places[0] for each in places[1:]) else parts
     for part in parts:
         variables = dict(part.variables)
         name = next(name for name, each in variables.items() if isinstance(each.data, OnDiskArray))
-        yield Cube(name, variables.pop(name), variables, part.attributes)
+        variable = variables.pop(name)
+        message = variable.data.index.first()
+        grid = message.get("md5GridSection", None), scanning(message), variable.dimensions[-2:]
+        if grid not in orders:
+            orders[grid] = point_order(message, variables, variable.data.shape[-variable.data.geo_ndim :])
+        order = orders[grid]
+        if isinstance(order, str):
+            skipped[_label(index)] = order
+        else:
+            yield Cube(name, variable, variables, part.attributes, order=order)
 
 
 def _label(index: Any) -> str:
@@ -595,7 +616,7 @@ def _why_not(
     if packing.bitmap not in _BITMAPS:
         return f"a bitmap that is not in the message (indicator {packing.bitmap})"
     if array.index.get_field(at).get("alternativeRowScanning", 0):
-        return "rows in alternating directions (alternativeRowScanning)"
+        return "alternativeRowScanning=1: the codec gribberish gives the points in another order"
     geography = (slice(None),) * array.geo_ndim
     expected = np.asarray(array[(*(slice(i, i + 1) for i in index), *geography)])
     try:
@@ -632,9 +653,12 @@ class GribReader(Reader):
             self._stack.close()
             raise
         self._arrays: dict[str, Any] = {}
+        self._orders: dict[str, NDArray[np.int64]] = {}
         self._coordinates: dict[str, Any] = {}
         for cube, names in zip(self._cubes, self._names, strict=True):
             self._arrays[names[cube.name]] = cube.variable.data
+            if cube.order is not None:
+                self._orders[names[cube.name]] = cube.order
             for name, each in cube.coordinates.items():
                 self._coordinates.setdefault(names[name], each.data)
 
@@ -656,8 +680,15 @@ class GribReader(Reader):
     def values(self, variable: VariableSchema, bounds: Bounds) -> NDArray[Any]:
         name, shape = variable.name, [stop - start for start, stop in bounds]
         data = self._arrays[name] if name in self._arrays else self._coordinates[name]
+        region, order = tuple(slice(*each) for each in bounds), self._orders.get(name)
         with self.library_call(f"values of {name!r}"):
-            values = data[tuple(slice(start, stop) for start, stop in bounds)] if bounds else data
+            if order is None:
+                values = data[region] if bounds else data
+            else:
+                header, grid = region[: -data.geo_ndim], data.shape[-data.geo_ndim :]
+                fields = data[(*header, *(slice(None),) * data.geo_ndim)]
+                points = fields.reshape(*fields.shape[: len(header)], -1)[..., order]
+                values = points.reshape(*fields.shape[: len(header)], *grid)[(..., *region[-data.geo_ndim :])]
         return np.asarray(values).astype(variable.dtype, copy=False).reshape(shape)
 
     @override
@@ -667,6 +698,9 @@ class GribReader(Reader):
         array = self._arrays.get(name)
         if array is None:
             return NotVirtual("coordinates are copied")
+        if name in self._orders:
+            mode = scanning(array.index.first())
+            return NotVirtual(f"{mode}: the codec gribberish gives the points in another order")
         with self.library_call(f"messages of {name!r}"):
             return message_references(self.file.location, self._path, variable, array)
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -74,7 +75,11 @@ def filters_of(dataset: h5py.Dataset) -> list[Filter]:
     """Return the filters of a dataset, in the order of encoding."""
     plist = dataset.id.get_create_plist()
     rows = map(plist.get_filter, range(plist.get_nfilters()))
-    return [Filter(code, text(name) or f"filter {code}", tuple(values)) for code, _, values, name in rows]
+    return [
+        # Plugins have sentences as names: `H5Z-ZFP-1.1.1 (ZFP-1.0.0) github.com/LLNL/H5Z-ZFP; ...`
+        Filter(code, re.split("[;:,(]| see ", text(name))[0].strip() or f"filter {code}", tuple(values))
+        for code, _, values, name in rows
+    ]
 
 
 def codec_of(each: Filter) -> dict[str, Any] | None:
@@ -226,7 +231,9 @@ def read_values(dataset: h5py.Dataset, region: tuple[slice, ...]) -> NDArray[Any
         values = np.asarray(dataset[region])
         return decoded(values) if values.dtype.kind == "S" and values.dtype.itemsize > 1 else values
     try:
-        return np.asarray(dataset.astype("T")[region])
+        values = np.asarray(dataset.astype("T")[region])
+        values.tolist()  # numpy decodes a text only when it makes an object of it
+        return values
     except (OSError, TypeError, UnicodeDecodeError):
         # h5py cannot convert texts that are not UTF-8, and texts of some of its older files.
         return decoded(np.asarray(dataset[region]))

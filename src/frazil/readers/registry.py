@@ -46,6 +46,15 @@ ALIASES: Final = {
     **dict.fromkeys(("tiff", "cog"), "geotiff"),
     **dict.fromkeys(("zarr2", "zarr3"), "zarr"),
 }
+#: The first bytes of a file that is compressed as a whole -> the program.
+_COMPRESSED: Final = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x1f\x9d": "compress",
+    b"PK\3\4": "zip",
+}
 #: A directory, or a prefix of a bucket, with one of these documents is a group or an array of Zarr.
 _ZARR_DOCUMENTS: Final = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
@@ -85,7 +94,13 @@ def open_source(
             ErrorKind.UNIMPLEMENTED,
         ) from error
     reader = getattr(module, chosen.reader)
-    if unknown := sorted(options.keys() - set(reader.option_names)):
+    unknown = sorted(options.keys() - set(reader.option_names))
+    if unknown == ["compound"]:
+        raise InvalidInputError(
+            f"{url}: compound must be skip for all formats but hdf5, and the format of the file is {name}",
+            ErrorKind.INVALID_KEY,
+        )
+    if unknown:
         raise InvalidInputError(
             f"{url}: reader_options must be options of the reader of its format "
             f"({', '.join(reader.option_names) or 'it has none'}), got {unknown[0]!r}",
@@ -128,5 +143,17 @@ def sniff(file: File) -> str:
         if file.read(at, min(at + 8, file.size)) == HDF5_SIGNATURE:
             return "hdf5"
         at *= 2
+    for magic, program in _COMPRESSED.items():
+        if head.startswith(magic):
+            raise InvalidInputError(
+                f"{file.url}: the file is compressed with {program}. Decompress it, and use the file inside",
+                ErrorKind.BAD_SOURCE,
+            )
+    if head.lstrip()[:1] == b"{" and (b'"refs"' in head or b'".zgroup"' in head or b'/.zarray"' in head):
+        raise InvalidInputError(
+            f"{file.url}: the file has references of kerchunk. `frazil.pipeline.import_kerchunk` imports "
+            "them",
+            ErrorKind.BAD_SOURCE,
+        )
     actual = f"bytes {head[:8]!r}" if head else "an empty file"
     raise damaged(file.url, f"a file that begins as one of {', '.join(FORMATS)}", actual)

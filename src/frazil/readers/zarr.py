@@ -99,6 +99,20 @@ def fill_value(array: Any, dtype: np.dtype[Any]) -> Any:
     return str(value) if dtype.kind == "T" else np.asarray(value).astype(dtype)[()]
 
 
+def fill_attributes(value: Any, dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return the attribute by which xarray masks a fill value in Zarr; none if it has no form for it.
+
+    xarray cannot open an array of texts with ``_FillValue``, but masks texts with ``missing_value``.
+    """
+    if dtype.kind in "TU":
+        return {"missing_value": value} if isinstance(value, str) else {}
+    with suppress(TypeError, ValueError):
+        number = complex(*value) if dtype.kind == "c" and np.ndim(value) else value
+        if value is not None and not np.ndim(number) and dtype.kind in "biufc":
+            return {"_FillValue": FillValueCoder.encode(number, dtype)}
+    return {}
+
+
 _BLOSC_SHUFFLES: Final = ("noshuffle", "shuffle", "bitshuffle")
 
 
@@ -270,7 +284,7 @@ class ZarrReader(Reader):
             variables, skipped = [], {}
             for name, array in self._arrays.items():
                 if array.dtype.kind in "VO" and not is_text(array):
-                    skipped[name] = "a structured or object dtype: ingest its fields as separate arrays"
+                    skipped[name] = "a structured or object dtype: only fields of HDF5 can be separate arrays"
                 else:
                     variables.append(variable_schema(name, array))
             sizes: dict[str, int] = {}

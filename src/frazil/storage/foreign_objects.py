@@ -259,6 +259,10 @@ def fetch_errors(url: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             kind, reason = reason_of_file(error)
             reason = f"{reason} ({error.strerror})"
+            if {*"#?%"} & {*url}:
+                reason += (
+                    ". A location is a URL: the characters #, ? and % of a name are %23, %3F and %25 in it"
+                )
         elif isinstance(error, UnreachableError):
             kind, reason = web_client.reason_of(error, url)
         else:

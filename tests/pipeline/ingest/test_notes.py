@@ -10,6 +10,7 @@ import h5py
 import netCDF4
 import numpy as np
 import pytest
+import scipy.io
 import xarray as xr
 from tests.pipeline.ingest.netcdf_files import container, repository, stored_dataset
 
@@ -17,7 +18,7 @@ import frazil
 from frazil.cli.main import main
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.readers.registry import open_source
-from frazil.spark import Inline, ingest, inspect_files
+from frazil.spark import Inline, Target, ingest, inspect_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")
 POINT = np.dtype([("level", "i4"), ("unit", "S3")])
@@ -256,3 +257,43 @@ def test_the_command_prints_notes(tmp_path: Path, capsys: pytest.CaptureFixture[
     repository(tmp_path / "repo")
     assert main(["ingest", str(path), str(tmp_path / "repo"), "--engine", "inline"]) == 0
     assert f"note: types: {path}: left out: odd (a compound" in capsys.readouterr().out
+
+
+def test_names_that_no_array_can_have_are_left_out(tmp_path: Path) -> None:
+    with scipy.io.netcdf_file(tmp_path / "a.nc", "w") as file:
+        file.createDimension("x", 2)
+        for name in ("a/b", "c"):
+            file.createVariable(name, "f4", ("x",))[:] = [1, 2]
+    result = ingest(str(tmp_path / "a.nc"), repository(tmp_path / "repo"), engine=Inline())
+    assert list(stored_dataset(result.version).variables) == ["c"]
+    assert result.report is not None
+    (note,) = result.report.notes
+    assert "a/b (a name that no array can have)" in note.message
+
+
+def test_a_packing_that_is_not_a_number(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("a", data=[1, 2]).attrs["scale_factor"] = [0.5, 0.5]
+    version = ingest(str(tmp_path / "a.h5"), repository(tmp_path / "repo"), engine=Inline()).version
+    assert frazil.read(version.session(), "a").tolist() == [1, 2]
+    with pytest.raises(InvalidInputError, match="of `/a` must be numbers"):
+        ingest(str(tmp_path / "a.h5"), repository(tmp_path / "two"), unpack=True, engine=Inline())
+
+
+def test_a_scalar_with_the_name_of_a_dimension(tmp_path: Path) -> None:
+    """Files of MINC have the length of a voxel in such scalars."""
+    with scipy.io.netcdf_file(tmp_path / "a.nc", "w") as file:
+        file.createDimension("x", 2)
+        file.createVariable("image", "f4", ("x",))[:] = [1, 2]
+        file.createVariable("x", "f4", ())
+    target = Target(repository(tmp_path / "repo"))
+    with pytest.raises(InvalidInputError, match=r"`/x` is a scalar. Ingest one of the two, with variables="):
+        ingest(str(tmp_path / "a.nc"), target, engine=Inline())
+    version = ingest(str(tmp_path / "a.nc"), target, variables={"image"}, engine=Inline()).version
+    assert frazil.read(version.session(), "image").tolist() == [1, 2]
+
+
+def test_fields_of_other_formats(tmp_path: Path) -> None:
+    xr.Dataset({"a": ("x", [1])}).to_zarr(tmp_path / "a.zarr", consolidated=False)
+    (problem,) = inspect_files(str(tmp_path / "a.zarr"), compound="fields", engine=Inline()).problems
+    assert problem.message.startswith("compound must be skip for all formats but hdf5")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ from tests.support.judge import reference_storage
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Inline, ingest, inspect_files
+from frazil.readers.hdf5 import Hdf5Reader
+from frazil.spark import Inline, Target, ingest, inspect_files
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:numpy.ndarray size changed"),
@@ -237,3 +240,51 @@ def test_an_empty_chunk_of_zarr_is_damaged(tmp_path: Path) -> None:
     report = inspect_files(str(tmp_path / "a.zarr"), virtual=True, concat_dim="x", engine=Inline())
     assert [each.kind for each in report.problems] == ["damaged"]
     assert "expected bytes of the chunk at [0]" in report.problems[0].message
+
+
+def test_chunks_that_are_not_the_values_of_the_file_are_refused(tmp_path: Path) -> None:
+    """The tile of a volume has four images of 16 x 16 pixels, and the image of the file is the first one."""
+    pixels = zlib.compress(np.arange(4 * 256, dtype="<u2").tobytes())
+    tags = {256: 16, 257: 16, 258: 16, 259: 8, 262: 1, 277: 1, 322: 16, 323: 16, 324: 0, 325: len(pixels)}
+    tags |= {32997: 4, 32998: 4}  # the depths of the image and of its tiles
+    tags[324] = 8 + 2 + 12 * len(tags) + 4
+    entries = [struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items()]
+    head = b"II*\0" + struct.pack("<IH", 8, len(tags)) + b"".join(entries) + bytes(4)
+    (tmp_path / "volume.tif").write_bytes(head + pixels)
+    path = str(tmp_path / "volume.tif")
+    version = ingest(path, repository(tmp_path / "repo"), engine=Inline()).version
+    assert np.array_equal(stored_dataset(version).band_data.values.ravel(), np.arange(256))
+    (problem,) = inspect_files(path, virtual=True, engine=Inline()).problems
+    assert problem.kind == "virtual"
+    assert "its chunks cannot be decoded" in problem.message
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = np.arange(4)
+    plain = Hdf5Reader.references
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Hdf5Reader, "references", lambda *each: replace(plain(*each), codecs=[BIG]))
+        (problem,) = inspect_files(str(tmp_path / "a.h5"), virtual=True, engine=Inline()).problems
+    assert "its chunks have other values" in problem.message
+
+
+BIG = {"name": "bytes", "configuration": {"endian": "big"}}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate dimension names")
+@pytest.mark.parametrize("dims", [("time", "time"), ("time", "x", "time")])
+def test_the_unlimited_dimension_twice(dims: tuple[str, ...], pair: Pair) -> None:
+    paths = [pair.folder / f"{number}.nc" for number in (0, 1)]
+    for number, path in enumerate(paths):
+        with netCDF4.Dataset(path, "w") as file:
+            file.createDimension("time", None)
+            file.createDimension("x", 2)
+            time = file.createVariable("time", "f8", ("time",))
+            time[:] = np.arange(3) + 3 * number
+            time.units = "days since 2000-01-01"
+            shape = tuple(2 if each == "x" else 3 for each in dims)
+            values = np.arange(float(np.prod(shape))).reshape(shape)
+            file.createVariable("cov", "f8", dims)[tuple(map(slice, shape))] = values
+    assert np.array_equal(pair.ingest(paths[0]).cov.values, values)
+    for source, mode, group in ((paths[1], "append", "/"), (pair.folder / "*.nc", "create", "two")):
+        target = Target(pair.repos[1], group=group)
+        with pytest.raises(InvalidInputError, match="must have the dimension time once"):
+            ingest(str(source), target, mode=mode, engine=Inline())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import xarray as xr
 import zarr
@@ -123,6 +125,30 @@ def test_a_ledger_without_contents_is_read(tmp_path: Path, repo: frazil.Reposito
     os.utime(paths[1], ns=(1, 1))
     with pytest.raises(InvalidInputError, match="another modification time"):
         ingest(paths[1], repo, mode="append", engine=Inline())
+
+
+@pytest.mark.parametrize("on_problem", ["fail", "quarantine"])
+def test_a_repository_does_not_name_local_folders(
+    tmp_path: Path, repo: frazil.Repository, on_problem: Any
+) -> None:
+    paths = daily_files(tmp_path / "days", 3)
+    if on_problem == "quarantine":
+        Path(paths[2]).write_bytes(b"damaged")
+    ingest(paths[:2], repo, concat_dim="time", engine=Inline())
+    with repo.transaction("main", message="as older versions wrote it") as store:
+        names = zarr.open_array(store, path=".frazil/url")
+        names[:] = np.array(paths[:2], np.dtypes.StringDType())
+    result = ingest(paths, repo, mode="append", on_problem=on_problem, engine=Inline())
+    assert result.report is not None
+    assert result.report.unchanged == 2
+    session = repo.readonly_session("main")
+    metadata = [json.dumps(each.metadata, default=str) for each in repo.ancestry(branch="main")]
+    names = frazil.read(session, ".frazil/url").tolist()
+    assert [each.partition(" (")[0] for each in names] == [Path(each).name for each in paths]
+    assert str(tmp_path) not in repr(
+        [metadata, names, zarr.open_group(session.store, mode="r").attrs.asdict()]
+    )
+    assert ingest(paths[0], repo, mode="append", engine=Inline()).done_before
 
 
 def test_references_follow_files_that_were_moved(tmp_path: Path, repo: frazil.Repository) -> None:

@@ -177,6 +177,10 @@ def test_a_clone_records_its_origin_and_is_independent(repo: frazil.Repository, 
         copy_repository(repo, place, engine=INLINE)
     write(clone, "b", 5)
     assert (values(clone)["b"], values(repo)["b"]) == (5, 2)
+    clone_repository(clone, third := MemoryStorage(), engine=INLINE)
+    label = frazil.Repository.open(third).get_metadata()["frazil.origin"]["storage"]
+    assert tmp_path.name in label
+    assert str(tmp_path) not in label
     kinds = [
         type(each.kind).__name__ for each in icechunk.Repository.open(reference_storage(tmp_path)).ops_log()
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -150,6 +151,38 @@ def test_virtual_datasets_have_the_references_of_a_version(
     assert data == bytes(session.store.get_sync("t/c/2/1").to_bytes())
 
 
+@pytest.mark.parametrize(
+    ("dtype", "values", "fill"),
+    [
+        ("S1", [b"x", b" "], b" "),
+        ("S4", [b"ab", b""], b""),
+        ("U3", ["a", "no"], "no"),
+        (str, ["a", ""], ""),
+        ("c8", [1 + 2j, 0], 1 + 2j),
+        ("?", [True, False], False),
+        ("f2", [1, 2], 1),
+    ],
+)
+def test_fill_values_mask_what_xarray_masks_in_the_original(dtype: Any, values: Any, fill: Any) -> None:
+    original = zarr.storage.MemoryStore()
+    array = zarr.create_array(
+        original, name="a", shape=2, chunks=2, dtype=dtype, fill_value=fill, zarr_format=2,
+        attributes={"_ARRAY_DIMENSIONS": ["x"]},
+    )  # fmt: skip
+    array[:] = np.array(values, object if dtype is str else dtype)
+    zarr.open_group(original, mode="a", zarr_format=2)
+    refs = {
+        key: f"base64:{base64.b64encode(data.to_bytes()).decode()}"
+        for key, data in original._store_dict.items()
+    }
+    session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    import_kerchunk(refs, session)
+    # xarray has no form for the fill value of bytes
+    mask = np.dtype(dtype).kind != "S"
+    expected = xr.open_zarr(original, consolidated=False, mask_and_scale=mask).a
+    assert decoded(session).a.values.tolist() == pytest.approx(expected.values.tolist(), nan_ok=True)
+
+
 def test_what_references_cannot_describe(
     tmp_path: Path, new_repo: Callable[[str], frazil.Repository]
 ) -> None:
@@ -177,6 +210,9 @@ def test_what_references_cannot_describe(
     refused(ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK, "s3://bucket/x", import_kerchunk, elsewhere, session)
     for damage in ({}, {"refs": 3}, refs | {"t/0": ["relative", 0, 8]}, refs | {"t/0": ["s3://a/b", -1, 8]}):
         refused(ErrorKind.INVALID_FILE_FORMAT, "references of kerchunk", import_kerchunk, damage, session)
+    coded = {**array, "filters": None, "compressor": {"id": "zlib", "level": 1}}
+    other = {**refs, "t/.zarray": json.dumps(coded), "t/0": "base64:AAAAAAAAAAA="}
+    refused(ErrorKind.UNDECODABLE_CHUNK, r"cannot decode the chunk \[0\]", import_kerchunk, other, session)
     lines = {"refs": refs | {"t/1": ["{{u}}/n.bin", 4, 8]}, "templates": {"u": f"file://{tmp_path}"}}
     (tmp_path / "n.bin").write_bytes(np.arange(3, dtype="<i4").tobytes())
     import_kerchunk(lines, session)

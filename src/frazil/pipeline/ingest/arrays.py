@@ -21,10 +21,8 @@ Chunks along the concat dimension are as long as the borders of all files allow.
 
 from __future__ import annotations
 
-import base64
 import json
 import math
-import struct
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -40,8 +38,9 @@ from frazil.cf import coding_of
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkKind, ChunkTable
 from frazil.format.columns import Ragged
-from frazil.pipeline.ingest.inspection import VirtualChunks, native
+from frazil.pipeline.ingest.inspection import ANY, VirtualChunks, native
 from frazil.readers.base_reader import ChunkReferences, VariableSchema
+from frazil.readers.zarr import fill_attributes
 from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import array_at
 
@@ -192,13 +191,11 @@ def target_array(
 ) -> TargetArray:
     """Return the array for a variable. ``length`` is the length of the concat dimension ``dim``."""
     axis = variable.dims.index(dim) if dim in variable.dims else None
-    shape = tuple(length if i == axis else size for i, size in enumerate(variable.shape))
+    shape = tuple(length if i == axis or size == ANY else size for i, size in enumerate(variable.shape))
     options, kind = dict(encoding or {}), variable.dtype.kind
     attrs = {name: value for name, value in variable.attrs.items() if name != "_FillValue"}
     fill, other = variable.attrs.get("_FillValue"), variable.attrs.get("missing_value")
-    encoded = encoded_fill(fill, variable.dtype)
-    if encoded is not None:
-        attrs["_FillValue"] = encoded
+    attrs = fill_attributes(fill, variable.dtype) | attrs
     if virtual is not None:
         return TargetArray(
             path, variable.name, variable.dims, shape, virtual.dtype, virtual.chunks, axis,
@@ -233,19 +230,8 @@ def target_array(
     )  # fmt: skip
 
 
-def encoded_fill(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return ``_FillValue`` as xarray writes it into Zarr attributes; None without a form for it."""
-    if value is None or np.ndim(value):
-        return None
-    if dtype.kind == "f":
-        return base64.standard_b64encode(struct.pack("<d", float(value))).decode()
-    if dtype.kind in "iu":
-        return int(value)
-    return None
-
-
 #: A fill value without effect: NaN means a missing value with and without this attribute.
-NAN_FILL: Final = encoded_fill(np.nan, np.dtype(np.float64))
+NAN_FILL: Final = fill_attributes(np.nan, np.dtype(np.float64))["_FillValue"]
 
 
 def create(store: Any, target: TargetArray) -> None:

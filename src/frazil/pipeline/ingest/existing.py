@@ -44,7 +44,7 @@ from frazil.pipeline.ingest.inspection import (
     VirtualChunks,
     native,
 )
-from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest
+from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name
 from frazil.pipeline.ingest.steps import Axis, positions
 from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import Remedy, argument
@@ -158,7 +158,8 @@ def matched_array(
         ]
     compared += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "calendar")]
     fills = [each.get("_FillValue") for each in (attrs, target.attrs)]
-    compared.append(("_FillValue", *(None if fill == NAN_FILL else fill for fill in fills)))  # type: ignore[arg-type]
+    if target.dtype.kind in "iuf":
+        compared.append(("_FillValue", *(None if fill == NAN_FILL else fill for fill in fills)))  # type: ignore[arg-type]
     storage = _storage_comparisons(array, target) if virtual is not None else []
     for comparison in (*compared, *storage):
         name, stored, new = comparison
@@ -241,11 +242,20 @@ def require_names(change: GroupChange) -> None:
 
 
 def require_dimension(change: GroupChange) -> None:
-    """Check that no existing array of data would need a new dimension."""
+    """Check that no array of data would need a new dimension, or has that of the files twice."""
     request, dim, existing = change.request, change.dataset.dim, change.existing
     for family in change.dataset.families:
         for name, variable in family.layout.variables.items():
             array = existing.arrays.get(name)
+            if variable.dims.count(dim or "") > 1 and (array is not None or len(family.files) > 1):
+                raise InvalidInputError(
+                    f"`{existing.path_of(name)}` must have the dimension {dim} once, because files follow "
+                    f"each other in it, got ({', '.join(variable.dims)})",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                ).with_remedy(
+                    "Ingest one file into a group of its own, or other variables with {}",
+                    argument(variables=...),
+                )
             if array is None or (variable.coordinate and name != dim):
                 continue
             if dim is None:
@@ -312,10 +322,9 @@ def require_lengths(existing: ExistingGroup, targets: Sequence[TargetArray], gro
         name = path.rpartition("/")[2]
         if not dims and name in lengths:
             raise InvalidInputError(
-                f"`{lengths[name][0]}` must not have the dimension {name}, because `{path}` is a scalar. "
-                "Ingest the files into another group",
+                f"`{lengths[name][0]}` must not have the dimension {name}, because `{path}` is a scalar",
                 ErrorKind.INVALID_ARRAY_METADATA,
-            )
+            ).with_remedy("Ingest one of the two, with {}", argument(variables=...))
 
 
 def retained_scalars(change: GroupChange) -> frozenset[str]:
@@ -400,6 +409,7 @@ _MOST_FILES: Final = 1 << 26
 class Ledger:
     """The files that were ingested into a group.
 
+    ``url`` are the names of files by `ledger_name`. In ledgers of earlier releases, local files have paths.
     ``concat_dim`` is the dimension in which they follow each other, ``unlimited`` are the unlimited
     dimensions of the files, ``variables`` the data variables that were ingested from each file, None for all.
     """
@@ -415,13 +425,13 @@ class Ledger:
 
     def rows_of(self, urls: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of each URL, -1 for URLs that the ledger does not have."""
-        rows = dict(zip(self.url.tolist(), range(len(self.url)), strict=True))
-        return np.fromiter(map(rows.get, urls, repeat(-1)), np.int64, len(urls))
+        rows = dict(zip(map(ledger_name, self.url.tolist()), range(len(self.url)), strict=True))
+        return np.fromiter(map(rows.get, map(ledger_name, urls), repeat(-1)), np.int64, len(urls))
 
-    def fingerprints(self) -> dict[str, str]:
-        """Return the fingerprints as hexadecimal text, by URL."""
-        digests = self.fingerprint.tobytes().hex()
-        return {url: digests[32 * i : 32 * i + 32] for i, url in enumerate(self.url.tolist())}
+    def fingerprints(self, urls: Sequence[str]) -> dict[str, str]:
+        """Return the fingerprints as hexadecimal text, by those of the URLs that the ledger has."""
+        rows, digests = self.rows_of(urls).tolist(), self.fingerprint.tobytes().hex()
+        return {url: digests[32 * i : 32 * i + 32] for url, i in zip(urls, rows, strict=True) if i >= 0}
 
     def covers(self, variables: Collection[str] | None) -> bool:
         """Return whether these variables (None: all) were ingested from each file."""
@@ -452,6 +462,7 @@ class Ledger:
             dtype = values.dtype if name == "url" else old.dtype
             columns[name] = np.zeros((count + int(new.sum()), *old.shape[1:]), dtype)
             columns[name][:count], columns[name][rows] = old, values
+        columns["url"] = np.array(list(map(ledger_name, columns["url"].tolist())), np.dtypes.StringDType())
         mine = None if request.variables is None else frozenset(request.variables)
         if not count:
             variables = mine

@@ -34,6 +34,7 @@ from frazil.jobs.engine import Engine
 from frazil.jobs.job import Input
 from frazil.jobs.progress import Progress
 from frazil.pipeline.ingest.options import FileAccess, Problem, SourceFiles
+from frazil.pipeline.ingest.reference_check import why_unreadable
 from frazil.readers.base_reader import (
     FileSchema,
     NotVirtual,
@@ -134,7 +135,8 @@ def layout_of(
     variables = {}
     for name, variable in schema.variables.items():
         names = [*PACKING, "units"] if is_time(variable.attrs.get("units")) else PACKING
-        own += [(name, each, variable.attrs[each]) for each in names if each in variable.attrs]
+        mine = {each: variable.attrs[each] for each in names if each in variable.attrs}
+        own += [(name, each, tuple(v) if isinstance(v, list) else v) for each, v in mine.items()]
         attrs = {each: value for each, value in variable.attrs.items() if each not in names}
         sizes = zip(variable.dims, variable.shape, strict=True)
         shape = tuple(ANY if each == dim else size for each, size in sizes)
@@ -323,7 +325,11 @@ class FileReport:
     unfit: tuple[str, ...] = ()
 
 
-def file_report(url: str, fingerprint: str | None, spec: InspectionSpec) -> FileReport:
+#: The reasons why chunks of a variable cannot be read (None: they can), by its name and its `VirtualChunks`.
+type Checked = dict[str, str | None]
+
+
+def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked: Checked) -> FileReport:
     """Return the report on one file. The file is not opened if it still has this fingerprint."""
     if fingerprint is not None and (file := _state(url, spec.access)).fingerprint == fingerprint:
         return file
@@ -339,12 +345,13 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec) -> File
                 }
                 schema = replace(schema, variables=some if not some.keys().isdisjoint(spec.variables) else {})
             if not schema.variables:
-                problem = ("variables", _nothing(whole, spec.variables))
+                kind = "options" if spec.variables is None else "variables"
+                problem = (kind, _nothing(whole, spec.variables))
                 unfit = tuple(whole.skipped.keys() & (spec.variables or ()))
                 return replace(_state(url, spec.access), problem=problem, unfit=unfit)
             individual = individual_names(schema, spec.dim)
             values, digests, scalars = _small_values(reader, schema, spec.dim, individual)
-            virtual = _virtual(reader, schema, spec.dim) if spec.virtual else None
+            virtual = _virtual(reader, schema, spec, checked) if spec.virtual else None
     except MissingExtraError as error:  # not a problem of the file: the driver raises it
         return FileReport(problem=(error.kind, error.message))
     except IcechunkError as error:
@@ -355,7 +362,7 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec) -> File
         is_folder = path is not None and os.path.isdir(path) and not is_zarr(url)
         kind = "damaged" if isinstance(error, FormatError) and not is_folder else "unreadable"
         if isinstance(error, InvalidInputError) or error.kind == ErrorKind.KEY_NOT_FOUND:
-            kind = "options"
+            kind = "format" if error.kind == ErrorKind.BAD_SOURCE else "options"
         return replace(_state(url, spec.access), problem=(kind, text))
     except Exception as error:  # libraries may raise any error for a damaged file
         return replace(_state(url, spec.access), problem=("damaged", f"{type(error).__name__}: {error}"))
@@ -462,8 +469,14 @@ def _small_values(
     return values, tuple(digests.items()), scalars
 
 
-def _virtual(reader: Reader, schema: FileSchema, dim: str | None) -> dict[str, VirtualChunks | NotVirtual]:
-    """Return the chunks of data for references. Coordinates are copied, and have none."""
+def _virtual(
+    reader: Reader, schema: FileSchema, spec: InspectionSpec, checked: Checked
+) -> dict[str, VirtualChunks | NotVirtual]:
+    """Return the chunks of data for references. Coordinates are copied, and have none.
+
+    Of the files with the same codecs and chunks, the first one proves that the chunks can be read.
+    """
+    dim = spec.dim
     result: dict[str, VirtualChunks | NotVirtual] = {}
     for name, variable in schema.variables.items():
         if variable.coordinate:
@@ -479,7 +492,12 @@ def _virtual(reader: Reader, schema: FileSchema, dim: str | None) -> dict[str, V
             length, size = variable.shape[axis], chunks[axis]
             before = chunks[:axis] if size <= max(length, 1) else (1,) * axis
             chunks, unit = (*before, ANY, *chunks[axis + 1 :]), min(size, length)
-        result[name] = VirtualChunks(chunks, codecs, references.dtype, references.fill_value, unit)
+        virtual = VirtualChunks(chunks, codecs, references.dtype, references.fill_value, unit)
+        storage = f"{name} {virtual}"
+        if storage not in checked:
+            checked[storage] = why_unreadable(reader, name, references, spec.access.storage_options)
+        reason = checked[storage]
+        result[name] = virtual if reason is None else NotVirtual(reason)
     return result
 
 
@@ -488,11 +506,12 @@ def inspection_task(shared: bytes, task: bytes) -> bytes:
     spec: InspectionSpec = pickle.loads(shared)
     urls, fingerprints = pickle.loads(task)
     files: list[FileReport]
+    checked: Checked = {}
     if any("://" in url and not url.startswith("file:") for url in urls):
         with thread_pool(Purpose.FILE_INSPECTIONS) as pool:
-            files = list(pool.map(file_report, urls, fingerprints, repeat(spec)))
+            files = list(pool.map(file_report, urls, fingerprints, repeat(spec), repeat(checked)))
     else:
-        files = list(map(file_report, urls, fingerprints, repeat(spec)))
+        files = list(map(file_report, urls, fingerprints, repeat(spec), repeat(checked)))
     layouts: dict[str, FileLayout] = {}
     others: dict[Any, Any] = {}
     for file in files:

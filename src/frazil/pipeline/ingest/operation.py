@@ -353,7 +353,7 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
         if existing is not None and existing.arrays:
             labelled = (name for name, each in existing.arrays.items() if dims_of(each) == (name,))
             growth = Growth(ledger.concat_dim, frozenset(labelled))
-        fingerprints = ledger.fingerprints() if ledger.covers(request.variables) else {}
+        fingerprints = ledger.fingerprints(request.files.urls) if ledger.covers(request.variables) else {}
         inspection = inspect_request(request, engine, growth, fingerprints)
     files, caller_repo = inspection, target.repo
     if request.containers:

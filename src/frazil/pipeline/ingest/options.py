@@ -10,6 +10,7 @@ dataset then still represents all files, in the way that `TABLE` describes.
 from __future__ import annotations
 
 import glob
+import hashlib
 import itertools
 import os
 import re
@@ -85,6 +86,7 @@ OTHER_GROUP: Final = "Ingest the files into another group"
 TABLE: Final[dict[str, Kind]] = {
     "damaged": Kind("not a file of a known format, truncated, or cannot be decoded"),
     "unreadable": Kind("the storage has no file with this name"),
+    "format": Kind("compressed as a whole, or references of another library"),
     "options": Kind(
         "this call cannot open the file: wrong group or reader options, or a library that fails to import",
         remedy=Remedy(
@@ -309,6 +311,22 @@ class SourceFiles:
             url if path is None else os.path.relpath(path, start)
             for url, path in zip(self.urls, paths, strict=True)
         )
+
+
+#: The name of a local file in a ledger, which ends with a hash of its path.
+_HASHED: Final = re.compile(r"[^/\\]* \([0-9a-f]{16}\)")
+
+
+def ledger_name(url: str) -> str:
+    """Return the name of a file in a ledger: a URL, or of a local file its name, and a hash of its path.
+
+    Repositories are published, and readers need not know the folders of the machine that wrote them. The name
+    of a file in a ledger is its own name. Ledgers of earlier releases have paths.
+    """
+    if _HASHED.fullmatch(url) or (path := local_path(url)) is None:
+        return url
+    name = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+    return f"{name} ({hashlib.sha256(path.encode()).hexdigest()[:16]})"
 
 
 def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> SourceFiles:

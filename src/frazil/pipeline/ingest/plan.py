@@ -20,6 +20,7 @@ import zarr
 from numpy.typing import NDArray
 
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
+from frazil.cf import coding_of
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.jobs.job import Tasks
@@ -327,6 +328,12 @@ def _family_arrays(
         if name in dataset.variables:
             variable = with_encoding(variable, dataset.variables[name])
         if unpacked:
+            if misfit := coding_of(variable.attrs, variable.dtype).misfit:
+                raise InvalidInputError(
+                    f"scale_factor and add_offset of `{existing.path_of(name)}` must be numbers, got "
+                    f"{misfit}",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                ).with_remedy("Ingest the stored numbers, without {}", argument(unpack=True))
             empty = np.empty([0] * len(variable.dims), variable.dtype)
             coded = xr.Variable(variable.dims, empty, dict(variable.attrs))
             decoded = xr.conventions.decode_cf_variable(name, coded, decode_times=False)

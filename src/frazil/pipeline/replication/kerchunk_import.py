@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from xarray.backends.zarr import FillValueCoder
 from zarr.core.buffer import cpu
 from zarr.core.metadata.v3 import ArrayV3Metadata
 from zarr.dtype import parse_dtype
 from zarr.storage import MemoryStore
 
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
+from frazil.arrays.array import read
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
 from frazil.lazy_names import ModuleOnDemand
 from frazil.pipeline.replication.columns import INLINE, References
 from frazil.readers.files import File, damaged, find_file, local_path, object_storage
-from frazil.readers.zarr import chunk_names, codecs_of, variable_schema
+from frazil.readers.zarr import chunk_names, codecs_of, fill_attributes, variable_schema
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 from frazil.repository.session.virtual_refs import VirtualRows, set_rows
@@ -75,7 +75,9 @@ def import_kerchunk(
         The paths of the arrays.
 
     Raises:
-        FormatError: The source is damaged, or is not a set of references (``invalid-file-format``).
+        FormatError: ``invalid-file-format`` if the source is damaged, or is not a set of references;
+            ``undecodable-chunk`` if the codecs of an array cannot decode one of its chunks. A chunk of a file
+            that cannot be read now is not decoded.
         InvalidInputError: ``unsupported-array`` for an array with codecs that version 3 of Zarr does not
             have; ``no-container-for-virtual-chunk`` for a location without a container.
         ReadOnlyError: The session is read only.
@@ -123,7 +125,9 @@ def _set_nodes(session: Session, refs: _Refs, root: str, checksum: datetime | st
             path = absolute("/".join(filter(None, (root.strip("/"), name))))
             workspace.set_node(path, json.dumps(_document_v3(path, node)).encode())
             if isinstance(node, zarr.Array):
-                _set_references(session, path, refs.references(name, node), checksum)
+                references = refs.references(name, node)
+                _set_references(session, path, references, checksum)
+                _require_decodable(session, path, node, references)
                 paths.append(path)
     return paths
 
@@ -139,11 +143,8 @@ def _document_v3(path: str, node: Any) -> dict[str, Any]:
         raise InvalidInputError(
             f"`{path}` must have codecs of version 3 of Zarr, got {codecs}", ErrorKind.UNSUPPORTED_ARRAY
         )
-    attrs = dict(schema.attrs)
-    if (mask := attrs.pop("_FillValue", None)) is not None:
-        with suppress(TypeError, ValueError):  # xarray has no form for it
-            scalar: Any = np.asarray(mask, schema.dtype)[()]
-            attrs["_FillValue"] = FillValueCoder.encode(scalar, schema.dtype)
+    attrs = {key: value for key, value in schema.attrs.items() if key != "_FillValue"}
+    attrs = fill_attributes(schema.attrs.get("_FillValue"), schema.dtype) | attrs
     metadata = ArrayV3Metadata(
         shape=schema.shape,
         data_type=parse_dtype(schema.dtype, zarr_format=3),
@@ -182,6 +183,16 @@ def _set_references(
                 workspace.context.virtual.find_container(url)
     for row, data in zip(references.inline_rows(), references.inline, strict=True):
         workspace.write_chunk(path, tuple(references.index[row].tolist()), data)
+
+
+def _require_decodable(session: Session, path: str, node: zarr.Array[Any], references: References) -> None:
+    """Decode one chunk of an array, or raise ``FormatError``. Files that cannot be read here are not read."""
+    if not len(references.index):
+        return
+    index = references.index[len(references.index) // 2]
+    corner = [at * step for at, step in zip(index.tolist(), node.shards or node.chunks, strict=True)]
+    with suppress(StorageError, InvalidInputError):  # no such file, or no authorization
+        read(session, path, tuple(corner))
 
 
 def _location(path: str) -> str:

@@ -41,7 +41,7 @@ from frazil.format.ids import (
 from frazil.format.repo_info import RepoInfo, encode_repo_info
 from frazil.jobs.blocks import groups
 from frazil.jobs.engine import Engine, EngineName, engine_of
-from frazil.jobs.job import takes_versions
+from frazil.jobs.job import takes_versions, without_folders
 from frazil.jobs.progress import Progress, Summary, with_size
 from frazil.jobs.task_failures import dumps
 from frazil.maintenance.verification.plan import stored_findings
@@ -62,7 +62,7 @@ from frazil.repository.catalog.repo_update import read_repo_info
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.handle.opening import not_empty, require_prefix
 from frazil.repository.handle.repository import Repository, context_of
-from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage
+from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, storage_label
 from frazil.storage.local_commit import put_many
 from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects
 from frazil.survey.survey import Survey
@@ -496,8 +496,8 @@ class _RepositoryCopy:
                 kind: {name: id_to_text(id_) for name, id_ in each.items()}
                 for kind, each in zip(("branches", "tags"), refs_of(info, part), strict=True)
             }
-            label, at = self.source.storage.label(), to_datetime(now_us()).isoformat()
-            origin = {"storage": label, "at": at, "refs": refs}
+            label, at = storage_label(self.source.storage), to_datetime(now_us()).isoformat()
+            origin = {"storage": without_folders(label), "at": at, "refs": refs}
             new_info = replace(new_info, metadata={**new_info.metadata, ORIGIN: origin})
         pruned = np.ascontiguousarray(new_info.table.pruned().compact().values)
         pruned_ids = pruned.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)

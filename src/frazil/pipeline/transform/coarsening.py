@@ -345,8 +345,8 @@ def coarsen(
 #: The name of a statistic in the multiscales convention.
 _RESAMPLING: Final = {"mean": "average", "first": "nearest", "min": "min", "max": "max", "median": "med"}
 _MULTISCALES: Final = {
-    "schema_url": "https://raw.githubusercontent.com/zarr-conventions/multiscales/refs/tags/v1/schema.json",
-    "spec_url": "https://github.com/zarr-conventions/multiscales/blob/v1/README.md",
+    "schema_url": "https://raw.githubusercontent.com/zarr-conventions/multiscales/refs/tags/v0.1/schema.json",
+    "spec_url": "https://github.com/zarr-conventions/multiscales/blob/v0.1/README.md",
     "uuid": "d35379db-88df-4056-af3a-620245f8e347",
     "name": "multiscales",
     "description": "Multiscale layout of zarr datasets",
