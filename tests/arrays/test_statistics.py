@@ -7,10 +7,12 @@ import math
 import operator
 import pickle
 import random
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +128,7 @@ def check_reduction(result: frazil.Reduction, elements: NDArray[Any], fills: tup
         assert result.mean == mean
         exact_var = (sum(n * n for n in whole) * len(whole) - sum(whole) ** 2) / len(whole) ** 2
         assert result.var == exact_var
-    assert result.any == bool((values.view("i8") if kind in "mM" else values).any())
+    assert result.any == bool((elements.view("i8") if kind in "mM" else elements).any())
 
 
 @pytest.mark.parametrize("length", [256, 40_000])
@@ -206,13 +208,13 @@ def test_matches_equal_numpy(dtype: str) -> None:
         for _ in range(8):
             box = random_box(dice, elements.shape)
             part = elements[box].view("i8") if elements.dtype.kind in "mM" else elements[box]
-            nan = np.isnan(elements[box]) if elements.dtype.kind in "fmM" else np.zeros(part.shape, np.bool_)
+            nothing = np.isnat(elements[box]) if elements.dtype.kind in "mM" else False
             if not part.size:
                 continue
             name_of_comparison = dice.choice(list(COMPARE))
             number = dice.choice(part.reshape(-1).tolist())
             number = number if number == number else 0.0
-            expected = COMPARE[name_of_comparison](part, number) & ~nan
+            expected = COMPARE[name_of_comparison](part, number) & ~np.asarray(nothing)
             text = repr(number) if isinstance(number, float) else str(int(number))
             matches = frazil.where(array, f"{name_of_comparison} {text}", box)
             points = np.argwhere(expected) + np.array([each.start for each in box], np.int64)
@@ -223,6 +225,115 @@ def test_matches_equal_numpy(dtype: str) -> None:
             for each in matches.boxes:
                 inside[each] = True
             assert not len(points) or inside[tuple(points.T)].all()
+
+
+def arrays_of(values: NDArray[Any], chunks: tuple[int, ...], **options: Any) -> list[frazil.Array]:
+    """Return an array with statistics, and one without."""
+    arrays = []
+    for config in (ON, None):
+        repo = frazil.Repository.create(frazil.in_memory_storage(), config=config)
+        with repo.transaction("main", message="array") as store:
+            zarr.create_array(store, name="t", data=values, chunks=chunks, **options)
+        arrays.append(frazil.Array(repo.readonly_session("main"), "/t"))
+    return arrays
+
+
+@pytest.mark.parametrize(
+    ("dtype", "huge"), [("f4", 9.97e36), ("f4", 3.4e38), ("f4", -3.4e38), ("f8", 1e150), ("f8", -1e300)]
+)
+@pytest.mark.parametrize("cells", [1, 200])
+def test_huge_numbers_in_other_chunks_do_not_change_a_box(dtype: str, huge: float, cells: int) -> None:
+    values = np.random.default_rng(0).normal(280, 5, (6, 200)).astype(dtype)
+    values[0, :cells] = huge
+    for array in arrays_of(values, (1, 50)):
+        for box in ((slice(1, 6),), (slice(2, 5), slice(25, 150))):
+            check_reduction(frazil.reduce(array, box), values[box])
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [np.inf, -np.inf],
+        [np.inf, 1.0],
+        [1e308, -1e308, 1e308, 1e308],
+        [1e308] * 4,
+        [1e200, 2e200],
+        [1e200, 1e200],
+        [0.0, np.nan],
+        [np.nan, np.nan],
+    ],
+)
+def test_numbers_without_a_finite_answer_have_that_of_numpy(numbers: list[float]) -> None:
+    values = np.array(numbers)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a mean of nothing
+        expected = [np.nansum(values), np.nanmean(values), np.nanvar(values), values.any()]
+    for array in (*arrays_of(values, (1,)), *arrays_of(values, (len(values),))):
+        result = frazil.reduce(array)
+        np.testing.assert_equal([result.sum, result.mean, result.var, result.any], expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numbers", "constants"),
+    [
+        ("f4", [0.1] * 15 + [0.5] * 5, ["0.1", "0.5", "0.3", "1e39"]),
+        ("f4", [16777216] * 6, ["16777217"]),
+        (">f4", [0.1, np.nan], ["0.1"]),
+        ("f2", [1, np.inf, -np.inf, 65504], ["70000", "65504", "-70000", "0.1", f"1{'0' * 400}"]),
+        ("f8", [1, 3, np.nan, 5], ["3"]),
+        ("i1", [1, 2, 3], ["300", "-300", "2.5"]),
+        ("u8", [2**64 - 1, 3], [str(2**64 - 1), "-1"]),
+    ],
+)
+def test_constants_are_compared_in_the_type_of_the_values(
+    dtype: str, numbers: list[Any], constants: list[str]
+) -> None:
+    values = np.array(numbers, dtype)
+    for array, constant in product(arrays_of(values, (2,)), constants):
+        number: Any = float(constant) if values.dtype.kind == "f" or "." in constant else int(constant)
+        is_beyond = values.dtype.kind == "f" and abs(number) > float(np.finfo(values.dtype).max)
+        operand = values.astype("f8") if is_beyond else values
+        for name, compare in COMPARE.items():
+            expected = np.flatnonzero(compare(operand, number))
+            matches = frazil.where(array, f"{name} {constant}")
+            assert np.array_equal(matches.points()[:, 0], expected)
+            assert (matches.count(), matches.any()) == (len(expected), bool(len(expected)))
+
+
+@pytest.mark.parametrize("fill", [None, np.nan, 3.0])
+def test_nan_is_unequal_to_a_number_and_a_missing_value_is_not(fill: float | None) -> None:
+    values = np.array([1, 3, np.nan, 5, np.nan, np.nan])
+    attributes = {} if fill is None else {"_FillValue": fill}
+    expected = {None: 5, 3.0: 5}.get(fill, 2)
+    for array in arrays_of(values, (2,), attributes=attributes):
+        assert frazil.where(array, "!= 3").count() == expected
+        assert frazil.where(array, "!= 3 and > 1").count() == 1
+
+
+def test_the_cost_of_answers_follows_the_chunks_that_are_stored() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    with repo.transaction("main", message="array") as store:
+        shape = (10**6, 10**6)
+        array = zarr.create_array(store, name="t", shape=shape, chunks=(10, 100), dtype="f4", fill_value=0)
+        for place in (7, 999_999, 500_003):
+            array[place, place] = 3
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="t")[7, 7] = 0.5  # a change that is not committed
+    array = frazil.Array(session, "/t")
+    matches, result = frazil.where(array, "> 0 and < 5"), frazil.reduce(array)
+    assert matches.chunks.tolist() == [[0, 0], [50_000, 5_000], [99_999, 9_999]]
+    assert (matches.count(), matches.num_chunks) == (3, 10**9)
+    assert (result.sum, result.max, result.count, result.chunks) == (6.5, 3.0, 10**12, 10**9)
+    assert frazil.where(array, "> 0", slice(10, 10**6)).count() == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lists_of_stored_tiles_equal_all_tiles(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frazil.arrays.tile_statistics.MOST_TILES", 0)
+    monkeypatch.setattr("frazil.arrays.tile_statistics._SLAB", 5)
+    test_writes_of_whole_shards_have_statistics(seed)
+    test_matches_equal_numpy(DTYPES[seed])
+    test_reductions_equal_numpy(DTYPES[seed], False)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -267,13 +378,11 @@ def test_writes_of_whole_shards_have_statistics(seed: int) -> None:
     check_reduction(result, values)
 
 
-def test_rectilinear_grids() -> None:
+def test_rectilinear_grids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(zarr.config.config["array"], "rectilinear_chunks", True)
     repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
     values = np.random.default_rng(2).normal(size=(7, 20))
-    with (
-        repo.transaction("main", message="array") as store,
-        zarr.config.set({"array.rectilinear_chunks": True}),
-    ):
+    with repo.transaction("main", message="array") as store:
         chunks = [[3, 1, 3], [2, 6, 2, 2, 6, 2]]
         array = zarr.create_array(store, name="t", shape=(7, 20), chunks=chunks, dtype="f8")
         array[...] = values
@@ -284,6 +393,12 @@ def test_rectilinear_grids() -> None:
         box = random_box(dice, values.shape)
         check_reduction(frazil.reduce(array, box), values[box])
         assert frazil.where(array, "> 1", box).count() == (values[box] > 1).sum()
+    for shape in ((7, 14), (5, 9), (3, 2)):
+        with repo.transaction("main", message="smaller") as store:
+            zarr.open_array(store, path="t").resize(shape)
+        array = frazil.Array(repo.readonly_session("main"), "/t")
+        for box in ((), *(random_box(dice, shape) for _ in range(10))):
+            check_reduction(frazil.reduce(array, box), values[: shape[0], : shape[1]][box])
 
 
 @pytest.mark.parametrize("skipna", [True, False])
@@ -494,7 +609,10 @@ def rewrite(
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("minimum", 1e9), ("sum", 1e9), ("sum", np.nan), ("squares", -1.0), ("nan", 6), ("extent", 4)],
+    [
+        *[("minimum", 1e9), ("sum", 1e9), ("sum", np.nan), ("squares", -1.0), ("nan", 6), ("extent", 4)],
+        ("missing", 1),  # the array declares no missing value
+    ],
 )
 def test_rows_that_contradict_themselves_are_ignored(column: str, value: float) -> None:
     storage, key, repo = one_manifest()

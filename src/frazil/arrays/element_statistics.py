@@ -161,8 +161,8 @@ def statistics_of(meaning: Meaning, elements: NDArray[Any]) -> dict[str, NDArray
         if is_float:
             means, squares = sums[..., 0] / np.maximum(count, 1), sums[..., 1].copy()
             sums[..., 1] -= sums[..., 0] * means
-            # Where most digits cancel, distances are squared instead.
-            for at, spot in _groups(sums[..., 1] < squares * _CANCELLED, rows, width):
+            # Where most digits cancel, or squares are too large, distances are squared instead.
+            for at, spot in _groups(~(sums[..., 1] >= squares * _CANCELLED), rows, width):
                 distances = numbers[spot] - means[at][:, None]
                 if (count[at] < distances.shape[1]).any():
                     distances[_left_out(meaning, stored[spot])] = 0
