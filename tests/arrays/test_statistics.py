@@ -20,13 +20,17 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 import zarr
+import zstandard
 from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, BytesCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import frazil
 import frazil.arrow
-from frazil.format.ids import statistics_key
+from frazil.format.chunk_statistics import row_dtype
+from frazil.format.ids import id_to_text, statistics_key
 from frazil.format.statistics_file import decode_statistics, encode_statistics
+from frazil.maintenance.chunk_statistics import coverage
+from frazil.pipeline import Range, validate
 from frazil.storage.checks import TRAFFIC
 
 ON = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(statistics=True))
@@ -633,12 +637,17 @@ def test_a_file_that_claims_large_columns_takes_no_memory() -> None:
     assert node.array is not None
     manifest = workspace.manifests([ref.id for ref in node.array.manifests])[0]
     length = int.from_bytes(data[40:44], "little")
-    document = json.loads(data[44 : 44 + length])
-    for tiles in (0, -1, 1 << 40, 1 << 62):
-        document["arrays"][0]["tiles"] = tiles
+    (array,) = json.loads(data[44 : 44 + length])["arrays"]
+    frame = data[44 + length :]
+    hostile = [([{**array, "tiles": tiles}], frame) for tiles in (0, -1, 1 << 40, 1 << 62)]
+    zeros = zstandard.ZstdCompressor(19).compress(bytes(row_dtype("f", 1).itemsize * 40 * 25_000))
+    many = {**array, "tiles": 25_000, "size": len(zeros)}
+    hostile += [([array] * 2, frame * 2), ([array, many], frame + zeros)]
+    for arrays, frames in hostile:
+        document = {"manifest": id_to_text(manifest.id), "arrays": arrays}
         header = json.dumps(document).encode()
-        body = len(header).to_bytes(4, "little") + header + data[44 + length :]
-        with pytest.raises(ValueError, match="columns"):
+        body = len(header).to_bytes(4, "little") + header + frames
+        with pytest.raises(ValueError, match="columns|arrays"):
             decode_statistics(data[:8] + sha256(body).digest() + body, manifest.id, manifest.arrays)
 
 
@@ -667,6 +676,45 @@ def test_statistics_of_a_chunk_at_the_end_belong_to_the_shape_of_the_array() -> 
             zarr.open_array(store, path="t").resize((size,))
         result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
         assert (result.sum, result.count, result.chunks_read) == (36 if size == 9 else 45, size, 1)
+    session = repo.readonly_session("main")
+    rows = np.arange(len(session.workspace.node_table()))
+    assert coverage(session.workspace, rows[session.workspace.node_table().is_array]) == [("/t", 3, 2)]
+    assert repo.upkeep.build_statistics().chunks_read == 1
+    assert repo.upkeep.build_statistics().chunks_read == 0
+    result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    assert (result.sum, result.count, result.chunks_read) == (45, 12, 0)
+
+
+@pytest.mark.parametrize("kind", ["manifests", "snapshots", "statistics"])
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_an_unhealthy_earlier_version_costs_reads_and_no_answer(kind: str, is_lost: bool) -> None:
+    storage = frazil.in_memory_storage()
+    repo = frazil.Repository.create(storage, config=ON)
+    with repo.transaction("main", message="array") as store:
+        values = np.arange(200.0)
+        zarr.create_array(store, name="t", data=values, chunks=(50,), dimension_names=["x"])
+
+    def keys(folder: str) -> set[str]:
+        return {f"{folder}/{each.key.rpartition('/')[2]}" for each in storage.list(folder)}
+
+    old, statistics = keys(kind), keys("statistics")
+    with repo.transaction("main", message="a chunk") as store:
+        values[:50] += 1
+        zarr.open_array(store, path="t")[:50] = values[:50]
+    storage.delete(keys("statistics") - statistics)  # as if another program had written the version
+    for key in old:
+        storage.put(key, b"damage")
+    if is_lost:
+        storage.delete(old)
+    repo = frazil.Repository.open(storage)
+    array = frazil.Array(repo.readonly_session("main"), "/t")
+    assert frazil.reduce(array).sum == values.sum()
+    assert frazil.where(array, "> 190").count() == 9
+    table = frazil.arrow.dataset(repo.readonly_session("main"))
+    assert table.count_rows(filter=pc.field("t") > 190) == 9
+    assert validate(repo, [Range("/t", 0, 200)], engine="inline").ok
+    assert repo.upkeep.build_statistics().chunks_failed == 0
+    assert frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t")).chunks_read == 0
 
 
 def test_virtual_chunks_have_statistics_only_with_a_checksum(tmp_path: Path) -> None:
