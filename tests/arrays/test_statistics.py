@@ -647,7 +647,7 @@ def test_a_file_that_claims_large_columns_takes_no_memory() -> None:
         document = {"manifest": id_to_text(manifest.id), "arrays": arrays}
         header = json.dumps(document).encode()
         body = len(header).to_bytes(4, "little") + header + frames
-        with pytest.raises(ValueError, match="columns|arrays"):
+        with pytest.raises(ValueError, match="it has"):
             decode_statistics(data[:8] + sha256(body).digest() + body, manifest.id, manifest.arrays)
 
 
