@@ -157,7 +157,8 @@ def to_arrow(values: Values, column: pa.DataType) -> pa.Array:
         return pa.array(as_texts(data).astype(object), pa.string(), mask=null, from_pandas=False)
     if kind in "SV":
         return pa.array(data.tolist(), pa.binary(), mask=null)
-    if data.dtype == np.uint64 and data.size and int(data.max()) > np.iinfo(np.int64).max:
+    is_large = column == pa.int64() and data.dtype == np.uint64
+    if is_large and data.size and int(data.max()) > np.iinfo(np.int64).max:
         raise column_error(
             f"Numbers must be below 2**63, the largest integer of a column, got {int(data.max())}"
         )
