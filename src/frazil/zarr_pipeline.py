@@ -48,6 +48,7 @@ from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import AxisSlice, Pieces, Region, chunks_of_slice
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64
+from frazil.zarr_store.array_metadata import array_metadata
 from frazil.zarr_store.keys import parse_key
 from frazil.zarr_store.store import IcechunkStore
 
@@ -102,7 +103,7 @@ class OpenedArray:
             return None
         document = entry.node.user_data
         if document is not self.document:
-            stored = _stored_metadata(document)
+            stored = _stored_metadata(document, path)
             different = next(
                 (name for name, is_same in _COMPARISONS if not is_same(self.metadata, stored)), ""
             )
@@ -123,8 +124,8 @@ def opened_array(metadata: Any, store: Any) -> OpenedArray | None:
 
 
 @lru_cache(256)
-def _stored_metadata(document: bytes) -> ArrayV3Metadata:
-    return ArrayV3Metadata.from_dict(json.loads(document))
+def _stored_metadata(document: bytes, path: str) -> ArrayV3Metadata:
+    return array_metadata(document, path)
 
 
 def _same_fill(ours: ArrayV3Metadata, stored: ArrayV3Metadata) -> bool:

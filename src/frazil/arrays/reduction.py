@@ -25,7 +25,7 @@ from frazil.arrays.element_statistics import (
     statistics_of,
     to_integer,
 )
-from frazil.arrays.encoding import encoding_of
+from frazil.arrays.encoding import encoding_of, is_extension
 from frazil.arrays.selection import BoxSelection, chunk_numbers, selection_of
 from frazil.arrays.tile_statistics import Box, TileGrid, TileStatistics, parts_of, tiles_of
 from frazil.cf import coding_of
@@ -312,7 +312,7 @@ class ElementBox:
         node = session.workspace.require_array(path)
         session.workspace.note_tree(path)
         dtype = array.dtype
-        if dtype.kind not in KINDS:
+        if dtype.kind not in KINDS or is_extension(dtype):
             raise InvalidInputError(
                 f"`{path}` must have real numbers, booleans or times for statistics, got elements of {dtype}",
                 ErrorKind.INVALID_ARGUMENT,

@@ -285,7 +285,8 @@ def known_tiles(
         return None
     known = statistics.rows[rows, inner]
     is_known: Mask = known["known"] & may_have_statistics(table)[rows]
-    return is_known & (known["extent"] == extents_of(encoding, index)).all(axis=1)
+    is_known &= (known["extent"] == extents_of(encoding, index)).all(axis=1)
+    return is_known
 
 
 def has_statistics(workspace: Workspace, path: str) -> bool:

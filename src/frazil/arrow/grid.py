@@ -20,11 +20,13 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arrays.encoding import is_extension
 from frazil.cf import Coding, coding_of
 from frazil.display import suggest
-from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.errors import ErrorKind, InvalidInputError, MissingExtraError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
+from frazil.zarr_store.array_metadata import warn_of_unreadable
 from frazil.zarr_store.arrays import array_at
 
 #: How times in unusual calendars are read: as text, as the stored numbers, or not at all.
@@ -125,7 +127,7 @@ def decoder(
 
 def _type_of(dtype: np.dtype[Any]) -> pa.DataType | None:
     """Return the type of a column for elements; None if no column can hold them."""
-    if dtype.kind == "V" and dtype.names is not None:
+    if (dtype.kind == "V" and dtype.names is not None) or is_extension(dtype):
         return None
     if dtype.kind in "biuf" and dtype.itemsize <= 8:
         return _WIDER.get(dtype.name) or pa.from_numpy_dtype(dtype.newbyteorder("="))
@@ -277,15 +279,20 @@ def grid_of(session: Session, selection: Selection) -> Grid:
     workspace = session.workspace
     if group != "/" and workspace.require_node(group).array is not None:
         raise InvalidInputError(f"`{group}` must be a group, got an array", ErrorKind.NOT_A_GROUP)
-    arrays = []
-    for name in dict.fromkeys(
-        [*workspace.children(group), *(each.strip("/") for each in selection.variables)]
-    ):
+    arrays, chosen = [], [each.strip("/") for each in selection.variables]
+    for name in dict.fromkeys([*workspace.children(group), *chosen]):
         path = f"{group.rstrip('/')}/{name}"
         node = workspace.node(path)
         if node is not None and node.array is not None:
-            array = array_at(session, path)
-            named = (name, path, array.shape, dims_of(array), regular_grid(array))
+            try:
+                array = array_at(session, path)
+                named = (name, path, array.shape, dims_of(array), regular_grid(array))
+            except (InvalidInputError, MissingExtraError) as error:
+                if name in chosen:
+                    raise
+                if not chosen or node.array.dimension_names == (name,):
+                    warn_of_unreadable(error)
+                continue
             arrays.append(_Array(*named, np.dtype(array.dtype), dict(array.attrs)))
     by_name = {each.name: each for each in arrays}
     names = list(selection.variables) or _largest(arrays)

@@ -20,6 +20,7 @@ from frazil.arrays.encoding import Encoding, encoding_of, tiles_of_chunks
 from frazil.arrays.tile_statistics import Mask, known_table, known_tiles, may_have_statistics
 from frazil.display import Record
 from frazil.engines import Engine, EngineName
+from frazil.errors import InvalidInputError, MissingExtraError
 from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
 from frazil.format.chunk_table import ChunkKind, ChunkTable, within
 from frazil.format.ids import statistics_key
@@ -30,6 +31,7 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.session.workspace import Workspace
 from frazil.survey.steps import Progress, run_with
 from frazil.threads import Purpose, map_bounded
+from frazil.zarr_store.array_metadata import array_metadata, warn_of_unreadable
 
 #: The most bytes of chunks that are read together.
 _BATCH: Final = 64 << 20
@@ -73,9 +75,11 @@ def build_statistics(
     if paths is None:
         table = workspace.node_table()
         nodes = list(map(table.node, np.flatnonzero(table.is_array).tolist()))
-        nodes = [node for node in nodes if _is_wanted(node)]
     else:
         nodes = list(map(workspace.require_array, paths))
+    if len(nodes) == 1 and paths is not None:
+        array_metadata(nodes[0].user_data, nodes[0].path)
+    nodes = [node for node in nodes if _has_statistics(node) and (paths is not None or _is_wanted(node))]
     users: dict[bytes, list[str]] = {}
     for node in nodes:
         assert node.array is not None
@@ -96,7 +100,7 @@ def coverage(workspace: Workspace, rows: Sequence[int]) -> list[tuple[str, int, 
     report = []
     for node in map(workspace.node_table().node, rows):
         meaning = meaning_of(node.user_data)
-        if meaning is None or node.array is None:
+        if not _has_statistics(node) or meaning is None or node.array is None:
             continue
         read = partial(known_table, workspace, node, meaning, is_cached=False)
         ids = [ref.id for ref in node.array.manifests]
@@ -118,6 +122,17 @@ def _known(node: Node, table: ChunkTable) -> Mask:
     known = known_tiles(table, meaning, encoding, row, tile, tiles_of_chunks(counts, table.index))
     shape = len(table), prod(counts)
     return np.zeros(shape, np.bool_) if known is None else known.reshape(shape)
+
+
+def _has_statistics(node: Node) -> bool:
+    """Return whether an array can have statistics. It warns of one that no installed package reads."""
+    if meaning_of(node.user_data) is not None:
+        return True
+    try:
+        array_metadata(node.user_data, node.path)
+    except (InvalidInputError, MissingExtraError) as error:
+        warn_of_unreadable(error)
+    return False
 
 
 def _is_wanted(node: Node) -> bool:
