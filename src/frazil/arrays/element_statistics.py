@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import chunk_bounds
 from frazil.cf import Coding, coding_of
+from frazil.errors import InvalidInputError
 from frazil.format.chunk_statistics import SQUARE_DIGITS, SUM_DIGITS, row_dtype
 from frazil.format.columns import I64, U32
 
@@ -72,13 +73,19 @@ class Meaning:
 
 @lru_cache(256)
 def meaning_of(document: bytes) -> Meaning | None:
-    """Return what the elements of an array mean, or None if they are not real numbers, or not in bulk."""
+    """Return what the elements of an array mean.
+
+    It is None if they are not real numbers, are not decoded in bulk, or have attributes that mean nothing.
+    """
     encoding = encoding_of(document)
     if encoding is None or encoding.dtype.kind not in KINDS:
         return None
     metadata = json.loads(document)
     attributes = metadata.get("attributes", {})
-    coding = coding_of(attributes, encoding.dtype)
+    try:
+        coding = coding_of(attributes, encoding.dtype)
+    except InvalidInputError:  # who decodes values gets the error
+        return None
     dtype = encoding.dtype if coding.unsigned is None else coding.unsigned
     grid = metadata["chunk_grid"]
     parts = (

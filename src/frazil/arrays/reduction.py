@@ -28,7 +28,7 @@ from frazil.arrays.element_statistics import (
 from frazil.arrays.encoding import encoding_of, is_extension
 from frazil.arrays.selection import BoxSelection, chunk_numbers, selection_of
 from frazil.arrays.tile_statistics import Box, TileGrid, TileStatistics, parts_of, tiles_of
-from frazil.cf import coding_of
+from frazil.cf import coding_of, without_packing
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U32
 from frazil.zarr_store.store import IcechunkStore
@@ -188,7 +188,7 @@ def reduce(
         >>> frazil.reduce(t, slice(15, 80)).chunks_read
         1
     """
-    box = ElementBox.of(array, index)
+    box = ElementBox.of(array, index, decoded=decoded)
     parts, is_float = list[Part](), box.meaning.kind == "f"
     reads, (chunks, absent) = 0, box.whole_size()
     for tiles, whole in box.tiles():
@@ -305,7 +305,7 @@ class ElementBox:
     fill: Any
 
     @staticmethod
-    def of(source: Array | zarr.Array[Any], index: Any) -> ElementBox:
+    def of(source: Array | zarr.Array[Any], index: Any, *, decoded: bool = True) -> ElementBox:
         """Return the box that an index selects. Raises ``InvalidInputError`` if it selects no box."""
         array = source if isinstance(source, Array) else array_of(source)
         session, path = array.session, array.path
@@ -329,7 +329,8 @@ class ElementBox:
         encoding, meaning = encoding_of(node.user_data), meaning_of(node.user_data)
         grid = None
         if meaning is None or encoding is None:  # zarr decodes the chunks
-            meaning = Meaning(b"", KINDS[dtype.kind], coding_of(array.attrs, dtype), None)
+            attributes = array.attrs if decoded else without_packing(array.attrs)
+            meaning = Meaning(b"", KINDS[dtype.kind], coding_of(attributes, dtype), None)
             fill = None
         else:
             grid, fill = TileGrid(path, encoding, meaning), encoding.fill

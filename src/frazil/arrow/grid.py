@@ -87,7 +87,7 @@ class Decoder:
         except InvalidInputError as error:
             raise self._undefined() from error
         if data.dtype.kind in "Mm":
-            data = data.astype(f"{data.dtype.kind}8[us]")
+            data = _in_microseconds(data)
         elif self.coding.calendar is not None and self.calendar is None:
             raise self._undefined()  # dates before the reform of the calendar in 1582
         return Values(data, null)
@@ -97,6 +97,24 @@ class Decoder:
             "Times must have units of the CF conventions, and be after the calendar reform of 1582, got "
             f"{self.coding.units!r} ({self.coding.calendar}). Set the option cf=false to read the numbers"
         )
+
+
+def _in_microseconds(times: NDArray[Any]) -> NDArray[Any]:
+    """Return times or durations of columns. Raises ``InvalidInputError`` if microseconds cannot hold them."""
+    unit = np.dtype(f"{times.dtype.kind}8[us]")
+    try:
+        out = times.astype(unit)
+    except OverflowError:
+        out = np.full(times.shape, "NaT", unit)
+    # numpy converts years and months without a check.
+    is_lost = ~np.isnat(times) & (out.astype(times.dtype) != times)
+    if np.can_cast(times.dtype, unit) and is_lost.any():
+        times = times[is_lost]
+        raise column_error(
+            "Times must be within 292,000 years of 1970, which microseconds hold, got "
+            f"{times[np.abs(times.view(np.int64)).argmax()]}. Name the other arrays with the option variables"
+        )
+    return out
 
 
 def decoder(
@@ -287,11 +305,12 @@ def grid_of(session: Session, selection: Selection) -> Grid:
             try:
                 array = array_at(session, path)
                 named = (name, path, array.shape, dims_of(array), regular_grid(array))
+                coding_of(array.attrs.asdict() if selection.cf else {}, array.dtype)
             except (InvalidInputError, MissingExtraError) as error:
                 if name in chosen:
                     raise
                 if not chosen or node.array.dimension_names == (name,):
-                    warn_of_unreadable(error)
+                    warn_of_unreadable(path, error)
                 continue
             arrays.append(_Array(*named, np.dtype(array.dtype), dict(array.attrs)))
     by_name = {each.name: each for each in arrays}

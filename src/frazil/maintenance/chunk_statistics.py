@@ -131,7 +131,7 @@ def _has_statistics(node: Node) -> bool:
     try:
         array_metadata(node.user_data, node.path)
     except (InvalidInputError, MissingExtraError) as error:
-        warn_of_unreadable(error)
+        warn_of_unreadable(node.path, error)
     return False
 
 

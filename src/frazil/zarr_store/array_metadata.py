@@ -176,6 +176,7 @@ def array_metadata(document: bytes, path: str) -> ArrayV3Metadata:
     return metadata
 
 
-def warn_of_unreadable(error: IcechunkError) -> None:
+def warn_of_unreadable(path: str, error: IcechunkError) -> None:
     """Warn that an array is left out, because of the error of its metadata."""
-    warnings.warn(f"left out: {error}", UnreadableArrayWarning, skip_file_prefixes=(_PACKAGE,))
+    name = "" if f"`{path}`" in str(error) else f"`{path}`: "
+    warnings.warn(f"left out: {name}{error}", UnreadableArrayWarning, skip_file_prefixes=(_PACKAGE,))

@@ -23,7 +23,7 @@ from zarr.core.metadata import ArrayMetadata
 from zarr.storage import MemoryStore, StorePath
 
 from frazil.arguments import checks_arguments, unchecked
-from frazil.cf import coding_of
+from frazil.cf import missing_element_of
 from frazil.display import Lines
 from frazil.errors import (
     ErrorKind,
@@ -79,7 +79,7 @@ class ChunkDecoder:
 
     def missing_element(self) -> Any:
         """Return the element that readers decode as a missing value, or None if the array has none."""
-        return coding_of(self.array.attrs.asdict(), self.array.dtype).missing_element()
+        return missing_element_of(self.array.attrs.asdict(), self.array.dtype)
 
     def encoded(self, coords: Coords, element: Any) -> bytes:
         """Return a chunk with one element everywhere. No bytes if it is the fill value."""
