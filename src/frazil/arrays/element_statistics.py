@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import chunk_bounds
 from frazil.cf import Coding, coding_of
-from frazil.errors import InvalidInputError
+from frazil.errors import InvalidInputError, MissingExtraError
 from frazil.format.chunk_statistics import SQUARE_DIGITS, SUM_DIGITS, row_dtype
 from frazil.format.columns import I64, U32
+from frazil.zarr_store.array_metadata import array_metadata, warn_of_unreadable
 
 #: The attribute of an array that overrides the configuration of the repository.
 STATISTICS_ATTRIBUTE: Final = "frazil_statistics"
@@ -97,6 +98,22 @@ def meaning_of(document: bytes) -> Meaning | None:
     context = sha256(json.dumps(parts, sort_keys=True).encode()).digest()[:16]
     wish = attributes.get(STATISTICS_ATTRIBUTE)
     return Meaning(context, KINDS[dtype.kind], coding, wish if isinstance(wish, bool) else None)
+
+
+def has_meaning(document: bytes, path: str, *, required: bool = False) -> bool:
+    """Return whether an array can have statistics.
+
+    An array that no installed package reads gives a warning, or its error if it is ``required``.
+    """
+    if meaning_of(document) is not None:
+        return True
+    try:
+        array_metadata(document, path)
+    except (InvalidInputError, MissingExtraError) as error:
+        if required:
+            raise
+        warn_of_unreadable(path, error)
+    return False
 
 
 def extents_of(encoding: Encoding, index: NDArray[np.integer]) -> U32:

@@ -23,7 +23,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, TextIO
 
 import click
 
@@ -85,10 +85,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show, shown = warnings.showwarning, set[str]()
 
         def note(
-            message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
         ) -> None:
             if category is not UnreadableArrayWarning:
-                show(message, category, filename, lineno, *rest)
+                show(message, category, filename, lineno, file, line)
             elif str(message) not in shown:
                 print(f"frazil: {message}", file=sys.stderr)
             shown.add(str(message))

@@ -15,12 +15,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from frazil.arrays.box_reading import read_whole_chunks
-from frazil.arrays.element_statistics import Meaning, chunk_rows, meaning_of
+from frazil.arrays.element_statistics import Meaning, chunk_rows, has_meaning, meaning_of
 from frazil.arrays.encoding import Encoding, encoding_of, tiles_of_chunks
 from frazil.arrays.tile_statistics import Mask, known_table, known_tiles, may_have_statistics
 from frazil.display import Record
 from frazil.engines import Engine, EngineName
-from frazil.errors import InvalidInputError, MissingExtraError
 from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
 from frazil.format.chunk_table import ChunkKind, ChunkTable, within
 from frazil.format.ids import statistics_key
@@ -31,7 +30,6 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.session.workspace import Workspace
 from frazil.survey.steps import Progress, run_with
 from frazil.threads import Purpose, map_bounded
-from frazil.zarr_store.array_metadata import array_metadata, warn_of_unreadable
 
 #: The most bytes of chunks that are read together.
 _BATCH: Final = 64 << 20
@@ -77,9 +75,12 @@ def build_statistics(
         nodes = list(map(table.node, np.flatnonzero(table.is_array).tolist()))
     else:
         nodes = list(map(workspace.require_array, paths))
-    if len(nodes) == 1 and paths is not None:
-        array_metadata(nodes[0].user_data, nodes[0].path)
-    nodes = [node for node in nodes if _has_statistics(node) and (paths is not None or _is_wanted(node))]
+    is_single = paths is not None and len(nodes) == 1
+    nodes = [
+        node
+        for node in nodes
+        if has_meaning(node.user_data, node.path, required=is_single) and (paths or _is_wanted(node))
+    ]
     users: dict[bytes, list[str]] = {}
     for node in nodes:
         assert node.array is not None
@@ -100,7 +101,7 @@ def coverage(workspace: Workspace, rows: Sequence[int]) -> list[tuple[str, int, 
     report = []
     for node in map(workspace.node_table().node, rows):
         meaning = meaning_of(node.user_data)
-        if not _has_statistics(node) or meaning is None or node.array is None:
+        if not has_meaning(node.user_data, node.path) or meaning is None or node.array is None:
             continue
         read = partial(known_table, workspace, node, meaning, is_cached=False)
         ids = [ref.id for ref in node.array.manifests]
@@ -122,17 +123,6 @@ def _known(node: Node, table: ChunkTable) -> Mask:
     known = known_tiles(table, meaning, encoding, row, tile, tiles_of_chunks(counts, table.index))
     shape = len(table), prod(counts)
     return np.zeros(shape, np.bool_) if known is None else known.reshape(shape)
-
-
-def _has_statistics(node: Node) -> bool:
-    """Return whether an array can have statistics. It warns of one that no installed package reads."""
-    if meaning_of(node.user_data) is not None:
-        return True
-    try:
-        array_metadata(node.user_data, node.path)
-    except (InvalidInputError, MissingExtraError) as error:
-        warn_of_unreadable(node.path, error)
-    return False
 
 
 def _is_wanted(node: Node) -> bool:
