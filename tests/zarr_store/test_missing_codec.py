@@ -123,6 +123,10 @@ def test_numbers_of_ml_dtypes_are_read(name: str) -> None:
             array[:7] = values
     session = repo.readonly_session("main")
     expected = np.append(values, np.ones(2, dtype)).astype("f8")
+    with pytest.raises(InvalidInputError, match=name):
+        frazil.arrow.dataset(session, variables=["a0"])
+    with pytest.raises(InvalidInputError, match=name):
+        frazil.reduce(frazil.Array(session, "/a0"))
     data = xr.open_dataset(session, engine="frazil")
     for number in range(len(options)):
         array = frazil.Array(session, f"/a{number}")

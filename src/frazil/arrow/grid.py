@@ -145,7 +145,7 @@ def decoder(
 
 def _type_of(dtype: np.dtype[Any]) -> pa.DataType | None:
     """Return the type of a column for elements; None if no column can hold them."""
-    if (dtype.kind == "V" and dtype.names is not None) or is_extension(dtype):
+    if dtype.kind == "V" and dtype.names is not None:
         return None
     if dtype.kind in "biuf" and dtype.itemsize <= 8:
         return _WIDER.get(dtype.name) or pa.from_numpy_dtype(dtype.newbyteorder("="))
@@ -306,6 +306,8 @@ def grid_of(session: Session, selection: Selection) -> Grid:
                 array = array_at(session, path)
                 named = (name, path, array.shape, dims_of(array), regular_grid(array))
                 coding_of(array.attrs.asdict() if selection.cf else {}, array.dtype)
+                if is_extension(np.dtype(array.dtype)):
+                    raise column_error(f"`{path}` must have a data type of numpy, got {array.dtype}")
             except (InvalidInputError, MissingExtraError) as error:
                 if name in chosen:
                     raise
