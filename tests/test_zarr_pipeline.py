@@ -172,6 +172,34 @@ def test_a_new_array_of_another_byte_order_is_not_stale() -> None:
     same(array[3:30], np.arange(3, 30, dtype=array.dtype))
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("byte", [0, -1], ids=["payload", "sign"])
+def test_any_nan_is_a_fill_value(dtype: str, byte: int) -> None:
+    """JSON has one NaN. Computed ones have other signs, and other bits."""
+    data = np.frombuffer(np.array(np.nan, dtype).tobytes(), "u1").copy()
+    data[byte] ^= 0x83 if byte == 0 else 0x80
+    fill = data.view(dtype)[0]
+    session = writable()
+    options: dict[str, Any] = {"chunks": (2,), "dtype": dtype, "fill_value": fill}
+    array = zarr.create_array(session.store, name="t", shape=(4,), **options)
+    array[:2] = 1
+    same(array[:], np.array([1, 1, np.nan, np.nan], dtype))
+    full = zarr.full(store=session.store, path="full", shape=(4,), **options)
+    assert np.isnan(full[:]).all()
+
+
+def test_arrays_are_equal_by_their_values() -> None:
+    session = writable()
+    created = zarr.create_array(session.store, name="t", shape=(4,), chunks=(2,), dtype="f4")
+    other = zarr.create_array(session.store, name="other", shape=(4,), chunks=(2,), dtype="f4")
+    opened = zarr.open_array(session.store, path="t")
+    assert opened == created == zarr.open_group(session.store)["t"]
+    assert opened != other
+    pipelines = {each.async_array.codec_pipeline for each in (created, opened, other)}
+    assert len(pipelines) == 1
+    assert opened in [other, created]
+
+
 def test_read_only_writes() -> None:
     session = writable()
     array = zarr.create_array(session.store, name="t", shape=(40,), dtype="i4", chunks=(5,))

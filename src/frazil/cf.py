@@ -455,6 +455,16 @@ def coding_of(attributes: Mapping[str, Any], dtype: Any, *, times: bool = True) 
     )
 
 
+def missing_element_of(attributes: Mapping[str, Any], dtype: Any) -> Any:
+    """Return an element that decodes as missing, or None if none does. It does not depend on the packing."""
+    return coding_of(without_packing(attributes), dtype).missing_element()
+
+
+def without_packing(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes without those of packing."""
+    return {name: value for name, value in attributes.items() if name not in ("scale_factor", "add_offset")}
+
+
 def decoded(values: Values, attributes: Mapping[str, Any]) -> Values:
     """Return decoded values. Missing values become NaN, and times stay numbers."""
     return coding_of(attributes, values.dtype, times=False).decode_with_nan(values)
@@ -547,8 +557,14 @@ def _number(attributes: Mapping[str, Any], name: str) -> float | None:
     value = attributes.get(name)
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+    if value is None:
         return None
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise InvalidInputError(
+            f"{name} must be a number, got {value!r:.100}. Correct the attribute, or read the stored "
+            "elements without decoding",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
     return float(value)
 
 

@@ -145,8 +145,8 @@ class ErrorKind(StrEnum):
     """The word of an argument or option is not one of its choices, for example of `mode` or `how`. Use one of
     the choices in the message."""
     UNSUPPORTED_ARRAY = "unsupported-array"  # Frazil only
-    """The operation is not defined for this array: its dtype, its dimensions or its coordinates. See the
-    message; choose other arrays."""
+    """The operation is not defined for this array: its dtype, its dimensions or its coordinates; or no
+    installed package reads its data type or a codec. See the message; choose other arrays."""
     CONFLICTING_ARGUMENTS = "conflicting-arguments"  # Frazil only
     """Two arguments or options exclude one another. Leave one of them out."""
 

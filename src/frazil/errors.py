@@ -390,6 +390,10 @@ class MisalignedGroupWarning(UserWarning):
     """
 
 
+class UnreadableArrayWarning(UserWarning):
+    """An array is left out of a group, because no installed package reads its data type or a codec."""
+
+
 class UncommittedChangesWarning(UserWarning):
     """A writable session was dropped with changes that it has not committed. The changes are lost.
 

@@ -34,7 +34,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     **dict.fromkeys(("grpc", "grpc_status", "google", "google.rpc"), "connect"),
     "opentelemetry": "telemetry",
     "anywidget": "widget",
-    **dict.fromkeys(("jax", "torch"), ""),
+    **dict.fromkeys(("jax", "ml_dtypes", "torch"), ""),
 }
 
 #: Extra -> the extras that it contains.

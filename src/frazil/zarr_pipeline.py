@@ -27,7 +27,7 @@ import asyncio
 import json
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import prod
 from typing import Any, Final, Self, override
@@ -48,6 +48,7 @@ from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import AxisSlice, Pieces, Region, chunks_of_slice
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64
+from frazil.zarr_store.array_metadata import array_metadata
 from frazil.zarr_store.keys import parse_key
 from frazil.zarr_store.store import IcechunkStore
 
@@ -102,7 +103,7 @@ class OpenedArray:
             return None
         document = entry.node.user_data
         if document is not self.document:
-            stored = _stored_metadata(document)
+            stored = _stored_metadata(document, path)
             different = next(
                 (name for name, is_same in _COMPARISONS if not is_same(self.metadata, stored)), ""
             )
@@ -123,15 +124,14 @@ def opened_array(metadata: Any, store: Any) -> OpenedArray | None:
 
 
 @lru_cache(256)
-def _stored_metadata(document: bytes) -> ArrayV3Metadata:
-    return ArrayV3Metadata.from_dict(json.loads(document))
+def _stored_metadata(document: bytes, path: str) -> ArrayV3Metadata:
+    return array_metadata(document, path)
 
 
 def _same_fill(ours: ArrayV3Metadata, stored: ArrayV3Metadata) -> bool:
-    dtype = stored.dtype.to_native_dtype()
-    if dtype.hasobject:
-        return bool(ours.fill_value == stored.fill_value)
-    return np.array(ours.fill_value, dtype).tobytes() == np.array(stored.fill_value, dtype).tobytes()
+    # The stored form has one NaN, whatever the sign and the payload of the NaN that zarr got.
+    one, other = (each.dtype.to_json_scalar(each.fill_value, zarr_format=3) for each in (ours, stored))
+    return json.dumps(one) == json.dumps(other)
 
 
 def _same_codecs(ours: ArrayV3Metadata, stored: ArrayV3Metadata) -> bool:
@@ -349,7 +349,11 @@ class BulkCodecPipeline(FusedCodecPipeline):
     ``FusedCodecPipeline``.
     """
 
-    opened: OpenedArray | None = None
+    opened: OpenedArray | None = field(default=None, compare=False)
+
+    @override
+    def __hash__(self) -> int:
+        return hash(tuple(map(type, self.codecs)))  # not all fields have a hash
 
     @classmethod
     @override

@@ -7,10 +7,12 @@ import math
 import operator
 import pickle
 import random
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,17 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 import zarr
+import zstandard
 from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, BytesCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import frazil
 import frazil.arrow
-from frazil.format.ids import statistics_key
+from frazil.format.chunk_statistics import row_dtype
+from frazil.format.ids import id_to_text, statistics_key
 from frazil.format.statistics_file import decode_statistics, encode_statistics
+from frazil.maintenance.chunk_statistics import coverage
+from frazil.pipeline import Range, validate
 from frazil.storage.checks import TRAFFIC
 
 ON = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(statistics=True))
@@ -126,7 +132,7 @@ def check_reduction(result: frazil.Reduction, elements: NDArray[Any], fills: tup
         assert result.mean == mean
         exact_var = (sum(n * n for n in whole) * len(whole) - sum(whole) ** 2) / len(whole) ** 2
         assert result.var == exact_var
-    assert result.any == bool((values.view("i8") if kind in "mM" else values).any())
+    assert result.any == bool((elements.view("i8") if kind in "mM" else elements).any())
 
 
 @pytest.mark.parametrize("length", [256, 40_000])
@@ -206,13 +212,13 @@ def test_matches_equal_numpy(dtype: str) -> None:
         for _ in range(8):
             box = random_box(dice, elements.shape)
             part = elements[box].view("i8") if elements.dtype.kind in "mM" else elements[box]
-            nan = np.isnan(elements[box]) if elements.dtype.kind in "fmM" else np.zeros(part.shape, np.bool_)
+            nothing = np.isnat(elements[box]) if elements.dtype.kind in "mM" else False
             if not part.size:
                 continue
             name_of_comparison = dice.choice(list(COMPARE))
             number = dice.choice(part.reshape(-1).tolist())
             number = number if number == number else 0.0
-            expected = COMPARE[name_of_comparison](part, number) & ~nan
+            expected = COMPARE[name_of_comparison](part, number) & ~np.asarray(nothing)
             text = repr(number) if isinstance(number, float) else str(int(number))
             matches = frazil.where(array, f"{name_of_comparison} {text}", box)
             points = np.argwhere(expected) + np.array([each.start for each in box], np.int64)
@@ -223,6 +229,115 @@ def test_matches_equal_numpy(dtype: str) -> None:
             for each in matches.boxes:
                 inside[each] = True
             assert not len(points) or inside[tuple(points.T)].all()
+
+
+def arrays_of(values: NDArray[Any], chunks: tuple[int, ...], **options: Any) -> list[frazil.Array]:
+    """Return an array with statistics, and one without."""
+    arrays = []
+    for config in (ON, None):
+        repo = frazil.Repository.create(frazil.in_memory_storage(), config=config)
+        with repo.transaction("main", message="array") as store:
+            zarr.create_array(store, name="t", data=values, chunks=chunks, **options)
+        arrays.append(frazil.Array(repo.readonly_session("main"), "/t"))
+    return arrays
+
+
+@pytest.mark.parametrize(
+    ("dtype", "huge"), [("f4", 9.97e36), ("f4", 3.4e38), ("f4", -3.4e38), ("f8", 1e150), ("f8", -1e300)]
+)
+@pytest.mark.parametrize("cells", [1, 200])
+def test_huge_numbers_in_other_chunks_do_not_change_a_box(dtype: str, huge: float, cells: int) -> None:
+    values = np.random.default_rng(0).normal(280, 5, (6, 200)).astype(dtype)
+    values[0, :cells] = huge
+    for array in arrays_of(values, (1, 50)):
+        for box in ((slice(1, 6),), (slice(2, 5), slice(25, 150))):
+            check_reduction(frazil.reduce(array, box), values[box])
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [np.inf, -np.inf],
+        [np.inf, 1.0],
+        [1e308, -1e308, 1e308, 1e308],
+        [1e308] * 4,
+        [1e200, 2e200],
+        [1e200, 1e200],
+        [0.0, np.nan],
+        [np.nan, np.nan],
+    ],
+)
+def test_numbers_without_a_finite_answer_have_that_of_numpy(numbers: list[float]) -> None:
+    values = np.array(numbers)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a mean of nothing
+        expected = [np.nansum(values), np.nanmean(values), np.nanvar(values), values.any()]
+    for array in (*arrays_of(values, (1,)), *arrays_of(values, (len(values),))):
+        result = frazil.reduce(array)
+        np.testing.assert_equal([result.sum, result.mean, result.var, result.any], expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numbers", "constants"),
+    [
+        ("f4", [0.1] * 15 + [0.5] * 5, ["0.1", "0.5", "0.3", "1e39"]),
+        ("f4", [16777216] * 6, ["16777217"]),
+        (">f4", [0.1, np.nan], ["0.1"]),
+        ("f2", [1, np.inf, -np.inf, 65504], ["70000", "65504", "-70000", "0.1", f"1{'0' * 400}"]),
+        ("f8", [1, 3, np.nan, 5], ["3"]),
+        ("i1", [1, 2, 3], ["300", "-300", "2.5"]),
+        ("u8", [2**64 - 1, 3], [str(2**64 - 1), "-1"]),
+    ],
+)
+def test_constants_are_compared_in_the_type_of_the_values(
+    dtype: str, numbers: list[Any], constants: list[str]
+) -> None:
+    values = np.array(numbers, dtype)
+    for array, constant in product(arrays_of(values, (2,)), constants):
+        number: Any = float(constant) if values.dtype.kind == "f" or "." in constant else int(constant)
+        is_beyond = values.dtype.kind == "f" and abs(number) > float(np.finfo(values.dtype).max)
+        operand = values.astype("f8") if is_beyond else values
+        for name, compare in COMPARE.items():
+            expected = np.flatnonzero(compare(operand, number))
+            matches = frazil.where(array, f"{name} {constant}")
+            assert np.array_equal(matches.points()[:, 0], expected)
+            assert (matches.count(), matches.any()) == (len(expected), bool(len(expected)))
+
+
+@pytest.mark.parametrize("fill", [None, np.nan, 3.0])
+def test_nan_is_unequal_to_a_number_and_a_missing_value_is_not(fill: float | None) -> None:
+    values = np.array([1, 3, np.nan, 5, np.nan, np.nan])
+    attributes = {} if fill is None else {"_FillValue": fill}
+    expected = {None: 5, 3.0: 5}.get(fill, 2)
+    for array in arrays_of(values, (2,), attributes=attributes):
+        assert frazil.where(array, "!= 3").count() == expected
+        assert frazil.where(array, "!= 3 and > 1").count() == 1
+
+
+def test_the_cost_of_answers_follows_the_chunks_that_are_stored() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    with repo.transaction("main", message="array") as store:
+        shape = (10**6, 10**6)
+        array = zarr.create_array(store, name="t", shape=shape, chunks=(10, 100), dtype="f4", fill_value=0)
+        for place in (7, 999_999, 500_003):
+            array[place, place] = 3
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="t")[7, 7] = 0.5  # a change that is not committed
+    array = frazil.Array(session, "/t")
+    matches, result = frazil.where(array, "> 0 and < 5"), frazil.reduce(array)
+    assert matches.chunks.tolist() == [[0, 0], [50_000, 5_000], [99_999, 9_999]]
+    assert (matches.count(), matches.num_chunks) == (3, 10**9)
+    assert (result.sum, result.max, result.count, result.chunks) == (6.5, 3.0, 10**12, 10**9)
+    assert frazil.where(array, "> 0", slice(10, 10**6)).count() == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lists_of_stored_tiles_equal_all_tiles(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frazil.arrays.tile_statistics.MOST_TILES", 0)
+    monkeypatch.setattr("frazil.arrays.tile_statistics._SLAB", 5)
+    test_writes_of_whole_shards_have_statistics(seed)
+    test_matches_equal_numpy(DTYPES[seed])
+    test_reductions_equal_numpy(DTYPES[seed], False)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -267,13 +382,11 @@ def test_writes_of_whole_shards_have_statistics(seed: int) -> None:
     check_reduction(result, values)
 
 
-def test_rectilinear_grids() -> None:
+def test_rectilinear_grids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(zarr.config.config["array"], "rectilinear_chunks", True)
     repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
     values = np.random.default_rng(2).normal(size=(7, 20))
-    with (
-        repo.transaction("main", message="array") as store,
-        zarr.config.set({"array.rectilinear_chunks": True}),
-    ):
+    with repo.transaction("main", message="array") as store:
         chunks = [[3, 1, 3], [2, 6, 2, 2, 6, 2]]
         array = zarr.create_array(store, name="t", shape=(7, 20), chunks=chunks, dtype="f8")
         array[...] = values
@@ -284,6 +397,12 @@ def test_rectilinear_grids() -> None:
         box = random_box(dice, values.shape)
         check_reduction(frazil.reduce(array, box), values[box])
         assert frazil.where(array, "> 1", box).count() == (values[box] > 1).sum()
+    for shape in ((7, 14), (5, 9), (3, 2)):
+        with repo.transaction("main", message="smaller") as store:
+            zarr.open_array(store, path="t").resize(shape)
+        array = frazil.Array(repo.readonly_session("main"), "/t")
+        for box in ((), *(random_box(dice, shape) for _ in range(10))):
+            check_reduction(frazil.reduce(array, box), values[: shape[0], : shape[1]][box])
 
 
 @pytest.mark.parametrize("skipna", [True, False])
@@ -494,7 +613,10 @@ def rewrite(
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("minimum", 1e9), ("sum", 1e9), ("sum", np.nan), ("squares", -1.0), ("nan", 6), ("extent", 4)],
+    [
+        *[("minimum", 1e9), ("sum", 1e9), ("sum", np.nan), ("squares", -1.0), ("nan", 6), ("extent", 4)],
+        ("missing", 1),  # the array declares no missing value
+    ],
 )
 def test_rows_that_contradict_themselves_are_ignored(column: str, value: float) -> None:
     storage, key, repo = one_manifest()
@@ -515,12 +637,17 @@ def test_a_file_that_claims_large_columns_takes_no_memory() -> None:
     assert node.array is not None
     manifest = workspace.manifests([ref.id for ref in node.array.manifests])[0]
     length = int.from_bytes(data[40:44], "little")
-    document = json.loads(data[44 : 44 + length])
-    for tiles in (0, -1, 1 << 40, 1 << 62):
-        document["arrays"][0]["tiles"] = tiles
+    (array,) = json.loads(data[44 : 44 + length])["arrays"]
+    frame = data[44 + length :]
+    hostile = [([{**array, "tiles": tiles}], frame) for tiles in (0, -1, 1 << 40, 1 << 62)]
+    zeros = zstandard.ZstdCompressor(19).compress(bytes(row_dtype("f", 1).itemsize * 40 * 25_000))
+    many = {**array, "tiles": 25_000, "size": len(zeros)}
+    hostile += [([array] * 2, frame * 2), ([array, many], frame + zeros)]
+    for arrays, frames in hostile:
+        document = {"manifest": id_to_text(manifest.id), "arrays": arrays}
         header = json.dumps(document).encode()
-        body = len(header).to_bytes(4, "little") + header + data[44 + length :]
-        with pytest.raises(ValueError, match="columns"):
+        body = len(header).to_bytes(4, "little") + header + frames
+        with pytest.raises(ValueError, match="it has"):
             decode_statistics(data[:8] + sha256(body).digest() + body, manifest.id, manifest.arrays)
 
 
@@ -549,6 +676,45 @@ def test_statistics_of_a_chunk_at_the_end_belong_to_the_shape_of_the_array() -> 
             zarr.open_array(store, path="t").resize((size,))
         result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
         assert (result.sum, result.count, result.chunks_read) == (36 if size == 9 else 45, size, 1)
+    session = repo.readonly_session("main")
+    rows = np.arange(len(session.workspace.node_table()))
+    assert coverage(session.workspace, rows[session.workspace.node_table().is_array]) == [("/t", 3, 2)]
+    assert repo.upkeep.build_statistics().chunks_read == 1
+    assert repo.upkeep.build_statistics().chunks_read == 0
+    result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
+    assert (result.sum, result.count, result.chunks_read) == (45, 12, 0)
+
+
+@pytest.mark.parametrize("kind", ["manifests", "snapshots", "statistics"])
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_an_unhealthy_earlier_version_costs_reads_and_no_answer(kind: str, is_lost: bool) -> None:
+    storage = frazil.in_memory_storage()
+    repo = frazil.Repository.create(storage, config=ON)
+    with repo.transaction("main", message="array") as store:
+        values = np.arange(200.0)
+        zarr.create_array(store, name="t", data=values, chunks=(50,), dimension_names=["x"])
+
+    def keys(folder: str) -> set[str]:
+        return {f"{folder}/{each.key.rpartition('/')[2]}" for each in storage.list(folder)}
+
+    old, statistics = keys(kind), keys("statistics")
+    with repo.transaction("main", message="a chunk") as store:
+        values[:50] += 1
+        zarr.open_array(store, path="t")[:50] = values[:50]
+    storage.delete(keys("statistics") - statistics)  # as if another program had written the version
+    for key in old:
+        storage.put(key, b"damage")
+    if is_lost:
+        storage.delete(old)
+    repo = frazil.Repository.open(storage)
+    array = frazil.Array(repo.readonly_session("main"), "/t")
+    assert frazil.reduce(array).sum == values.sum()
+    assert frazil.where(array, "> 190").count() == 9
+    table = frazil.arrow.dataset(repo.readonly_session("main"))
+    assert table.count_rows(filter=pc.field("t") > 190) == 9
+    assert validate(repo, [Range("/t", 0, 200)], engine="inline").ok
+    assert repo.upkeep.build_statistics().chunks_failed == 0
+    assert frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t")).chunks_read == 0
 
 
 def test_virtual_chunks_have_statistics_only_with_a_checksum(tmp_path: Path) -> None:

@@ -114,6 +114,35 @@ def random_filter(dice: random.Random, rows: pa.Table, depth: int = 2) -> pc.Exp
     return getattr(column, dice.choice(["__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"]))(value)
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2", "u8"])
+@pytest.mark.parametrize("chunk", [1, 2, 8])
+def test_sets_choose_the_rows_that_they_choose_without_statistics(dtype: str, chunk: int) -> None:
+    """pyarrow rounds the numbers of a set to the type of a column, but not those of a comparison."""
+    values = np.array([0.1, 0.2, 33.3, 5, 7, 7.25, 9, 1]).astype(dtype)
+    if dtype == "u8":
+        values[:2] = 2**64 - 2, 2**63
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
+    with repo.transaction("main", message="a coordinate and data") as store:
+        for name in ("x", "t"):
+            zarr.create_array(store, name=name, data=values, chunks=(chunk,), dimension_names=["x"])
+    data = arrow.dataset(repo.readonly_session("main"))
+    rows = data.to_table()
+    assert rows["t"].to_pylist() == values.tolist()
+    sets: list[list[Any]] = [[0.1, 0.2, 33.3], [0.1], [5], [7, 7.25], [0.3]]
+    for numbers in [[5, 2**64 - 2], [2**63]] if dtype == "u8" else sets:
+        for name in ("x", "t"):
+            column = pc.field(name).isin(pa.array(numbers, pa.uint64() if dtype == "u8" else None))
+            for expression in (column, ~column):
+                expected = rows.filter(expression)
+                assert data.to_table(filter=expression).equals(expected)
+    if dtype == "u8":
+        assert data.schema.field("t").type == pa.uint64()
+        assert duckdb.sql(f"SELECT t FROM data WHERE t >= {2**63} ORDER BY x").fetchall() == [
+            (2**63,),
+            (2**64 - 2,),
+        ]
+
+
 @pytest.mark.sample(12)
 @pytest.mark.parametrize("seed", range(60))
 def test_rows_do_not_depend_on_statistics(tmp_path: Path, seed: int) -> None:

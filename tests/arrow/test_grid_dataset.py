@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import frazil
 from frazil import arrow
-from frazil.errors import InvalidInputError, NodeNotFoundError
+from frazil.errors import InvalidInputError, NodeNotFoundError, UnreadableArrayWarning
 from frazil.storage.checks import TRAFFIC
 
 SHAPE = (700, 12, 3)
@@ -290,6 +290,42 @@ def test_engines_that_leave_a_scan_leave_no_threads(large: arrow.GridDataset) ->
     assert large.head(5, columns=["t"]).num_rows == 5
     next(iter(large.scanner(["t"]).to_reader()))
     assert not [each for each in threading.enumerate() if each.name.startswith("frazil-scan")]
+
+
+@pytest.mark.parametrize("name", ["scale_factor", "add_offset"])
+@pytest.mark.parametrize("value", ["0.5", [1.0, 2.0]])
+def test_an_attribute_that_is_no_number_never_gives_stored_numbers(name: str, value: Any) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="arrays") as store:
+        for each, attributes in (("t", {name: value}), ("u", {})):
+            data = np.arange(4, dtype="i2")
+            zarr.create_array(store, name=each, data=data, dimension_names=["x"], attributes=attributes)
+    session = repo.readonly_session("main")
+    packed = frazil.Array(session, "/t")
+    for read in (
+        lambda: arrow.dataset(session, variables=["t"]),
+        lambda: frazil.reduce(packed),
+        lambda: frazil.where(packed, "> 1"),
+    ):
+        with pytest.raises(InvalidInputError, match=f"{name} must be a number"):
+            read()
+    with pytest.warns(UnreadableArrayWarning, match="`/t`"):
+        assert arrow.dataset(session).schema.names == ["x", "u"]
+    assert frazil.reduce(packed, decoded=False).sum == packed[:].sum() == 6
+    assert arrow.dataset(session, cf=False).to_table()["t"].to_pylist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "times", [np.array([0, 10**13], "M8[s]"), np.array([5, 300_000], "M8[Y]"), np.array([10**17], "m8[h]")]
+)
+@pytest.mark.parametrize("name", ["t", "x"])
+def test_times_that_microseconds_cannot_hold_are_an_error(times: Any, name: str) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="times") as store:
+        zarr.create_array(store, name=name, data=times, dimension_names=["x"])
+    data = arrow.dataset(repo.readonly_session("main"))
+    with pytest.raises(InvalidInputError, match="292,000 years"):
+        data.to_table()
 
 
 def test_errors_name_columns_and_methods(address: str) -> None:

@@ -34,7 +34,7 @@ from frazil.arrays.selection import (
     chunk_bounds,
     chunks_of_slice,
 )
-from frazil.cf import coding_of
+from frazil.cf import missing_element_of
 from frazil.chunks.packs import ChunkRows
 from frazil.chunks.writer import RowWriter
 from frazil.errors import ErrorKind, InvalidInputError
@@ -171,7 +171,7 @@ def _equal(values: NDArray[Any], fill: NDArray[Any]) -> NDArray[np.bool_]:
 
 def missing_element(array: zarr.Array[Any]) -> Any:
     """Return the element of a cell without a value: one that decodes as missing, or the fill value."""
-    element = coding_of(array.attrs.asdict(), array.dtype).missing_element()
+    element = missing_element_of(array.attrs.asdict(), array.dtype)
     return array.fill_value if element is None else element
 
 

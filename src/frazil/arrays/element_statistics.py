@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import chunk_bounds
 from frazil.cf import Coding, coding_of
+from frazil.errors import InvalidInputError, MissingExtraError
 from frazil.format.chunk_statistics import SQUARE_DIGITS, SUM_DIGITS, row_dtype
 from frazil.format.columns import I64, U32
+from frazil.zarr_store.array_metadata import array_metadata, warn_of_unreadable
 
 #: The attribute of an array that overrides the configuration of the repository.
 STATISTICS_ATTRIBUTE: Final = "frazil_statistics"
@@ -72,13 +74,19 @@ class Meaning:
 
 @lru_cache(256)
 def meaning_of(document: bytes) -> Meaning | None:
-    """Return what the elements of an array mean, or None if they are not real numbers, or not in bulk."""
+    """Return what the elements of an array mean.
+
+    It is None if they are not real numbers, are not decoded in bulk, or have attributes that mean nothing.
+    """
     encoding = encoding_of(document)
     if encoding is None or encoding.dtype.kind not in KINDS:
         return None
     metadata = json.loads(document)
     attributes = metadata.get("attributes", {})
-    coding = coding_of(attributes, encoding.dtype)
+    try:
+        coding = coding_of(attributes, encoding.dtype)
+    except InvalidInputError:  # who decodes values gets the error
+        return None
     dtype = encoding.dtype if coding.unsigned is None else coding.unsigned
     grid = metadata["chunk_grid"]
     parts = (
@@ -90,6 +98,22 @@ def meaning_of(document: bytes) -> Meaning | None:
     context = sha256(json.dumps(parts, sort_keys=True).encode()).digest()[:16]
     wish = attributes.get(STATISTICS_ATTRIBUTE)
     return Meaning(context, KINDS[dtype.kind], coding, wish if isinstance(wish, bool) else None)
+
+
+def has_meaning(document: bytes, path: str, *, required: bool = False) -> bool:
+    """Return whether an array can have statistics.
+
+    An array that no installed package reads gives a warning, or its error if it is ``required``.
+    """
+    if meaning_of(document) is not None:
+        return True
+    try:
+        array_metadata(document, path)
+    except (InvalidInputError, MissingExtraError) as error:
+        if required:
+            raise
+        warn_of_unreadable(path, error)
+    return False
 
 
 def extents_of(encoding: Encoding, index: NDArray[np.integer]) -> U32:
@@ -161,8 +185,8 @@ def statistics_of(meaning: Meaning, elements: NDArray[Any]) -> dict[str, NDArray
         if is_float:
             means, squares = sums[..., 0] / np.maximum(count, 1), sums[..., 1].copy()
             sums[..., 1] -= sums[..., 0] * means
-            # Where most digits cancel, distances are squared instead.
-            for at, spot in _groups(sums[..., 1] < squares * _CANCELLED, rows, width):
+            # Where most digits cancel, or squares are too large, distances are squared instead.
+            for at, spot in _groups(~(sums[..., 1] >= squares * _CANCELLED), rows, width):
                 distances = numbers[spot] - means[at][:, None]
                 if (count[at] < distances.shape[1]).any():
                     distances[_left_out(meaning, stored[spot])] = 0

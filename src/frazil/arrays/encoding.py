@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,12 +29,15 @@ from zarr.codecs import (
     ZstdCodec,
 )
 from zarr.codecs.numcodecs import Fletcher32, Shuffle, Zlib
-from zarr.core.metadata.v3 import ArrayV3Metadata, RectilinearChunkGridMetadata
+from zarr.core.metadata.v3 import RectilinearChunkGridMetadata
 
-from frazil.errors import FormatError
+from frazil.errors import FormatError, InvalidInputError, MissingExtraError
 from frazil.format.chunk_trailer import crc32c_rows
 from frazil.format.columns import I64, U8, copy_rows
+from frazil.zarr_store.array_metadata import array_metadata
 
+#: What ``isbuiltin`` of a dtype says if a package has registered it.
+_OF_PACKAGE: Final = 2
 #: The bytes of an entry of the index of a shard: an offset and a length.
 ENTRY_BYTES: Final = 16
 #: The bytes of the checksum after the entries.
@@ -344,6 +346,11 @@ class Encoding:
         return prod(shape) * self.stored.itemsize
 
 
+def is_extension(dtype: np.dtype[Any]) -> bool:
+    """Return whether another package than numpy has a dtype. It has any kind, and no strides of its own."""
+    return dtype.isbuiltin == _OF_PACKAGE
+
+
 def tiles_of_chunks(counts: Sequence[int], index: NDArray[np.integer]) -> I64:
     """Return the coordinates of the inner chunks of shards, ``counts`` of each: shape (m * count, ndim)."""
     ndim = len(counts)
@@ -353,14 +360,20 @@ def tiles_of_chunks(counts: Sequence[int], index: NDArray[np.integer]) -> I64:
 
 
 def encoding_of(document: bytes) -> Encoding | None:
-    """Return the encoding of an array, or None if its chunks cannot be decoded in bulk. It is cached."""
-    return (_of_small if len(document) <= _SMALL_DOCUMENT else _of_large)(document)
+    """Return the encoding of an array, or None if its chunks cannot be decoded in bulk. It is cached.
+
+    It is None also for metadata that no installed package reads: who opens the array gets the error.
+    """
+    try:
+        return (_of_small if len(document) <= _SMALL_DOCUMENT else _of_large)(document)
+    except (InvalidInputError, MissingExtraError):
+        return None
 
 
 def _encoding(document: bytes) -> Encoding | None:
-    metadata = ArrayV3Metadata.from_dict(json.loads(document))
+    metadata = array_metadata(document, "")
     dtype = metadata.dtype.to_native_dtype()
-    if metadata.storage_transformers or dtype.hasobject or not dtype.itemsize:
+    if dtype.hasobject or not dtype.itemsize or is_extension(dtype):
         return None
     grid = metadata.chunk_grid
     lengths: Sequence[int | Sequence[int]] = (

@@ -11,11 +11,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.arguments import checked
 from frazil.arrays.array import Array
-from frazil.arrays.element_statistics import statistics_of
-from frazil.arrays.reduction import ElementBox
+from frazil.arrays.reduction import BATCH, ElementBox
 from frazil.arrays.selection import chunk_bounds
 from frazil.arrays.tile_statistics import Box, Mask, TileStatistics, tiles_of
 from frazil.errors import ErrorKind, InvalidInputError
@@ -45,6 +45,9 @@ _COMPARISONS: Final[
         lambda low, high, x: (low > x) | (high < x),
     ),
 }
+#: The most bytes of elements that are read together from a local storage: so few that the allocator returns
+#: the memory of the last ones.
+_LOCAL_BATCH: Final = 8 << 20
 #: A comparison, and an integer or another number.
 _TERM: Final = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(?:([-+]?\d+)|(\S+))\s*")
 
@@ -53,7 +56,7 @@ _TERM: Final = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(?:([-+]?\d+)|(\S+))\s*")
 class Condition:
     """Comparisons that an element must meet, all of them."""
 
-    terms: tuple[tuple[str, int | float], ...]
+    terms: tuple[tuple[str, Any], ...]
 
     @staticmethod
     def parse(text: str) -> Condition:
@@ -72,12 +75,16 @@ class Condition:
                 ) from None
         return Condition(tuple(terms))
 
+    def typed(self, dtype: np.dtype[Any]) -> Condition:
+        """Return the condition with numbers in the type of values, as numpy compares them.
+
+        So 0.1 is the element that float32 has for it. A number beyond a type has 64 bits.
+        """
+        return Condition(tuple((name, _in_type(number, dtype)) for name, number in self.terms))
+
     def met_by(self, values: Any) -> Mask:
-        """Return which values meet the condition. NaN meets none."""
-        mask: Mask = values == values
-        for name, number in self.terms:
-            mask = mask & _COMPARISONS[name][0](values, number)
-        return mask
+        """Return which values meet the condition. NaN meets only ``!=``, as in numpy."""
+        return _all(_COMPARISONS[name][0](values, number) for name, number in self.terms)
 
     def possible(self, low: Any, high: Any) -> Mask:
         """Return where values between two numbers can meet the condition."""
@@ -89,10 +96,23 @@ class Condition:
 
 
 def _all(masks: Iterator[Any]) -> Mask:
-    out: Any = True
+    out = np.asarray(next(masks))
     for mask in masks:
-        out = out & mask
-    return np.asarray(out)
+        out = np.asarray(out & mask)
+    return out
+
+
+def _in_type(number: float, dtype: np.dtype[Any]) -> Any:
+    """Return a number in a floating-point type, or with 64 bits if the type has no such number."""
+    if dtype.kind != "f":
+        return number
+    with np.errstate(over="ignore"):
+        try:
+            exact = np.float64(number)
+        except OverflowError:  # an integer
+            exact = np.float64(np.inf if number > 0 else -np.inf)
+        typed = exact.astype(dtype.newbyteorder("="))
+    return exact if np.isinf(typed) else typed
 
 
 class Matches:
@@ -144,7 +164,8 @@ class Matches:
             2
         """
         low, high = self._bounds(self.chunks[self._is_certain])
-        return int((high - low).prod(axis=1).sum()) + sum(map(len, self._read()))
+        uncertain = (int(np.count_nonzero(mask)) for _, mask in self._masks(self.chunks[~self._is_certain]))
+        return int((high - low).prod(axis=1).sum()) + sum(uncertain)
 
     def any(self) -> bool:
         """Return whether an element meets the condition. It reads chunks up to the first that has one.
@@ -161,7 +182,8 @@ class Matches:
             >>> frazil.where(t, "> 5").any()
             False
         """
-        return bool(self._is_certain.any()) or any(map(len, self._read()))
+        uncertain = (bool(mask.any()) for _, mask in self._masks(self.chunks[~self._is_certain]))
+        return bool(self._is_certain.any()) or any(uncertain)
 
     def points(self) -> I64:
         """Return the coordinates of the elements that meet the condition.
@@ -178,8 +200,11 @@ class Matches:
             >>> frazil.where(t, ">= 4").points().tolist()
             [[1, 1], [1, 2]]
         """
-        parts = list(self._read(everything=True))
-        points = np.concatenate([np.zeros((0, len(self._box.elements)), np.int64), *parts])
+        parts = [np.zeros((0, len(self._box.elements)), np.int64)]
+        for first, mask in self._masks(self.chunks):
+            places = np.argwhere(mask)
+            parts.append(first[places[:, 0]] + places[:, 1:])
+        points = np.concatenate(parts)
         return points[np.lexsort(points.T[::-1])] if points.shape[1] else points
 
     def _bounds(self, index: U32) -> tuple[I64, I64]:
@@ -191,38 +216,41 @@ class Matches:
             out[0, :, axis], out[1, :, axis] = np.maximum(low, start), np.minimum(high, stop)
         return out[0], out[1]
 
-    def _read(self, *, everything: bool = False) -> Iterator[I64]:
-        """Yield the coordinates of elements, from chunks that are read: of those that are not certain."""
+    def _masks(self, index: U32) -> Iterator[tuple[I64, Mask]]:
+        """Yield the first elements of some chunks, and which elements of the box meet the condition."""
         box, grid = self._box, self._box.grid
         assert grid is not None
-        index = self.chunks if everything else self.chunks[~self._is_certain]
-        coding = replace(box.meaning.coding, times=None)
-        for rows, elements in box.read_elements(index):
-            values, missing = coding.decode(elements)
-            if values.dtype.kind in "mM":
-                values, missing = values.view(np.int64), np.isnat(values)
-            mask = self._condition.met_by(values)
-            places = np.argwhere(mask if missing is None else mask & ~missing)
-            low = np.stack(
-                [
-                    chunk_bounds(index[rows, axis].astype(np.int64), length)[0]
-                    for axis, length in enumerate(grid.encoding.lengths)
-                ]
-                or [np.zeros(0, np.int64)],
-                axis=-1,
-            )
-            points = low[places[:, 0]] + places[:, 1:] if places.shape[1] > 1 else places[:, 1:]
-            inside = np.ones(len(points), np.bool_)
+        batch = _LOCAL_BATCH if box.session.workspace.context.is_local else BATCH
+        for rows, elements in box.read_elements(index, batch):
+            mask = _meets(box, self._condition, elements)
+            first = np.empty((len(rows), index.shape[1]), np.int64)
             for axis, (start, stop) in enumerate(box.elements):
-                inside &= (points[:, axis] >= start) & (points[:, axis] < stop)
-            yield points[inside]
+                first[:, axis] = chunk_bounds(
+                    index[rows, axis].astype(np.int64), grid.encoding.lengths[axis]
+                )[0]
+                place = first[:, axis, None] + np.arange(mask.shape[axis + 1])
+                inside = (place >= start) & (place < stop)
+                if not inside.all():
+                    shape = (len(rows), *(n if at == axis else 1 for at, n in enumerate(mask.shape[1:])))
+                    mask &= inside.reshape(shape)
+            yield first, mask
+
+
+def _meets(box: ElementBox, test: Condition, elements: NDArray[Any]) -> Mask:
+    """Return which elements have values that meet a condition. Missing values meet none."""
+    coding = box.meaning.coding
+    values, missing = replace(coding, times=None).decode(elements)[0], coding.missing(elements)
+    mask = test.met_by(values.view(np.int64) if values.dtype.kind in "mM" else values)
+    return mask if missing is None else mask & ~missing
 
 
 @checked
 def where(array: Array | zarr.Array[Any], condition: str, index: Any = ...) -> Matches:
     """Return the chunks whose elements can meet a condition, by their statistics. It reads no chunk.
 
-    A chunk without statistics can always have such elements. NaN, NaT and missing values meet no condition.
+    A chunk without statistics can always have such elements. NaN meets only ``!=``, as in numpy. Missing
+    values and NaT meet no condition. Numbers are compared in the type of the values, as in numpy: 0.1 is the
+    number that float32 has for it.
 
     Args:
         array: The array: a `frazil.Array`, or an array of zarr in a store of Frazil.
@@ -253,33 +281,43 @@ def where(array: Array | zarr.Array[Any], condition: str, index: Any = ...) -> M
             "Read the array, and compare its elements with numpy",
             ErrorKind.INVALID_ARGUMENT,
         )
-    met, parts = box.met_tiles(), list[U32]()
-    masks = list[Mask]()
-    for tiles, part in tiles_of(box.session.workspace, box.grid, met) if met is not None else ():
-        possible, certain = _verdicts(box, test, tiles, part)
-        index = np.argwhere(possible) + np.array([low for low, _ in part], np.int64)
-        parts.append(index.astype(np.uint32))
+    coding = box.meaning.coding
+    test = test.typed(coding.floating or coding.packed_dtype)
+    is_fill = bool(_meets(box, test, np.full(1, box.fill, coding.dtype))[0])
+    met, parts = box.met_tiles(), [np.zeros((0, len(box.elements)), np.uint32)]
+    masks = [np.zeros(0, np.bool_)]
+    workspace = box.session.workspace
+    for tiles, part in tiles_of(workspace, box.grid, met, is_sparse=not is_fill) if met is not None else ():
+        possible, certain = _verdicts(box, test, tiles, part, is_fill=is_fill)
+        parts.append(tiles.coordinates(possible, part))
         masks.append(certain[possible])
-    ndim = len(box.elements)
-    coordinates = np.concatenate([np.zeros((0, ndim), np.uint32), *parts])
-    is_certain = np.concatenate([np.zeros(0, np.bool_), *masks])
+    coordinates, is_certain = np.concatenate(parts), np.concatenate(masks)
+    if len(parts) > 2:  # lists of tiles are not in order
+        order = np.lexsort(coordinates.T[::-1])
+        coordinates, is_certain = coordinates[order], is_certain[order]
     total = 0 if met is None else prod(high - low for low, high in met)
     return Matches(box, test, coordinates, is_certain, total)
 
 
-def _verdicts(box: ElementBox, test: Condition, tiles: TileStatistics, part: Box) -> tuple[Mask, Mask]:
-    """Return the tiles that can have elements that meet the condition, and those in which all do."""
+def _verdicts(
+    box: ElementBox, test: Condition, tiles: TileStatistics, part: Box, *, is_fill: bool
+) -> tuple[Mask, Mask]:
+    """Return the tiles that can have elements that meet the condition, and those in which all do.
+
+    ``is_fill``: whether the fill value meets it, which tiles without a chunk have.
+    """
     place, coding = tiles.within(part), box.meaning.coding
     if not coding.keeps_order:
         return np.ones_like(tiles.is_known[place]), np.zeros_like(tiles.is_known[place])
     low, high = coding.unpacked_range(*(extreme[place] for extreme in tiles.extremes))
-    fill = statistics_of(box.meaning, np.full((1, 1), box.fill))
-    is_missing = bool(fill["nan"][0] or fill["missing"][0])
-    count, known = tiles.count[place], tiles.is_known[place]
-    possible = known & (count > 0) & test.possible(low, high)
-    certain = possible & (count == tiles.size[place]) & test.certain(low, high)
-    absent = ~tiles.is_present[place]
-    if not is_missing and test.possible(*coding.unpacked_range(fill["minimum"][0], fill["maximum"][0])):
-        possible |= absent
-        certain |= absent
-    return possible | tiles.is_unknown[place], certain
+    nan, count = tiles.rows["nan"][place], tiles.count[place]
+    meets_nan = coding.dtype.kind == "f" and bool(_meets(box, test, np.full(1, np.nan, coding.dtype))[0])
+    absent = ~tiles.is_present[place] & is_fill
+    possible = (count > 0) & test.possible(low, high)
+    certain = (count == 0) | test.certain(low, high)
+    if meets_nan:
+        possible |= nan > 0
+        count = count + nan.astype(np.int64)
+    possible &= tiles.is_known[place]
+    certain &= possible & (count == tiles.size[place])
+    return possible | absent | tiles.is_unknown[place], certain | absent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,10 +25,10 @@ from frazil.arrays.element_statistics import (
     statistics_of,
     to_integer,
 )
-from frazil.arrays.encoding import encoding_of
+from frazil.arrays.encoding import encoding_of, is_extension
 from frazil.arrays.selection import BoxSelection, chunk_numbers, selection_of
 from frazil.arrays.tile_statistics import Box, TileGrid, TileStatistics, parts_of, tiles_of
-from frazil.cf import coding_of
+from frazil.cf import coding_of, without_packing
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U32
 from frazil.zarr_store.store import IcechunkStore
@@ -57,10 +57,8 @@ class Part:
     squares: int | float = 0
 
     @staticmethod
-    def of(
-        columns: Mapping[str, NDArray[Any]], count: NDArray[Any], total: int | float | None = None
-    ) -> Part:
-        """Return the statistics of all rows of columns. ``total``: the sum, if it is known."""
+    def of(columns: Mapping[str, NDArray[Any]], count: NDArray[Any]) -> Part:
+        """Return the statistics of all rows of columns."""
         has_values = np.flatnonzero(count > 0)
         nan, missing = int(columns["nan"].sum()), int(columns["missing"].sum())
         if not len(has_values):
@@ -74,7 +72,7 @@ class Part:
         if low.dtype.kind != "f":
             exact = (to_integer(signed_digits(each).sum(axis=0).tolist()) for each in (sums, squares))
             return Part(elements, nan, missing, *extremes, *exact)
-        total = math.fsum(sums.tolist()) if total is None else total
+        total = _float_sum(sums)
         with np.errstate(invalid="ignore", over="ignore"):
             distances = count * (sums / count - total / elements) ** 2
             squares = squares.sum() + distances.sum()
@@ -92,12 +90,19 @@ class Part:
         if not is_float:
             sums = sum(part.sum for part in filled), sum(part.squares for part in filled)
             return Part(count, nan, missing, low, high, *sums)
-        total = math.fsum(part.sum for part in filled)
-        mean = total / count
-        squares = math.fsum(
-            part.squares + part.count * (part.sum / part.count - mean) ** 2 for part in filled
-        )
-        return Part(count, nan, missing, low, high, total, squares)
+        columns = {
+            column.name: np.array([getattr(part, column.name) for part in filled]) for column in fields(Part)
+        }
+        return replace(Part.of(columns, columns["count"]), nan=nan, missing=missing)
+
+
+def _float_sum(numbers: NDArray[np.float64]) -> float:
+    """Return the sum, exact before it is rounded. One that is no number of 64 bits is that of numpy."""
+    try:
+        return math.fsum(numbers.tolist())
+    except (OverflowError, ValueError):
+        with np.errstate(invalid="ignore", over="ignore"):
+            return float(numbers.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,7 @@ class Reduction:
         mean: The mean; NaN if there is no value.
         var: The variance, divided by ``count``.
         std: The standard deviation.
-        any: Whether a value is not zero.
+        any: Whether a value is not zero. NaN and missing values are not, as in numpy.
         all: Whether no value is zero. None if the extremes leave this open: then ask `where` for ``== 0``.
         error: The largest error of ``sum``, in the unit of the values; 0 for integers.
         chunks: The number of chunks that the box meets. The inner chunks of shards count one by one.
@@ -183,18 +188,18 @@ def reduce(
         >>> frazil.reduce(t, slice(15, 80)).chunks_read
         1
     """
-    box = ElementBox.of(array, index)
+    box = ElementBox.of(array, index, decoded=decoded)
     parts, is_float = list[Part](), box.meaning.kind == "f"
-    chunks = reads = 0
+    reads, (chunks, absent) = 0, box.whole_size()
     for tiles, whole in box.tiles():
-        chunks += prod(high - low for low, high in whole)
-        known, unknown, absent = _of_tiles(tiles, whole)
+        known, unknown, present = _of_tiles(tiles, whole)
         parts.append(known)
         reads += len(unknown)
+        absent -= present
         parts += [Part.of(each, _count(each, n)) for n, each in box.read_tiles(unknown)]
-        if absent:
-            fill = statistics_of(box.meaning, np.full((1, 1), box.fill))
-            parts.append(_repeated(Part.of(fill, _count(fill, 1)), absent))
+    if absent:
+        fill = statistics_of(box.meaning, np.full((1, 1), box.fill))
+        parts.append(_repeated(Part.of(fill, _count(fill, 1)), absent))
     for elements, met in box.rest():
         values = box.array[tuple(slice(*each) for each in elements)]
         columns = statistics_of(box.meaning, np.asarray(values).reshape(1, -1))
@@ -223,23 +228,14 @@ def _repeated(one: Part, times: int) -> Part:
     )
 
 
-def _of_tiles(tiles: TileStatistics, box: Box) -> tuple[Part, NDArray[Any], int]:
-    """Return the statistics of known tiles, the tiles to read, and the number of elements without a chunk."""
-    totals, place = tiles.totals(box), tiles.within(box)
-    low, high = tiles.extremes
-    columns = {
-        "nan": np.array(totals.nan),
-        "missing": np.array(totals.missing),
-        "minimum": low[place],
-        "maximum": high[place],
-        "sum": tiles.rows["sum"][place],
-        "squares": tiles.rows["squares"][place],
-    }
-    unknown = np.zeros((0, len(box)), np.uint32)
-    if totals.unknown:
-        begin = np.array([first for first, _ in box], np.int64)
-        unknown = (np.argwhere(tiles.is_unknown[place]) + begin).astype(np.uint32)
-    return Part.of(columns, tiles.count[place], totals.sum), unknown, totals.absent
+def _of_tiles(tiles: TileStatistics, box: Box) -> tuple[Part, U32, int]:
+    """Return the statistics of known tiles, the tiles to read, and the number of elements with a chunk."""
+    place, (low, high) = tiles.within(box), tiles.extremes
+    columns = {name: tiles.rows[name][place] for name in ("nan", "missing", "sum", "squares")}
+    columns |= {"minimum": low[place], "maximum": high[place]}
+    unknown = tiles.coordinates(tiles.is_unknown[place], box)
+    present = int(tiles.size[place].sum(where=tiles.is_present[place]))
+    return Part.of(columns, tiles.count[place]), unknown, present
 
 
 def _reduction(
@@ -259,9 +255,14 @@ def _reduction(
     if is_scaled and count:
         scale, offset = coding.packing
         low, high = (each.item() for each in coding.unpacked_range(low, high))
-        total, mean, var = total * scale + count * offset, mean * scale + offset, var * scale**2
+        total, mean, var = total * scale + count * offset, mean * scale + offset, var * scale * scale
         error = error * abs(scale) + 2.0**-50 * abs(total)
-    has_others, has_no_zero = bool(count and (low or high)), _has_no_zero(count, low, high)
+    if count and math.isnan(var) and math.isfinite(low) and math.isfinite(high):
+        var = math.inf  # of the squares, as in numpy
+    # NaN is not zero, and a missing value is NaN after it is decoded.
+    has_gaps = part.nan or (part.missing and (decoded or any(coding.fills)))
+    has_others = bool(has_gaps or (count and (low or high)))
+    has_no_zero = _has_no_zero(count, low, high)
     is_undefined = not count or (left_out > 0 and not skipna)
     if is_undefined:
         low = high = mean = var = nothing
@@ -304,14 +305,14 @@ class ElementBox:
     fill: Any
 
     @staticmethod
-    def of(source: Array | zarr.Array[Any], index: Any) -> ElementBox:
+    def of(source: Array | zarr.Array[Any], index: Any, *, decoded: bool = True) -> ElementBox:
         """Return the box that an index selects. Raises ``InvalidInputError`` if it selects no box."""
         array = source if isinstance(source, Array) else array_of(source)
         session, path = array.session, array.path
         node = session.workspace.require_array(path)
         session.workspace.note_tree(path)
         dtype = array.dtype
-        if dtype.kind not in KINDS:
+        if dtype.kind not in KINDS or is_extension(dtype):
             raise InvalidInputError(
                 f"`{path}` must have real numbers, booleans or times for statistics, got elements of {dtype}",
                 ErrorKind.INVALID_ARGUMENT,
@@ -328,7 +329,8 @@ class ElementBox:
         encoding, meaning = encoding_of(node.user_data), meaning_of(node.user_data)
         grid = None
         if meaning is None or encoding is None:  # zarr decodes the chunks
-            meaning = Meaning(b"", KINDS[dtype.kind], coding_of(array.attrs, dtype), None)
+            attributes = array.attrs if decoded else without_packing(array.attrs)
+            meaning = Meaning(b"", KINDS[dtype.kind], coding_of(attributes, dtype), None)
             fill = None
         else:
             grid, fill = TileGrid(path, encoding, meaning), encoding.fill
@@ -353,10 +355,19 @@ class ElementBox:
         return tuple(tiles)
 
     def tiles(self) -> Iterator[tuple[TileStatistics, Box]]:
-        """Yield the statistics of the tiles that are whole in the box, part by part."""
+        """Yield the statistics of the tiles that are whole in the box and have chunks, part by part."""
         whole = self.whole_tiles()
         if whole is not None and self.grid is not None:
-            yield from tiles_of(self.session.workspace, self.grid, whole)
+            yield from tiles_of(self.session.workspace, self.grid, whole, is_sparse=True)
+
+    def whole_size(self) -> tuple[int, int]:
+        """Return the number of the tiles that are whole in the box, and of their elements."""
+        whole = self.whole_tiles()
+        if whole is None or self.grid is None:
+            return 0, 0
+        elements = self.grid.elements_of(whole)
+        tiles, size = (prod(high - low for low, high in each) for each in (whole, elements))
+        return tiles, size
 
     def rest(self) -> Iterator[tuple[Box, int]]:
         """Yield the elements outside of whole tiles, box by box, and the number of tiles that a box meets."""
@@ -406,12 +417,12 @@ class ElementBox:
                 {name: part[name] for name in part.dtype.names or ()},
             )
 
-    def read_elements(self, index: U32) -> Iterator[tuple[I64, NDArray[Any]]]:
+    def read_elements(self, index: U32, batch: int = BATCH) -> Iterator[tuple[I64, NDArray[Any]]]:
         """Yield rows of ``index``, and the elements of these tiles. Raises the error of a damaged chunk."""
         grid = self.grid
         assert grid is not None
         workspace = self.session.workspace
-        for rows, elements, failures in read_whole_chunks(workspace, grid.path, grid.encoding, index, BATCH):
+        for rows, elements, failures in read_whole_chunks(workspace, grid.path, grid.encoding, index, batch):
             if len(failures):  # zarr raises the error
                 tile = tuple((int(each), int(each) + 1) for each in index[rows[failures[0]]])
                 self.array[tuple(slice(*each) for each in grid.elements_of(tile))]

@@ -3,9 +3,6 @@
 A tile is *known* if its reference has statistics of the elements that the array has there. A tile without a
 chunk has the fill value. All other tiles are read: their chunks were written without statistics, or by
 another program, or are virtual and have no checksum that would show a change.
-
-Sums over a box of tiles are differences of prefix sums: 2^ndim look-ups, however many tiles the box has. They
-are exact, because floating-point sums become integers with a common exponent first.
 """
 
 from __future__ import annotations
@@ -15,22 +12,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from itertools import chain, islice, product
+from itertools import chain, islice
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arrays.element_statistics import Meaning, limits, meaning_of, signed_digits, to_integer
+from frazil.arrays.element_statistics import Meaning, extents_of, limits, meaning_of, signed_digits
 from frazil.arrays.encoding import Encoding, encoding_of, tiles_of_chunks
 from frazil.arrays.selection import chunk_bounds
 from frazil.cf import Coding
 from frazil.changes.node_changes import rows_of
-from frazil.errors import StorageError
+from frazil.errors import FormatError, StorageError
 from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
 from frazil.format.chunk_table import ChunkKind, ChunkTable
-from frazil.format.columns import I64
+from frazil.format.columns import I64, U32
 from frazil.format.ids import NODE_ID_BYTES, STATISTICS, id_list, id_matrix
 from frazil.format.snapshot import ManifestRefs, Node, NodeTable
 from frazil.repository.catalog.ancestry import ancestry, second_parents
@@ -48,10 +45,10 @@ type Box = tuple[tuple[int, int], ...]
 MOST_TILES: Final = 1 << 20
 #: The number of tiles of larger arrays whose columns are in memory together: about 50 MB.
 _SLAB: Final = 1 << 18
-#: The digits of floating-point sums with a common exponent.
-_FLOAT_DIGITS: Final = 4
 _DIGIT: Final = 32
 _THREADS: Final = 16
+#: Errors of a file of an earlier version that is lost or damaged. What it would say is unknown.
+_UNREADABLE: Final = (FormatError, StorageError)
 #: The number of earlier versions in which statistics are looked up.
 _EARLIER: Final = 8
 
@@ -99,16 +96,15 @@ class TileGrid:
     def whole_tiles(self, elements: Box) -> Box:
         """Return the tiles whose elements are all in a box of elements. The result can be empty."""
         tiles = []
-        for (start, stop), length, size in zip(
-            elements, self.encoding.lengths, self.encoding.shape, strict=True
+        for (start, stop), length, size, count in zip(
+            elements, self.encoding.lengths, self.encoding.shape, self.shape, strict=True
         ):
             if isinstance(length, int):
-                low, high = -(-start // length), -(-stop // length) if stop >= size else stop // length
+                low, high = -(-start // length), stop // length
             else:
                 low = int(np.searchsorted(length, start, "left"))
-                end = length[-1] if stop >= size else stop
-                high = int(np.searchsorted(length, end, "right")) - 1
-            tiles.append((low, max(low, high)))
+                high = int(np.searchsorted(length, stop, "right")) - 1
+            tiles.append((low, max(low, count if stop >= size else high)))
         return tuple(tiles)
 
     def elements_of(self, tiles: Box) -> Box:
@@ -121,91 +117,83 @@ class TileGrid:
 
 
 class TileStatistics:
-    """The statistics of a box of tiles. All columns have the shape of the box.
+    """The statistics of tiles: of all tiles of a box, or of a list of tiles in it.
+
+    All columns have the shape of the box, or of the list.
 
     Attributes:
         box: The tiles.
+        index: The coordinates of the tiles of a list, shape (n, ndim); None for all tiles of the box.
         is_known: Whether a tile has statistics.
         is_present: Whether a tile has a chunk.
         rows: The statistics of the known tiles, see ``row_dtype``.
         size: The number of elements of a tile.
     """
 
-    def __init__(self, grid: TileGrid, box: Box) -> None:
+    def __init__(self, grid: TileGrid, box: Box, index: U32 | None = None) -> None:
         self.grid = grid
         self.box = box
-        shape = tuple(high - low for low, high in box)
+        self.index = index
+        shape = tuple(high - low for low, high in box) if index is None else (len(index),)
         self.is_known: Final = np.zeros(shape, np.bool_)
         self.is_present: Final = np.zeros(shape, np.bool_)
-        self.rows: Final = np.zeros(shape, row_dtype(grid.meaning.kind, len(shape)))
-        self._extents = [
-            np.subtract(*reversed(grid.bounds(axis, low, high))) for axis, (low, high) in enumerate(box)
-        ]
+        self.rows: Final = np.zeros(shape, row_dtype(grid.meaning.kind, len(box)))
 
     @staticmethod
     def read(workspace: Workspace, grid: TileGrid, box: Box) -> TileStatistics:
-        """Return the statistics of a box of tiles."""
-        entry = workspace.array_entry(grid.path)
-        assert entry is not None
+        """Return the statistics of all tiles of a box."""
         tiles = TileStatistics(grid, box)
-        counts = np.array(grid.counts, np.int64)
-        low = np.array([each for each, _ in box], np.int64) // counts
-        high = -(-np.array([each for _, each in box], np.int64) // counts)
         is_seen = np.zeros(tiles.is_known.size, np.bool_)
-        for edits in entry.edits:
-            with workspace.lock:
-                tiles._add(edits.table(), low, high, is_seen)
-        numbers = entry.manifests_meeting(np.stack([low, high - 1])) if len(entry.ids) else []
-        is_small = prod(grid.shape) <= MOST_TILES
-        table = partial(known_table, workspace, entry.node, grid.meaning, is_cached=is_small)
-        batch = len(numbers) if is_small else 1
-        for start in range(0, len(numbers), max(1, batch)):
-            ids = [entry.ids[number] for number in numbers[start : start + batch]]
-            for each in map_bounded(Purpose.CATALOG_READS, table, ids, _THREADS):
-                if each is not None:
-                    tiles._add(each, low, high, is_seen)
+        begin, shape = np.array([low for low, _ in box], np.int64), tiles.is_known.shape
+        for table, _ in _tables(workspace, grid, box):
+            rows, inner, index = _tiles_in(grid, box, table)
+            flat = np.ravel_multi_index(tuple((index - begin).T), shape) if box else np.zeros(len(rows), int)
+            is_new = ~is_seen[flat]
+            flat = flat[is_new]
+            is_seen[flat] = True
+            tiles._set(flat, table, rows[is_new], inner[is_new], index[is_new])
         return tiles
 
-    def _add(self, table: ChunkTable, low: I64, high: I64, is_seen: Mask) -> None:
-        """Add the references of a table, except those of tiles that another table has."""
-        rows = np.flatnonzero(((table.index >= low) & (table.index < high)).all(axis=1))
-        if not len(rows):
+    @staticmethod
+    def read_stored(workspace: Workspace, grid: TileGrid, box: Box) -> Iterator[TileStatistics]:
+        """Yield the statistics of the tiles of a box that can have a chunk, some at a time.
+
+        The cost depends on the number of references, and not on the size of the box.
+        """
+        changes = list[ChunkTable]()
+        for table, is_change in _tables(workspace, grid, box):
+            is_newest = np.ones(len(table), np.bool_)
+            for each in changes:
+                is_newest &= each.find_chunks(table.index) < 0
+            changes += [table] * is_change
+            rows, inner, index = _tiles_in(grid, box, table)
+            chosen = np.flatnonzero(is_newest[rows])
+            for start in range(0, len(chosen), _SLAB):
+                part = chosen[start : start + _SLAB]
+                tiles = TileStatistics(grid, box, index[part])
+                tiles._set(np.arange(len(part)), table, rows[part], inner[part], index[part])
+                yield tiles
+
+    def _set(self, flat: I64, table: ChunkTable, rows: I64, inner: I64, index: U32) -> None:
+        """Set the columns of some tiles to what a table says: its rows, and the places in their shards."""
+        self.is_present.reshape(-1)[flat] = table.kind[rows] != ChunkKind.ABSENT
+        is_known = known_tiles(table, self.grid.meaning, self.grid.encoding, rows, inner, index)
+        if is_known is None or table.statistics is None:
             return
-        count, ndim = prod(self.grid.counts), table.ndim
-        tiles = tiles_of_chunks(self.grid.counts, table.index[rows])
-        begin = np.array([first for first, _ in self.box], np.int64)
-        place = tiles - begin
-        shape = self.is_known.shape
-        is_inside = ((place >= 0) & (place < np.array(shape, np.int64))).all(axis=1)
-        flat = np.zeros(len(place), np.int64)
-        flat[is_inside] = np.ravel_multi_index(tuple(place[is_inside].T), shape) if ndim else 0
-        is_inside[is_inside] = ~is_seen[flat[is_inside]]
-        flat, place, taken = flat[is_inside], place[is_inside], np.flatnonzero(is_inside)
-        is_seen[flat] = True
-        row = rows[taken // count]
-        self.is_present.reshape(-1)[flat] = table.kind[row] != ChunkKind.ABSENT
-        statistics = table.statistics
-        if statistics is None or statistics.context != self.grid.meaning.context:
-            return
-        if statistics.rows.shape[1] != count or statistics.rows.dtype != self.rows.dtype:
-            return
-        known = statistics.rows[row, taken % count]
-        extents = [each[place[:, axis]] for axis, each in enumerate(self._extents)]
-        size = np.ones(len(known), np.int64)
-        is_known = known["known"] & may_have_statistics(table)[row]
-        for axis, extent in enumerate(extents):
-            is_known &= known["extent"][:, axis] == extent
-            size *= extent
-        is_known &= _is_possible(known, size)
+        known = table.statistics.rows[rows, inner]
+        is_known &= _is_possible(known, known["extent"].astype(np.int64).prod(axis=1), self.grid.meaning)
         self.is_known.reshape(-1)[flat] = is_known
         self.rows.reshape(-1)[flat[is_known]] = known[is_known]
 
     @cached_property
     def size(self) -> I64:
         """The number of elements of each tile."""
-        size = np.ones(self.is_known.shape, np.int64)
-        for axis, extent in enumerate(self._extents):
-            size *= extent.reshape([-1 if each == axis else 1 for each in range(len(self._extents))])
+        if self.index is not None:
+            return extents_of(self.grid.encoding, self.index).astype(np.int64).prod(axis=1)
+        size, ndim = np.ones(self.is_known.shape, np.int64), len(self.box)
+        for axis, (low, high) in enumerate(self.box):
+            first, end = self.grid.bounds(axis, low, high)
+            size *= (end - first).reshape([-1 if each == axis else 1 for each in range(ndim)])
         return size
 
     @cached_property
@@ -228,77 +216,77 @@ class TileStatistics:
         low = np.where(has_values, self.rows["minimum"], dtype.type(top))
         return low, np.where(has_values, self.rows["maximum"], dtype.type(bottom))
 
-    @cached_property
-    def _exponent(self) -> int:
-        """The power of two that the digits of floating-point sums are multiplied with."""
-        largest = float(np.abs(self.rows["sum"]).max(initial=0.0))
-        return int(np.frexp(largest)[1]) - (_DIGIT - 2)
-
-    def _columns(self) -> Iterator[I64]:
-        """Yield counts, NaN, missing, elements without a chunk, unknown tiles, and the digits of sums."""
-        absent = np.where(self.is_present, 0, self.size)
-        yield from (self.count, *(self.rows[name].astype(np.int64) for name in ("nan", "missing")))
-        yield from (absent, self.is_unknown.astype(np.int64))
-        if self.grid.meaning.kind != "f":
-            yield from np.moveaxis(signed_digits(self.rows["sum"]), -1, 0)
-            return
-        rest = np.ldexp(self.rows["sum"], -self._exponent)
-        for _ in range(_FLOAT_DIGITS):  # the first digit has the sign
-            whole = np.floor(rest)
-            yield whole.astype(np.int64)
-            rest = np.ldexp(rest - whole, _DIGIT)
-
-    @cached_property
-    def _prefix(self) -> I64:
-        """The prefix sums of the columns."""
-        columns = np.stack(list(self._columns()), axis=-1)
-        padded = np.zeros((*(n + 1 for n in columns.shape[:-1]), columns.shape[-1]), np.int64)
-        padded[tuple(slice(1, None) for _ in self.box)] = columns
-        for axis in range(len(self.box)):
-            np.cumsum(padded, axis=axis, out=padded)
-        return padded
-
-    def totals(self, box: Box) -> Totals:
-        """Return the sums over a box of tiles, which is not empty."""
-        if box == self.box:
-            total = [int(column.sum()) for column in self._columns()]
-        else:
-            total = self._difference(box)
-        count, nan, missing, absent, unknown, *digits = total
-        if self.grid.meaning.kind != "f":
-            return Totals(count, nan, missing, absent, unknown, to_integer(digits))
-        exact = to_integer(digits[::-1])
-        exponent = self._exponent - _DIGIT * (_FLOAT_DIGITS - 1)
-        value = float(exact << exponent) if exponent >= 0 else exact / (1 << -exponent)
-        return Totals(count, nan, missing, absent, unknown, value)
-
-    def _difference(self, box: Box) -> list[int]:
-        """Return the sums of the columns over a box, from the prefix sums at its corners."""
-        corners = [(low - first, high - first) for (low, high), (first, _) in zip(box, self.box, strict=True)]
-        total = np.zeros(self._prefix.shape[-1], np.int64)
-        for sides in product((0, 1), repeat=len(corners)):
-            place = tuple(corner[side] for corner, side in zip(corners, sides, strict=True))
-            total += (-1) ** (len(sides) - sum(sides)) * self._prefix[place]
-        out: list[int] = total.tolist()
-        return out
-
     def within(self, box: Box) -> tuple[slice, ...]:
-        """Return the index of a box of tiles in the columns."""
+        """Return the index of a box of tiles in the columns. A list has only its own box."""
+        if self.index is not None:
+            return (slice(None),)
         return tuple(
             slice(low - first, high - first) for (low, high), (first, _) in zip(box, self.box, strict=True)
         )
 
+    def coordinates(self, mask: Mask, box: Box) -> U32:
+        """Return the coordinates of the tiles of a box that a mask of its columns chooses."""
+        if self.index is not None:
+            return self.index[mask]
+        return (np.argwhere(mask) + np.array([low for low, _ in box], np.int64)).astype(np.uint32)
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Sums over a box of tiles. ``absent``: elements without a chunk. ``unknown``: tiles to read."""
 
-    count: int
-    nan: int
-    missing: int
-    absent: int
-    unknown: int
-    sum: int | float
+def _tables(workspace: Workspace, grid: TileGrid, box: Box) -> Iterator[tuple[ChunkTable, bool]]:
+    """Yield the references of the chunks of a box of tiles, newest first, and whether they are changes."""
+    entry = workspace.array_entry(grid.path)
+    assert entry is not None
+    low, high = _chunks_of(grid, box)
+    for edits in entry.edits:
+        with workspace.lock:
+            changes = edits.table()
+        yield changes, True
+    numbers = entry.manifests_meeting(np.stack([low, high - 1])) if len(entry.ids) else []
+    is_small = prod(grid.shape) <= MOST_TILES
+    table = partial(known_table, workspace, entry.node, grid.meaning, is_cached=is_small)
+    batch = len(numbers) if is_small else 1
+    for start in range(0, len(numbers), max(1, batch)):
+        ids = [entry.ids[number] for number in numbers[start : start + batch]]
+        for each in map_bounded(Purpose.CATALOG_READS, table, ids, _THREADS):
+            if each is not None:
+                yield each, False
+
+
+def _chunks_of(grid: TileGrid, box: Box) -> tuple[I64, I64]:
+    """Return the first chunk of a box of tiles along each dimension, and the end."""
+    counts, corners = np.array(grid.counts, np.int64), np.array(box, np.int64).reshape(-1, 2)
+    return corners[:, 0] // counts, -(-corners[:, 1] // counts)
+
+
+def _tiles_in(grid: TileGrid, box: Box, table: ChunkTable) -> tuple[I64, I64, U32]:
+    """Return the tiles of a table that are in a box: their rows, their places in shards, coordinates."""
+    low, high = _chunks_of(grid, box)
+    rows = np.flatnonzero(((table.index >= low) & (table.index < high)).all(axis=1))
+    count = prod(grid.counts)
+    index = tiles_of_chunks(grid.counts, table.index[rows])
+    corners = np.array(box, np.int64).reshape(-1, 2)
+    inside = np.flatnonzero(((index >= corners[:, 0]) & (index < corners[:, 1])).all(axis=1))
+    return rows[inside // count], inside % count, index[inside].astype(np.uint32)
+
+
+def known_tiles(
+    table: ChunkTable, meaning: Meaning, encoding: Encoding, rows: I64, inner: I64, index: NDArray[Any]
+) -> Mask | None:
+    """Return which tiles have statistics of the elements that an array has; None if no tile has any.
+
+    ``inner`` is the place of each tile in the shard of its row, ``index`` are its coordinates. An array that
+    was resized has other elements in the chunks at its edges.
+    """
+    statistics, counts = table.statistics, () if encoding.shards is None else encoding.shards.counts
+    if statistics is None or statistics.context != meaning.context:
+        return None
+    if statistics.rows.shape[1] != prod(counts) or statistics.rows.dtype != row_dtype(
+        meaning.kind, table.ndim
+    ):
+        return None
+    known = statistics.rows[rows, inner]
+    is_known: Mask = known["known"] & may_have_statistics(table)[rows]
+    is_known &= (known["extent"] == extents_of(encoding, index)).all(axis=1)
+    return is_known
 
 
 def has_statistics(workspace: Workspace, path: str) -> bool:
@@ -320,6 +308,11 @@ def known_table(
     the manifests of earlier versions.
     """
     assets = workspace.context.assets
+
+    def read_earlier(manifest_id: bytes) -> ChunkTable | None:
+        with suppress(*_UNREADABLE):
+            return read(manifest_id, node.id)
+        return None
 
     def read(manifest_id: bytes, node_id: bytes) -> ChunkTable | None:
         if is_cached:
@@ -345,7 +338,7 @@ def known_table(
         meets = ((refs.extents[:, :, 0] < high) & (refs.extents[:, :, 1] > low)).all(axis=1)
         ids = [each for each in id_list(refs.ids[meets]) if each not in current]
         current.update(ids)
-        for donor in map_bounded(Purpose.CATALOG_READS, lambda each: read(each, node.id), ids, _THREADS):
+        for donor in map_bounded(Purpose.CATALOG_READS, read_earlier, ids, _THREADS):
             if donor is not None and donor.statistics is not None:
                 table = _with_rows_of(table, unknown, donor)
                 unknown = _unknown_rows(table, meaning)
@@ -383,7 +376,7 @@ def _earlier_nodes(workspace: Workspace) -> Iterator[NodeTable]:
     for entry in chain.from_iterable(ancestry(info, workspace.snapshot_id)):
         ids = [*second_parents(entry), *([] if entry.id == workspace.snapshot_id else [entry.id])]
         for id_ in ids:
-            with suppress(StorageError):  # a version may have lost its file
+            with suppress(*_UNREADABLE):
                 yield context.assets.snapshot(id_).nodes
 
 
@@ -414,12 +407,16 @@ def may_have_statistics(table: ChunkTable) -> Mask:
     return proof
 
 
-def _is_possible(rows: NDArray[Any], size: I64) -> Mask:
-    """Return which statistics contradict neither themselves nor the size of their chunk."""
+def _is_possible(rows: NDArray[Any], size: I64, meaning: Meaning) -> Mask:
+    """Return which statistics contradict neither themselves nor the size and the meaning of their chunk."""
     left_out = rows["nan"].astype(np.float64) + rows["missing"]
     count = size - left_out
     low, high = rows["minimum"].astype(np.float64), rows["maximum"].astype(np.float64)
     possible: Mask = (count >= 0) & ((count == 0) | (rows["minimum"] <= rows["maximum"]))
+    if not any(fill == fill for fill in meaning.coding.fills):
+        possible &= rows["missing"] == 0
+    if meaning.coding.dtype.kind not in "fmM":
+        possible &= rows["nan"] == 0
     sums = rows["sum"]
     if rows.dtype["minimum"].kind != "f":
         digits = signed_digits(sums)
@@ -432,10 +429,13 @@ def _is_possible(rows: NDArray[Any], size: I64) -> Mask:
     return possible
 
 
-def tiles_of(workspace: Workspace, grid: TileGrid, box: Box) -> Iterator[tuple[TileStatistics, Box]]:
+def tiles_of(
+    workspace: Workspace, grid: TileGrid, box: Box, *, is_sparse: bool = False
+) -> Iterator[tuple[TileStatistics, Box]]:
     """Yield statistics that cover a box of tiles, part by part, each with its part of the box.
 
-    The statistics of an array with up to ``MOST_TILES`` tiles are cached, with all its tiles.
+    The statistics of an array with up to ``MOST_TILES`` tiles are cached, with all its tiles. Of a larger
+    array, ``is_sparse`` yields lists of tiles, which may leave out tiles without a chunk.
     """
     shape = grid.shape
     if prod(shape) <= MOST_TILES:
@@ -454,6 +454,9 @@ def tiles_of(workspace: Workspace, grid: TileGrid, box: Box) -> Iterator[tuple[T
         key = sha256(b"".join(parts)).digest()
         derived = workspace.context.assets.derived
         yield derived.get_or_make(key, lambda _: TileStatistics.read(workspace, grid, whole)), box
+        return
+    if is_sparse:
+        yield from ((each, box) for each in TileStatistics.read_stored(workspace, grid, box))
         return
     for part in parts_of(box, _SLAB):
         yield TileStatistics.read(workspace, grid, part), part

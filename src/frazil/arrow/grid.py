@@ -20,11 +20,13 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arrays.encoding import is_extension
 from frazil.cf import Coding, coding_of
 from frazil.display import suggest
-from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.errors import ErrorKind, InvalidInputError, MissingExtraError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
+from frazil.zarr_store.array_metadata import warn_of_unreadable
 from frazil.zarr_store.arrays import array_at
 
 #: How times in unusual calendars are read: as text, as the stored numbers, or not at all.
@@ -85,7 +87,7 @@ class Decoder:
         except InvalidInputError as error:
             raise self._undefined() from error
         if data.dtype.kind in "Mm":
-            data = data.astype(f"{data.dtype.kind}8[us]")
+            data = _in_microseconds(data)
         elif self.coding.calendar is not None and self.calendar is None:
             raise self._undefined()  # dates before the reform of the calendar in 1582
         return Values(data, null)
@@ -95,6 +97,24 @@ class Decoder:
             "Times must have units of the CF conventions, and be after the calendar reform of 1582, got "
             f"{self.coding.units!r} ({self.coding.calendar}). Set the option cf=false to read the numbers"
         )
+
+
+def _in_microseconds(times: NDArray[Any]) -> NDArray[Any]:
+    """Return times or durations of columns. Raises ``InvalidInputError`` if microseconds cannot hold them."""
+    unit = np.dtype(f"{times.dtype.kind}8[us]")
+    try:
+        out = times.astype(unit)
+    except OverflowError:
+        out = np.full(times.shape, "NaT", unit)
+    # numpy converts years and months without a check.
+    is_lost = ~np.isnat(times) & (out.astype(times.dtype) != times)
+    if np.can_cast(times.dtype, unit) and is_lost.any():
+        times = times[is_lost]
+        raise column_error(
+            "Times must be within 292,000 years of 1970, which microseconds hold, got "
+            f"{times[np.abs(times.view(np.int64)).argmax()]}. Name the other arrays with the option variables"
+        )
+    return out
 
 
 def decoder(
@@ -162,7 +182,8 @@ def to_arrow(values: Values, column: pa.DataType) -> pa.Array:
         return pa.array(as_texts(data).astype(object), pa.string(), mask=null, from_pandas=False)
     if kind in "SV":
         return pa.array(data.tolist(), pa.binary(), mask=null)
-    if data.dtype == np.uint64 and data.size and int(data.max()) > np.iinfo(np.int64).max:
+    is_large = column == pa.int64() and data.dtype == np.uint64
+    if is_large and data.size and int(data.max()) > np.iinfo(np.int64).max:
         raise column_error(
             f"Numbers must be below 2**63, the largest integer of a column, got {int(data.max())}"
         )
@@ -281,15 +302,23 @@ def grid_of(session: Session, selection: Selection) -> Grid:
     workspace = session.workspace
     if group != "/" and workspace.require_node(group).array is not None:
         raise InvalidInputError(f"`{group}` must be a group, got an array", ErrorKind.NOT_A_GROUP)
-    arrays = []
-    for name in dict.fromkeys(
-        [*workspace.children(group), *(each.strip("/") for each in selection.variables)]
-    ):
+    arrays, chosen = [], [each.strip("/") for each in selection.variables]
+    for name in dict.fromkeys([*workspace.children(group), *chosen]):
         path = f"{group.rstrip('/')}/{name}"
         node = workspace.node(path)
         if node is not None and node.array is not None:
-            array = array_at(session, path)
-            named = (name, path, array.shape, dims_of(array), regular_grid(array))
+            try:
+                array = array_at(session, path)
+                named = (name, path, array.shape, dims_of(array), regular_grid(array))
+                coding_of(array.attrs.asdict() if selection.cf else {}, array.dtype)
+                if is_extension(np.dtype(array.dtype)):
+                    raise column_error(f"`{path}` must have a data type of numpy, got {array.dtype}")
+            except (InvalidInputError, MissingExtraError) as error:
+                if name in chosen:
+                    raise
+                if not chosen or node.array.dimension_names == (name,):
+                    warn_of_unreadable(path, error)
+                continue
             arrays.append(_Array(*named, np.dtype(array.dtype), dict(array.attrs)))
     by_name = {each.name: each for each in arrays}
     names = list(selection.variables) or _largest(arrays)

@@ -65,6 +65,9 @@ class _Cells:
 
     def type(self, column: Column) -> pa.DataType:
         """Return the type of a column. Times are in UTC, without a time zone, as in xarray."""
+        coding = column.decoder.coding
+        if column.type == pa.int64() and coding.packed_dtype == np.uint64 and coding.floating is None:
+            return pa.uint64()
         return pa.timestamp("us") if pa.types.is_timestamp(column.type) else column.type
 
     def coordinate(self, column: Column) -> Values:

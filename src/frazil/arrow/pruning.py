@@ -68,10 +68,11 @@ def matching_intervals(
     if not ranged:
         return starts, stops
     unknown = {name: _without_order(each) for name, each in ranged.items()}
+    has_set = _has_set(expression)
 
     def matches(starts: I64, stops: I64) -> NDArray[np.bool_]:
         guarantees = [
-            _guarantee(ranged, unknown, slice(start, stop))
+            _guarantee(ranged, unknown, slice(start, stop), has_set)
             for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
         ]
         return _compatible(expression, schema, guarantees)
@@ -120,16 +121,34 @@ def _without_order(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def _guarantee(
-    coordinates: Mapping[str, pa.Array], unknown: Mapping[str, NDArray[np.bool_]], piece: slice
+    coordinates: Mapping[str, pa.Array], unknown: Mapping[str, NDArray[np.bool_]], piece: slice, has_set: bool
 ) -> pc.Expression:
     """Return the expression that is true for all cells of a piece."""
     guarantee = pc.scalar(True)
     for name, array in coordinates.items():
         if not unknown[name][piece].any():
             bounds = pc.min_max(array[piece])
-            column = pc.field(name)
-            guarantee &= (column >= bounds["min"]) & (column <= bounds["max"])
+            guarantee &= _between(name, bounds["min"], bounds["max"], has_set)
     return guarantee
+
+
+def _has_set(expression: pc.Expression) -> bool:
+    return "is_in(" in str(expression)
+
+
+def _between(name: str, low: pa.Scalar, high: pa.Scalar, has_set: bool) -> pc.Expression:
+    """Return the expression that a column is between two bounds.
+
+    pyarrow compares the numbers of a set with the bounds as they are, but with values of 32 bits after it has
+    rounded them.
+    """
+    if has_set and pa.types.is_float32(low.type):
+        ends = (
+            np.nextafter(np.float32(each.as_py()), end)
+            for each, end in ((low, np.float32(-np.inf)), (high, np.float32(np.inf)))
+        )
+        low, high = (pa.scalar(end, low.type) for end in ends)
+    return (pc.field(name) >= low) & (pc.field(name) <= high)
 
 
 def _compatible(
@@ -140,7 +159,10 @@ def _compatible(
     fragments = [ipc.make_fragment(str(at), system, each) for at, each in enumerate(guarantees)]
     pieces = ds.FileSystemDataset(fragments, schema, ipc, system)
     matching = np.zeros(len(guarantees), np.bool_)
-    matching[[int(each.path) for each in pieces.get_fragments(expression)]] = True
+    try:
+        matching[[int(each.path) for each in pieces.get_fragments(expression)]] = True
+    except pa.ArrowInvalid:  # a number of a guarantee is none in the type of the expression
+        matching[:] = True
     return matching
 
 
@@ -155,8 +177,10 @@ def matching_boxes(
     if not ranges:
         return is_box
     places = np.flatnonzero(is_box)
+    has_set = _has_set(expression)
     sorts = [
-        _sorts_of_rows(name, schema.field(name).type, ranges[name], is_box.shape, places) for name in ranges
+        _sorts_of_rows(name, schema.field(name).type, ranges[name], is_box.shape, places, has_set)
+        for name in ranges
     ]
     guarantees = [
         [reduce(operator.and_, each) for each in product(*columns)] for columns in zip(*sorts, strict=True)
@@ -168,7 +192,7 @@ def matching_boxes(
 
 
 def _sorts_of_rows(
-    name: str, column: pa.DataType, ranges: Ranges, shape: tuple[int, ...], places: I64
+    name: str, column: pa.DataType, ranges: Ranges, shape: tuple[int, ...], places: I64, has_set: bool
 ) -> Iterator[list[pc.Expression]]:
     """Yield the guarantees of the sorts of rows of each box."""
 
@@ -187,7 +211,7 @@ def _sorts_of_rows(
     for at, (is_known, has_values, has_nan, has_null) in enumerate(zip(*map(among, flags), strict=True)):
         sorts = [] if is_known else [pc.scalar(True)]
         if is_known and has_values:
-            sorts.append(field == low[at] if is_one[at] else (field >= low[at]) & (field <= high[at]))
+            sorts.append(field == low[at] if is_one[at] else _between(name, low[at], high[at], has_set))
         if is_known and has_nan:
             sorts.append(nan)
         if is_known and has_null:

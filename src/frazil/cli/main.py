@@ -21,15 +21,16 @@ import logging
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TextIO
 
 import click
 
 from frazil.about import __version__
 from frazil.cli.command import DEBUG, SETTINGS, Frazil
 from frazil.cli.output import Output, visible
-from frazil.errors import IcechunkError
+from frazil.errors import IcechunkError, UnreadableArrayWarning
 
 _ERROR: Final = 1
 _USAGE: Final = 2
@@ -79,6 +80,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UnreadableArrayWarning)
+        show, shown = warnings.showwarning, set[str]()
+
+        def note(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if category is not UnreadableArrayWarning:
+                show(message, category, filename, lineno, file, line)
+            elif str(message) not in shown:
+                print(f"frazil: {visible(str(message))}", file=sys.stderr)
+            shown.add(str(message))
+
+        warnings.showwarning = note
+        return _run(output, arguments)
+
+
+def _run(output: Output, arguments: Sequence[str] | None) -> int:
+    """Run a command, and report its error."""
     try:
         status = frazil.main(
             None if arguments is None else list(arguments), "frazil", standalone_mode=False, obj=output

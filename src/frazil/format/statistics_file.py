@@ -33,7 +33,7 @@ _MAGIC: Final = b"FRZSTAT1"
 _HASH_BYTES: Final = 32
 _LENGTH: Final = struct.Struct("<I")
 _LEVEL: Final = 3
-#: The most bytes of columns: this number, or this number for each byte of their frame.
+#: The most bytes of all columns: this number, or this number for each byte of the file.
 _FREE_BYTES: Final = 64 << 20
 _MOST_RATIO: Final = 1000
 
@@ -123,20 +123,23 @@ def decode_statistics(
     document = json.loads(bytes(body[_LENGTH.size : _LENGTH.size + length]))
     if document["manifest"] != id_to_text(manifest_id):
         raise ValueError("it belongs to another manifest")
-    statistics = {}
+    statistics = dict[bytes, ChunkStatistics]()
+    most = max(_FREE_BYTES, _MOST_RATIO * len(view))
     end = _LENGTH.size + length
     for header in (ArrayHeader(**each) for each in document["arrays"]):
         frame, end = body[end : end + header.size], end + header.size
         node_id = bytes.fromhex(header.node)
         table = arrays.get(node_id)
-        if table is None or (len(table), table.ndim) != (header.rows, header.ndim):
+        is_expected = table is not None and (len(table), table.ndim) == (header.rows, header.ndim)
+        if table is None or not is_expected or node_id in statistics:
             raise ValueError("it has other arrays")
         if references_digest(table) != header.references:
             raise ValueError("it has other references")
         dtype = row_dtype(header.kind, header.ndim)
         size = header.rows * header.tiles * dtype.itemsize
-        if not 0 < size <= max(_FREE_BYTES, _MOST_RATIO * len(frame)):
+        if not 0 < size <= most:
             raise ValueError("it has columns that are too large")
+        most -= size
         if zstandard.frame_content_size(frame) != size:
             raise ValueError("it has columns of another size")
         columns = zstandard.ZstdDecompressor().decompress(frame)

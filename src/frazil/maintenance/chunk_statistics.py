@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from frazil.arrays.box_reading import read_whole_chunks
-from frazil.arrays.element_statistics import Meaning, chunk_rows, meaning_of
+from frazil.arrays.element_statistics import Meaning, chunk_rows, has_meaning, meaning_of
 from frazil.arrays.encoding import Encoding, encoding_of, tiles_of_chunks
-from frazil.arrays.tile_statistics import known_table, may_have_statistics
+from frazil.arrays.tile_statistics import Mask, known_table, known_tiles, may_have_statistics
 from frazil.display import Record
 from frazil.engines import Engine, EngineName
 from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
@@ -73,9 +73,14 @@ def build_statistics(
     if paths is None:
         table = workspace.node_table()
         nodes = list(map(table.node, np.flatnonzero(table.is_array).tolist()))
-        nodes = [node for node in nodes if _is_wanted(node)]
     else:
         nodes = list(map(workspace.require_array, paths))
+    is_single = paths is not None and len(nodes) == 1
+    nodes = [
+        node
+        for node in nodes
+        if has_meaning(node.user_data, node.path, required=is_single) and (paths or _is_wanted(node))
+    ]
     users: dict[bytes, list[str]] = {}
     for node in nodes:
         assert node.array is not None
@@ -96,24 +101,28 @@ def coverage(workspace: Workspace, rows: Sequence[int]) -> list[tuple[str, int, 
     report = []
     for node in map(workspace.node_table().node, rows):
         meaning = meaning_of(node.user_data)
-        if meaning is None or node.array is None:
+        if not has_meaning(node.user_data, node.path) or meaning is None or node.array is None:
             continue
         read = partial(known_table, workspace, node, meaning, is_cached=False)
         ids = [ref.id for ref in node.array.manifests]
         tables = [
             each for each in map_bounded(Purpose.CATALOG_READS, read, ids, _THREADS) if each is not None
         ]
-        known = sum(_whole(table, meaning) for table in tables)
+        known = sum(int(_known(node, table).all(axis=1).sum()) for table in tables)
         report.append((node.path, sum(map(len, tables)), known))
     return report
 
 
-def _whole(table: ChunkTable, meaning: Meaning) -> int:
-    """Return the number of references all of whose tiles have statistics."""
-    statistics = table.statistics
-    if statistics is None or statistics.context != meaning.context:
-        return 0
-    return int((statistics.rows["known"].all(axis=1) & may_have_statistics(table)).sum())
+def _known(node: Node, table: ChunkTable) -> Mask:
+    """Return which tiles of each reference have statistics of the elements that an array has."""
+    encoding, meaning = encoding_of(node.user_data), meaning_of(node.user_data)
+    assert encoding is not None
+    assert meaning is not None
+    counts = (1,) * table.ndim if encoding.shards is None else encoding.shards.counts
+    row, tile = np.divmod(np.arange(len(table) * prod(counts)), prod(counts))
+    known = known_tiles(table, meaning, encoding, row, tile, tiles_of_chunks(counts, table.index))
+    shape = len(table), prod(counts)
+    return np.zeros(shape, np.bool_) if known is None else known.reshape(shape)
 
 
 def _is_wanted(node: Node) -> bool:
@@ -136,19 +145,12 @@ def _build(context: Context, item: Any) -> Iterator[StatisticsReport]:
         table = known_table(workspace, node, meaning, id_, is_cached=False) or stored
         table, reads, failures = _completed(workspace, node, meaning, encoding, table)
         report += StatisticsReport(chunks=len(table), chunks_read=reads, chunks_failed=failures)
-        is_changed |= _known(table, meaning) > _known(stored, meaning)
+        is_changed |= bool((_known(node, table) & ~_known(node, stored)).any())
         arrays[node.id] = table
     if is_changed:
         context.storage.put(statistics_key(id_), encode_statistics(id_, arrays))
         report += StatisticsReport(manifests_written=1)
     yield report
-
-
-def _known(table: ChunkTable, meaning: Meaning) -> int:
-    statistics = table.statistics
-    if statistics is None or statistics.context != meaning.context:
-        return 0
-    return int(statistics.rows["known"].sum())
 
 
 def _completed(
@@ -161,7 +163,7 @@ def _completed(
     statistics = table.statistics
     if statistics is None or statistics.context != meaning.context or statistics.rows.shape[1] != tiles:
         statistics = ChunkStatistics(meaning.context, np.zeros((len(table), tiles), dtype))
-    is_unknown = ~statistics.rows["known"].all(axis=1) & (table.kind != ChunkKind.ABSENT)
+    is_unknown = ~_known(node, table).all(axis=1) & (table.kind != ChunkKind.ABSENT)
     is_unknown &= within(table.index, node.array.num_chunks) & may_have_statistics(table)
     unknown = np.flatnonzero(is_unknown)
     if not len(unknown):

@@ -7,7 +7,6 @@ its thread. Every store of the session sees changes immediately, other sessions 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from collections.abc import Buffer as BytesLike
 from dataclasses import dataclass, field
@@ -21,11 +20,10 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, cpu, default_buffer_prototype
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.core.metadata import ArrayMetadata
-from zarr.errors import UnknownCodecError
 from zarr.storage import MemoryStore, StorePath
 
 from frazil.arguments import checks_arguments, unchecked
-from frazil.cf import coding_of
+from frazil.cf import missing_element_of
 from frazil.display import Lines
 from frazil.errors import (
     ErrorKind,
@@ -36,12 +34,12 @@ from frazil.errors import (
     ReadOnlyStoreError,
     SessionStateError,
 )
-from frazil.extras import missing_codec
 from frazil.repository.asynchronous import on_thread
 from frazil.repository.paths import absolute
 from frazil.repository.session.chunk_refs import chunk_error, claimed_bytes, require_plausible
 from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.workspace import Workspace, size_of
+from frazil.zarr_store.array_metadata import array_metadata
 from frazil.zarr_store.keys import Coords, Document, chunk_keys, document_keys, parse_key, span
 from frazil.zarr_store.references import (
     VirtualReferences,
@@ -54,10 +52,6 @@ from frazil.zarr_store.references import (
 
 if TYPE_CHECKING:
     from frazil.format.manifest import ChunkRef
-
-
-#: zarr quotes the name of an unknown codec.
-_QUOTED: Final = re.compile(r"['\"`]([\w.-]+)['\"`]")
 
 
 @dataclass(slots=True)
@@ -85,7 +79,7 @@ class ChunkDecoder:
 
     def missing_element(self) -> Any:
         """Return the element that readers decode as a missing value, or None if the array has none."""
-        return coding_of(self.array.attrs.asdict(), self.array.dtype).missing_element()
+        return missing_element_of(self.array.attrs.asdict(), self.array.dtype)
 
     def encoded(self, coords: Coords, element: Any) -> bytes:
         """Return a chunk with one element everywhere. No bytes if it is the fill value."""
@@ -100,13 +94,13 @@ class ChunkDecoder:
 
 
 def open_array(store: Store, path: str, mode: Any = "r") -> zarr.Array[Any]:
-    """Open an array. Raises ``MissingExtraError`` for a codec whose package is not installed."""
+    """Open an array. Raises the errors of ``array_metadata``."""
     try:
         return zarr.open_array(store, path=path.strip("/"), mode=mode, zarr_format=3)
-    except UnknownCodecError as error:
-        for name in _QUOTED.findall(str(error)):
-            if (missing := missing_codec(name)) is not None:
-                raise missing from error
+    except Exception:  # zarr and its registries raise errors of any class
+        node = store.session.workspace.node(absolute(path)) if isinstance(store, IcechunkStore) else None
+        if node is not None and node.array is not None:
+            array_metadata(node.user_data, node.path)
         raise
 
 

@@ -202,7 +202,8 @@ HARD: list[tuple[Any, bool, str]] = [
     (Monotonic("complex"), False, "the type complex128"),
     (NoDuplicates("gaps"), False, "nan at 0 and 2"),
     (Range("half", -1e9, 1e9), True, "1.0 to 3.0"),
-    (Range("down", -1, 2), False, "1 outside"),
+    (Range("down", -1, 2), False, "1 outside, 1 to 3; first 3"),
+    (Range("large", 0, 2**53), False, f"1 outside, {2**53} to {2**53 + 1}; first {2**53 + 1}"),
     (Range("", 0, 1), False, "got a group"),
 ]
 
@@ -217,6 +218,7 @@ def test_hard_cases(rule: Any, ok: bool, actual: str) -> None:
         "complex": np.array([1j, 2j]),
         "gaps": np.array([np.nan, 1, np.nan]),
         "half": np.array([1, 2, 3], "f2"),
+        "large": np.array([2**53, 2**53 + 1]),
     }
     with repo.transaction("main", message="coordinates") as store:
         for name, data in arrays.items():

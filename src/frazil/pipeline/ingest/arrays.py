@@ -34,7 +34,7 @@ import zarr.errors
 from numpy.typing import NDArray
 from zarr.core.buffer import cpu
 
-from frazil.cf import coding_of
+from frazil.cf import coding_of, missing_element_of
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkKind, ChunkTable
 from frazil.format.columns import Ragged
@@ -110,7 +110,7 @@ class TargetArray:
     @property
     def missing(self) -> Any:
         """The element of a cell without a value: see `missing_element`."""
-        element = coding_of(self.attrs, self.dtype).missing_element()
+        element = missing_element_of(self.attrs, self.dtype)
         return self.fill_value if element is None else element
 
     @property

@@ -59,7 +59,7 @@ class Offence:
 
     count: int = 0
     index: tuple[int, ...] = ()
-    value: float = np.nan
+    value: int | float = np.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ class ValueSummary:
     size: int
     nan: int
     moments: Partial
-    least: float
-    most: float
+    least: int | float
+    most: int | float
     offences: tuple[Offence, ...]
 
     @property
@@ -118,9 +118,7 @@ def summarize_block(values: NDArray[Any], start: Sequence[int], limits: Sequence
         moments = _VARIANCE.partial_of(cells(finite_values))
     else:
         moments = empty_partial(_VARIANCE, _SINGLE, ())
-    least, most = np.nan, np.nan
-    if len(valid_values):
-        least, most = float(valid_values.min()), float(valid_values.max())
+    least, most = _extremes(valid_values, valid_values)
     offences = []
     for limit in limits:
         is_offence = limit.outside(flat)
@@ -135,8 +133,13 @@ def summarize_block(values: NDArray[Any], start: Sequence[int], limits: Sequence
         first = int(np.argmax(is_offence))
         position = np.unravel_index(first, values.shape)
         index = tuple(int(at) + int(low) for at, low in zip(position, start, strict=True))
-        offences.append(Offence(count, index, float(flat[first])))
+        offences.append(Offence(count, index, flat[first].item()))
     return ValueSummary(len(flat), int(missing.sum()), moments, least, most, tuple(offences))
+
+
+def _extremes(low: NDArray[Any], high: NDArray[Any]) -> tuple[Any, Any]:
+    """Return the smallest and the largest of some numbers; NaN without any. Integers are exact."""
+    return (low.min().item(), high.max().item()) if len(low) else (np.nan, np.nan)
 
 
 def combine_summaries(a: ValueSummary, b: ValueSummary) -> ValueSummary:
@@ -149,8 +152,8 @@ def combine_summaries(a: ValueSummary, b: ValueSummary) -> ValueSummary:
         a.size + b.size,
         a.nan + b.nan,
         combine_partials(_VARIANCE, a.moments, b.moments),
-        float(np.fmin(a.least, b.least)),
-        float(np.fmax(a.most, b.most)),
+        min((each for each in (a.least, b.least) if each == each), default=np.nan),
+        max((each for each in (a.most, b.most) if each == each), default=np.nan),
         tuple(offences),
     )
 
@@ -223,9 +226,7 @@ def _known_summary(
     left = [box for piece in pieces for box in chunks.boxes_to_read(unread, piece)]
     proven = ~unread
     has_values = proven & (chunks.count > 0)
-    least, most = np.nan, np.nan
-    if has_values.any():
-        least, most = float(chunks.low[has_values].min()), float(chunks.high[has_values].max())
+    least, most = _extremes(chunks.low[has_values], chunks.high[has_values])
     count, nan = int(chunks.count[proven].sum()), int(chunks.nan[proven].sum())
     offences = tuple(Offence() for _ in scan.limits)
     return ValueSummary(count + nan, nan, known_moments(chunks, proven), least, most, offences), left
