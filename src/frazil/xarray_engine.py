@@ -33,6 +33,7 @@ from xarray.core import indexing
 
 import frazil
 from frazil.lazy_names import ModuleOnDemand
+from frazil.repository.target import joined_path
 
 if TYPE_CHECKING:
     import zarr
@@ -304,5 +305,4 @@ def _opened(
         session, root = source if isinstance(source, frazil.Session) else source.session, "/"
     else:
         session, root = frazil.open_address(source, **version, **access)
-    parts = [part for each in (root, group or "") for part in each.split("/") if part]
-    return session, "/" + "/".join(parts)
+    return session, joined_path(root, group)

@@ -140,6 +140,67 @@ def test_wrong_sources(folder: str) -> None:
     assert not xr.open_dataset(folder, engine="frazil", drop_variables="plain").variables
 
 
+def test_writes_and_reads_have_the_same_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = weather()
+    data.frazil.to("ice")
+    repo = frazil.Repository.open("ice")
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    written = repo.writable_session("main")
+    cases: list[tuple[Any, str | None, dict[str, Any]]] = [
+        ("ice:a", None, {}),
+        ("ice:a", "b", {}),
+        ("ice@dev", "/a/", {"storage_options": {}}),
+        (tmp_path / "ice", "c", {}),
+        (tmp_path / "a@b", None, {}),
+        (tmp_path / "a:b", "d", {}),
+        ("C:/data/ice", None, {}),
+        (repo, "d", {}),
+        (written, "e", {}),
+        (written.store, "f", {}),
+    ]
+    for target, group, options in cases:
+        assert (data.frazil.to(target, group=group, **options) is None) == (
+            target in (written, written.store)
+        )
+        assert_identical(xr.open_dataset(target, engine="frazil", group=group).load(), data)
+    assert set(xr.open_groups(written, engine="frazil")) == {"/", "/e", "/f"}
+    assert {each.name for each in tmp_path.iterdir()} == {"ice", "a@b", "a:b", "C:"}
+    for target in (3, None, b"ice", repo.readonly_session("main")):
+        with pytest.raises((TypeError, frazil.ReadOnlyError)):
+            data.frazil.to(target)
+    for target in (written.store.with_read_only(True), written):
+        with pytest.raises(IcechunkError, match=r"store|address"):
+            data.frazil.to(target, group="h", storage_options={} if target is written else None)
+    assert not data.isel(time=[]).drop_vars(["crs", "name"]).frazil.append(written, "time", group="e")
+    with pytest.raises(frazil.SessionStateError, match="allow_empty"):
+        data.isel(time=[]).drop_vars(["crs", "name"]).frazil.append("ice", "time")
+    before = repo.lookup_branch("main")
+    assert (
+        data.isel(time=[]).drop_vars(["crs", "name"]).frazil.append("ice", "time", allow_empty=True) != before
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target": "new@dev:g"},
+        {"append_dim": "time"},
+        {"region": "auto"},
+        {"mode": "x"},
+        {"accept": "y"},
+        {"z": 1},
+    ],
+)
+def test_wrong_writes_create_no_repository(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((IcechunkError, TypeError)):
+        weather().frazil.to(**{"target": "new:g"} | options)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_accessor_writes_to_a_session(session: frazil.Session) -> None:
     assert weather().frazil.to(session, group="a") is None
     assert_identical(xr.open_dataset(session, engine="frazil", group="a"), weather())
