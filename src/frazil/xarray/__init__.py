@@ -317,9 +317,9 @@ class FrazilAccessor:
         """Write the object to a group, and commit it if the target is an address or a repository.
 
         Args:
-            target: An address ``LOCATION[@BRANCH][:GROUP]``, or the folder of a repository as a path object; a
-                repository that does not exist is created. Or a `Repository`, whose branch ``main`` gets the
-                commit. Or a writable session or its store: the caller commits.
+            target: An address ``LOCATION[@BRANCH][:GROUP]``, or the folder of a repository as a path object.
+                A repository that does not exist is created. Or a `Repository`, whose branch ``main`` gets
+                the commit. Or a writable session or its store: the caller commits.
             group: Path of the group, below the group of the address. Default: that group, or the root.
             message: Message of the commit. Default: a line with the names of the variables.
             allow_empty: Whether to commit if there is nothing to change. Default: False.
@@ -336,7 +336,7 @@ class FrazilAccessor:
         """
         if storage_options is not None and isinstance(target, Session | IcechunkStore | Repository):
             raise InvalidInputError(
-                f"storage_options must come with an address, got a {type(target).__name__}, which has a storage",
+                f"storage_options must come with an address, got them with a {type(target).__name__}",
                 ErrorKind.INVALID_ARGUMENT,
             )
         if isinstance(target, IcechunkStore):
