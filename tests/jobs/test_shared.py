@@ -212,9 +212,15 @@ def test_jobs_that_cannot_be_used(repo: frazil.Repository, monkeypatch: pytest.M
     for number in (-1, 2):
         refuses(ErrorKind.INVALID_ARGUMENT, job.has_result, number)
         refuses(ErrorKind.INVALID_ARGUMENT, write, job, number, 0, 1)
-    with pytest.raises(ZeroDivisionError), job.task(1):
+    with pytest.raises(ZeroDivisionError), job.task(1) as failed:
         raise ZeroDivisionError("of the model")
-    assert job.missing()[1].error == "ZeroDivisionError: of the model"
+    with job.task(0) as ended:
+        array = zarr.open_array(ended.store, path="t")
+    for session in (ended, failed):
+        refuses(ErrorKind.READ_ONLY_STORE, zarr.open_array(session.store, path="t").__setitem__, 0, 99)
+        refuses(ErrorKind.READ_ONLY_STORE, zarr.create_group, session.store, path="late")
+    refuses(ErrorKind.READ_ONLY_STORE, array.__setitem__, slice(0, 2), 99)
+    assert job.missing()[0].error == "ZeroDivisionError: of the model"
     with monkeypatch.context() as patch:
         patch.setattr(staging, "__version__", "another")
         assert "another" in refuses(ErrorKind.CONFLICTING_ARGUMENTS, write, job, 0, 0, 1)

@@ -39,7 +39,7 @@ from frazil.jobs.progress import Summary
 from frazil.jobs.staging import StagedRound, Staging
 from frazil.jobs.task_failures import dumps
 from frazil.jobs.task_results import Outcome, Result, encode_result, stage_references
-from frazil.jobs.task_rounds import run_task, task_number
+from frazil.jobs.task_rounds import AFTER_TASK, run_task, task_number
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.handle.addresses import virtual_access
 from frazil.repository.handle.repository import Repository
@@ -153,7 +153,7 @@ class SharedJob(Summary):
             again: Whether this result replaces an earlier one. Default: False, the first result counts.
 
         Yields:
-            A fork of the version with which the job was opened.
+            A fork of the version with which the job was opened. After the block it refuses writes.
 
         Raises:
             InvalidInputError: ``invalid-argument`` if there is no task with this number.
@@ -192,6 +192,8 @@ class SharedJob(Summary):
             with suppress(StorageError):
                 storage.put(record, json.dumps(failed).encode())
             raise
+        finally:
+            fork.workspace.end(*AFTER_TASK)
         fork.workspace.writer.flush()  # the result must refer only to durable chunks
         chunks = sum(len(edits.table()) for edits in fork.workspace.own_changes().chunks.values())
         changes, segments = stage_references(fork, f"{staged.folder.key}/references")
