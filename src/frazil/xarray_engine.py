@@ -36,10 +36,12 @@ from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.target import joined_path
 
 if TYPE_CHECKING:
+    import dask.base as dask_base
     import zarr
     import zarr.core.metadata as zarr_metadata
     import zarr.storage as zarr_storage
 else:
+    dask_base = ModuleOnDemand("dask.base")
     zarr = ModuleOnDemand("zarr")
     zarr_metadata = ModuleOnDemand("zarr.core.metadata")
     zarr_storage = ModuleOnDemand("zarr.storage")
@@ -109,10 +111,43 @@ class _Values(BackendArray):
         """Return the elements, for an event loop."""
         return await asyncio.to_thread(self.__getitem__, key)
 
+    def __dask_tokenize__(self) -> tuple[str, ...]:
+        return self._array.__dask_tokenize__()
+
     def _method(self, key: indexing.ExplicitIndexer) -> Any:
         if isinstance(key, indexing.OuterIndexer):
             return self._array.oindex.__getitem__
         return self._array.__getitem__
+
+
+class _StoredVariable(Variable):
+    """A variable of a version. xarray names Dask arrays after the address, which can have many versions."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, variable: Variable) -> Variable:
+        """Return the variable of the version, unless its values are in memory."""
+        data = variable._data
+        if _stored_values(data) is None:
+            return variable
+        return cls(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
+
+    @override
+    def chunk(self, *args: Any, from_array_kwargs: Any = None, **options: Any) -> Any:
+        """Return the variable with a Dask array whose name contains the version. xarray calls this method."""
+        values, given = _stored_values(self._data), dict(from_array_kwargs or {})
+        if values is not None and given.get("name"):
+            head, _, token = given["name"].rpartition("-")
+            given["name"] = f"{head}-{dask_base.tokenize(token, values)}"
+        return super().chunk(*args, from_array_kwargs=given, **options)
+
+
+def _stored_values(data: Any) -> _Values | None:
+    """Return the stored values below the steps that decode and select them."""
+    while not isinstance(data, _Values | None):
+        data = getattr(data, "array", None)
+    return data
 
 
 class _Group(AbstractDataStore):
@@ -275,12 +310,12 @@ class FrazilBackend(BackendEntrypoint):
             for store in stores.values():
                 for variable in store.get_variables().values():
                     variable.attrs.setdefault("_FillValue", variable.encoding.pop("fill_value"))
-        return {
-            "/" + path.removeprefix(root).lstrip("/"): StoreBackendEntrypoint().open_dataset(
-                store, **decoding
-            )
-            for path, store in stores.items()
-        }
+        datasets = {}
+        for path, store in stores.items():
+            dataset = StoreBackendEntrypoint().open_dataset(store, **decoding)
+            variables = {name: _StoredVariable.of(each) for name, each in dataset.variables.items()}
+            datasets["/" + path.removeprefix(root).lstrip("/")] = dataset._replace(variables)
+        return datasets
 
     @override
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> DataTree:

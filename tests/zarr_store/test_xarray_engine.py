@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -100,6 +103,65 @@ def test_values_are_read_when_they_are_needed(folder: str) -> None:
         concat_dim="run",
     )
     assert both.sizes["run"] == 2
+
+
+#: Ways to open a group: a function of the repository.
+OPENED: dict[str, Callable[[frazil.Repository], xr.Dataset | xr.DataTree]] = {
+    "address": lambda repo: xr.open_dataset("ice@main:g", engine="frazil", chunks={}),
+    "group": lambda repo: xr.open_dataset(Path("ice"), group="g", engine="frazil", chunks={"x": 5}),
+    "branch": lambda repo: xr.open_dataset("ice:g", engine="frazil", branch="main", chunks={}),
+    "files": lambda repo: xr.open_mfdataset(["ice:g"], engine="frazil"),
+    "tree": lambda repo: xr.open_datatree("ice", engine="frazil", chunks={})["g"],
+    "repository": lambda repo: xr.open_dataset(repo, group="g", engine="frazil", chunks={}),
+    "session": lambda repo: xr.open_dataset(
+        repo.readonly_session("main"), group="g", engine="frazil", chunks={}
+    ),
+    "store": lambda repo: xr.open_zarr(repo.readonly_session("main").store, group="g", consolidated=False),
+    "array": lambda repo: xr.Dataset(
+        {"t": ("x", da.from_array(frazil.Array(repo.readonly_session("main"), "g/t")))}
+    ),
+    "later": lambda repo: xr.open_dataset("ice:g", engine="frazil").chunk({}),
+    "rows": lambda repo: xr.open_dataset("ice:g", engine="frazil").isel(x=slice(1, 4)).chunk({}),
+    "changed": lambda repo: xr.open_dataset(
+        repo.writable_session("main"), group="g", engine="frazil", chunks={}
+    ),
+}
+
+
+def test_dask_names_contain_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened: list[dict[str, Any]] = []
+    for value in range(3):
+        xr.Dataset({"t": ("x", np.full(5, value))}).frazil.to("ice:g", mode="w")
+        repo = frazil.Repository.open("ice")
+        opened.append({form: call(repo)["t"] for form, call in OPENED.items()})
+        again = {form: call(frazil.Repository.open("ice"))["t"] for form, call in OPENED.items()}
+        same = {form for form, array in again.items() if array.data.name == opened[-1][form].data.name}
+        assert same == set(OPENED) - {"later", "rows", "changed"}
+    for form in OPENED:
+        arrays = [each[form] for each in opened]
+        assert len({each.data.name for each in arrays}) == 3, form
+        assert [set(each.values) for each in dask.compute(*arrays)] == [{0}, {1}, {2}], form
+    session = repo.writable_session("main")
+    states = []
+    for value in (3, 4):
+        zarr.open_array(session.store, path="g/t")[:] = value
+        states.append(xr.open_dataset(session, group="g", engine="frazil", chunks={})["t"].data)
+    assert len({*(each.name for each in states), opened[-1]["session"].data.name}) == 3
+
+
+@pytest.mark.deep
+def test_a_version_is_not_the_one_that_a_cluster_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster),
+    ):
+        for value in range(3):
+            xr.Dataset({"t": ("x", np.full(5, value))}).frazil.to("ice:g", mode="w")
+            data = xr.open_dataset("ice:g", engine="frazil", chunks={}).persist()
+            assert set(data["t"].values) == {value}
 
 
 def test_a_tree_needs_few_requests(tmp_path: Path) -> None:
