@@ -92,7 +92,7 @@ class ForeignRange:
     """A range of an object and the conditions on the object; None is no condition.
 
     The object must have the ``etag``, and must not have changed after ``not_modified_since``, in whole
-    seconds.
+    seconds. ``states`` gets the state of the object: its etag, else the time of its last change.
     """
 
     url: str
@@ -100,6 +100,7 @@ class ForeignRange:
     stop: int
     etag: str | None = None
     not_modified_since: datetime | None = None
+    states: set[str] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -116,6 +117,8 @@ class ForeignRange:
             changed = datetime.fromtimestamp(modified, UTC)
             difference = f"its last change must not be after {limit.isoformat()}, got {changed.isoformat()}"
         else:
+            if self.states is not None:
+                self.states.add(etag or str(modified))
             return
         raise StorageError(
             f"the object of a virtual chunk has changed ({shown_url(self.url)}): {difference}. Restore the "
@@ -146,6 +149,7 @@ class ForeignObjects(ABC):
         *,
         etag: str | None = None,
         not_modified_since: datetime | None = None,
+        states: set[str] | None = None,
     ) -> Buffer:
         """Return a range of an object: all its bytes, or an error.
 
@@ -156,6 +160,8 @@ class ForeignObjects(ABC):
             etag: Etag that the object must have. Default: no condition.
             not_modified_since: Time after which the object must not have changed, compared in whole seconds.
                 Default: no condition.
+            states: A set to which the state of the object is added: two states of one read are of two
+                objects. Default: none.
 
         Returns:
             The bytes ``start <= i < stop``.
@@ -174,7 +180,7 @@ class ForeignObjects(ABC):
             >>> bytes(files.get(f"{folder}data.bin", 2, 5))
             b'234'
         """
-        return self._read(ForeignRange(url, start, stop, etag, not_modified_since))
+        return self._read(ForeignRange(url, start, stop, etag, not_modified_since, states))
 
     async def get_async(
         self,
@@ -184,9 +190,10 @@ class ForeignObjects(ABC):
         *,
         etag: str | None = None,
         not_modified_since: datetime | None = None,
+        states: set[str] | None = None,
     ) -> Buffer:
         """Do the same as ``get``, for an event loop."""
-        return await self._read_async(ForeignRange(url, start, stop, etag, not_modified_since))
+        return await self._read_async(ForeignRange(url, start, stop, etag, not_modified_since, states))
 
     @abstractmethod
     def _read(self, byte_range: ForeignRange) -> Buffer:
@@ -301,9 +308,8 @@ class ForeignFiles(ForeignObjects):
         with fetch_errors(byte_range.url):
             descriptor = open_inside(*self._path_and_folder(byte_range.url))
             try:
-                if byte_range.etag is not None or byte_range.not_modified_since is not None:
-                    status = os.fstat(descriptor)
-                    byte_range.check_object(file_etag(status), status.st_mtime)
+                status = os.fstat(descriptor)
+                byte_range.check_object(file_etag(status), status.st_mtime)
                 start, length, data = byte_range.start, byte_range.stop - byte_range.start, b""
                 while len(data) < length:
                     part = system.files.read_at(
