@@ -382,7 +382,7 @@ class ForeignStore(ForeignObjects):
         with fetch_errors(byte_range.url):
             answer = obstore.get(client, key, options={"range": (byte_range.start, byte_range.stop)})
             _check_answer(byte_range, answer)
-            return TRAFFIC.count_read(answer.bytes())
+            return TRAFFIC.count_read(_whole(byte_range, answer.bytes()))
 
     @override
     async def _read_async(self, byte_range: ForeignRange) -> Buffer:
@@ -393,7 +393,7 @@ class ForeignStore(ForeignObjects):
             options: GetOptions = {"range": (byte_range.start, byte_range.stop)}
             answer = await obstore.get_async(client, key, options=options)
             _check_answer(byte_range, answer)
-            return TRAFFIC.count_read(await answer.bytes_async())
+            return TRAFFIC.count_read(_whole(byte_range, await answer.bytes_async()))
 
     @override
     def size(self, url: str) -> int:
@@ -450,8 +450,17 @@ def _check_answer(byte_range: ForeignRange, answer: GetResult) -> None:
     meta = answer.meta
     # Object stores send whole seconds. Some send fractions in listings.
     byte_range.check_object(meta["e_tag"], int(meta["last_modified"].timestamp()))
+    web_client.require_plain(answer.attributes.get("Content-Encoding"))
     if answer.range != (byte_range.start, byte_range.stop):
         raise byte_range.too_short(answer.range[1])
+
+
+def _whole(byte_range: ForeignRange, data: Buffer) -> Buffer:
+    """Return the bytes of an answer, if they are as many as the range has."""
+    size, expected = memoryview(data).nbytes, byte_range.stop - byte_range.start
+    if size != expected:
+        raise UnreachableError(f"the answer must have the {expected} bytes of its range, got {size}")
+    return data
 
 
 #: The statuses of a server that does not have an object, or not this range of it.
@@ -478,8 +487,12 @@ class ForeignWeb(ForeignObjects):
                 raise OSError("the server does not support range requests: its status must be 206, got 200")
             _require_status(answer, 206, url)
             byte_range.check_object(answer.etag, int(answer.modified))
-            if answer.start != start or len(answer.body) != stop - start:
-                raise byte_range.too_short(answer.start + len(answer.body))
+            first, end = answer.range()
+            if first == start and end < stop:
+                raise byte_range.too_short(end)
+            if (first, end) != (start, stop):
+                raise OSError(f"the answer must have the range [{start}, {stop}), got [{first}, {end})")
+            answer.require_length(start, stop)
             return TRAFFIC.count_read(answer.body)
 
     @override
