@@ -37,6 +37,7 @@ from xarray.core import indexing
 
 import frazil
 from frazil.about import PACKAGE_FOLDER
+from frazil.cf import MEANING
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.target import joined_path
 
@@ -131,18 +132,12 @@ class _Stored:
         return cls(path, id_, document, tuple(metadata["shape"]), tuple(names), attributes, form)
 
 
-#: Attributes that define the values of an array.
-_MEANING: Final = frozenset(
-    ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned", "units", "calendar", "dtype")
-)
-
-
 @lru_cache(1024)
 def _meaning(document: bytes) -> dict[str, Any]:
     """Return the metadata of an array without the attributes that do not define its values."""
     metadata: dict[str, Any] = json.loads(document)
     attributes = metadata.get("attributes", {})
-    return {**metadata, "attributes": {name: attributes[name] for name in _MEANING & attributes.keys()}}
+    return {**metadata, "attributes": {name: attributes[name] for name in MEANING & attributes.keys()}}
 
 
 class _Values(BackendArray):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import xarray as xr
 import zarr
 from xarray.testing import assert_identical
+from zarr.core.buffer import cpu
 
 import frazil
 import frazil.xarray
@@ -103,6 +105,70 @@ def test_values_are_read_when_they_are_needed(folder: str) -> None:
         concat_dim="run",
     )
     assert both.sizes["run"] == 2
+
+
+def test_a_dataset_reads_the_arrays_that_it_opened(session: frazil.Session) -> None:
+    data = xr.Dataset({"t": ("x", np.arange(10.0)), "u": ("x", np.arange(10))})
+    data["t"].attrs = {"scale_factor": 2.0}
+    data.frazil.to(session)
+
+    def refuses(lazy: xr.Dataset) -> None:
+        for part in (lazy["t"], lazy["t"].isel(x=slice(2, 5)), lazy["t"].isel(x=3)):
+            with pytest.raises(frazil.InvalidInputError, match="Open the dataset again"):
+                part.load()
+
+    for change in (
+        lambda: data.assign(t=data["t"].assign_attrs(scale_factor=3.0)).frazil.to(session, mode="w"),
+        lambda: data.frazil.to(session, mode="w"),
+        lambda: zarr.open_array(session.store, path="t").resize((20,)),
+        lambda: zarr.open_array(session.store, path="t").resize((4,)),
+        lambda: zarr.open_array(session.store, path="t").attrs.update(scale_factor=4.0),
+    ):
+        lazy = xr.open_dataset(session, engine="frazil")
+        change()
+        refuses(lazy)
+        data.frazil.to(session, mode="w")
+    lazy = xr.open_dataset(session, engine="frazil")
+    zarr.open_array(session.store, path="t").attrs["note"] = "harmless"
+    zarr.open_array(session.store, path="t")[0] = 5
+    session.commit("read after the commit, too")
+    assert lazy["t"].values[:2].tolist() == [10.0, 2.0]
+
+
+def test_arrays_that_cannot_be_opened_are_left_out(session: frazil.Session) -> None:
+    weather().frazil.to(session, group="g")
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        for name in ("uneven", "time2"):
+            zarr.create_array(
+                session.store,
+                name=f"g/{name}",
+                shape=(3,),
+                chunks=[[1, 2]],
+                dtype="i4",
+                dimension_names=[name],
+            )[:] = [1, 2, 3]
+    document = json.loads(session.store.get_sync("g/crs/zarr.json").to_bytes())
+    for name, part in {
+        "codec": {"codecs": [{"name": "no.such.codec"}]},
+        "type": {"data_type": "int1000"},
+    }.items():
+        data = json.dumps({**document, **part, "shape": [], "dimension_names": []}).encode()
+        session.store.set_sync(f"g/{name}/zarr.json", cpu.Buffer.from_bytes(data))
+    with pytest.warns(UserWarning, match="which zarr cannot open here") as caught:
+        opened = xr.open_dataset(session, engine="frazil", group="g")
+    assert_identical(opened.load(), weather())
+    texts = sorted(str(each.message) for each in caught)
+    for text, (name, cause) in zip(
+        texts,
+        [("codec", "no.such.codec"), ("time2", "ectilinear"), ("type", "int1000"), ("uneven", "ectilinear")],
+        strict=True,
+    ):
+        assert f"`/g/{name}`" in text
+        assert cause in text
+    with pytest.raises(Exception, match="int1000"):
+        frazil.read(session, "g/type")
+    dropped = ["codec", "type", "uneven", "time2"]
+    assert_identical(xr.open_dataset(session, engine="frazil", group="g", drop_variables=dropped), weather())
 
 
 #: Ways to open a group: a function of the repository.

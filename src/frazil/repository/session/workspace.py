@@ -16,7 +16,7 @@ A later layer hides an earlier layer. Locks are acquired in this order; every th
 from __future__ import annotations
 
 import logging
-from collections.abc import Buffer
+from collections.abc import Buffer, Mapping
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,6 +65,11 @@ else:
 _COORDS_END: Final = 1 << 32
 
 
+def _has(nodes: Mapping[str, Node | None], node: Node) -> bool:
+    own = nodes.get(node.path)
+    return own is not None and own.id == node.id
+
+
 class Workspace:
     """The nodes and chunks that a session sees. Threads may share it."""
 
@@ -92,6 +97,8 @@ class Workspace:
         self.reader: ChunkReader = access[1]
         #: The updates whose manifests earlier attempts of a commit have stored, by node id.
         self.earlier_manifests: dict[bytes, ManifestUpdate] = {}
+        #: The paths of nodes that were deleted or replaced, in this order.
+        self.removed: list[str] = [] if before is None else before.removed
         #: The number of discards. A discard also drops the bytes of the changes.
         self.discards = 0
         self.commit_lock = RLock()
@@ -221,6 +228,12 @@ class Workspace:
         with self.commit_lock, self.lock:
             if more:
                 self._require_open()
+                own = (self.changes.nodes, self.sealed.nodes)
+                self.removed += [
+                    path
+                    for path, node in more.nodes.items()
+                    if node is None or (node.id in more.created and not any(_has(each, node) for each in own))
+                ]
             for changes in (self.changes, more or ChangeSet()):
                 merge_fork(self.start, self.sealed, changes)
                 self.changes = ChangeSet()
@@ -254,6 +267,8 @@ class Workspace:
     def discard_changes(self) -> None:
         """Discard all own changes."""
         with self.commit_lock, self.lock:
+            for own in (self.sealed, self.changes):
+                self.removed += [path for path, node in own.nodes.items() if node and node.id in own.created]
             self.sealed = ChangeSet()
             self.changes = ChangeSet()
             self.earlier_manifests = {}
@@ -334,6 +349,7 @@ class Workspace:
         with self.commit_lock, self.lock:
             self._require_open()
             self.changes.delete_node(self.moved_base, path)
+            self.removed.append(path)
             self._array_entries.clear()
 
     def move_node(self, source: str, target: str) -> None:
@@ -343,6 +359,7 @@ class Workspace:
             if self._tree is None:
                 self._tree = MoveTree(self.base, self.changes.moves)
             self._tree.move(source, target)
+            self.removed += [source, target]
             self._moved_base = None
             self._array_entries.clear()
 
