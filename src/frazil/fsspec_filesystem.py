@@ -32,11 +32,10 @@ from zarr.abc.store import RangeByteRequest
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError, KeyNotFoundError, NotFoundError
-from frazil.repository.target import Target, parse_target
+from frazil.repository.target import PROTOCOL, Target, parse_target
 
 __all__ = ["FrazilFileSystem"]
 
-_PROTOCOL: Final = "frazil://"
 #: Between the address and the key in the path of a URL. Keys of Zarr have no part of this name.
 _MARK: Final = "/./"
 
@@ -143,15 +142,15 @@ class FrazilFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no 
         location = parse_target(options["address"]).location
         options["address"] = str(Target(location, session.snapshot_id, root))
         cls = type(self)
-        return {"cls": f"{cls.__module__}:{cls.__name__}", "protocol": _PROTOCOL[:-3], "args": [], **options}
+        return {"cls": f"{cls.__module__}:{cls.__name__}", "protocol": PROTOCOL[:-3], "args": [], **options}
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(each) for each in path]
         text = str(path)
-        if text.startswith(_PROTOCOL):
-            text = text.removeprefix(_PROTOCOL)
+        if text.startswith(PROTOCOL):
+            text = text.removeprefix(PROTOCOL)
             text = f"{_address(text)}{_MARK}{(parse_target(text).path or '').strip('/')}"
         return text.strip("/")
 
@@ -161,11 +160,11 @@ class FrazilFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no 
         address, mark, key = f"{self._strip_protocol(name)}/".partition(_MARK)
         if not mark:
             address, key = next(iter(self._stores), ""), self._prefix + address
-        return f"{_PROTOCOL}{unquote(address)}:{key.rstrip('/')}"
+        return f"{PROTOCOL}{unquote(address)}:{key.rstrip('/')}"
 
     @staticmethod
     def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
-        return {"address": unquote(_address(path.removeprefix(_PROTOCOL)))}
+        return {"address": unquote(_address(path.removeprefix(PROTOCOL)))}
 
     def _at(self, path: str) -> tuple[frazil.IcechunkStore, str]:
         """Return the store that has a path, and the key there."""

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, override
 
 import numpy as np
@@ -185,6 +186,10 @@ class _Values(BackendArray):
         return self._array.__getitem__
 
 
+#: The data of a variable, which ``Variable.data`` would read.
+_data: Final = attrgetter("_data")
+
+
 class _StoredVariable(Variable):
     """A variable of a version. xarray names Dask arrays after the address, which can have many versions."""
 
@@ -193,7 +198,7 @@ class _StoredVariable(Variable):
     @classmethod
     def of(cls, variable: Variable) -> Variable:
         """Return the variable of the version, unless its values are in memory."""
-        data = variable._data
+        data = _data(variable)
         if _stored_values(data) is None:
             return variable
         return cls(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
@@ -201,11 +206,11 @@ class _StoredVariable(Variable):
     @override
     def chunk(self, *args: Any, from_array_kwargs: Any = None, **options: Any) -> Any:
         """Return the variable with a Dask array whose name contains the version. xarray calls this method."""
-        values, given = _stored_values(self._data), dict(from_array_kwargs or {})
+        values, given = _stored_values(_data(self)), dict(from_array_kwargs or {})
         if values is not None and given.get("name"):
             head, _, token = given["name"].rpartition("-")
             given["name"] = f"{head}-{dask_base.tokenize(token, values)}"
-        return super().chunk(*args, from_array_kwargs=given, **options)
+        return super().chunk(*args, **options, from_array_kwargs=given)
 
 
 def _stored_values(data: Any) -> _Values | None:

@@ -283,6 +283,7 @@ def test_writes_and_reads_have_the_same_addresses(tmp_path: Path, monkeypatch: p
         (tmp_path / "a@b", None, {}),
         (tmp_path / "a:b", "d", {}),
         ("C:/data/ice", None, {}),
+        ("frazil://ice:h", None, {}),
         (repo, "d", {}),
         (written, "e", {}),
         (written.store, "f", {}),

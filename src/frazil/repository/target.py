@@ -33,10 +33,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from os import PathLike, fspath
 from typing import Final
 
-from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 
 #: The text of a time: a day, and the time of the day with its time zone.
@@ -51,6 +49,10 @@ _LOCATION_END: Final = re.compile(r"@@|::|[@:]")
 _VERSION_END: Final = re.compile(rf"::|:|(?<=@){TIME}")
 #: The location without one: the current folder.
 CURRENT_FOLDER: Final = "."
+
+
+#: What the URLs of the file system of fsspec begin with.
+PROTOCOL: Final = "frazil://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +79,6 @@ class Target:
             return text
         # `C:/t` would be a folder of a drive.
         return f"{text}:{self.path.removeprefix('/') if len(text) == 1 else self.path}"
-
-
-def target_of(address: str | PathLike[str], name: str = "address", *others: str) -> Target:
-    """Return the parts of an address: a text, or a path object, which is the folder of a repository.
-
-    Other values are a ``TypeError``, which has the name of the argument and the ``others`` that it accepts.
-    """
-    if isinstance(address, str):
-        return parse_target(address)
-    if isinstance(address, PathLike) and isinstance(location := fspath(address), str):
-        return Target(location)
-    raise wrong_type(name, address, "str", "PathLike", *others)
 
 
 def parse_target(text: str) -> Target:

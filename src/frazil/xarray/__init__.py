@@ -16,9 +16,10 @@ from typing import Any, Final, Literal, NoReturn
 from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyStoreError, RefNotFoundError
 from frazil.extras import needs
+from frazil.repository.handle.addresses import target_of
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
-from frazil.repository.target import MAIN, Target, joined_path, target_of
+from frazil.repository.target import MAIN, Target, joined_path
 from frazil.storage.profiles import storage_of_location
 from frazil.zarr_store import IcechunkStore
 
@@ -142,12 +143,12 @@ class _Part:
 class _Options:
     """Options of a write, as ``to_icechunk`` describes them. Raises ``InvalidInputError`` for wrong ones."""
 
-    mode: ZarrWriteModes | None = None
+    mode: Any = None
     safe_chunks: bool = True
     align_chunks: bool = False
     append_dim: Hashable | None = None
     region: Region = None
-    accept: Collection[str] = ()
+    accept: Any = ()
     chunkmanager_store_kwargs: Mapping[str, Any] = field(default_factory=dict)
     split_every: int | None = None
     encoding: Mapping[Any, Any] = field(default_factory=dict)
@@ -354,9 +355,13 @@ class FrazilAccessor:
             parts = _parts(self._obj, joined_path(address.path, group), checked)
             branch, repo = address.version or MAIN, _repository(address, storage_options, parts, checked)
         session = repo.writable_session(branch)
-        _write(parts, session, checked)
         names = ", ".join(map(str, getattr(self._obj, "data_vars", ())))
-        return session.commit(message or f"Write {names}", allow_empty=allow_empty)
+        try:
+            _write(parts, session, checked)
+            return session.commit(message or f"Write {names}", allow_empty=allow_empty)
+        finally:
+            if not session.read_only:  # nobody else has the session
+                session.discard_changes()
 
     def append(
         self,

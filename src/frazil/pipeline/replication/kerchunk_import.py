@@ -192,8 +192,8 @@ def _location(path: str) -> str:
     if not separator:
         if not os.path.isabs(path):
             raise InvalidInputError(
-                f"a reference must name its file by a URL or an absolute path, got {path!r}. Join the relative "
-                "paths of the references to the folder that they are relative to, and import them again",
+                f"a reference must name its file by a URL or an absolute path, got {path!r}. Join the "
+                "relative paths to their folder, and import the references again",
                 ErrorKind.INVALID_VIRTUAL_REF,
             )
         return system.files.file_url(path)
