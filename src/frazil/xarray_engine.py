@@ -210,7 +210,7 @@ class _StoredVariable(Variable):
         if values is not None and given.get("name"):
             head, _, token = given["name"].rpartition("-")
             given["name"] = f"{head}-{dask_base.tokenize(token, values)}"
-        return super().chunk(*args, **options, from_array_kwargs=given)
+        return super().chunk(*args, **options | {"from_array_kwargs": given})
 
 
 def _stored_values(data: Any) -> _Values | None:

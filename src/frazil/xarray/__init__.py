@@ -115,10 +115,17 @@ def to_icechunk(
     if not isinstance(session, Session):
         raise wrong_type("session", session, "Session")
     session.require_writable()
-    options = _Options(
-        mode, safe_chunks, align_chunks, append_dim, region, accept, chunkmanager_store_kwargs or {},
-        split_every, encoding or {},
-    )  # fmt: skip
+    options = _options(
+        mode=mode,
+        append_dim=append_dim,
+        region=region,
+        accept=accept,
+        safe_chunks=safe_chunks,
+        align_chunks=align_chunks,
+        chunkmanager_store_kwargs=chunkmanager_store_kwargs,
+        split_every=split_every,
+        encoding=encoding,
+    )
     parts = _parts(obj, group, options)
     replaces = options.mode == "w" and session.workspace.node(joined_path(group)) is not None
     # Lazy values can fail after a part of them is written, and can be those that the session has now.
@@ -141,41 +148,49 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """Options of a write, as ``to_icechunk`` describes them. Raises ``InvalidInputError`` for wrong ones."""
+    """Options of a write, as ``to_icechunk`` describes them. They are the same for each group of a tree."""
 
-    mode: Any = None
+    mode: ZarrWriteModes
+    append_dim: Hashable | None
+    region: Region
+    accept: frozenset[str]
     safe_chunks: bool = True
     align_chunks: bool = False
-    append_dim: Hashable | None = None
-    region: Region = None
-    accept: Any = ()
     chunkmanager_store_kwargs: Mapping[str, Any] = field(default_factory=dict)
     split_every: int | None = None
     encoding: Mapping[Any, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        accept = frozenset([self.accept] if isinstance(self.accept, str) else self.accept)
-        if unknown := sorted(accept - set(CHECKS)):
-            raise InvalidInputError(
-                f"accept must contain names of {', '.join(CHECKS)}, got {unknown[0]!r}", ErrorKind.NOT_ALLOWED
-            )
-        default = "a" if self.append_dim is not None else "r+" if self.region is not None else "w-"
-        mode = self.mode or default
-        may_write = _WRITING if self.region is None else _IN_PLACE
-        allowed = may_write if self.append_dim is None else _APPENDING
-        if mode not in allowed:
-            raise InvalidInputError(
-                f"mode must be one of {', '.join(allowed)} with append_dim={self.append_dim!r} and "
-                f"region={self.region!r}, got {mode!r}",
-                ErrorKind.NOT_ALLOWED,
-            )
-        object.__setattr__(self, "accept", accept)
-        object.__setattr__(self, "mode", mode)
 
     @property
     def needs_group(self) -> bool:
         """Whether the group must exist."""
         return self.append_dim is not None or self.region is not None
+
+
+def _options(
+    *,
+    mode: ZarrWriteModes | None = None,
+    append_dim: Hashable | None = None,
+    region: Region = None,
+    accept: Collection[str] = (),
+    **others: Any,
+) -> _Options:
+    """Return options, checked before anything is opened, because the mode ``w`` deletes existing data."""
+    accepted = frozenset([accept] if isinstance(accept, str) else accept)
+    if unknown := sorted(accepted - set(CHECKS)):
+        raise InvalidInputError(
+            f"accept must contain names of {', '.join(CHECKS)}, got {unknown[0]!r}", ErrorKind.NOT_ALLOWED
+        )
+    mode = mode or ("a" if append_dim is not None else "r+" if region is not None else "w-")
+    may_write = _WRITING if region is None else _IN_PLACE
+    allowed = may_write if append_dim is None else _APPENDING
+    if mode not in allowed:
+        raise InvalidInputError(
+            f"mode must be one of {', '.join(allowed)} with append_dim={append_dim!r} and "
+            f"region={region!r}, got {mode!r}",
+            ErrorKind.NOT_ALLOWED,
+        )
+    given = {name: value for name, value in others.items() if value is not None}
+    return _Options(mode, append_dim, region, accepted, **given)
 
 
 def _parts(obj: xr.DataArray | xr.Dataset | xr.DataTree, group: str | None, options: _Options) -> list[_Part]:
@@ -347,7 +362,7 @@ class FrazilAccessor:
         if isinstance(target, Session):
             to_icechunk(self._obj, target, group=group, **options)
             return None
-        checked = _Options(**{name: value for name, value in options.items() if value is not None})
+        checked = _options(**options)
         if isinstance(target, Repository):
             parts, branch, repo = _parts(self._obj, group, checked), MAIN, target
         else:
