@@ -336,6 +336,6 @@ def test_the_accessor_writes_to_a_session(session: frazil.Session) -> None:
     later = weather()
     with pytest.raises(IcechunkError, match="time"):  # the labels are stored already
         later.frazil.append(session, "time", group="a")
-    tree = xr.DataTree.from_dict({"/": weather(), "/b": weather()})
+    tree = xr.DataTree.from_dict({"/": weather(), "/.b": weather()})
     tree.frazil.to(session, group="tree")
     assert_identical(xr.open_datatree(session, engine="frazil", group="tree").load(), tree)

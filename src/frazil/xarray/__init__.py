@@ -210,7 +210,7 @@ def _parts(obj: xr.DataArray | xr.Dataset | xr.DataTree, group: str | None, opti
         )
     return [
         _Part(
-            joined_path(group, path.removeprefix(".")),
+            joined_path(group, "" if node is obj else path),
             # Coordinates that a group inherits are stored in its parent.
             _dataset(node.to_dataset(inherit=node is obj)),
             options.encoding.get(node.path, {}),
