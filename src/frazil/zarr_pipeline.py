@@ -108,8 +108,8 @@ class OpenedArray:
         entry = workspace.array_entry(path)
         if entry is None or last_path != path or not isinstance(first, tuple) or not isinstance(last, tuple):
             return None
-        removed = workspace.removed[self.removed :]
-        self.removed += len(removed)
+        count = len(workspace.removed)
+        removed, self.removed = workspace.removed[self.removed : count], count
         is_other = self.node_id not in (b"", entry.node.id)
         # zarr opens an array before it deletes the one that it replaces.
         if not self.node_id and any(f"{path}/".startswith(f"{each.rstrip('/')}/") for each in removed):
