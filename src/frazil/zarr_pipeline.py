@@ -109,7 +109,7 @@ class OpenedArray:
         if entry is None or last_path != path or not isinstance(first, tuple) or not isinstance(last, tuple):
             return None
         count = len(workspace.removed)
-        removed, self.removed = workspace.removed[self.removed : count], count
+        removed = workspace.removed[self.removed : count]
         is_other = self.node_id not in (b"", entry.node.id)
         # zarr opens an array before it deletes the one that it replaces.
         if not self.node_id and any(f"{path}/".startswith(f"{each.rstrip('/')}/") for each in removed):
@@ -121,7 +121,7 @@ class OpenedArray:
                 "again. Open it again",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
-        self.node_id = entry.node.id
+        self.node_id, self.removed = entry.node.id, count
         document = entry.node.user_data
         if document is not self.document:
             stored = _stored_metadata(document)
