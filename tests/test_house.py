@@ -131,7 +131,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "virtual": NAMES | {"chunks"},
     "xarray": NAMES | {"dask", "distributed"},
     "fsspec_filesystem": {"__init__", "repository"},
-    "xarray_engine": {"__init__"},
+    "xarray_engine": {"__init__", "repository"},
     "zarr_pipeline": {"arrays", "zarr_store", "format"},
 }
 #: Rooms whose modules may import pyspark. All others run where it is not installed.

@@ -152,6 +152,36 @@ def test_stale_uneven_chunks_are_refused() -> None:
     assert not now[:].any()
 
 
+@pytest.mark.parametrize("way", ["overwrite", "group", "merge", "commit", "discard"])
+@pytest.mark.parametrize("is_read", [False, True])
+def test_an_array_of_the_same_form_is_another_one(way: str, is_read: bool) -> None:
+    session = writable()
+    options: dict[str, Any] = {"name": "g/t", "data": np.arange(40), "chunks": (5,), "overwrite": True}
+    other = zarr.create_array(session.store, name="g/tt", data=np.arange(40))
+    earlier = zarr.create_array(session.store, attributes={"scale_factor": 2.0}, **options)
+    if not is_read:
+        earlier = zarr.open_array(session.store, path="g/t")
+    target = session.fork() if way == "merge" else session
+    if way == "group":
+        zarr.create_group(session.store, path="g", overwrite=True)
+    elif way == "discard":
+        session.discard_changes()
+    now = zarr.create_array(target.store, attributes={"scale_factor": 3.0}, **options)
+    if way == "merge":
+        session.merge(target)
+        session.merge(target)
+        now = zarr.open_array(session.store, path="g/t")
+        session.merge(target)
+    if way == "commit":
+        session.commit("again")
+    for where in (slice(None), slice(3, 4), [1, 30]):
+        with pytest.raises(InvalidInputError, match="again"):
+            earlier.oindex[where]
+    same(now[:], np.arange(40))
+    if way not in ("group", "discard"):
+        same(other[:], np.arange(40))
+
+
 def test_an_array_that_was_resized_or_annotated_is_not_stale() -> None:
     session = writable()
     array = zarr.create_array(session.store, name="t", data=np.arange(40), chunks=(5,))

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _MISSING: Final = ("_FillValue", "missing_value")
 #: Attributes of arrays whose values differ from the stored numbers.
 PACKED: Final = frozenset({*_MISSING, "scale_factor", "add_offset", "_Unsigned"})
+#: Attributes that give the elements of an array another meaning.
+MEANING: Final = PACKED | {"units", "calendar", "dtype"}
 #: The attribute with which xarray marks integers as booleans.
 BOOLEAN: Final = ("dtype", "bool")
 

@@ -17,13 +17,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, override
 
 import numpy as np
+import xarray
 from xarray import Dataset, DataTree, Variable
 from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntrypoint
 from xarray.backends.store import StoreBackendEntrypoint
@@ -32,13 +37,18 @@ from xarray.coding.strings import create_vlen_dtype
 from xarray.core import indexing
 
 import frazil
+from frazil.about import PACKAGE_FOLDER
+from frazil.cf import MEANING
 from frazil.lazy_names import ModuleOnDemand
+from frazil.repository.target import joined_path
 
 if TYPE_CHECKING:
+    import dask.base as dask_base
     import zarr
     import zarr.core.metadata as zarr_metadata
     import zarr.storage as zarr_storage
 else:
+    dask_base = ModuleOnDemand("dask.base")
     zarr = ModuleOnDemand("zarr")
     zarr_metadata = ModuleOnDemand("zarr.core.metadata")
     zarr_storage = ModuleOnDemand("zarr.storage")
@@ -89,29 +99,125 @@ def _lengths(array: Any, name: str, sizes: str) -> Any:
         return tuple(each[0] if len({*each[:-1]} | {max(each)}) == 1 else each for each in along)
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """An array of a version."""
+
+    path: str
+    id: bytes
+    document: bytes
+    shape: tuple[int, ...]
+    names: tuple[str | None, ...]
+    attributes: Mapping[str, Any]
+    form: _Form
+
+    @property
+    def name(self) -> str:
+        """The name of the variable."""
+        return self.path.rpartition("/")[2]
+
+    @classmethod
+    def of(cls, path: str, id_: bytes, document: bytes) -> _Stored | None:
+        """Return an array. One that zarr cannot open here is None, and a warning names it and the cause."""
+        metadata = json.loads(document)
+        attributes, names = metadata.pop("attributes", {}), metadata.pop("dimension_names", None) or ()
+        try:
+            form = _form(json.dumps(metadata))
+        except Exception as error:  # codecs and types raise errors of any class
+            warnings.warn(
+                f"the dataset has no variable for the array `{path}`, which zarr cannot open here: "
+                f"{type(error).__name__}: {error}",
+                skip_file_prefixes=(PACKAGE_FOLDER, os.path.dirname(xarray.__file__)),
+            )
+            return None
+        return cls(path, id_, document, tuple(metadata["shape"]), tuple(names), attributes, form)
+
+
+@lru_cache(1024)
+def _meaning(document: bytes) -> dict[str, Any]:
+    """Return the metadata of an array without the attributes that do not define its values."""
+    metadata: dict[str, Any] = json.loads(document)
+    attributes = metadata.get("attributes", {})
+    return {**metadata, "attributes": {name: attributes[name] for name in MEANING & attributes.keys()}}
+
+
 class _Values(BackendArray):
-    """The elements of an array, which are read when xarray needs them."""
+    """The elements of an array, which are read when xarray needs them.
 
-    __slots__ = ("_array", "dtype", "shape")
+    A session can change the array later, or create another one at its path.
+    """
 
-    def __init__(self, session: frazil.Session, path: str, shape: tuple[int, ...], dtype: Any) -> None:
-        self._array = frazil.Array(session, path)
-        self.shape = shape
-        self.dtype = dtype
+    __slots__ = ("_array", "_document", "_id", "dtype", "shape")
+
+    def __init__(self, session: frazil.Session, array: _Stored) -> None:
+        self._array = frazil.Array(session, array.path)
+        self._id, self._document = array.id, array.document
+        self.shape, self.dtype = array.shape, array.form.dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        self._require_same_array()
         support = indexing.IndexingSupport.VECTORIZED
         values = indexing.explicit_indexing_adapter(key, self.shape, support, self._method(key))
         return np.asarray(values, self.dtype) if self.dtype.kind == "T" else values
+
+    def _require_same_array(self) -> None:
+        node = self._array.session.workspace.require_array(self._array.path)
+        document = node.user_data
+        if node.id == self._id and (
+            document == self._document or _meaning(document) == _meaning(self._document)
+        ):
+            return
+        raise frazil.InvalidInputError(
+            f"the array `{node.path}` must be the one of the dataset, but the session has changed it or "
+            "created it again. Open the dataset again",
+            frazil.ErrorKind.INVALID_ARRAY_METADATA,
+        )
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Return the elements, for an event loop."""
         return await asyncio.to_thread(self.__getitem__, key)
 
+    def __dask_tokenize__(self) -> tuple[str, ...]:
+        return self._array.__dask_tokenize__()
+
     def _method(self, key: indexing.ExplicitIndexer) -> Any:
         if isinstance(key, indexing.OuterIndexer):
             return self._array.oindex.__getitem__
         return self._array.__getitem__
+
+
+#: The data of a variable, which ``Variable.data`` would read.
+_data: Final = attrgetter("_data")
+
+
+class _StoredVariable(Variable):
+    """A variable of a version. xarray names Dask arrays after the address, which can have many versions."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, variable: Variable) -> Variable:
+        """Return the variable of the version, unless its values are in memory."""
+        data = _data(variable)
+        if _stored_values(data) is None:
+            return variable
+        return cls(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
+
+    @override
+    def chunk(self, *args: Any, from_array_kwargs: Any = None, **options: Any) -> Any:
+        """Return the variable with a Dask array whose name contains the version. xarray calls this method."""
+        values, given = _stored_values(_data(self)), dict(from_array_kwargs or {})
+        if values is not None and given.get("name"):
+            head, _, token = given["name"].rpartition("-")
+            given["name"] = f"{head}-{dask_base.tokenize(token, values)}"
+        return super().chunk(*args, **options | {"from_array_kwargs": given})
+
+
+def _stored_values(data: Any) -> _Values | None:
+    """Return the stored values below the steps that decode and select them."""
+    while not isinstance(data, _Values | None):
+        data = getattr(data, "array", None)
+    return data
 
 
 class _Group(AbstractDataStore):
@@ -147,7 +253,7 @@ def _groups(session: frazil.Session, root: str, dropped: set[str], *, is_tree: b
             frazil.ErrorKind.INVALID_PATH,
         )
     attributes = {root: json.loads(node.user_data).get("attributes", {})}
-    documents: dict[str, dict[str, dict[str, Any]]] = {root: {}}
+    arrays: dict[str, list[_Stored]] = {root: []}
     table = session.workspace.node_table()
     below = table.below(root)
     paths = table.paths_list()[below]
@@ -155,28 +261,20 @@ def _groups(session: frazil.Session, root: str, dropped: set[str], *, is_tree: b
         range(*below.indices(len(table))), paths, table.is_array[below], strict=True
     ):
         parent = _parent(path)
-        if is_array and parent in documents and path.rpartition("/")[2] not in dropped:
-            documents[parent][path] = json.loads(table.user_data.bytes(row))
+        if is_array and parent in arrays and path.rpartition("/")[2] not in dropped:
+            stored = _Stored.of(path, table.ids[row].tobytes(), bytes(table.user_data.bytes(row)))
+            arrays[parent] += [] if stored is None else [stored]
         elif not is_array and is_tree:
             attributes[path] = json.loads(table.user_data.bytes(row)).get("attributes", {})
-            documents[path] = {}
-    small = [
-        path
-        for arrays in documents.values()
-        for path, document in arrays.items()
-        if document.get("dimension_names") == [path.rpartition("/")[2]]
-        and document["shape"][0] <= _MOST_TOGETHER
-    ]
+            arrays[path] = []
+    every = chain.from_iterable(arrays.values())
+    small = [each.path for each in every if each.names == (each.name,) and each.shape[0] <= _MOST_TOGETHER]
     values = frazil.read_many(session, small)
     return {
         path: _Group(
-            attributes[path],
-            {
-                each.rpartition("/")[2]: _variable(session, each, document, values.get(each))
-                for each, document in arrays.items()
-            },
+            attributes[path], {each.name: _variable(session, each, values.get(each.path)) for each in group}
         )
-        for path, arrays in documents.items()
+        for path, group in arrays.items()
     }
 
 
@@ -184,21 +282,19 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def _variable(session: frazil.Session, path: str, document: dict[str, Any], values: Any) -> Variable:
-    attributes = dict(document.pop("attributes", {}))
-    names = document.pop("dimension_names", None) or ()
-    if len(names) != len(document["shape"]):
+def _variable(session: frazil.Session, array: _Stored, values: Any) -> Variable:
+    names, form, attributes = array.names, array.form, dict(array.attributes)
+    if len(names) != len(array.shape):
         raise frazil.InvalidInputError(
-            f"the array `{path}` must have dimension names for xarray, got none. Leave it out with "
-            f"drop_variables={path.rpartition('/')[2]!r}, or set the names with zarr",
+            f"the array `{array.path}` must have dimension names for xarray, got none. Leave it out with "
+            f"drop_variables={array.name!r}, or set the names with zarr",
             frazil.ErrorKind.INVALID_ARRAY_METADATA,
         )
-    form = _form(json.dumps(document))
     encoding = {**form.encoding, "preferred_chunks": dict(zip(names, form.encoding["chunks"], strict=True))}
     if "_FillValue" in attributes:
         attributes["_FillValue"] = FillValueCoder.decode(attributes["_FillValue"], form.dtype)
     if values is None:
-        values = indexing.LazilyIndexedArray(_Values(session, path, tuple(document["shape"]), form.dtype))
+        values = indexing.LazilyIndexedArray(_Values(session, array))
     return Variable(names, values, attributes, encoding)
 
 
@@ -274,12 +370,12 @@ class FrazilBackend(BackendEntrypoint):
             for store in stores.values():
                 for variable in store.get_variables().values():
                     variable.attrs.setdefault("_FillValue", variable.encoding.pop("fill_value"))
-        return {
-            "/" + path.removeprefix(root).lstrip("/"): StoreBackendEntrypoint().open_dataset(
-                store, **decoding
-            )
-            for path, store in stores.items()
-        }
+        datasets = {}
+        for path, store in stores.items():
+            dataset = StoreBackendEntrypoint().open_dataset(store, **decoding)
+            variables = {name: _StoredVariable.of(each) for name, each in dataset.variables.items()}
+            datasets["/" + path.removeprefix(root).lstrip("/")] = dataset._replace(variables)
+        return datasets
 
     @override
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> DataTree:
@@ -304,5 +400,4 @@ def _opened(
         session, root = source if isinstance(source, frazil.Session) else source.session, "/"
     else:
         session, root = frazil.open_address(source, **version, **access)
-    parts = [part for each in (root, group or "") for part in each.split("/") if part]
-    return session, "/" + "/".join(parts)
+    return session, joined_path(root, group)

@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import json
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import prod
@@ -46,6 +46,7 @@ from frazil.arrays.box_reading import PieceReading, read_box_into, read_in_chunk
 from frazil.arrays.box_writing import BoxWriting, wants_statistics
 from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import AxisSlice, Pieces, Region, chunks_of_slice
+from frazil.cf import MEANING
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64
 from frazil.zarr_store.array_metadata import array_metadata
@@ -83,10 +84,16 @@ class StoredArray:
 
 @dataclass(slots=True, eq=False)
 class OpenedArray:
-    """An array that zarr has opened. ``document`` was compared with its ``metadata`` last."""
+    """An array that zarr has opened. ``document`` was compared with its ``metadata`` last.
+
+    ``node_id`` is the id of its node, from the first use on. ``removed`` is the number of nodes that the
+    session had deleted or replaced before.
+    """
 
     metadata: ArrayV3Metadata
     document: bytes = b""
+    node_id: bytes = b""
+    removed: int = 0
 
     def stored(self, batch: Sequence[tuple[Any, ...]]) -> StoredArray | None:
         """Return the array of a list of chunks of zarr, or None if the session has no array at their path."""
@@ -98,9 +105,24 @@ class OpenedArray:
             last_path, last = parse_key(batch[-1][0].path)
         except InvalidInputError:
             return None
-        entry = place.store.session.workspace.array_entry(path)
+        workspace = place.store.session.workspace
+        entry = workspace.array_entry(path)
         if entry is None or last_path != path or not isinstance(first, tuple) or not isinstance(last, tuple):
             return None
+        count = len(workspace.removed)
+        removed = workspace.removed[self.removed : count]
+        is_other = self.node_id not in (b"", entry.node.id)
+        # zarr opens an array before it deletes the one that it replaces.
+        if not self.node_id and any(f"{path}/".startswith(f"{each.rstrip('/')}/") for each in removed):
+            attributes = json.loads(entry.node.user_data).get("attributes", {})
+            is_other = _meaning(self.metadata.attributes) != _meaning(attributes)
+        if is_other:
+            raise InvalidInputError(
+                f"the stored array `{path}` must be the one that zarr opened, but the session has created it "
+                "again. Open it again",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        self.node_id, self.removed = entry.node.id, count
         document = entry.node.user_data
         if document is not self.document:
             stored = _stored_metadata(document, path)
@@ -117,10 +139,14 @@ class OpenedArray:
         return StoredArray(place.store, path, document, (first, last))
 
 
+def _meaning(attributes: Mapping[str, Any]) -> str:
+    return json.dumps({name: attributes[name] for name in sorted(MEANING & attributes.keys())}, default=str)
+
+
 def opened_array(metadata: Any, store: Any) -> OpenedArray | None:
     """Return an array that zarr opens, or None if it is not an array of Frazil."""
     is_ours = isinstance(store, IcechunkStore) and isinstance(metadata, ArrayV3Metadata)
-    return OpenedArray(metadata) if is_ours else None
+    return OpenedArray(metadata, removed=len(store.session.workspace.removed)) if is_ours else None
 
 
 @lru_cache(256)

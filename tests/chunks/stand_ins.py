@@ -91,6 +91,7 @@ class Foreign:
         *,
         etag: str | None = None,
         not_modified_since: datetime | None = None,
+        states: set[str] | None = None,
     ) -> Buffer:
         self.gets.append((url, start, stop))
         if url not in self.objects:
@@ -111,6 +112,7 @@ class Foreign:
         *,
         etag: str | None = None,
         not_modified_since: datetime | None = None,
+        states: set[str] | None = None,
     ) -> Buffer:
         await asyncio.sleep(0)
         return self.get(url, start, stop, etag=etag, not_modified_since=not_modified_since)

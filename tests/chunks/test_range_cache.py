@@ -65,10 +65,10 @@ def test_fewer_bytes_than_a_range_are_not_cached() -> None:
 
 
 def test_a_pickled_cache_is_empty() -> None:
-    cache = RangeCache(40, only_checked=True)
+    cache = RangeCache(40, only_virtual=True)
     cache.add(range_of("a", 0, 20), DATA["a"][:20])
     again = pickle.loads(pickle.dumps(cache))
-    assert (again.limit, again.only_checked, again.get(range_of("a", 0, 20))) == (40, True, None)
+    assert (again.limit, again.only_virtual, again.get(range_of("a", 0, 20))) == (40, True, None)
 
 
 @pytest.mark.parametrize("size", [41, 300])

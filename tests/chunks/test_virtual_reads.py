@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from zarr.codecs.numcodecs import Shuffle, Zlib
 
 import frazil
 from frazil.errors import ErrorKind
+from frazil.storage.foreign_objects import ForeignRange, ForeignStore
 from frazil.storage.object_store import ObjectStorage
 
 STEPS, FILES, LENGTH = 4, 3, 10_000
@@ -113,18 +115,45 @@ def test_chunks_that_are_far_apart_are_read_alone(server: ObjectServer) -> None:
 
 @pytest.mark.parametrize(
     ("has_checksums", "size", "requests"),
-    [(True, None, 0), (False, None, FILES), (True, 0, FILES), (False, 16 << 20, 0), (True, 1 << 20, 0)],
+    [(True, None, 0), (False, None, FILES), (True, 0, FILES), (False, 16 << 20, FILES), (True, 1 << 20, 0)],
 )
 def test_what_is_in_the_cache(
     server: ObjectServer, has_checksums: bool, size: int | None, requests: int
 ) -> None:
-    """By default, only bytes of objects that cannot have changed are in the cache."""
+    """Only bytes of objects that cannot have changed are in the cache, whatever its size is."""
     archive = Archive(server, 2, has_checksums=has_checksums)
     caching = frazil.CachingConfig(num_bytes_chunks=size)
     array = frazil.Array(archive.session(caching=caching), "t")
     for expected in (FILES, requests):
         same(array[:, 5], archive.values[:, 5])
         assert archive.take_requests() == expected
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_read_has_one_state_of_an_object(
+    server: ObjectServer, reader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read of chunks without checksums sends four requests to each object, and one object is replaced."""
+    archive = Archive(server, 7, has_checksums=False)
+    array = reader(archive.session(), "t")
+    data, read = bytes(archive.files.get("1.nc")), ForeignStore._read
+    lock, answers = Lock(), []
+
+    def replacing(self: ForeignStore, byte_range: ForeignRange) -> Any:
+        with lock:
+            answer = read(self, byte_range)
+            if byte_range.url.endswith("1.nc"):
+                answers.append(answer)
+                if len(answers) == STEPS // 2:
+                    archive.files.put("1.nc", bytes(len(data)))
+            return answer
+
+    monkeypatch.setattr(ForeignStore, "_read", replacing)
+    with pytest.raises(frazil.StorageError, match=r"must not change during a read.*1\.nc") as caught:
+        array[:, 5]
+    assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
+    archive.files.put("1.nc", data)
+    same(array[:, 5], archive.values[:, 5])
 
 
 @pytest.mark.parametrize("reader", READERS)

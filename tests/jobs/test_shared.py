@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_tasks_that_die_meet_and_are_lost(storage: frazil.Storage, tmp_path: Pat
         "2 of 5 tasks",
         f"task 2: on {killed.host}",
         f"process {killed.process}",
-        "4: never started",
+        "4: no attempt",
     ):
         assert text in str(caught.value)
     assert repo.lookup_branch("main") == next(iter(repo.ancestry(branch="main"))).id
@@ -169,8 +170,11 @@ def test_others_commit_meanwhile(repo: frazil.Repository) -> None:
     result = clean.commit("clean", {"model": "x"})
     assert (values(repo), values(repo, "u")) == ([1, 1, 0, 0], [9] * 4)
     assert repo.lookup_snapshot(result.snapshot_id).metadata["model"] == "x"
-    with pytest.raises(frazil.RebaseFailedError):
+    with pytest.raises(frazil.RebaseFailedError, match="run its tasks again") as caught:
         late.commit()
+    assert "session" not in str(caught.value)
+    with pytest.warns(UserWarning, match=f"committed before, as {result.snapshot_id}"):
+        open_shared(repo, 1, job_id=clean.id)
     assert late.missing() == []
     assert [each.id for each in staged_jobs(repo)] == [late.id]
 
@@ -207,14 +211,22 @@ def test_jobs_that_cannot_be_used(repo: frazil.Repository, monkeypatch: pytest.M
     refuses(ErrorKind.INVALID_ARGUMENT, open_shared, repo, 0)
     refuses(ErrorKind.REF_NOT_FOUND, open_shared, repo, 2, branch="no")
     job = open_shared(repo, 2, job_id="job", prepare=arrays)
-    assert open_shared(repo, 2, job_id="job", prepare=broken) == job
+    assert open_shared(repo, 2, job_id="job", prepare=arrays) == open_shared(repo, 2, job_id="job") == job
+    for another in (broken, partial(arrays, 3), lambda session: arrays(session)):
+        refuses(ErrorKind.CONFLICTING_ARGUMENTS, open_shared, repo, 2, job_id="job", prepare=another)
     refuses(ErrorKind.CONFLICTING_ARGUMENTS, open_shared, repo, 3, job_id="job")
     for number in (-1, 2):
         refuses(ErrorKind.INVALID_ARGUMENT, job.has_result, number)
         refuses(ErrorKind.INVALID_ARGUMENT, write, job, number, 0, 1)
-    with pytest.raises(ZeroDivisionError), job.task(1):
+    with pytest.raises(ZeroDivisionError), job.task(1) as failed:
         raise ZeroDivisionError("of the model")
-    assert job.missing()[1].error == "ZeroDivisionError: of the model"
+    with job.task(0) as ended:
+        array = zarr.open_array(ended.store, path="t")
+    for session in (ended, failed):
+        refuses(ErrorKind.READ_ONLY_STORE, zarr.open_array(session.store, path="t").__setitem__, 0, 99)
+        refuses(ErrorKind.READ_ONLY_STORE, zarr.create_group, session.store, path="late")
+    refuses(ErrorKind.READ_ONLY_STORE, array.__setitem__, slice(0, 2), 99)
+    assert job.missing()[0].error == "ZeroDivisionError: of the model"
     with monkeypatch.context() as patch:
         patch.setattr(staging, "__version__", "another")
         assert "another" in refuses(ErrorKind.CONFLICTING_ARGUMENTS, write, job, 0, 0, 1)
@@ -253,6 +265,9 @@ def test_the_commands(repo: frazil.Repository, tmp_path: Path, capfd: pytest.Cap
     assert task(0, sys.executable, "-c", "raise SystemExit(7)")[0] == 7
     assert task(0, sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")[0] == 128 + 9
     assert task(0, sys.executable, "-c", "")[0] == 1
+    status, text = task(0, "nosuchprogram")
+    assert (status, "`nosuchprogram` of task 0: there is no such program" in text) == (127, True)
+    assert task(0, str(tmp_path))[0] == 126
     assert task(2, *python, "5")[0] == 1
     assert task(0, *python, "5")[0] == 0
     assert "does not run" in task(0, *python, "6")[1]
@@ -262,6 +277,9 @@ def test_the_commands(repo: frazil.Repository, tmp_path: Path, capfd: pytest.Cap
     assert run("status", ice, "night") == (0, "2 of 2 tasks have a result\n")
     assert [run("commit", ice, "night")[0] for _ in range(2)] == [0, 0]
     assert "does not run" in task(1, *python, "8")[1]
+    status, text = run("open", ice, "--tasks", "2", "--id", "night")
+    assert status == 0
+    assert "committed before" in text
     array = zarr.open_array(repo.readonly_session("dev").store, path="t", mode="r")
     assert array[:].tolist() == [7, 7, 6, 6]
     assert values(repo) == [0] * 4

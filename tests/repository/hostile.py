@@ -30,11 +30,13 @@ class Visit:
 
 @dataclass
 class Listener:
-    """What arrived at a server, and where it redirects to, by path."""
+    """What arrived at a server, where it redirects to, by path, and what is wrong in its answers."""
 
     visits: list[Visit] = field(default_factory=list)
     redirects: dict[str, str] = field(default_factory=dict)
     url: str = ""
+    headers: dict[str, str | None] = field(default_factory=dict)
+    body: bytes | None = None
 
     @property
     def everything(self) -> str:
@@ -66,11 +68,14 @@ def listening() -> Iterator[Listener]:
                 return
             start, _, stop = self.headers.get("Range", "bytes=0-7").removeprefix("bytes=").partition("-")
             data = DATA[int(start) : int(stop or 7) + 1]
+            sent = {"Content-Range": f"bytes {start}-{int(start) + len(data) - 1}/8", **listener.headers}
+            data = data if listener.body is None else listener.body
             self.send_response(206 if "Range" in self.headers else 200)
-            self.send_header("Content-Range", f"bytes {start}-{int(start) + len(data) - 1}/8")
-            self.send_header("Content-Length", str(len(data)))
-            self.send_header("ETag", '"e"')
-            self.send_header("Last-Modified", "Wed, 21 Oct 2015 07:28:00 GMT")
+            sent |= {"Content-Length": str(len(data)), "ETag": '"e"'}
+            sent |= {"Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT"}
+            for name, value in sent.items():
+                if value is not None:
+                    self.send_header(name, value)
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(data)

@@ -32,7 +32,10 @@ TABLE = {
     # drives
     r"C:\data\ice": (r"C:\data\ice", None, None),
     r"c:\data\ice@v1:t": (r"c:\data\ice", "v1", "/t"),
-    "C:/t": ("C", None, "/t"),
+    "C:/data/ice": ("C:/data/ice", None, None),
+    "c:/data/ice@v1:t": ("c:/data/ice", "v1", "/t"),
+    "C:t": ("C", None, "/t"),
+    "C@v1:/t": ("C", "v1", "/t"),
     # doubled characters
     "run-12::00": ("run-12:00", None, None),
     "me@@work@v1": ("me@work", "v1", None),
@@ -65,7 +68,7 @@ def test_missing_parts(text: str) -> None:
 
 
 _TEXT = st.text(st.sampled_from("ab/.~@:-0123456789T\\"), max_size=12)
-_BEGINNINGS = st.sampled_from(["", "/", "./", "s3://bucket/", "https://h:1/", "file:///", "C:\\"])
+_BEGINNINGS = st.sampled_from(["", "/", "./", "s3://bucket/", "https://h:1/", "file:///", "C:\\", "C:/"])
 
 
 @given(_BEGINNINGS, _TEXT, st.none() | _TEXT, st.none() | _TEXT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import pickle
 import ssl
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import frazil
 from frazil.credentials import HttpAccess
 from frazil.errors import InvalidInputError, StorageError
 from frazil.storage.foreign_objects import open_foreign
-from frazil.storage.object_store_config import http_store
+from frazil.storage.object_store_config import http_store, s3_store
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.storage.web_client import _is_same_server, web_options
 
@@ -108,6 +109,39 @@ def test_a_repository_may_not(server: Listener, other: Listener) -> None:
         read(frazil.Repository.open(hostile(prefix, {"http": {}}), None, {prefix: HttpAccess}))
     assert refused.value.kind == "redirect-refused"
     assert other.visits == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "message"),
+    [
+        ({"Content-Encoding": "gzip"}, gzip.compress(DATA), "content-encoding 'gzip'"),
+        ({"Content-Encoding": "gzip"}, DATA, "content-encoding 'gzip'"),
+        ({"Content-Encoding": "identity, br"}, DATA, "content-encoding 'identity, br'"),
+        ({}, DATA + b"more", "the 8 bytes of its range, got more"),
+        ({"Content-Range": None}, DATA, "content-range"),
+        ({"Content-Range": "bytes 8-15/16"}, DATA, "range|end"),
+        ({"Content-Encoding": "aws-chunked"}, DATA, None),
+    ],
+)
+def test_an_answer_that_is_not_the_range(
+    server: Listener, headers: dict[str, str | None], body: bytes, message: str | None
+) -> None:
+    server.headers, server.body = headers, body
+    store = s3_store(region="x", endpoint_url=server.url, allow_http=True, force_path_style=True)
+    settings = StorageSettings(retries=StorageRetriesSettings(1))
+    objects = open_foreign(store, None, "s3://bucket/", settings)
+    from_bucket = [
+        lambda: objects.get("s3://bucket/x", 0, 8),
+        lambda: asyncio.run(objects.get_async("s3://bucket/x", 0, 8)),
+    ]
+    for get in [*_gets(server.url)[1::3], *from_bucket]:
+        if message is None:
+            assert bytes(get()) == DATA
+            continue
+        # The client of buckets has its own words for ranges.
+        is_ours = get not in from_bucket or "encoding" in message
+        with pytest.raises(StorageError, match=message if is_ours else "virtual"):
+            get()
 
 
 @pytest.mark.parametrize(

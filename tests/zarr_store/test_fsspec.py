@@ -69,10 +69,90 @@ def test_zarr_reads_one_snapshot_through_it(address: str) -> None:
     url = f"frazil://{address}:g"
     files = fsspec.filesystem("frazil", address=f"{address}:g", asynchronous=True)
     with frazil.Repository.open(address.removesuffix("@main")).transaction("main", message="zeros") as store:
-        zarr.open_array(store, path="g/t")[:] = 0
+        zarr.open_array(store, path="g/t")[:] = 9
     assert values(files) == values(pickle.loads(pickle.dumps(files))) == DATA.tolist()
     assert values(fsspec.filesystem("frazil", address=f"{address}~1:g", asynchronous=True)) == DATA.tolist()
     now = zarr.storage.FsspecStore.from_url(url, read_only=True)
-    assert not zarr.open_array(now, path="t", mode="r")[:].any()
+    assert (zarr.open_array(now, path="t", mode="r")[:] == 9).all()
     with pytest.raises(frazil.InvalidInputError, match="address must name a repository"):
         fsspec.filesystem("frazil")
+
+
+def test_urls_of_several_versions(address: str, tmp_path: Path) -> None:
+    location = address.removesuffix("@main")
+    repo = frazil.Repository.open(location)
+    repo.create_tag("v1", "main")
+    with repo.transaction("main", message="zeros") as store:
+        zarr.open_array(store, path="g/t")[:] = 9
+    other = tmp_path / "a@b"
+    with frazil.Repository.create(other).transaction("main", message="ones") as store:
+        zarr.create_array(store, name="g/t", shape=(5, 6), chunks=(2, 3), dtype="i4")[:] = 1
+    addresses = [f"{location}@v1", location, str(other).replace("@", "@@")]
+    urls = [f"frazil://{each}:g/t/c/0/0" for each in addresses]
+    values = [fsspec.open(url).open().read() for url in urls]
+    assert len(set(values)) == 3
+    files = fsspec.open_files(urls)
+    files = pickle.loads(pickle.dumps(files))
+    assert [each.open().read() for each in files] == values
+    system, (first, *_) = files[0].fs, [each.path for each in files]
+    assert [fsspec.open(system.unstrip_protocol(each.path)).open().read() for each in files] == values
+    assert system.unstrip_protocol("g/t") == f"frazil://{addresses[0]}:g/t"
+    assert system.cat(urls) == {each.path: value for each, value in zip(files, values, strict=True)}
+    assert system.glob(f"frazil://{addresses[1]}:g/t/c/0/*") == system.ls(
+        f"frazil://{addresses[1]}:/g/t/c/0", False
+    )
+    names = {key.partition("/./")[0] for key in system.find(urls[0].removesuffix("/c/0/0"))}
+    assert names == {first.partition("/./")[0]}
+    for absent in ("frazil://nothere:g", f"frazil://{location}@v2:g", f"frazil://{location}@v1:h"):
+        assert not system.exists(absent)
+
+
+def test_names_of_dask_contain_the_version(address: str) -> None:
+    bytes_ = pytest.importorskip("dask.bytes")
+    url = f"frazil://{address}:g/t/c/0/0"
+
+    def key() -> str:
+        name: str = bytes_.read_bytes(url)[1][0][0].key
+        return name
+
+    before, files = key(), fsspec.filesystem("frazil", address=address)
+    assert key() == before
+    with frazil.Repository.open(address.removesuffix("@main")).transaction("main", message="zeros") as store:
+        zarr.open_array(store, path="g/t")[:] = DATA + 1
+    assert key() != before
+    later = fsspec.filesystem("frazil", address=address)
+    assert files._fs_token != later._fs_token
+    assert files.ukey("g/t/zarr.json") != later.ukey("g/t/zarr.json")
+
+
+def test_what_programs_ask_of_a_file_system(address: str, tmp_path: Path) -> None:
+    url, folder = f"frazil://{address}:g", tmp_path / "copy"
+    files = fsspec.filesystem("frazil", address=address)
+    data = files.cat_file("g/t/zarr.json")
+    files.get("g", str(folder), recursive=True)
+    assert (folder / "t/zarr.json").read_bytes() == data
+    for cache in ("simplecache", "filecache"):
+        options = {cache: {"cache_storage": str(tmp_path / cache)}}
+        with fsspec.open(f"{cache}::{url}/t/zarr.json", **options) as file:
+            assert file.read() == data
+    copy = fsspec.AbstractFileSystem.from_json(files.to_json())
+    assert copy.cat_file("g/t/zarr.json") == data
+    for name, arguments in {
+        "mkdir": ["h"],
+        "makedirs": ["h"],
+        "rmdir": ["g"],
+        "rm": ["g"],
+        "rm_file": ["g/t/zarr.json"],
+        "pipe": ["g/x", b""],
+        "put": [str(folder / "t/zarr.json"), "h"],
+        "copy": ["g/t/zarr.json", "g/x"],
+        "mv": ["g/t/zarr.json", "g/x"],
+        "touch": ["g/x"],
+    }.items():
+        with pytest.raises(frazil.errors.ReadOnlyError, match="read only"):
+            getattr(files, name)(*arguments)
+    for name in ("created", "modified"):
+        with pytest.raises(NotImplementedError, match="ancestry"):
+            getattr(files, name)("g")
+    with pytest.raises(frazil.InvalidInputError, match="must have an address"):
+        fsspec.filesystem("frazil", session=frazil.open_address(address)[0]).to_json()

@@ -117,6 +117,52 @@ def test_modes(session: frazil.Session) -> None:
         to_icechunk(smaller, session, mode="w")
 
 
+@pytest.mark.parametrize("chunks", [None, {}])
+@pytest.mark.parametrize("is_new", [False, True])
+@pytest.mark.parametrize("engine", ["frazil", "zarr"])
+def test_a_group_is_written_from_its_own_values(
+    session: frazil.Session, reopened: Reopened, chunks: dict[str, int] | None, is_new: bool, engine: str
+) -> None:
+    options: dict[str, Any] = {"engine": engine, "group": "g", "chunks": chunks}
+    options |= {"consolidated": False} if engine == "zarr" else {}
+    to_icechunk(weather(), session, group="g")
+    if not is_new:
+        snapshot_id = session.commit("before")
+        session = frazil.Repository.open(session.workspace.context.storage).writable_session("main")
+        assert session.snapshot_id == snapshot_id
+    for factor, size in ((2, 9), (4, 5)):
+        lazy = xr.open_dataset(session.store, **options).isel(time=slice(0, size))
+        lazy["height"] = lazy["height"] * 2
+        to_icechunk(lazy, session, group="g", mode="w")
+        expected = weather().isel(time=slice(0, size))
+        expected["height"] = expected["height"] * factor
+        assert_identical(read(session.store, group="g"), expected)
+    assert_identical(read(reopened(session), group="g"), expected)
+
+
+@pytest.mark.parametrize("mode", ["w", "w-", "a"])
+@pytest.mark.parametrize("as_tree", [False, True])
+def test_values_that_fail_change_nothing(session: frazil.Session, mode: Any, as_tree: bool) -> None:
+    to_icechunk(weather(), session, group="old")
+    before, group = session.status(), "new" if mode == "w-" else "old"
+
+    def fail(block: Any) -> Any:
+        raise RuntimeError("no values")
+
+    data = da.arange(12, chunks=3).map_blocks(fail, meta=np.array([], "i8"))
+    lazy = xr.Dataset({"other": ("x", data)})
+    with pytest.raises(RuntimeError, match="no values"):
+        to_icechunk(
+            xr.DataTree.from_dict({"/": weather(), "/b": lazy}) if as_tree else lazy,
+            session,
+            group=group,
+            mode=mode,
+            accept=["variables", "attributes"],
+        )
+    assert session.status() == before
+    assert_identical(read(session.store, group="old"), weather())
+
+
 def test_unsafe_chunks_are_refused_or_aligned(session: frazil.Session) -> None:
     dataset = xr.Dataset({"a": ("x", da.arange(12, chunks=3))})
     encoding = {"a": {"chunks": (4,)}}

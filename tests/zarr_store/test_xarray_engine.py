@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
 from xarray.testing import assert_identical
+from zarr.core.buffer import cpu
 
 import frazil
 import frazil.xarray
@@ -102,6 +107,129 @@ def test_values_are_read_when_they_are_needed(folder: str) -> None:
     assert both.sizes["run"] == 2
 
 
+def test_a_dataset_reads_the_arrays_that_it_opened(session: frazil.Session) -> None:
+    data = xr.Dataset({"t": ("x", np.arange(10.0)), "u": ("x", np.arange(10))})
+    data["t"].attrs = {"scale_factor": 2.0}
+    data.frazil.to(session)
+
+    def refuses(lazy: xr.Dataset) -> None:
+        for part in (lazy["t"], lazy["t"].isel(x=slice(2, 5)), lazy["t"].isel(x=3)):
+            with pytest.raises(frazil.InvalidInputError, match="Open the dataset again"):
+                part.load()
+
+    for change in (
+        lambda: data.assign(t=data["t"].assign_attrs(scale_factor=3.0)).frazil.to(session, mode="w"),
+        lambda: data.frazil.to(session, mode="w"),
+        lambda: zarr.open_array(session.store, path="t").resize((20,)),
+        lambda: zarr.open_array(session.store, path="t").resize((4,)),
+        lambda: zarr.open_array(session.store, path="t").attrs.update(scale_factor=4.0),
+    ):
+        lazy = xr.open_dataset(session, engine="frazil")
+        change()
+        refuses(lazy)
+        data.frazil.to(session, mode="w")
+    lazy = xr.open_dataset(session, engine="frazil")
+    zarr.open_array(session.store, path="t").attrs["note"] = "harmless"
+    zarr.open_array(session.store, path="t")[0] = 5
+    session.commit("read after the commit, too")
+    assert lazy["t"].values[:2].tolist() == [10.0, 2.0]
+
+
+def test_arrays_that_cannot_be_opened_are_left_out(session: frazil.Session) -> None:
+    weather().frazil.to(session, group="g")
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        for name in ("uneven", "time2"):
+            zarr.create_array(
+                session.store,
+                name=f"g/{name}",
+                shape=(3,),
+                chunks=[[1, 2]],
+                dtype="i4",
+                dimension_names=[name],
+            )[:] = [1, 2, 3]
+    document = json.loads(session.store.get_sync("g/crs/zarr.json").to_bytes())
+    for name, part in {
+        "codec": {"codecs": [{"name": "no.such.codec"}]},
+        "type": {"data_type": "int1000"},
+    }.items():
+        data = json.dumps({**document, **part, "shape": [], "dimension_names": []}).encode()
+        session.store.set_sync(f"g/{name}/zarr.json", cpu.Buffer.from_bytes(data))
+    with pytest.warns(UserWarning, match="which zarr cannot open here") as caught:
+        opened = xr.open_dataset(session, engine="frazil", group="g")
+    assert_identical(opened.load(), weather())
+    texts = sorted(str(each.message) for each in caught)
+    for text, (name, cause) in zip(
+        texts,
+        [("codec", "no.such.codec"), ("time2", "ectilinear"), ("type", "int1000"), ("uneven", "ectilinear")],
+        strict=True,
+    ):
+        assert f"`/g/{name}`" in text
+        assert cause in text
+    with pytest.raises(Exception, match="int1000"):
+        frazil.read(session, "g/type")
+    dropped = ["codec", "type", "uneven", "time2"]
+    assert_identical(xr.open_dataset(session, engine="frazil", group="g", drop_variables=dropped), weather())
+
+
+#: Ways to open a group: a function of the repository.
+OPENED: dict[str, Callable[[frazil.Repository], xr.Dataset | xr.DataTree]] = {
+    "address": lambda repo: xr.open_dataset("ice@main:g", engine="frazil", chunks={}),
+    "group": lambda repo: xr.open_dataset(Path("ice"), group="g", engine="frazil", chunks={"x": 5}),
+    "branch": lambda repo: xr.open_dataset("ice:g", engine="frazil", branch="main", chunks={}),
+    "files": lambda repo: xr.open_mfdataset(["ice:g"], engine="frazil"),
+    "tree": lambda repo: xr.open_datatree("ice", engine="frazil", chunks={})["g"],
+    "repository": lambda repo: xr.open_dataset(repo, group="g", engine="frazil", chunks={}),
+    "session": lambda repo: xr.open_dataset(
+        repo.readonly_session("main"), group="g", engine="frazil", chunks={}
+    ),
+    "store": lambda repo: xr.open_zarr(repo.readonly_session("main").store, group="g", consolidated=False),
+    "array": lambda repo: xr.Dataset(
+        {"t": ("x", da.from_array(frazil.Array(repo.readonly_session("main"), "g/t")))}
+    ),
+    "later": lambda repo: xr.open_dataset("ice:g", engine="frazil").chunk({}),
+    "rows": lambda repo: xr.open_dataset("ice:g", engine="frazil").isel(x=slice(1, 4)).chunk({}),
+    "changed": lambda repo: xr.open_dataset(
+        repo.writable_session("main"), group="g", engine="frazil", chunks={}
+    ),
+}
+
+
+def test_dask_names_contain_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened: list[dict[str, Any]] = []
+    for value in range(3):
+        xr.Dataset({"t": ("x", np.full(5, value))}).frazil.to("ice:g", mode="w")
+        repo = frazil.Repository.open("ice")
+        opened.append({form: call(repo)["t"] for form, call in OPENED.items()})
+        again = {form: call(frazil.Repository.open("ice"))["t"] for form, call in OPENED.items()}
+        same = {form for form, array in again.items() if array.data.name == opened[-1][form].data.name}
+        assert same == set(OPENED) - {"later", "rows", "changed"}
+    for form in OPENED:
+        arrays = [each[form] for each in opened]
+        assert len({each.data.name for each in arrays}) == 3, form
+        assert [set(each.values) for each in dask.compute(*arrays)] == [{0}, {1}, {2}], form
+    session = repo.writable_session("main")
+    states = []
+    for value in (3, 4):
+        zarr.open_array(session.store, path="g/t")[:] = value
+        states.append(xr.open_dataset(session, group="g", engine="frazil", chunks={})["t"].data)
+    assert len({*(each.name for each in states), opened[-1]["session"].data.name}) == 3
+
+
+@pytest.mark.deep
+def test_a_version_is_not_the_one_that_a_cluster_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster),
+    ):
+        for value in range(3):
+            xr.Dataset({"t": ("x", np.full(5, value))}).frazil.to("ice:g", mode="w")
+            data = xr.open_dataset("ice:g", engine="frazil", chunks={}).persist()
+            assert set(data["t"].values) == {value}
+
+
 def test_a_tree_needs_few_requests(tmp_path: Path) -> None:
     memory = frazil.in_memory_storage()
     session = frazil.Repository.create(memory).writable_session("main")
@@ -140,12 +268,74 @@ def test_wrong_sources(folder: str) -> None:
     assert not xr.open_dataset(folder, engine="frazil", drop_variables="plain").variables
 
 
+def test_writes_and_reads_have_the_same_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = weather()
+    data.frazil.to("ice")
+    repo = frazil.Repository.open("ice")
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    written = repo.writable_session("main")
+    cases: list[tuple[Any, str | None, dict[str, Any]]] = [
+        ("ice:a", None, {}),
+        ("ice:a", "b", {}),
+        ("ice@dev", "/a/", {"storage_options": {}}),
+        (tmp_path / "ice", "c", {}),
+        (tmp_path / "a@b", None, {}),
+        (tmp_path / "a:b", "d", {}),
+        ("C:/data/ice", None, {}),
+        ("frazil://ice:h", None, {}),
+        (repo, "d", {}),
+        (written, "e", {}),
+        (written.store, "f", {}),
+    ]
+    for target, group, options in cases:
+        assert (data.frazil.to(target, group=group, **options) is None) == (
+            target in (written, written.store)
+        )
+        assert_identical(xr.open_dataset(target, engine="frazil", group=group).load(), data)
+    assert set(xr.open_groups(written, engine="frazil")) == {"/", "/e", "/f"}
+    assert {each.name for each in tmp_path.iterdir()} == {"ice", "a@b", "a:b", "C:"}
+    for target in (3, None, b"ice", repo.readonly_session("main")):
+        with pytest.raises((TypeError, frazil.ReadOnlyError)):
+            data.frazil.to(target)
+    for target in (written.store.with_read_only(True), written):
+        with pytest.raises(IcechunkError, match=r"store|address"):
+            data.frazil.to(target, group="h", storage_options={} if target is written else None)
+    assert not data.isel(time=[]).drop_vars(["crs", "name"]).frazil.append(written, "time", group="e")
+    with pytest.raises(frazil.SessionStateError, match="allow_empty"):
+        data.isel(time=[]).drop_vars(["crs", "name"]).frazil.append("ice", "time")
+    before = repo.lookup_branch("main")
+    assert (
+        data.isel(time=[]).drop_vars(["crs", "name"]).frazil.append("ice", "time", allow_empty=True) != before
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target": "new@dev:g"},
+        {"append_dim": "time"},
+        {"region": "auto"},
+        {"mode": "x"},
+        {"accept": "y"},
+        {"z": 1},
+    ],
+)
+def test_wrong_writes_create_no_repository(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((IcechunkError, TypeError)):
+        weather().frazil.to(**{"target": "new:g"} | options)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_accessor_writes_to_a_session(session: frazil.Session) -> None:
     assert weather().frazil.to(session, group="a") is None
     assert_identical(xr.open_dataset(session, engine="frazil", group="a"), weather())
     later = weather()
     with pytest.raises(IcechunkError, match="time"):  # the labels are stored already
         later.frazil.append(session, "time", group="a")
-    tree = xr.DataTree.from_dict({"/": weather(), "/b": weather()})
+    tree = xr.DataTree.from_dict({"/": weather(), "/.b": weather()})
     tree.frazil.to(session, group="tree")
     assert_identical(xr.open_datatree(session, engine="frazil", group="tree").load(), tree)

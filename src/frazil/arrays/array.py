@@ -70,6 +70,9 @@ class Array:
     def __reduce__(self) -> tuple[Any, ...]:
         return (Array, (self._session, self._path))
 
+    def __dask_tokenize__(self) -> tuple[str, ...]:
+        return (*self._session.__dask_tokenize__(), self._path)
+
     def __repr__(self) -> str:
         return f"<frazil.Array {self._path}, shape {self.shape}, dtype {self.dtype}>"
 

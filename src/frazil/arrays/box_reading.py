@@ -29,7 +29,7 @@ from frazil.arrays.selection import (
     place_pieces,
 )
 from frazil.chunks.ranges import ByteRange, StoredObject
-from frazil.chunks.reader import ChunkReader, ColumnRequest, requests_of
+from frazil.chunks.reader import ChunkReader, ColumnRequest, requests_of, require_one_state
 from frazil.errors import InvalidInputError
 from frazil.format.chunk_trailer import crc32c
 from frazil.format.columns import I64, ranges, windows
@@ -102,6 +102,7 @@ def process_all(
             pool = shared_pool(Purpose.CHUNK_DECODING) if is_local else reader.pool
             bounded = process if is_local else partial(_within, reader, process)
             rows += chain.from_iterable(pool.map(bounded, chosen))
+    require_one_state(each.where for each in requests if isinstance(each.where, ByteRange))
     return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
 
 

@@ -383,13 +383,13 @@ class ByteBudget:
 class RangeCache:
     """A cache of the ranges of objects that were read last, up to ``limit`` bytes in total.
 
-    A range answers reads of all its parts, so the gaps of merged requests are useful later. With
-    ``only_checked``, the cache has only virtual chunks with an etag or a time.
+    A range answers reads of all its parts, so the gaps of merged requests are useful later. The cache has
+    virtual chunks with an etag or a time, and unless it is ``only_virtual``, the repository's own chunks.
     """
 
-    def __init__(self, limit: int, *, only_checked: bool = False) -> None:
+    def __init__(self, limit: int, *, only_virtual: bool = False) -> None:
         self.limit = limit
-        self.only_checked = only_checked
+        self.only_virtual = only_virtual
         self._values: OrderedDict[ByteRange, memoryview] = OrderedDict()
         #: The ranges of each object, by their first byte. No range contains another one.
         self._ranges: dict[Readable, list[ByteRange]] = {}
@@ -397,7 +397,7 @@ class RangeCache:
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_new_cache, (self.limit, self.only_checked))
+        return (_new_cache, (self.limit, self.only_virtual))
 
     def get(self, range_: ByteRange) -> memoryview | None:
         """Return the bytes of a range, or None if no cached range contains it."""
@@ -455,8 +455,8 @@ class RangeCache:
                     del self._ranges[oldest.where]
 
 
-def _new_cache(limit: int, only_checked: bool) -> RangeCache:
-    return RangeCache(limit, only_checked=only_checked)
+def _new_cache(limit: int, only_virtual: bool) -> RangeCache:
+    return RangeCache(limit, only_virtual=only_virtual)
 
 
 def _start(range_: ByteRange) -> int:

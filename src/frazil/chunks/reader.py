@@ -40,7 +40,7 @@ from frazil.lazy_names import ModuleOnDemand
 from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Sequence
+    from collections.abc import Buffer, Iterable, Sequence
 
     from frazil.chunks.ranges import RangeCache
     from frazil.chunks.virtual import VirtualSources
@@ -158,10 +158,12 @@ class ChunkReader:
 
     def cache_of(self, where: Readable) -> RangeCache | None:
         """Return the cache for the bytes of an object, or None if they are not cached."""
-        if self.cache is None or where.is_local or type(where) not in _CACHED:
+        if self.cache is None or where.is_local:
             return None
-        is_checked = isinstance(where, ForeignObject) and (where.etag, where.modified) != (None, None)
-        return self.cache if is_checked or not self.cache.only_checked else None
+        if isinstance(where, ForeignObject):
+            return self.cache if where.is_checked else None
+        # Other objects, which are not durable yet, are in memory.
+        return self.cache if type(where) is StoredObject and not self.cache.only_virtual else None
 
     def limits_of(self, where: Readable) -> MergeLimits:
         """Return the limits for merged ranges of an object."""
@@ -175,6 +177,7 @@ class ChunkReader:
         # A local read is a copy from the page cache. Threads would cost more than they save.
         is_fast = len(job.requests) < 2 or all(request.where.is_local for request in job.requests)
         outcomes = job.outcomes(list((map if is_fast else self.pool.map)(fetch, job.requests)))
+        require_one_state(job.requests)
         return [raised(next(outcomes)) if isinstance(place, ByteRange) else place for place in located]
 
     def object_of(self, ref: ChunkRef | None) -> Readable:
@@ -286,6 +289,7 @@ class LoopReads:
         try:
             ranges = [range_ for range_, _ in group]
             outcomes = list(cut_all(ranges, request, await self._fetch(request)))
+            require_one_state([request])
             # A store of foreign objects refuses a whole range that goes beyond the end of the object: then
             # one chunk may be the cause of the error.
             if len(group) > 1 and all(
@@ -327,10 +331,6 @@ def _cancel_when_deserted(task: asyncio.Task[None], group: _Waiting) -> None:
 
     for _, answer in group:
         answer.add_done_callback(one_less)
-
-
-#: Objects whose bytes never change, or that have their etag or time, and are durable.
-_CACHED: Final = (StoredObject, ForeignObject)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -412,6 +412,13 @@ class ColumnRequest:
         length = self.where.where.get_into(first, out)
         if length < len(out):
             raise too_short(self.where, first + length)
+
+
+def require_one_state(requests: Iterable[ByteRange]) -> None:
+    """Raise ``StorageError`` if the answers to the requests of one read are of two states of an object."""
+    for where in {id(each.where): each.where for each in requests}.values():
+        if isinstance(where, ForeignObject):
+            where.require_one_state()
 
 
 def requests_of(reader: ChunkReader, refs: ChunkTable, start: I64, length: I64) -> list[ColumnRequest]:

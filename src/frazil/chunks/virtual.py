@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, Unpack
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -58,17 +58,24 @@ class Container:
         return self.url_prefix.startswith("file:")
 
 
+class _Conditions(TypedDict):
+    """The conditions of a read, and a set to which the state of the object is added."""
+
+    etag: str | None
+    not_modified_since: datetime | None
+    states: set[str] | None
+
+
+_NO_CONDITIONS: Final[_Conditions] = {"etag": None, "not_modified_since": None, "states": None}
+
+
 class ForeignReader(Protocol):
     """A reader of foreign objects under one URL prefix, which checks the etag or the time of objects."""
 
-    def get(
-        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: datetime | None
-    ) -> Buffer:
+    def get(self, url: str, start: int, stop: int, **conditions: Unpack[_Conditions]) -> Buffer:
         """Return the bytes from ``start`` up to ``stop``, if the object has not changed."""
 
-    async def get_async(
-        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: datetime | None
-    ) -> Buffer:
+    async def get_async(self, url: str, start: int, stop: int, **conditions: Unpack[_Conditions]) -> Buffer:
         """Return the result of ``get``."""
 
 
@@ -87,23 +94,40 @@ type OpenForeign = Callable[[Any, Any, str], ForeignReader]
 
 @dataclass(frozen=True, slots=True)
 class ForeignObject:
-    """A foreign object with the etag or time that its references have. It is a ``Readable``."""
+    """A foreign object with the etag or time that its references have. It is a ``Readable`` of one read.
+
+    ``states`` has the states of the object in the answers of its servers.
+    """
 
     name: str
     etag: str | None
     modified: int | None
     is_local: bool = field(compare=False)
     reader: ForeignReader = field(compare=False)
+    states: set[str] = field(default_factory=set, compare=False)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether each read compares the object with its references, and never returns another one."""
+        has_checksum = (self.etag, self.modified) != (None, None)
+        return has_checksum and not isinstance(self.reader, WarningReader)
+
+    def require_one_state(self) -> None:
+        """Raise ``StorageError`` (``virtual-chunk-modified``) if the object changed during the read."""
+        if len(self.states) > 1:
+            raise StorageError(
+                f"the object of virtual chunks must not change during a read, got two states of "
+                f"{shown_url(self.name)}: {' and '.join(sorted(self.states))}. Read again",
+                ErrorKind.VIRTUAL_CHUNK_MODIFIED,
+            )
 
     def get(self, start: int, stop: int) -> Buffer:
         """Return the bytes from ``start`` up to ``stop``."""
-        return self.reader.get(self.name, start, stop, etag=self.etag, not_modified_since=self._time())
+        return self.reader.get(self.name, start, stop, **self._conditions())
 
     async def get_async(self, start: int, stop: int) -> Buffer:
         """Return the result of ``get``."""
-        return await self.reader.get_async(
-            self.name, start, stop, etag=self.etag, not_modified_since=self._time()
-        )
+        return await self.reader.get_async(self.name, start, stop, **self._conditions())
 
     def get_into(self, start: int, out: memoryview) -> int:
         """Read the bytes from ``start`` into memory. Return their number."""
@@ -113,8 +137,9 @@ class ForeignObject:
         """Return None, because the size is not known."""
         return None
 
-    def _time(self) -> datetime | None:
-        return None if self.modified is None else datetime.fromtimestamp(self.modified, UTC)
+    def _conditions(self) -> _Conditions:
+        time = None if self.modified is None else datetime.fromtimestamp(self.modified, UTC)
+        return {"etag": self.etag, "not_modified_since": time, "states": self.states}
 
 
 @dataclass(slots=True)
@@ -124,29 +149,23 @@ class WarningReader:
     reader: ForeignReader
     changed: set[str] = field(default_factory=set)
 
-    def get(
-        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: datetime | None
-    ) -> Buffer:
+    def get(self, url: str, start: int, stop: int, **conditions: Unpack[_Conditions]) -> Buffer:
         """Return the bytes from ``start`` up to ``stop``."""
         if url not in self.changed:
             try:
-                return self.reader.get(url, start, stop, etag=etag, not_modified_since=not_modified_since)
+                return self.reader.get(url, start, stop, **conditions)
             except StorageError as error:
                 self._warn(url, error)
-        return self.reader.get(url, start, stop, etag=None, not_modified_since=None)
+        return self.reader.get(url, start, stop, **_NO_CONDITIONS)
 
-    async def get_async(
-        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: datetime | None
-    ) -> Buffer:
+    async def get_async(self, url: str, start: int, stop: int, **conditions: Unpack[_Conditions]) -> Buffer:
         """Return the result of ``get``."""
         if url not in self.changed:
             try:
-                return await self.reader.get_async(
-                    url, start, stop, etag=etag, not_modified_since=not_modified_since
-                )
+                return await self.reader.get_async(url, start, stop, **conditions)
             except StorageError as error:
                 self._warn(url, error)
-        return await self.reader.get_async(url, start, stop, etag=None, not_modified_since=None)
+        return await self.reader.get_async(url, start, stop, **_NO_CONDITIONS)
 
     def _warn(self, url: str, error: StorageError) -> None:
         if error.kind != ErrorKind.VIRTUAL_CHUNK_MODIFIED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import warnings
 from typing import TYPE_CHECKING, Annotated, Final
 
 import click
@@ -24,6 +25,9 @@ _Target = Annotated[Target, argument(type=args.TargetType(), metavar="LOCATION[@
 _Id = Annotated[str, argument(metavar="ID")]
 #: The exit status of a command that a signal has ended, as in a shell.
 _SIGNAL: Final = 128
+#: The exit statuses for a program that does not exist, or cannot be run, as in a shell.
+_NO_PROGRAM: Final = 127
+_CANNOT_RUN: Final = 126
 #: What `job status` prints of a missing task as JSON.
 _FIELDS: Final = ("number", "attempts", "host", "process", "started_at", "error")
 #: What it prints of a job that is not committed.
@@ -47,8 +51,9 @@ def job_open(
     """Open a job on a branch (default: `main`), and print its id.
 
     The N tasks of the job run anywhere, such as in a batch system, and `frazil job commit` makes one commit
-    of their results. If a job with this ID is open or committed, the command does nothing. The job can be
-    committed for seven days, and holds back `frazil collect` until then. `frazil lease` gives it up.
+    of their results. If a job with this ID is open, the command does nothing. If it was committed, the
+    command also says so on standard error, because tasks with this ID do nothing. The job can be committed
+    for seven days, and holds back `frazil collect` until then. `frazil lease` gives it up.
 
     Args:
         tasks: The number of tasks.
@@ -61,7 +66,14 @@ def job_open(
     from frazil.jobs import open_shared
 
     opened = Opened(target)
-    job = open_shared(opened.repo, tasks, branch=opened.branch, job_id=job_id)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # the line below says it
+        job = open_shared(opened.repo, tasks, branch=opened.branch, job_id=job_id)
+    if job.snapshot_id is not None:
+        click.echo(
+            f"the job `{job.id}` was committed before, as {job.snapshot_id}: its tasks and its commit do "
+            "nothing. Give a new job another id",
+            err=True,
+        )
     output.emit(picked(job, "id", "branch", "tasks", "snapshot_id"), [job.id])
 
 
@@ -77,7 +89,8 @@ def job_task(
     """Run a command as the task NUMBER of a job, from 0, unless the task has a result.
 
     In a Python program, `frazil.jobs.shared().task()` is the context in which this task writes. The exit
-    status is that of the program. It is 1 if the program ends without an error and without a result.
+    status is that of the program. It is 1 if the program ends without an error and without a result, and 127
+    or 126 if there is no such program or it cannot be run, as in a shell.
 
     Args:
         again: Run the command even if the task has a result, and replace the result.
@@ -98,7 +111,12 @@ def job_task(
         JOB_TASK: str(number),
         JOB_AGAIN: "1" if again else "",
     }
-    status = subprocess.run(command, env=os.environ | variables).returncode
+    try:
+        status = subprocess.run(command, env=os.environ | variables).returncode
+    except OSError as error:
+        reason = "there is no such program" if isinstance(error, FileNotFoundError) else error.strerror
+        click.echo(f"cannot run the command `{command[0]}` of task {number}: {reason}", err=True)
+        return _NO_PROGRAM if isinstance(error, FileNotFoundError) else _CANNOT_RUN
     if status == 0 and not _job(target, job_id).has_result(number):
         raise SessionStateError(
             f"the command has ended, but task {number} has no result. The program must write in "

@@ -471,5 +471,7 @@ def commit_job(attempt: Attempt, session: Session, metrics: Metrics, reads: Read
         if isinstance(failure, StaleReadError):
             raise of_job(job.name, failure) from failure
         if failure is not None:
-            raise failure
+            raise failure.with_remedy(
+                "The branch keeps the commits of the others. Run the job again, on its tip", shell=""
+            )
     raise AssertionError("no end")

@@ -11,13 +11,15 @@ from __future__ import annotations
 import json
 import os
 import socket
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar, Final, NoReturn
 
 from frazil import host
+from frazil.about import PACKAGE_FOLDER
 from frazil.arguments import check_fields, wrong_type
 from frazil.changes.change_set import ChangeSet
 from frazil.display import Shown
@@ -27,6 +29,7 @@ from frazil.errors import (
     IcechunkError,
     InvalidInputError,
     JobRestartError,
+    RebaseFailedError,
     SessionStateError,
     StorageError,
 )
@@ -39,7 +42,7 @@ from frazil.jobs.progress import Summary
 from frazil.jobs.staging import StagedRound, Staging
 from frazil.jobs.task_failures import dumps
 from frazil.jobs.task_results import Outcome, Result, encode_result, stage_references
-from frazil.jobs.task_rounds import run_task, task_number
+from frazil.jobs.task_rounds import AFTER_TASK, run_task, task_number
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.handle.addresses import virtual_access
 from frazil.repository.handle.repository import Repository
@@ -69,10 +72,10 @@ class MissingTask:
 
     Attributes:
         number: The number of the task, from 0.
-        attempts: The number of attempts that have started.
-        host: The host of the last attempt; empty if none has started.
-        process: The process of the last attempt; 0 if none has started.
-        started_at: The start of the last attempt, by the clock of its host; None if none has started.
+        attempts: The number of attempts. An attempt starts with the block of `SharedJob.task`.
+        host: The host of the last attempt; empty if there is none.
+        process: The process of the last attempt; 0 if there is none.
+        started_at: The start of the last attempt, by the clock of its host; None if there is none.
         error: The error that ended the last attempt; empty if it still runs or was killed.
     """
 
@@ -85,7 +88,7 @@ class MissingTask:
 
     def __str__(self) -> str:
         if self.started_at is None:
-            return f"task {self.number}: never started"
+            return f"task {self.number}: no attempt has reached `task()`"
         again = f"attempt {self.attempts}, " if self.attempts > 1 else ""
         end = f"failed with {self.error}" if self.error else "runs, or was killed"
         start = f"{self.started_at:%Y-%m-%d %H:%M:%SZ}"
@@ -153,7 +156,7 @@ class SharedJob(Summary):
             again: Whether this result replaces an earlier one. Default: False, the first result counts.
 
         Yields:
-            A fork of the version with which the job was opened.
+            A fork of the version with which the job was opened. After the block it refuses writes.
 
         Raises:
             InvalidInputError: ``invalid-argument`` if there is no task with this number.
@@ -192,6 +195,8 @@ class SharedJob(Summary):
             with suppress(StorageError):
                 storage.put(record, json.dumps(failed).encode())
             raise
+        finally:
+            fork.workspace.end(*AFTER_TASK)
         fork.workspace.writer.flush()  # the result must refer only to durable chunks
         chunks = sum(len(edits.table()) for edits in fork.workspace.own_changes().chunks.values())
         changes, segments = stage_references(fork, f"{staged.folder.key}/references")
@@ -249,7 +254,7 @@ class SharedJob(Summary):
             >>> with job.task(1) as session:
             ...     pass
             >>> print(*job.missing())
-            task 0: never started
+            task 0: no attempt has reached `task()`
         """
         if self.snapshot_id is not None:
             return []
@@ -316,9 +321,16 @@ class SharedJob(Summary):
         try:
             staging = Staging.join(self.repo, self.branch, self.id, _NAME)
             return _raise_closed(self) if staging is None else run_attempt(attempt, staging)
-        except (IcechunkError, JobRestartError):
+        except (IcechunkError, JobRestartError) as error:
             # The process that commits first deletes the staged results, and others fail.
             commit = find_job(job.target, self.id, start)
+            if commit is None and isinstance(error, RebaseFailedError):
+                error.with_remedy(
+                    "The results stay, but cannot be committed on this tip. Discard the job with "
+                    "`frazil.pipeline.discard_job`, open it again, and run its tasks again",
+                    shell="The results stay, but cannot be committed on this tip. End the lease of the job "
+                    "with `frazil lease`, open it again, and run its tasks again",
+                )
             if commit is None:
                 raise
             return earlier_result(job.target, self.id, commit)
@@ -366,11 +378,12 @@ def open_shared(
             its changes, and the commit contains them. It is not called if the job is open. Default: None.
 
     Returns:
-        The job.
+        The job. If it was committed, it has the id of the snapshot, and a ``UserWarning`` says so.
 
     Raises:
         InvalidInputError: ``invalid-argument`` for a wrong number of tasks. ``conflicting-arguments`` if the
-            job is open with another number of tasks, or the id is that of another kind of job.
+            job is open with another number of tasks or another ``prepare``, or the id is that of another kind
+            of job.
         RefNotFoundError: If there is no such branch.
 
     Examples:
@@ -388,9 +401,10 @@ def open_shared(
     job_id = id_to_text(new_object_id()) if job_id is None else job_id
     job = _job(repo, branch, job_id, tasks)
     require_recordable(job)
-    while (present := _present(repo, branch, job_id)) is None:
+    digest = work_digest(replace(job, parameters={"prepare": _code_of(prepare)}))
+    while (present := _present(repo, branch, job_id, None if prepare is None else digest)) is None:
         with suppress(JobRestartError):  # another process opens it at the same time
-            staging = Staging.open(repo, branch, job_id, _NAME, work_digest(job, inputs=True))
+            staging = Staging.open(repo, branch, job_id, _NAME, digest)
             try:
                 if prepare is not None:
                     prepare(staging.session)
@@ -408,7 +422,26 @@ def open_shared(
             "Give this job another id, or discard the open job with discard_job",
             shell="Give this job another id, or end the lease of the open job with `frazil lease`",
         )
+    if present.snapshot_id is not None:
+        warnings.warn(
+            f"the job `{job_id}` was committed before, as {present.snapshot_id}: its tasks and its commit do "
+            "nothing. Give a new job another id",
+            skip_file_prefixes=(PACKAGE_FOLDER,),
+        )
     return present
+
+
+def _code_of(prepare: Any) -> list[str]:
+    """Return the name, the code and the simple values of a function, which are equal in all processes."""
+    function = getattr(prepare, "func", prepare)  # of a partial function
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    values = [*getattr(prepare, "args", ()), *getattr(prepare, "keywords", {}).values()]
+    values += [*(getattr(function, "__defaults__", None) or ()), *(each.cell_contents for each in cells)]
+    texts = [getattr(function, "__qualname__", type(function).__qualname__)]
+    if code is not None:
+        texts += [code.co_code.hex(), *code.co_names]
+        values += code.co_consts
+    return texts + [repr(each) for each in values if isinstance(each, int | float | str | bytes)]
 
 
 def shared(repo: Repository | str | None = None, job_id: str | None = None, branch: str = MAIN) -> SharedJob:
@@ -440,9 +473,9 @@ def shared(repo: Repository | str | None = None, job_id: str | None = None, bran
     return _present(repo, branch, job_id) or _raise_closed(SharedJob(repo, job_id, branch))
 
 
-def _present(repo: Repository, branch: str, job_id: str) -> SharedJob | None:
+def _present(repo: Repository, branch: str, job_id: str, digest: str | None = None) -> SharedJob | None:
     """Return a job that is open or was committed; None if there is none."""
-    state = _open_round(repo, branch, job_id)
+    state = _open_round(repo, branch, job_id, digest)
     if state is not None:
         return SharedJob(repo, job_id, branch, state[1])
     _, commit = job_state(_job(repo, branch, job_id), repo.lookup_branch(branch))
@@ -450,10 +483,10 @@ def _present(repo: Repository, branch: str, job_id: str) -> SharedJob | None:
 
 
 def _open_round(
-    repo: Repository, branch: str, job_id: str
+    repo: Repository, branch: str, job_id: str, digest: str | None = None
 ) -> tuple[Session, int, ChangeSet, StagedRound] | None:
     """Return the session of an open job, its number of tasks, the changes of ``prepare``, and the results."""
-    staging = Staging.join(repo, branch, job_id, _NAME)
+    staging = Staging.join(repo, branch, job_id, _NAME, digest)
     state = None if staging is None else staging.first_round()
     if staging is None or state is None:
         return None

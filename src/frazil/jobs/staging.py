@@ -229,13 +229,8 @@ class Staging:
             )
             give_up(repo.storage, place)
             plan = None
-        if plan is not None and plan.digest != digest:
-            raise InvalidInputError(
-                f"the job `{job}` was started with other parameters or inputs, and was not committed. Run it "
-                "with these, give this job another id, or discard the staged results with discard_job",
-                ErrorKind.CONFLICTING_ARGUMENTS,
-            )
         if plan is not None:
+            _require_digest(plan, digest)
             snapshots = context_of(repo).catalog.repo_info().snapshots
             if now_us() >= ends(plan.started) or snapshots.find_snapshot(id_from_text(plan.base)) < 0:
                 _log.info("job %s: its plan has expired, or its first snapshot was deleted", job)
@@ -294,7 +289,9 @@ class Staging:
         return cls(repo, plan.job, place, rounds, session, resumed=True)
 
     @classmethod
-    def join(cls, repo: Repository, branch: str, job: str, name: str) -> Staging | None:
+    def join(
+        cls, repo: Repository, branch: str, job: str, name: str, digest: str | None = None
+    ) -> Staging | None:
         """Continue a job of another process, and never discard it; None if no such job can be continued."""
         data = _folder(repo, place_of(branch, job)).get("plan")
         plan = None if data is None else decode_plan(data)
@@ -306,6 +303,8 @@ class Staging:
                 f"{plan.software}, got {__version__}. Install that version here",
                 ErrorKind.CONFLICTING_ARGUMENTS,
             )
+        if digest is not None:
+            _require_digest(plan, digest)
         return cls._at_base(repo, branch, plan)
 
     def stage_round(self, number: int, session: Session, items: Sequence[bytes]) -> StagedRound:
@@ -349,6 +348,16 @@ class Staging:
     def clean_up(self) -> None:
         """Delete the staged results after the commit."""
         clean_up(self.repo.storage, self.place)
+
+
+def _require_digest(plan: StagedPlan, digest: str) -> None:
+    """Raise ``InvalidInputError`` (``conflicting-arguments``) if a plan is that of other parameters."""
+    if plan.digest != digest:
+        raise InvalidInputError(
+            f"the job `{plan.job}` was started with other parameters or inputs, and was not committed. Run "
+            "it with these, give this job another id, or discard the staged results with discard_job",
+            ErrorKind.CONFLICTING_ARGUMENTS,
+        )
 
 
 def decode_round(data: bytes) -> tuple[int, ChangeSet]:

@@ -328,6 +328,10 @@ def _require_once(path: str, tables: Sequence[ChunkTable], numbers: Sequence[int
 # On executors
 
 
+#: Why the session of a task that has ended refuses changes, and what to do.
+AFTER_TASK: Final = ("the task of this session has ended", "Make all changes before the end of the task")
+
+
 def run_task(shared: bytes, message: bytes) -> bytes:
     """Run one task: one item, in its own fork."""
     started = host.monotonic_seconds()
@@ -341,6 +345,7 @@ def run_task(shared: bytes, message: bytes) -> bytes:
     outcome = work(fork, common.shared, pickle.loads(message[_NUMBER.size :]))
     if not isinstance(outcome, Outcome):
         raise TypeError(f"the work function of a job must return an Outcome, got {type(outcome).__name__}")
+    fork.workspace.end(*AFTER_TASK)  # such as those of a thread that still runs
     fork.workspace.writer.flush()  # the result must refer only to durable chunks
     seconds = round(host.monotonic_seconds() - started, 6)
     changes, segments = stage_references(fork, common.references)

@@ -13,8 +13,8 @@ text                                     location        version                
 
 The first ``@`` ends the location, and the first ``:`` begins the path. ``@@`` and ``::`` are the characters
 themselves, in a location or a version: ``run-12::00`` is the folder ``run-12:00``. These characters never
-separate: ``://`` after a scheme, the server of an ``http`` or ``abfs`` URL, the drive in ``C:\ice``, and the
-clock of a time. The parser reads no files, so a text means the same everywhere.
+separate: ``://`` after a scheme, the server of an ``http`` or ``abfs`` URL, the drive in ``C:\ice`` or
+``C:/ice``, and the clock of a time. The parser reads no files, so a text means the same everywhere.
 
 The text of a version is ``[NAME][@TIME][~N]``:
 
@@ -42,13 +42,17 @@ TIME: Final = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}(?::\d{2}(?::\d{2}(?:\.\d+)?)?)?(?:
 
 #: The beginning of a location in which ``@`` and ``:`` do not separate.
 _BEGINNING: Final = re.compile(
-    r"(?:https?|abfss?)://[^/]*|[A-Za-z][A-Za-z0-9+.-]+://|file:(?=/)|[A-Za-z]:(?=\\)", re.IGNORECASE
+    r"(?:https?|abfss?)://[^/]*|[A-Za-z][A-Za-z0-9+.-]+://|file:(?=/)|[A-Za-z]:(?=[\\/])", re.IGNORECASE
 )
 _TIME: Final = re.compile(rf"(?:(?<=@)|^){TIME}")
 _LOCATION_END: Final = re.compile(r"@@|::|[@:]")
 _VERSION_END: Final = re.compile(rf"::|:|(?<=@){TIME}")
 #: The location without one: the current folder.
 CURRENT_FOLDER: Final = "."
+
+
+#: What the URLs of the file system of fsspec begin with.
+PROTOCOL: Final = "frazil://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,10 @@ class Target:
         text = self.location[:end] + self.location[end:].replace("@", "@@").replace(":", "::")
         if self.version is not None:
             text += f"@{_escaped_version(self.version)}"
-        return text if self.path is None else f"{text}:{self.path}"
+        if self.path is None:
+            return text
+        # `C:/t` would be a folder of a drive.
+        return f"{text}:{self.path.removeprefix('/') if len(text) == 1 else self.path}"
 
 
 def parse_target(text: str) -> Target:
@@ -97,7 +104,7 @@ def parse_target(text: str) -> Target:
                 "`@` of a location",
                 ErrorKind.INVALID_ARGUMENT,
             )
-    return Target(location, version, None if end == len(text) else _path(text[end + 1 :]))
+    return Target(location, version, None if end == len(text) else joined_path(text[end + 1 :]))
 
 
 def _until(separators: re.Pattern[str], text: str, start: int) -> tuple[str, int]:
@@ -112,8 +119,9 @@ def _until(separators: re.Pattern[str], text: str, start: int) -> tuple[str, int
     return "".join((*parts, text[start:])), len(text)
 
 
-def _path(text: str) -> str:
-    return "/" + "/".join(filter(None, text.split("/")))
+def joined_path(*paths: str | None) -> str:
+    """Return the path of a node from its parts, such as the path of an address and a group below it."""
+    return "/" + "/".join(part for path in paths for part in (path or "").split("/") if part)
 
 
 def _escaped_version(version: str) -> str:

@@ -92,7 +92,7 @@ class ForeignRange:
     """A range of an object and the conditions on the object; None is no condition.
 
     The object must have the ``etag``, and must not have changed after ``not_modified_since``, in whole
-    seconds.
+    seconds. ``states`` gets the state of the object: its etag, else the time of its last change.
     """
 
     url: str
@@ -100,6 +100,7 @@ class ForeignRange:
     stop: int
     etag: str | None = None
     not_modified_since: datetime | None = None
+    states: set[str] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -116,6 +117,8 @@ class ForeignRange:
             changed = datetime.fromtimestamp(modified, UTC)
             difference = f"its last change must not be after {limit.isoformat()}, got {changed.isoformat()}"
         else:
+            if self.states is not None:
+                self.states.add(etag or str(modified))
             return
         raise StorageError(
             f"the object of a virtual chunk has changed ({shown_url(self.url)}): {difference}. Restore the "
@@ -146,6 +149,7 @@ class ForeignObjects(ABC):
         *,
         etag: str | None = None,
         not_modified_since: datetime | None = None,
+        states: set[str] | None = None,
     ) -> Buffer:
         """Return a range of an object: all its bytes, or an error.
 
@@ -156,6 +160,8 @@ class ForeignObjects(ABC):
             etag: Etag that the object must have. Default: no condition.
             not_modified_since: Time after which the object must not have changed, compared in whole seconds.
                 Default: no condition.
+            states: A set to which the state of the object is added: two states of one read are of two
+                objects. Default: none.
 
         Returns:
             The bytes ``start <= i < stop``.
@@ -174,7 +180,7 @@ class ForeignObjects(ABC):
             >>> bytes(files.get(f"{folder}data.bin", 2, 5))
             b'234'
         """
-        return self._read(ForeignRange(url, start, stop, etag, not_modified_since))
+        return self._read(ForeignRange(url, start, stop, etag, not_modified_since, states))
 
     async def get_async(
         self,
@@ -184,9 +190,10 @@ class ForeignObjects(ABC):
         *,
         etag: str | None = None,
         not_modified_since: datetime | None = None,
+        states: set[str] | None = None,
     ) -> Buffer:
         """Do the same as ``get``, for an event loop."""
-        return await self._read_async(ForeignRange(url, start, stop, etag, not_modified_since))
+        return await self._read_async(ForeignRange(url, start, stop, etag, not_modified_since, states))
 
     @abstractmethod
     def _read(self, byte_range: ForeignRange) -> Buffer:
@@ -305,9 +312,8 @@ class ForeignFiles(ForeignObjects):
         with fetch_errors(byte_range.url):
             descriptor = open_inside(*self._path_and_folder(byte_range.url))
             try:
-                if byte_range.etag is not None or byte_range.not_modified_since is not None:
-                    status = os.fstat(descriptor)
-                    byte_range.check_object(file_etag(status), status.st_mtime)
+                status = os.fstat(descriptor)
+                byte_range.check_object(file_etag(status), status.st_mtime)
                 start, length, data = byte_range.start, byte_range.stop - byte_range.start, b""
                 while len(data) < length:
                     part = system.files.read_at(
@@ -380,7 +386,7 @@ class ForeignStore(ForeignObjects):
         with fetch_errors(byte_range.url):
             answer = obstore.get(client, key, options={"range": (byte_range.start, byte_range.stop)})
             _check_answer(byte_range, answer)
-            return TRAFFIC.count_read(answer.bytes())
+            return TRAFFIC.count_read(_whole(byte_range, answer.bytes()))
 
     @override
     async def _read_async(self, byte_range: ForeignRange) -> Buffer:
@@ -391,7 +397,7 @@ class ForeignStore(ForeignObjects):
             options: GetOptions = {"range": (byte_range.start, byte_range.stop)}
             answer = await obstore.get_async(client, key, options=options)
             _check_answer(byte_range, answer)
-            return TRAFFIC.count_read(await answer.bytes_async())
+            return TRAFFIC.count_read(_whole(byte_range, await answer.bytes_async()))
 
     @override
     def size(self, url: str) -> int:
@@ -448,8 +454,17 @@ def _check_answer(byte_range: ForeignRange, answer: GetResult) -> None:
     meta = answer.meta
     # Object stores send whole seconds. Some send fractions in listings.
     byte_range.check_object(meta["e_tag"], int(meta["last_modified"].timestamp()))
+    web_client.require_plain(answer.attributes.get("Content-Encoding"))
     if answer.range != (byte_range.start, byte_range.stop):
         raise byte_range.too_short(answer.range[1])
+
+
+def _whole(byte_range: ForeignRange, data: Buffer) -> Buffer:
+    """Return the bytes of an answer, if they are as many as the range has."""
+    size, expected = memoryview(data).nbytes, byte_range.stop - byte_range.start
+    if size != expected:
+        raise UnreachableError(f"the answer must have the {expected} bytes of its range, got {size}")
+    return data
 
 
 #: The statuses of a server that does not have an object, or not this range of it.
@@ -476,8 +491,12 @@ class ForeignWeb(ForeignObjects):
                 raise OSError("the server does not support range requests: its status must be 206, got 200")
             _require_status(answer, 206, url)
             byte_range.check_object(answer.etag, int(answer.modified))
-            if answer.start != start or len(answer.body) != stop - start:
-                raise byte_range.too_short(answer.start + len(answer.body))
+            first, end = answer.range()
+            if first == start and end < stop:
+                raise byte_range.too_short(end)
+            if (first, end) != (start, stop):
+                raise OSError(f"the answer must have the range [{start}, {stop}), got [{first}, {end})")
+            answer.require_length(start, stop)
             return TRAFFIC.count_read(answer.body)
 
     @override

@@ -115,17 +115,43 @@ class Answer:
         """Size of the body in bytes, also in the answer to HEAD. None if the server does not send it."""
         return _number(self.headers.get("content-length", ""))
 
-    @property
-    def start(self) -> int:
-        """Position of the first byte of the body in the object."""
-        unit, _, span = self.headers.get("content-range", "").partition(" ")
-        is_part = self.status == 206 and unit == "bytes"
-        return (_number(span.partition("-")[0]) or 0) if is_part else 0
+    def range(self) -> tuple[int, int]:
+        """Return the range of the object that the body is. Raises ``UnreachableError`` if it is not."""
+        require_plain(self.headers.get("content-encoding"))
+        if self.status != 206:
+            return 0, len(self.body)
+        match = _CONTENT_RANGE.fullmatch(self.headers.get("content-range", ""))
+        if match is None:
+            raise UnreachableError("the answer to a range must have the header content-range")
+        return int(match[1]), int(match[2]) + 1
+
+    def require_length(self, start: int, stop: int) -> None:
+        """Raise ``UnreachableError`` for a body with more or fewer bytes than its range."""
+        if len(self.body) != stop - start:
+            raise UnreachableError(
+                f"the answer must have the {stop - start} bytes of its range, got "
+                f"{'more' if len(self.body) > stop - start else len(self.body)}"
+            )
 
     @property
     def size(self) -> int:
         """Size of the whole object in bytes. 0 if the server does not send it."""
         return _number(self.headers.get("content-range", "").rpartition("/")[2]) or 0
+
+
+_CONTENT_RANGE: Final = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/.*")
+#: Encodings of a body that has the bytes of the object. Some services return that of an upload.
+_PLAIN: Final = frozenset({"identity", "aws-chunked"})
+
+
+def require_plain(encoding: str | None) -> None:
+    """Raise ``UnreachableError`` if a body has an encoding, such as gzip. Requests ask for none."""
+    names = {name.strip().lower() for name in (encoding or "").split(",")} - {""}
+    if names - _PLAIN:
+        raise UnreachableError(
+            f"the answer must have the bytes of the object, got the content-encoding {encoding!r}. Store and "
+            "serve the object without an encoding"
+        )
 
 
 def _number(text: str) -> int | None:
@@ -302,7 +328,7 @@ class WebClient:
         *,
         redirects: int = _MAX_REDIRECTS,
     ) -> Answer:
-        """Return the answer to one request. The body ends after ``max_bytes`` bytes.
+        """Return the answer to one request. The body ends one byte after ``max_bytes``.
 
         With ``redirects=0``, the answer may be a redirect.
         """
@@ -333,7 +359,7 @@ class WebClient:
     def _send(self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None) -> Answer:
         """Return the answer to one request, without redirects, after all tries. It may be 503.
 
-        The body ends after ``max_bytes`` bytes. Names of ``headers`` are in lower case.
+        The body ends one byte after ``max_bytes``. Names of ``headers`` are in lower case.
         """
         options = self._options
         scheme, host, _ = origin_of(url)
@@ -422,7 +448,8 @@ def _send_once(
         method, target, headers=headers, retries=False, redirect=False, preload_content=False
     )
     try:
-        # One more byte shows whether the body has ended. Only then the connection is used again.
+        # One more byte shows whether the body has ended. Only then the connection is used again, and the
+        # caller knows that it is no longer than it should be.
         body = response.read(None if max_bytes is None else max_bytes + 1, decode_content=False)
     finally:
         response.close()
@@ -430,7 +457,7 @@ def _send_once(
     headers_by_name = {name.lower(): value for name, value in response.headers.items()}
     if cookies := response.headers.getlist("set-cookie"):  # the only header with several lines
         headers_by_name["set-cookie"] = "\n".join(cookies)
-    return Answer(response.status, headers_by_name, body if max_bytes is None else body[:max_bytes])
+    return Answer(response.status, headers_by_name, body)
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -114,7 +114,7 @@ class HttpStorage(ReadOnlyStorage):
         answer = self._ask("GET", key, headers)
         if answer.status == 416:
             raise range_past_end(key, start, answer.size)
-        first, end = answer.start, answer.start + len(answer.body)  # the answer may hold more
+        first, end = answer.range()  # which may be more than was asked for
         if first > start or (start and start >= end):
             raise range_past_end(key, start, end)
         view = memoryview(answer.body)[start - first : None if stop is None else stop - first]
@@ -162,6 +162,8 @@ class HttpStorage(ReadOnlyStorage):
         TRAFFIC.count()
         try:
             answer = self._client.request(method, parts._replace(path=path).geturl(), headers)
+            if method == "GET" and answer.status in (200, 206):
+                answer.require_length(*answer.range())
         except UnreachableError as error:
             kind, reason = reason_of(error, self.url)
             raise StorageError(f"object {key!r}: {reason}", kind) from error

@@ -8,24 +8,27 @@ import registers the accessor ``frazil`` of datasets: ``dataset.frazil.to("ice",
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from os import PathLike
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from frazil.arguments import wrong_type
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyStoreError, RefNotFoundError
 from frazil.extras import needs
+from frazil.repository.handle.addresses import target_of
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
-from frazil.repository.target import MAIN, parse_target
+from frazil.repository.target import MAIN, Target, joined_path
 from frazil.storage.profiles import storage_of_location
+from frazil.zarr_store import IcechunkStore
 
 with needs("frazil.xarray", extra="xarray"):
     import xarray as xr
 
     from frazil.dask import store_dask
     from frazil.xarray.agreement import CHECKS, Check, StoredGroup, Writing, require_agreement
-    from frazil.xarray.xarray_internals import ArrayWriter, ZarrStore, dump_to_store
+    from frazil.xarray.xarray_internals import ArrayWriter, ZarrStore, dump_to_store, is_lazy
 
 __all__ = ["CHECKS", "FrazilAccessor", "ZarrWriteModes", "to_icechunk"]
 
@@ -68,10 +71,9 @@ def to_icechunk(
     ``values``     the arrays can hold the values: times in their units, numbers in their type and packing
     ============== =====================================================================================
 
-    Values of dask arrays are checked when they are computed. The session changes after all of them
-    are written.
-
-    The groups of a ``DataTree`` are written one by one.
+    Values of dask arrays are checked when they are computed. The session changes after all values are
+    written: until then, a dataset that was opened from the session reads the values from before, also with
+    the mode ``w``. Open it again afterwards.
 
     Args:
         obj: Object to write. A ``DataTree`` cannot be written with ``append_dim`` or ``region``.
@@ -113,123 +115,71 @@ def to_icechunk(
     if not isinstance(session, Session):
         raise wrong_type("session", session, "Session")
     session.require_writable()
+    options = _options(
+        mode=mode,
+        append_dim=append_dim,
+        region=region,
+        accept=accept,
+        safe_chunks=safe_chunks,
+        align_chunks=align_chunks,
+        chunkmanager_store_kwargs=chunkmanager_store_kwargs,
+        split_every=split_every,
+        encoding=encoding,
+    )
+    parts = _parts(obj, group, options)
+    replaces = options.mode == "w" and session.workspace.node(joined_path(group)) is not None
+    # Lazy values can fail after a part of them is written, and can be those that the session has now.
+    if replaces or any(map(is_lazy, chain.from_iterable(part.dataset.variables.values() for part in parts))):
+        fork = session.fork()
+        _write(parts, fork, options)
+        session.merge(fork)
+    else:
+        _write(parts, session, options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A dataset to write, and its group."""
+
+    path: str
+    dataset: xr.Dataset
+    encoding: Mapping[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Options of a write, as ``to_icechunk`` describes them. They are the same for each group of a tree."""
+
+    mode: ZarrWriteModes
+    append_dim: Hashable | None
+    region: Region
+    accept: frozenset[str]
+    safe_chunks: bool = True
+    align_chunks: bool = False
+    chunkmanager_store_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    split_every: int | None = None
+    encoding: Mapping[Any, Any] = field(default_factory=dict)
+
+    @property
+    def needs_group(self) -> bool:
+        """Whether the group must exist."""
+        return self.append_dim is not None or self.region is not None
+
+
+def _options(
+    *,
+    mode: ZarrWriteModes | None = None,
+    append_dim: Hashable | None = None,
+    region: Region = None,
+    accept: Collection[str] = (),
+    **others: Any,
+) -> _Options:
+    """Return options, checked before anything is opened, because the mode ``w`` deletes existing data."""
     accepted = frozenset([accept] if isinstance(accept, str) else accept)
     if unknown := sorted(accepted - set(CHECKS)):
         raise InvalidInputError(
             f"accept must contain names of {', '.join(CHECKS)}, got {unknown[0]!r}", ErrorKind.NOT_ALLOWED
         )
-    mode = _mode(mode, append_dim, region)
-    options = _Options(
-        mode, safe_chunks, align_chunks, append_dim, region, accepted,
-        chunkmanager_store_kwargs or {}, split_every,
-    )  # fmt: skip
-    if isinstance(obj, xr.DataTree):
-        _write_tree(obj, session, group, encoding or {}, options)
-    else:
-        _write(_dataset(obj), session, group, encoding or {}, options)
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """Options of a write. They are the same for each group of a tree."""
-
-    mode: ZarrWriteModes
-    safe_chunks: bool
-    align_chunks: bool
-    append_dim: Hashable | None
-    region: Region
-    accept: frozenset[str]
-    compute_options: Mapping[str, Any]
-    split_every: int | None
-
-
-def _write_tree(
-    tree: xr.DataTree, session: Session, group: str | None, encoding: Mapping[Any, Any], options: _Options
-) -> None:
-    if options.append_dim is not None or options.region is not None:
-        raise InvalidInputError(
-            "obj must be a Dataset or DataArray with append_dim or region, got a DataTree. Write its groups "
-            "one by one: to_icechunk(node.to_dataset(), session, group=node.path, ...)",
-            ErrorKind.NOT_ALLOWED,
-        )
-    if unknown := sorted(set(encoding) - set(tree.groups)):
-        raise InvalidInputError(
-            f"the keys of encoding must be paths of groups ({', '.join(tree.groups)}), got {unknown[0]!r}",
-            ErrorKind.INVALID_PATH,
-        )
-    for path, node in tree.subtree_with_keys:
-        # Coordinates that a group inherits are stored in its parent.
-        dataset = _dataset(node.to_dataset(inherit=node is tree))
-        below = "/".join(part for part in ((group or "").strip("/"), path) if part and part != ".")
-        _write(dataset, session, below or None, encoding.get(node.path, {}), options)
-
-
-def _write(
-    dataset: xr.Dataset,
-    session: Session,
-    group: str | None,
-    encoding: Mapping[Any, Any],
-    options: _Options,
-) -> None:
-    place = f"/{(group or '').strip('/')}"
-    is_stored = session.workspace.node(place) is not None
-    needs_group = options.append_dim is not None or options.region is not None
-    if options.mode in _IN_PLACE and not is_stored and needs_group:
-        raise InvalidInputError(
-            f"the group `{place}` must exist for append_dim and region, got none. Write the first part "
-            "without append_dim and region",
-            ErrorKind.INVALID_PATH,
-        )
-    changes = options.mode in _IN_PLACE and is_stored
-    lazy = any(each.chunks is not None for each in dataset.variables.values())
-    # Lazy values can fail their checks after a part of them is written.
-    fork = session.fork() if changes and lazy else None
-    target = ZarrStore.open_group(
-        (session if fork is None else fork).store,
-        # Variables that do not grow are equal to the stored ones, unless the caller accepts other values.
-        mode=options.mode if options.append_dim is None or "static" in options.accept else "a-",
-        group=group,
-        zarr_format=3,
-        consolidated=False,
-        consolidate_on_close=False,
-        append_dim=options.append_dim,
-        write_region=options.region,
-        safe_chunks=options.safe_chunks,
-        align_chunks=options.align_chunks,
-    )
-    # These two are not public, but only they find the region for "auto".
-    part = target._validate_and_autodetect_region(dataset)
-    target._validate_encoding(encoding)
-    if changes and options.accept != frozenset(CHECKS):
-        region = target._write_region if isinstance(target._write_region, dict) else {}
-        stored = StoredGroup.open(target, set(dataset.variables))
-        checked = require_agreement(
-            Writing(dataset, stored, options.append_dim, region, options.compute_options, options.accept)
-        )
-        part = checked.drop_vars(set(checked.variables) - set(part.variables))
-    writer = ArrayWriter()  # type: ignore[no-untyped-call]  # parts of xarray have no types
-    coordinates = target.zarr_group.attrs.get("coordinates") if changes else None
-    dump_to_store(part, target, writer, encoding=dict(encoding))  # type: ignore[no-untyped-call]
-    if isinstance(coordinates, str):
-        # xarray replaces this attribute of the group. Variables that this call does not write stay in it.
-        present = str(target.zarr_group.attrs.get("coordinates", "")).split()
-        names = [each for each in coordinates.split() if each not in present and each not in part.variables]
-        if names:
-            target.zarr_group.update_attributes({"coordinates": " ".join([*present, *names])})
-    if writer.sources:
-        store_dask(
-            sources=writer.sources,
-            targets=writer.targets,
-            regions=writer.regions,
-            split_every=options.split_every,
-            **options.compute_options,
-        )
-    if fork is not None:
-        session.merge(fork)
-
-
-def _mode(mode: ZarrWriteModes | None, append_dim: Hashable | None, region: Region) -> ZarrWriteModes:
-    """Return the mode, checked before anything is opened, because the mode ``w`` deletes existing data."""
     mode = mode or ("a" if append_dim is not None else "r+" if region is not None else "w-")
     may_write = _WRITING if region is None else _IN_PLACE
     allowed = may_write if append_dim is None else _APPENDING
@@ -239,7 +189,95 @@ def _mode(mode: ZarrWriteModes | None, append_dim: Hashable | None, region: Regi
             f"region={region!r}, got {mode!r}",
             ErrorKind.NOT_ALLOWED,
         )
-    return mode
+    given = {name: value for name, value in others.items() if value is not None}
+    return _Options(mode, append_dim, region, accepted, **given)
+
+
+def _parts(obj: xr.DataArray | xr.Dataset | xr.DataTree, group: str | None, options: _Options) -> list[_Part]:
+    """Return the datasets to write: one, or one for each group of a tree."""
+    if not isinstance(obj, xr.DataTree):
+        return [_Part(joined_path(group), _dataset(obj), options.encoding)]
+    if options.needs_group:
+        raise InvalidInputError(
+            "obj must be a Dataset or DataArray with append_dim or region, got a DataTree. Write its groups "
+            "one by one: to_icechunk(node.to_dataset(), session, group=node.path, ...)",
+            ErrorKind.NOT_ALLOWED,
+        )
+    if unknown := sorted(set(options.encoding) - set(obj.groups)):
+        raise InvalidInputError(
+            f"the keys of encoding must be paths of groups ({', '.join(obj.groups)}), got {unknown[0]!r}",
+            ErrorKind.INVALID_PATH,
+        )
+    return [
+        _Part(
+            joined_path(group, "" if node is obj else path),
+            # Coordinates that a group inherits are stored in its parent.
+            _dataset(node.to_dataset(inherit=node is obj)),
+            options.encoding.get(node.path, {}),
+        )
+        for path, node in obj.subtree_with_keys
+    ]
+
+
+def _require_group(path: str) -> NoReturn:
+    raise InvalidInputError(
+        f"the group `{path}` must exist for append_dim and region, got none. Write the first part without "
+        "append_dim and region",
+        ErrorKind.INVALID_PATH,
+    )
+
+
+def _write(parts: list[_Part], session: Session, options: _Options) -> None:
+    for part in parts:
+        _write_part(part, session, options)
+
+
+def _write_part(part: _Part, session: Session, options: _Options) -> None:
+    is_stored = session.workspace.node(part.path) is not None
+    if options.needs_group and not is_stored:
+        _require_group(part.path)
+    changes = options.mode in _IN_PLACE and is_stored
+    target = ZarrStore.open_group(
+        session.store,
+        # Variables that do not grow are equal to the stored ones, unless the caller accepts other values.
+        mode=options.mode if options.append_dim is None or "static" in options.accept else "a-",
+        group=part.path,
+        zarr_format=3,
+        consolidated=False,
+        consolidate_on_close=False,
+        append_dim=options.append_dim,
+        write_region=options.region,
+        safe_chunks=options.safe_chunks,
+        align_chunks=options.align_chunks,
+    )
+    # These two are not public, but only they find the region for "auto".
+    dataset = target._validate_and_autodetect_region(part.dataset)
+    target._validate_encoding(part.encoding)
+    compute_options = options.chunkmanager_store_kwargs
+    if changes and options.accept != frozenset(CHECKS):
+        region = target._write_region if isinstance(target._write_region, dict) else {}
+        stored = StoredGroup.open(target, set(part.dataset.variables))
+        checked = require_agreement(
+            Writing(part.dataset, stored, options.append_dim, region, compute_options, options.accept)
+        )
+        dataset = checked.drop_vars(set(checked.variables) - set(dataset.variables))
+    writer = ArrayWriter()  # type: ignore[no-untyped-call]  # parts of xarray have no types
+    coordinates = target.zarr_group.attrs.get("coordinates") if changes else None
+    dump_to_store(dataset, target, writer, encoding=dict(part.encoding))  # type: ignore[no-untyped-call]
+    if isinstance(coordinates, str):
+        # xarray replaces this attribute of the group. Variables that this call does not write stay in it.
+        present = str(target.zarr_group.attrs.get("coordinates", "")).split()
+        names = [e for e in coordinates.split() if e not in present and e not in dataset.variables]
+        if names:
+            target.zarr_group.update_attributes({"coordinates": " ".join([*present, *names])})
+    if writer.sources:
+        store_dask(
+            sources=writer.sources,
+            targets=writer.targets,
+            regions=writer.regions,
+            split_every=options.split_every,
+            **compute_options,
+        )
 
 
 def _dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
@@ -282,41 +320,79 @@ class FrazilAccessor:
     def __init__(self, obj: xr.Dataset | xr.DataArray | xr.DataTree) -> None:
         self._obj = obj
 
-    def to(self, target: Session | str | PathLike[str], *, message: str = "", **options: Any) -> str | None:
-        """Write the object to a group, and commit it if the target is an address.
+    def to(
+        self,
+        target: Session | IcechunkStore | Repository | str | PathLike[str],
+        *,
+        group: str | None = None,
+        message: str = "",
+        allow_empty: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> str | None:
+        """Write the object to a group, and commit it if the target is an address or a repository.
 
         Args:
-            target: An address ``LOCATION[@BRANCH][:GROUP]``; a repository that does not exist is created. Or
-                a writable session, which the caller commits.
+            target: An address ``LOCATION[@BRANCH][:GROUP]``, or the folder of a repository as a path object.
+                A repository that does not exist is created. Or a `Repository`, whose branch ``main`` gets
+                the commit. Or a writable session or its store: the caller commits.
+            group: Path of the group, below the group of the address. Default: that group, or the root.
             message: Message of the commit. Default: a line with the names of the variables.
+            allow_empty: Whether to commit if there is nothing to change. Default: False.
+            storage_options: Options of the storage of an address, as in `frazil.storage_from_url`.
             **options: Options of `to_icechunk`, for example ``mode`` and ``encoding``.
 
         Returns:
             The id of the new snapshot; None for a session.
 
         Raises:
+            RefNotFoundError: The branch does not exist.
+            TypeError: The target is none of these, or an option is unknown.
             IcechunkError: The errors of `to_icechunk` and of the commit.
         """
+        if storage_options is not None and isinstance(target, Session | IcechunkStore | Repository):
+            raise InvalidInputError(
+                f"storage_options must come with an address, got them with a {type(target).__name__}",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+        if isinstance(target, IcechunkStore):
+            if target.read_only:
+                raise ReadOnlyStoreError("the store must be writable, got a store that was opened read-only")
+            target = target.session
         if isinstance(target, Session):
-            to_icechunk(self._obj, target, **options)
+            to_icechunk(self._obj, target, group=group, **options)
             return None
-        address = parse_target(str(target))
-        group = options.pop("group", None) or address.path
-        repo = Repository.open_or_create(storage_of_location(address.location))
-        session = repo.writable_session(address.version or MAIN)
-        to_icechunk(self._obj, session, group=group, **options)
-        return session.commit(message or f"Write {', '.join(map(str, getattr(self._obj, 'data_vars', ())))}")
+        checked = _options(**options)
+        if isinstance(target, Repository):
+            parts, branch, repo = _parts(self._obj, group, checked), MAIN, target
+        else:
+            address = target_of(target, "target", "Repository", "Session", "IcechunkStore")
+            parts = _parts(self._obj, joined_path(address.path, group), checked)
+            branch, repo = address.version or MAIN, _repository(address, storage_options, parts, checked)
+        session = repo.writable_session(branch)
+        names = ", ".join(map(str, getattr(self._obj, "data_vars", ())))
+        try:
+            _write(parts, session, checked)
+            return session.commit(message or f"Write {names}", allow_empty=allow_empty)
+        finally:
+            if not session.read_only:  # nobody else has the session
+                session.discard_changes()
 
     def append(
-        self, target: Session | str | PathLike[str], dim: Hashable, *, message: str = "", **options: Any
+        self,
+        target: Session | IcechunkStore | Repository | str | PathLike[str],
+        dim: Hashable,
+        *,
+        message: str = "",
+        **options: Any,
     ) -> str | None:
-        """Append the object along a dimension, and commit it if the target is an address.
+        """Append the object along a dimension, and commit it if the target is an address or a repository.
 
         Args:
             target: As in ``to``.
             dim: Dimension along which the stored arrays grow.
             message: As in ``to``.
-            **options: Options of `to_icechunk`, for example ``accept``.
+            **options: Options of ``to`` and `to_icechunk`, for example ``allow_empty`` and ``accept``.
 
         Returns:
             The id of the new snapshot; None for a session.
@@ -325,3 +401,20 @@ class FrazilAccessor:
             InvalidInputError: ``data-mismatch`` if the object does not agree with the group.
         """
         return self.to(target, message=message, append_dim=dim, **options)
+
+
+def _repository(
+    address: Target, storage_options: Mapping[str, Any] | None, parts: list[_Part], options: _Options
+) -> Repository:
+    """Return the repository of an address. It is created if the write does not need what it cannot have."""
+    storage = storage_of_location(address.location, storage_options)
+    if Repository.exists(storage):
+        return Repository.open(storage)
+    if options.needs_group:
+        _require_group(parts[0].path)
+    if address.version not in (None, MAIN):
+        raise RefNotFoundError(
+            f"the branch `{address.version}` must exist, but there is no repository at "
+            f"{address.location!r}. Write to `{MAIN}` to create it"
+        )
+    return Repository.open_or_create(storage)

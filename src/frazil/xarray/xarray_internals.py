@@ -18,6 +18,8 @@ try:
     from xarray.backends.zarr import ZarrStore, encode_zarr_variable
 
     attrgetter("_validate_and_autodetect_region", "_validate_encoding")(ZarrStore)
+    _in_memory = attrgetter("_in_memory")
+    _in_memory(xr.Variable)
 except (ImportError, AttributeError) as error:
     raise ImportError(
         f"frazil.xarray uses functions of xarray that are not public, and xarray {xr.__version__} lacks one "
@@ -25,7 +27,7 @@ except (ImportError, AttributeError) as error:
         "`dataset.to_zarr(session.store, consolidated=False)`"
     ) from error
 
-__all__ = ["ArrayWriter", "ZarrStore", "dump_to_store", "encode_variable"]
+__all__ = ["ArrayWriter", "ZarrStore", "dump_to_store", "encode_variable", "is_lazy"]
 
 #: Older versions of xarray use the same encoding for all formats of zarr.
 _FORMAT: Final[dict[str, Any]] = (
@@ -37,3 +39,8 @@ def encode_variable(variable: xr.Variable, name: str) -> xr.Variable:
     """Return the variable that xarray stores for a variable."""
     encoded: xr.Variable = encode_zarr_variable(variable, name=name, **_FORMAT)
     return encoded
+
+
+def is_lazy(variable: xr.Variable) -> bool:
+    """Return whether the values of a variable are still to be read or computed."""
+    return not _in_memory(variable)

@@ -165,6 +165,9 @@ class IcechunkStore(VirtualReferences):
 
     __hash__ = None  # type: ignore[assignment]  # equality depends on the session, which is mutable
 
+    def __dask_tokenize__(self) -> tuple[str, ...]:
+        return self._session.__dask_tokenize__()
+
     def __repr__(self) -> str:
         session = self._session
         lines = ["<frazil.IcechunkStore>", f"read_only: {self._read_only}"]

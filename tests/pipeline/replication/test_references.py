@@ -208,7 +208,11 @@ def test_what_references_cannot_describe(
     refused(ErrorKind.UNSUPPORTED_ARRAY, "1 name a whole file", import_kerchunk, whole, session)
     elsewhere = refs | {"t/0": ["s3://bucket/x", 0, 8]}
     refused(ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK, "s3://bucket/x", import_kerchunk, elsewhere, session)
-    for damage in ({}, {"refs": 3}, refs | {"t/0": ["relative", 0, 8]}, refs | {"t/0": ["s3://a/b", -1, 8]}):
+    relative = refs | {"t/0": ["a/b.nc", 0, 8]}
+    refused(ErrorKind.INVALID_VIRTUAL_REF, "absolute path, got 'a/b.nc'", import_kerchunk, relative, session)
+    for part in ({"gen": [{}]}, {"refs": refs | {"t/0": ["{{u(1)}}", 0, 8]}}):
+        refused(ErrorKind.UNSUPPORTED_ARRAY, "with fsspec", import_kerchunk, {"refs": refs} | part, session)
+    for damage in ({}, {"refs": 3}, refs | {"t/0": ["s3://a/b", -1, 8]}):
         refused(ErrorKind.INVALID_FILE_FORMAT, "references of kerchunk", import_kerchunk, damage, session)
     coded = {**array, "filters": None, "compressor": {"id": "zlib", "level": 1}}
     other = {**refs, "t/.zarray": json.dumps(coded), "t/0": "base64:AAAAAAAAAAA="}

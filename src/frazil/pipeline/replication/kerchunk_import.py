@@ -79,7 +79,8 @@ def import_kerchunk(
             ``undecodable-chunk`` if the codecs of an array cannot decode one of its chunks. A chunk of a file
             that cannot be read now is not decoded.
         InvalidInputError: ``unsupported-array`` for an array with codecs that version 3 of Zarr does not
-            have; ``no-container-for-virtual-chunk`` for a location without a container.
+            have, and for references that fsspec must expand; ``no-container-for-virtual-chunk`` for a
+            location without a container; ``invalid-virtual-ref`` for a relative path.
         ReadOnlyError: The session is read only.
 
     Examples:
@@ -201,9 +202,21 @@ def _location(path: str) -> str:
     scheme, separator, rest = path.partition("://")
     if not separator:
         if not os.path.isabs(path):
-            raise ValueError(f"the location of a file must be a URL or an absolute path, got {path!r}")
+            raise InvalidInputError(
+                f"a reference must name its file by a URL or an absolute path, got {path!r}. Join the "
+                "relative paths to their folder, and import the references again",
+                ErrorKind.INVALID_VIRTUAL_REF,
+            )
         return system.files.file_url(path)
     return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
+
+
+def _unsupported(what: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"references of kerchunk must name each range, got {what}. Expand them with fsspec, and import the "
+        "result",
+        ErrorKind.UNSUPPORTED_ARRAY,
+    )
 
 
 #: Other names of schemes in fsspec.
@@ -223,7 +236,7 @@ class _JsonRefs:
         """Return the references of a document of version 0 or 1."""
         refs = document.get("refs", document)
         if document.get("gen"):
-            raise ValueError("generated references (`gen`), which fsspec expands")
+            raise _unsupported("generated references (`gen`)")
         keys = sorted(key for key in refs if key.rpartition("/")[2] not in _DOCUMENTS)
         return _JsonRefs(refs, keys, document.get("templates") or {})
 
@@ -252,7 +265,7 @@ class _JsonRefs:
         for name, value in self.templates.items():
             text = text.replace(f"{{{{{name}}}}}", value)
         if "{{" in text:
-            raise ValueError(f"a template with parameters ({text!r}), which fsspec expands")
+            raise _unsupported(f"the template with parameters {text!r}")
         return _location(text)
 
     @staticmethod

@@ -11,7 +11,7 @@ from datetime import datetime
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Final
 
-from frazil.arguments import checked
+from frazil.arguments import checked, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.repository.catalog.ancestry import version_id
@@ -19,7 +19,7 @@ from frazil.repository.handle.opening import HandleOptions, open_current
 from frazil.repository.handle.sessions import readonly_session_of
 from frazil.repository.session.session import Session
 from frazil.repository.settings.config import RepositoryConfig
-from frazil.repository.target import MAIN, parse_target
+from frazil.repository.target import MAIN, PROTOCOL, Target, parse_target
 from frazil.storage.access import environment_access
 from frazil.storage.profiles import storage_of_location
 
@@ -35,6 +35,19 @@ def virtual_access() -> dict[str, AnyCredential] | None:
     """Return the prefixes of virtual chunks that the environment allows, with its credentials; or None."""
     prefixes = os.environ.get(VIRTUAL_ACCESS, "").split()
     return {each: environment_access(each) for each in prefixes} or None
+
+
+def target_of(address: str | PathLike[str], name: str = "address", *others: str) -> Target:
+    """Return the parts of an address: a text, or a path object, which is the folder of a repository.
+
+    The text may begin with ``frazil://``, as for fsspec. Other values are a ``TypeError``, which has the name
+    of the argument and the ``others`` that it accepts.
+    """
+    if isinstance(address, str):
+        return parse_target(address.removeprefix(PROTOCOL))
+    if isinstance(address, PathLike) and isinstance(location := fspath(address), str):
+        return Target(location)
+    raise wrong_type(name, address, "str", "PathLike", *others)
 
 
 @checked
@@ -80,10 +93,8 @@ def open_address(
         >>> path, frazil.read(session, path).tolist()
         ('/air/t', [0, 1, 2])
     """
-    location, version, path = fspath(address), None, None
-    if isinstance(address, str):
-        target = parse_target(address)
-        location, version, path = target.location, target.version, target.path
+    target = target_of(address)
+    version = target.version
     if version is not None and (branch, tag, snapshot_id, as_of) != (None,) * 4:
         raise InvalidInputError(
             f"the version must be in the address or in arguments, not in both, got {address!r} "
@@ -92,10 +103,10 @@ def open_address(
         )
     access = authorize_virtual_chunk_access
     options = HandleOptions(config, virtual_access() if access is None else access)
-    opened = open_current(storage_of_location(location, storage_options), options)
+    opened = open_current(storage_of_location(target.location, storage_options), options)
     if version is not None:
         snapshot_id = id_to_text(version_id(opened.info, version))
     elif tag is None and snapshot_id is None:
         branch = branch or MAIN
     session = readonly_session_of(opened.context, opened.info, branch, tag, snapshot_id, as_of)
-    return session, path or "/"
+    return session, target.path or "/"

@@ -246,7 +246,7 @@ def build_context(
     size = settings.cached_chunk_bytes
     chunk_cache = RangeCache(size) if size else None
     if size is None:
-        chunk_cache = RangeCache(_VIRTUAL_CACHE, only_checked=True)
+        chunk_cache = RangeCache(_VIRTUAL_CACHE, only_virtual=True)
     return Context(storage, config, settings, assets, virtual, catalog, attribution, chunk_cache)
 
 

@@ -21,6 +21,7 @@ from frazil.logs import timed
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation
 from frazil.repository.catalog.version_info import Diff, SessionMode
+from frazil.repository.ids import new_object_id
 from frazil.repository.session.commit import (
     NO_RETRIES,
     CommitRetries,
@@ -114,6 +115,15 @@ class Session(Rearranging, Inspection):
                 "another process, and call session.merge(fork) when the work is done"
             )
         return (type(self), (self._state,))
+
+    def __dask_tokenize__(self) -> tuple[str, ...]:
+        """Return what the values depend on: the version, or an id for this call if they can change."""
+        workspace = self._state.workspace
+        if not self.read_only:
+            return ("frazil.Session", id_to_text(new_object_id()))
+        context = workspace.context
+        places = (context.storage.origin(), *context.virtual.containers)
+        return ("frazil.Session", id_to_text(workspace.snapshot_id), *map(repr, places))
 
     # Properties
 

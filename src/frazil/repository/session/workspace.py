@@ -16,7 +16,7 @@ A later layer hides an earlier layer. Locks are acquired in this order; every th
 from __future__ import annotations
 
 import logging
-from collections.abc import Buffer
+from collections.abc import Buffer, Mapping
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,6 +65,11 @@ else:
 _COORDS_END: Final = 1 << 32
 
 
+def _has(nodes: Mapping[str, Node | None], node: Node) -> bool:
+    own = nodes.get(node.path)
+    return own is not None and own.id == node.id
+
+
 class Workspace:
     """The nodes and chunks that a session sees. Threads may share it."""
 
@@ -92,6 +97,8 @@ class Workspace:
         self.reader: ChunkReader = access[1]
         #: The updates whose manifests earlier attempts of a commit have stored, by node id.
         self.earlier_manifests: dict[bytes, ManifestUpdate] = {}
+        #: The paths of nodes that were deleted or replaced, in this order.
+        self.removed: list[str] = [] if before is None else before.removed
         #: The number of discards. A discard also drops the bytes of the changes.
         self.discards: int = 0
         self.commit_lock: Final = RLock()
@@ -103,7 +110,8 @@ class Workspace:
         self._base: NodeTable | None = None
         self._moved_base: NodeTable | None = None
         self._tree: MoveTree | None = None
-        self._is_committed = False
+        #: Why the workspace refuses changes, and what to do; None if it allows them.
+        self._refusal: tuple[str, str] | None = None
         self._was_changed = False  # stays True if a rebase drops all changes
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -184,12 +192,11 @@ class Workspace:
             if not entry.edits or entry.edits[0] is not edits:
                 del self._array_entries[path]
 
-    def _require_uncommitted(self) -> None:
-        """Raise ``ReadOnlyError`` (``read-only-store``) after the commit."""
-        if self._is_committed:
-            raise ReadOnlyError(
-                "this session has committed its changes", ErrorKind.READ_ONLY_STORE
-            ).with_remedy("To make more changes, open a session with Repository.writable_session", shell="")
+    def _require_open(self) -> None:
+        """Raise ``ReadOnlyError`` (``read-only-store``) after the end."""
+        if self._refusal is not None:
+            reason, remedy = self._refusal
+            raise ReadOnlyError(reason, ErrorKind.READ_ONLY_STORE).with_remedy(remedy, shell="")
 
     # Changes as a whole
 
@@ -220,7 +227,13 @@ class Workspace:
         """Make the own changes until now, and ``more``, part of the base of later changes."""
         with self.commit_lock, self.lock:
             if more:
-                self._require_uncommitted()
+                self._require_open()
+                own = (self.changes.nodes, self.sealed.nodes)
+                self.removed += [
+                    path
+                    for path, node in more.nodes.items()
+                    if node is None or (node.id in more.created and not any(_has(each, node) for each in own))
+                ]
             for changes in (self.changes, more or ChangeSet()):
                 merge_fork(self.start, self.sealed, changes)
                 self.changes = ChangeSet()
@@ -230,7 +243,7 @@ class Workspace:
         """Add manifests that workers have prepared, by node id, with the own edits of their arrays."""
         with self.commit_lock, self.lock:
             self.seal_changes()
-            self._require_uncommitted()
+            self._require_open()
             for id_ in ready.keys() & self.sealed.chunks.keys():
                 del self.sealed.chunks[id_]
             self.sealed.ready.update(ready)
@@ -245,7 +258,7 @@ class Workspace:
     def replace_changes(self, changes: ChangeSet) -> None:
         """Replace the changes since the last fork by ``changes``."""
         with self.commit_lock, self.lock:
-            self._require_uncommitted()
+            self._require_open()
             self.changes = changes
             self.discards += 1
             self._invalidate()
@@ -254,6 +267,8 @@ class Workspace:
     def discard_changes(self) -> None:
         """Discard all own changes."""
         with self.commit_lock, self.lock:
+            for own in (self.sealed, self.changes):
+                self.removed += [path for path, node in own.nodes.items() if node and node.id in own.created]
             self.sealed = ChangeSet()
             self.changes = ChangeSet()
             self.earlier_manifests = {}
@@ -272,14 +287,19 @@ class Workspace:
             self._snapshot = self._start = None
             self._invalidate(base=True)
 
-    def end_at(self, snapshot_id: bytes) -> Workspace:
-        """Refuse changes from now on. Return the workspace of the new snapshot, which refuses them too.
+    def end(self, reason: str, remedy: str) -> None:
+        """Refuse changes from now on. A change that is too late would be lost silently."""
+        with self.commit_lock, self.lock:
+            self._refusal = (reason, remedy)
 
-        Otherwise a change that is too late for the commit would be lost silently.
-        """
-        self._is_committed = True
+    def end_at(self, snapshot_id: bytes) -> Workspace:
+        """Refuse changes from now on. Return the workspace of the new snapshot, which refuses them too."""
         successor = Workspace(self.context, snapshot_id, before=self)
-        successor._is_committed = True
+        for each in (self, successor):
+            each.end(
+                "this session has committed its changes",
+                "To make more changes, open a session with Repository.writable_session",
+            )
         return successor
 
     # Nodes
@@ -319,7 +339,7 @@ class Workspace:
     def set_node(self, path: str, document: bytes) -> None:
         """Create a node, or replace its metadata. See ``ChangeSet.set_node``."""
         with self.commit_lock, self.lock:
-            self._require_uncommitted()
+            self._require_open()
             layers = (self.sealed, self.inherited)
             self.changes.set_node(self.moved_base, path, document, new_node_id, layers)
             self._array_entries.pop(path, None)
@@ -327,17 +347,19 @@ class Workspace:
     def delete_node(self, path: str) -> None:
         """Delete a node and all nodes below it."""
         with self.commit_lock, self.lock:
-            self._require_uncommitted()
+            self._require_open()
             self.changes.delete_node(self.moved_base, path)
+            self.removed.append(path)
             self._array_entries.clear()
 
     def move_node(self, source: str, target: str) -> None:
         """Move a node and all nodes below it. See ``MoveTree.move``."""
         with self.commit_lock, self.lock:
-            self._require_uncommitted()
+            self._require_open()
             if self._tree is None:
                 self._tree = MoveTree(self.base, self.changes.moves)
             self._tree.move(source, target)
+            self.removed += [source, target]
             self._moved_base = None
             self._array_entries.clear()
 
@@ -436,7 +458,7 @@ class Workspace:
     def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:
         """Set one reference. Raises ``InvalidInputError`` (``invalid-chunk-index``) outside of the grid."""
         with self.commit_lock, self.lock:
-            self._require_uncommitted()
+            self._require_open()
             self._set_ref(self._entry_with_chunk(path, coords), path, coords, ref)
 
     def set_refs(self, path: str, table: ChunkTable, discards: int | None = None) -> bool:
@@ -448,7 +470,7 @@ class Workspace:
         with self.commit_lock, self.lock:
             if discards is not None and discards != self.discards:
                 return False
-            self._require_uncommitted()
+            self._require_open()
             self.changes.set_chunks(self.moved_base, path, table)
             self._drop_outdated_entry(path)
             return True
@@ -456,7 +478,7 @@ class Workspace:
     def delete_ref(self, path: str, coords: Coords) -> None:
         """Delete one reference."""
         with self.commit_lock, self.lock:
-            self._require_uncommitted()
+            self._require_open()
             self.changes.delete_chunk(self.moved_base, path, coords)
             self._drop_outdated_entry(path)
 
@@ -545,7 +567,7 @@ class Workspace:
         with self.commit_lock, self.lock:
             if discards != self.discards:
                 return False
-            self._require_uncommitted()
+            self._require_open()
             if self._array_entries.get(path) is not entry:  # the array may have changed or be deleted
                 entry = self._entry_with_chunk(path, coords)
             self._set_ref(entry, path, coords, ref)

@@ -215,8 +215,8 @@ class CachingConfig(DefaultSettings, Settings):
         num_chunk_refs: How many chunk references of manifests to cache. Default: 15,000,000.
         num_transaction_changes: Accepted for compatibility, has no effect.
         num_bytes_attributes: Accepted for compatibility, has no effect.
-        num_bytes_chunks: How many bytes of remote chunks to cache. Default: 64 MiB for virtual chunks
-            with a checksum, 0 for other chunks.
+        num_bytes_chunks: How many bytes of remote chunks to cache: virtual chunks with a checksum, and the
+            repository's own chunks. Default: 64 MiB for virtual chunks with a checksum, 0 for own chunks.
 
     Examples:
         >>> CachingConfig.default() == CachingConfig()
