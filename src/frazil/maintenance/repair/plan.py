@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.zarr_metadata import chunk_lengths
+from frazil.changes.zarr_metadata import chunk_lengths, encoding_difference
 from frazil.display import counted
 from frazil.errors import (
     AlreadyExistsError,
@@ -413,23 +413,35 @@ def lost_chunks(
         lost.append(LostChunks(key, paths.get(node), node, cells[rows], needing[key], (), offsets[rows]))
     ranges = lost_ranges(lost)
     newest_first = list(reversed(id_list(versions.ids)))
-    previous: dict[bytes, list[str | None]] = {}
-    for node in {each.node for each in lost}:
-        cells = np.concatenate([each.coordinates for each in lost if each.node == node])
-        previous[node] = _previous(context, newest_first, node, cells, ranges)
-    answer: list[LostChunks] = []
-    for chunks in lost:
-        count = len(chunks.coordinates)
-        answer.append(replace(chunks, previous=tuple(previous[chunks.node][:count])))
-        del previous[chunks.node][:count]
-    return answer
+    # The array may have other metadata in another version that needs another file.
+    groups_of: dict[tuple[bytes, str], list[int]] = {}
+    for row, each in enumerate(lost):
+        groups_of.setdefault((each.node, next(iter(each.versions), "")), []).append(row)
+    for (node, version), rows in groups_of.items():
+        cells = np.concatenate([lost[row].coordinates for row in rows])
+        previous = _previous(context, newest_first, node, version, cells, ranges)
+        for row in rows:
+            count = len(lost[row].coordinates)
+            lost[row] = replace(lost[row], previous=tuple(previous[:count]))
+            del previous[:count]
+    return lost
 
 
 def _previous(
-    context: Context, newest_first: Sequence[bytes], node: bytes, cells: U32, ranges: U8
+    context: Context, newest_first: Sequence[bytes], node: bytes, needing: str, cells: U32, ranges: U8
 ) -> list[str | None]:
-    """Return for each chunk of an array the newest version that has other, readable data for it."""
+    """Return for each chunk of an array the newest version that has other, readable data for it.
+
+    The version must store the elements like the version ``needing``: their bytes do not say what they mean.
+    """
     answer: list[str | None] = [None] * len(cells)
+    document: bytes | None = None
+    with skip_damage():
+        table = context.assets.snapshot(id_from_text(needing)).nodes if needing else NodeTable.from_nodes([])
+        path = _path_of(table, node)
+        document = None if path is None else table.node(table.find_node(path)).user_data
+    if document is None:
+        return answer
     waiting = np.ones(len(cells), bool)
     good_in: dict[bytes, NDArray[np.bool_]] = {}
     for version in newest_first:
@@ -438,8 +450,10 @@ def _previous(
         with skip_damage():  # there is a finding for the snapshot
             nodes = context.assets.snapshot(version).nodes
             path = _path_of(nodes, node)
-            array = None if path is None else nodes.node(nodes.find_node(path)).array
-            for ref in () if array is None else array.manifests:
+            older = None if path is None else nodes.node(nodes.find_node(path))
+            if older is None or older.array is None or _differ(document, older.user_data):
+                continue
+            for ref in older.array.manifests:
                 box = np.array(ref.extents, np.uint64)
                 if len(box) != cells.shape[1]:
                     continue
@@ -452,6 +466,14 @@ def _previous(
                         answer[row] = id_to_text(version)
                     waiting &= ~inside
     return answer
+
+
+def _differ(one: bytes, other: bytes) -> bool:
+    """Return whether the metadata of two versions of an array give the bytes of chunks another meaning."""
+    try:
+        return one != other and encoding_difference((one, other)) is not None
+    except (AttributeError, TypeError, ValueError, LookupError, IcechunkError):  # a damaged document
+        return True
 
 
 def _good_at(context: Context, manifest: bytes, node: bytes, cells: U32, ranges: U8) -> NDArray[np.bool_]:
@@ -487,13 +509,18 @@ def _ranges(ids: U8, offsets: NDArray[np.uint64]) -> U8:
 # Commits without lost chunks
 
 
-def lost_commits(repair: RepairContext, choice: LostChoice, lost: Sequence[LostChunks]) -> Iterator[Step]:
-    """Make the commits for the branches whose tips need lost chunks, and yield their steps."""
+def lost_commits(
+    repair: RepairContext, choice: LostChoice, lost: Sequence[LostChunks], notes: dict[bytes, Finding]
+) -> Iterator[Step]:
+    """Make the commits for the branches whose tips need lost chunks, and yield their steps.
+
+    ``notes`` gets a finding for each array that cannot be filled, because its codecs do not work here.
+    """
     if choice == "keep" or not lost:
         return
     keys = tuple(dict.fromkeys(each.key for each in lost))
     for name in sorted(repair.context.catalog.full_repo_info().branches):
-        commit = partial(_commit, branch=name, choice=choice, lost=lost)
+        commit = partial(_commit, branch=name, choice=choice, lost=lost, notes=notes)
         effects: list[str] = []
         with skip_damage():
             effects = commit(repair)
@@ -503,13 +530,20 @@ def lost_commits(repair: RepairContext, choice: LostChoice, lost: Sequence[LostC
             yield Step(RepairStep("commit", keys, _WORDS[choice], why, "consistent"), commit)
 
 
-def _commit(repair: RepairContext, branch: str, choice: LostChoice, lost: Sequence[LostChunks]) -> list[str]:
+def _commit(
+    repair: RepairContext,
+    branch: str,
+    choice: LostChoice,
+    lost: Sequence[LostChunks],
+    notes: dict[bytes, Finding],
+) -> list[str]:
     """Commit without the lost chunks of the tip. Return what cells read afterwards, nothing for no chunk."""
     context = repair.context
     since = now_us()
     info = context.catalog.repo_info()
     workspace = Workspace(context, branch_tip(info, branch))
-    edits = [_edit(workspace, node, lost, choice) for node in dict.fromkeys(each.node for each in lost)]
+    nodes = dict.fromkeys(each.node for each in lost)
+    edits = [_edit(workspace, node, lost, choice, notes) for node in nodes]
     number = sum(count for count, _ in edits)
     if number:
         write_commit(
@@ -529,7 +563,11 @@ def _commit(repair: RepairContext, branch: str, choice: LostChoice, lost: Sequen
 
 
 def _edit(
-    workspace: Workspace, id_: bytes, lost: Sequence[LostChunks], choice: LostChoice
+    workspace: Workspace,
+    id_: bytes,
+    lost: Sequence[LostChunks],
+    choice: LostChoice,
+    notes: dict[bytes, Finding],
 ) -> tuple[int, str]:
     """Change the references of one array that are still lost at the tip."""
     parts = [each for each in lost if each.node == id_]
@@ -544,7 +582,17 @@ def _edit(
     if not len(index):
         return 0, ""
     if choice == "fill":
-        return len(index), f"{counted(len(index), 'chunk')} of {node.path} {_fill(workspace, node, index)}"
+        try:
+            refs, effect = _fill(workspace, node, index)
+        except StorageError:
+            raise
+        except Exception as error:  # zarr and codecs raise errors of any class
+            detail = f"the chunks of {node.path} stay: {type(error).__name__}: {error}"
+            notes[id_] = Finding("codec-missing", parts[0].key, id_, index, detail)
+            return 0, ""
+        for table in refs:
+            workspace.set_refs(node.path, table)
+        return len(index), f"{counted(len(index), 'chunk')} of {node.path} {effect}"
     versions = [version for each in parts for version in each.previous]
     previous = np.array(versions, object)[at_tip][first]
     number = 0
@@ -552,7 +600,8 @@ def _edit(
         if version is not None:
             older = Workspace(workspace.context, id_from_text(version))
             older_path = _path_of(older.base, id_)
-            if older_path is not None:
+            row = -1 if older_path is None else older.base.find_node(older_path)
+            if older_path is not None and not _differ(node.user_data, older.base.node(row).user_data):
                 refs = older.refs_at(older_path, index[previous == version]).stored()
                 refs = refs.select_chunks(~is_lost(refs, ranges))
                 number += len(refs)
@@ -561,14 +610,13 @@ def _edit(
     return number, f"{counted(number, 'chunk')} of {node.path} read the data of an older version"
 
 
-def _fill(workspace: Workspace, node: Node, index: U32) -> str:
-    """Set references to chunks of missing values, or delete references if the fill value is the best."""
+def _fill(workspace: Workspace, node: Node, index: U32) -> tuple[list[ChunkTable], str]:
+    """Return references to chunks of missing values, or deletions if the fill value is the best."""
     decoder = reading(workspace).store.chunk_decoder(node.path)
     element = decoder.missing_element()
     if element is None:
-        workspace.set_refs(node.path, ChunkTable.from_absent(index))
         fill = json.loads(node.user_data).get("fill_value")
-        return f"read {fill}, because nothing marks missing values there"
+        return [ChunkTable.from_absent(index)], f"read {fill}, because nothing marks missing values there"
     # One chunk of each shape is stored. Chunks of a regular grid have one shape.
     edges = chunk_lengths(node.user_data)
     shapes = [
@@ -577,18 +625,19 @@ def _fill(workspace: Workspace, node: Node, index: U32) -> str:
     ]
     table = np.array(shapes, np.int64).T.reshape(len(index), len(edges))
     _, first, shape_of = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    tables: list[ChunkTable] = []
     for number, row in enumerate(first.tolist()):
         chosen = index[shape_of.reshape(-1) == number]
         data = decoder.encoded(tuple(index[row].tolist()), element)
         ref = workspace.store_bytes(data) if data else None
         if not data:  # the chunk has only the fill value
-            refs = ChunkTable.from_absent(chosen)
+            tables.append(ChunkTable.from_absent(chosen))
         elif isinstance(ref, NativeRef):
-            refs = ChunkTable.from_native(chosen, id_matrix([ref.chunk_id]), 0, ref.offset, ref.length)
+            ids = id_matrix([ref.chunk_id])
+            tables.append(ChunkTable.from_native(chosen, ids, 0, ref.offset, ref.length))
         else:
-            refs = ChunkTable.from_inline(chosen, [data] * len(chosen))
-        workspace.set_refs(node.path, refs)
-    return "read as missing values"
+            tables.append(ChunkTable.from_inline(chosen, [data] * len(chosen)))
+    return tables, "read as missing values"
 
 
 def _path_of(nodes: NodeTable, node: bytes) -> str | None:
@@ -630,10 +679,10 @@ def repair_plan(
             step.perform(repair)
         steps += new
         damage = verify(repair.context, level)
-    chunks = []
+    chunks, notes = list[LostChunks](), dict[bytes, Finding]()
     if not any(each.check == "unavailable" for each in damage.problems):
         chunks = lost_chunks(repair.context, damage.problems, damage.paths)
-        steps += lost_commits(repair, lost, chunks)
+        steps += lost_commits(repair, lost, chunks, notes)
 
     def apply(metadata: Mapping[str, Any]) -> str:
         """Make the steps, and return the prefix of the files that were put aside."""
@@ -643,4 +692,5 @@ def repair_plan(
         return repair.quarantine.prefix
 
     shown = tuple(step.shown for step in steps)
-    return RepairPlan(storage.label(), shown, tuple(chunks), detached, damage.problems, perform=apply)
+    findings = (*damage.problems, *notes.values())
+    return RepairPlan(storage.label(), shown, tuple(chunks), detached, findings, perform=apply)

@@ -100,7 +100,7 @@ _BY_CHECK: Final = {
     "unavailable": "Verify again when the storage answers.",
     "log-nodes-once": _HARMLESS,
     "log-coords-sorted": _HARMLESS,
-    "codec-missing": "Install the extra that the detail names.",
+    "codec-missing": "Install the package of the codec or of the data type, and verify again.",
     "virtual-modified": _REINGEST,
     "virtual-unauthorized": _AUTHORISE,
     "virtual-unreadable": _REINGEST,
@@ -229,7 +229,13 @@ checks: Final[tuple[Check, ...]] = (
     _row("short", "Chunk Files", "Chunk files have all bytes of their references.", _LOSS, _E),
     _row("checksum", _FRAZIL, "Chunks fit their recorded checksums.", _LOSS, _C),
     _row("undecodable", "Chunk Files", "The codecs decode every chunk to its shape and dtype.", _LOSS, _D),
-    _row("codec-missing", _FRAZIL, "The packages of all codecs are installed.", _WARNING, _D),
+    _row(
+        "codec-missing",
+        _FRAZIL,
+        "The codecs and the data type of every array work here. Other chunks may be good.",
+        _INFO,
+        _D,
+    ),
     _row("virtual-modified", "ChunkRef", "Objects have the etag or time of their references.", _LOSS, _E),
     _row(
         "virtual-unauthorized", "ChunkRef", "Containers of virtual references are authorised.", _WARNING, _E

@@ -9,8 +9,11 @@ decompressed once to count its bytes. gzip, shards, and texts of variable length
 from __future__ import annotations
 
 import copy
+import gzip
 import json
+import lzma
 import re
+import zlib
 from bisect import bisect_right
 from collections.abc import Buffer, Sequence
 from contextlib import suppress
@@ -188,14 +191,50 @@ def chunk_error[E: IcechunkError](
     return copied.with_traceback(error.__traceback__)
 
 
+#: What codecs raise for bytes that no writer with the metadata of the array has written: a checksum that does
+#: not match, data that are no stream of the codec, a wrong decoded size. Codecs raise errors of any class and
+#: text also where the bytes may be good: no package, no memory, no permission, another version.
+_PROOF_TEXTS: Final = "|".join(
+    (
+        r"checksum.*match|match checksum|(buffer|shard) is too short|corrupt",
+        r"end-of-stream|bad input data|^negative size",
+        r"zstd.*(invalid input|too small|src size|unknown frame|respect format)",
+        r"lz4 decompression error: (-|invalid|expected)|blosc decompression: (-1|0)$",
+        r"cannot reshape array of size|must be a divisor of the total size",
+    )
+)
+_PROOFS: Final = (
+    (UnicodeDecodeError, ""),
+    (zlib.error, r"^Error -[35]\b"),
+    (gzip.BadGzipFile, ""),
+    (EOFError, "end-of-stream"),
+    (lzma.LZMAError, "corrupt|end-of-stream|input format not supported"),
+    (OSError, "^Invalid data stream$"),
+    ((RuntimeError, ValueError, SystemError), _PROOF_TEXTS),
+)
+
+
+_ANY_CASE: Final = re.IGNORECASE | re.DOTALL
+
+
+def proves_damage(error: BaseException) -> bool:
+    """Return whether an error of a codec proves that the bytes of a chunk are damaged."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(proves_damage, error.exceptions))
+    text = str(error)
+    if any(isinstance(error, kind) and re.search(rule, text, _ANY_CASE) for kind, rule in _PROOFS):
+        return True
+    return error.__cause__ is not None and proves_damage(error.__cause__)
+
+
 def undecodable(
     snapshot_id: bytes, path: str, coords: Coords, ref: ChunkRef, error: Exception
 ) -> FormatError:
     """Return the error for a chunk that the codecs of its array cannot decode. ``error`` is the cause."""
     text = f"{type(error).__name__}: {error}".rstrip(" .:")
+    why = "are damaged, or were written with other metadata" if proves_damage(error) else "may be good"
     damage = FormatError(
-        f"cannot decode {_named(path, coords)}: {text}. Its bytes are damaged, or "
-        f"were written with other metadata ({place_of(ref)}, snapshot "
+        f"cannot decode {_named(path, coords)}: {text}. Its bytes {why} ({place_of(ref)}, snapshot "
         f"{id_to_text(snapshot_id)})",
         ErrorKind.UNDECODABLE_CHUNK,
     )
