@@ -257,6 +257,35 @@ def test_a_broken_rule_has_its_name(
     assert key in keys or check in OTHER_KEYS
 
 
+#: Rules of one node, whose damage leaves all values as they are.
+OF_ONE_NODE = {"extents-rank", "array-shape-v2", "log-coords-rank"}
+
+
+@pytest.mark.parametrize(
+    ("check", "file_type", "change", "number"), [each for each in BREAKS if each.id in OF_ONE_NODE]
+)
+def test_one_wrong_node_leaves_all_values(
+    storage: MemoryStorage, check: str, file_type: FileType, change: Callable[[Patch], object], number: int
+) -> None:
+    def values() -> dict[str, Any]:
+        group = zarr.open_group(frazil.Repository.open(storage).readonly_session("main").store, mode="r")
+        members = group.members(max_depth=None)
+        return {name: each[...].tolist() for name, each in members if isinstance(each, zarr.Array)}
+
+    expected = values()
+    key = key_of(storage, file_type, number)
+    storage.put(key, patched(storage.get(key), file_type, change))
+    assert values() == expected
+    repo = frazil.Repository.open(storage)
+    assert repo.diff(from_snapshot_id=tip(storage, 2), to_snapshot_id=tip(storage)).updated_chunks
+    with repo.transaction("main", message="one node") as store:
+        zarr.create_group(store, path="new")
+    assert values() == expected
+    findings = [each for each in repo.upkeep.verify().findings if each.check == check]
+    assert findings
+    assert not any(each.affected.branches == ("main",) for each in findings)
+
+
 #: Findings whose key is another file than the damaged one.
 OTHER_KEYS = {"manifest-size", "manifest-count", "snapshot-summary"}
 

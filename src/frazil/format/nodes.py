@@ -455,11 +455,11 @@ def read_nodes(
     if not paths.lengths.all() or (paths.values[paths.starts] != ord("/")).any():
         raise FormatError("the path of a node must start with `/`", check="node-path")
     arrays, _ = nodes.take(is_array).tables(4)
-    collect(broken, _shape_violations(arrays, spec_version))
+    array_ids = nodes.take(is_array).structs(0, NODE_ID_BYTES)
+    collect(broken, _shape_violations(arrays, array_ids, spec_version))
     if spec_version == 1:
         lengths, counts = _shapes_v1(arrays)
     else:
-        require(arrays, "array", "array-shape-v2", shape_v2=3)
         dims, each = arrays.children(3)
         lengths = Ragged.from_lengths(dims.scalars(0, "<u8"), each)
         counts = Ragged(dims.scalars(1, "<u4"), lengths.starts, lengths.lengths)
@@ -469,13 +469,16 @@ def read_nodes(
     refs, refs_each = arrays.children(2)
     require(refs, "manifest reference", _REQUIRED, object_id=0, extents=1)
     boxes = refs.numbers(1, "V8")
-    ranks = np.repeat(lengths.lengths, refs_each)
-    if not np.array_equal(boxes.lengths, ranks):
-        wrong = int(np.argmax(boxes.lengths != ranks))
-        text = f"the extents of an array must have {ranks[wrong]} ranges, got {boxes.lengths[wrong]}"
-        raise FormatError(text, check="extents-rank")
+    odd = np.repeat(lengths.lengths, refs_each) != boxes.lengths
+    if (without := ~arrays.present(3) & (spec_version > 1)).any() or odd.any():
+        owners = np.repeat(np.arange(len(arrays)), refs_each)
+        rows = np.union1d(np.flatnonzero(without), owners[odd])
+        documents = nodes.vectors(2).take(np.flatnonzero(is_array)[rows]).blobs()
+        own = [[boxes.row(at) for at in np.flatnonzero(owners == row).tolist()] for row in rows.tolist()]
+        lengths, counts = _shapes_of_documents(rows, documents, own, lengths, counts)
+        boxes = _fitting_boxes(boxes, counts.take(owners))
     ids = Ragged.from_lengths(structs(refs.structs(0, OBJECT_ID_BYTES)), refs_each)
-    extents = Ragged.from_lengths(boxes.values.view("<u4"), 2 * refs_each * lengths.lengths)
+    extents = Ragged.from_lengths(boxes.compact().values.view("<u4"), 2 * refs_each * lengths.lengths)
     fields = {
         "ids": nodes.structs(0, NODE_ID_BYTES),
         "paths": paths,
@@ -503,6 +506,48 @@ def read_nodes(
     if len(set(texts)) != len(texts):
         raise FormatError("nodes must have different paths, got two with the same", check="nodes-sorted")
     return table.select_nodes(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
+
+
+def _shapes_of_documents(
+    rows: I64,
+    documents: Sequence[bytes],
+    boxes: Sequence[list[NDArray[Any]]],
+    lengths: Ragged,
+    counts: Ragged,
+) -> tuple[Ragged, Ragged]:
+    """Return the array lengths and numbers of chunks with those of the Zarr metadata for some arrays.
+
+    Another number of dimensions than that of the metadata hides chunks. The boxes of the manifests of an
+    array show how many chunks it has where its grid is not regular.
+    """
+    shapes, grids = dict(enumerate(tuples(lengths))), dict(enumerate(tuples(counts)))
+    for row, document, own in zip(rows.tolist(), map(_document, documents), boxes, strict=True):
+        shape = document.get("shape")
+        if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 1 << 64 for n in shape):
+            shape = [0] * len(own[0]) if own else []
+        if len(shape) != len(shapes[row]):
+            ends = [box.view("<u4")[1::2] for box in own if len(box) == len(shape)]
+            reached = np.max([np.zeros(len(shape), np.uint32), *ends], axis=0).tolist()
+            shapes[row] = tuple(shape)
+            grids[row] = tuple(np.minimum(chunk_counts(document, shape) or reached, _MAX_U32).tolist())
+    return _numbers(list(shapes.values()), np.uint64), _numbers(list(grids.values()), np.uint32)
+
+
+def _fitting_boxes(boxes: Ragged, counts: Ragged) -> Ragged:
+    """Return boxes with one range for each dimension of their array: their own, and then whole dimensions.
+
+    A key with another number of coordinates gives a manifest the extents of a wrong rank.
+    """
+    whole = Ragged.from_lengths(_whole_ranges(counts.compact().values), counts.lengths)
+    kept = np.minimum(boxes.lengths, counts.lengths)
+    out = whole.values.copy()
+    out[ranges(whole.starts, kept)] = boxes.values[ranges(boxes.starts, kept)]
+    return Ragged(out, whole.starts, whole.lengths)
+
+
+def _whole_ranges(counts: U32) -> NDArray[Any]:
+    """Return the range of all chunks of each dimension."""
+    return np.column_stack((np.zeros(len(counts), "<u4"), counts)).astype("<u4").view("V8")[:, 0]
 
 
 def _shapes_v1(arrays: Tables) -> tuple[Ragged, Ragged]:
@@ -547,11 +592,21 @@ def node_violations(snapshot: Tables, nodes: NodeTable) -> Iterator[Violation]:
             yield Violation("extents-overlap", detail, nodes.ids[row].tobytes())
 
 
-def _shape_violations(arrays: Tables, spec_version: int) -> Iterator[Violation]:
+def _shape_violations(arrays: Tables, ids: U8, spec_version: int) -> Iterator[Violation]:
     if spec_version == 1 and arrays.present(3).any():
         yield Violation("array-shape-v1", "an array of spec version 1 must not have shape_v2")
     if spec_version > 1 and arrays.vectors(0, "V16").lengths.any():
         yield Violation("array-shape-v1-empty", "the list shape must be empty in spec version 2")
+    if spec_version > 1 and not arrays.all_have(3):
+        node = ids[int(np.argmin(arrays.present(3)))].tobytes()
+        yield Violation("array-shape-v2", "array lacks the required field `shape_v2`", node)
+    refs, each = arrays.children(2)
+    ranks = arrays.vectors(0, "V16").lengths // 16 if spec_version == 1 else arrays.children(3)[1]
+    got, owners = refs.numbers(1, "V8").lengths, np.repeat(np.arange(len(arrays)), each)
+    for owner in np.unique(owners[got != ranks[owners]]).tolist():
+        wrong = got[(owners == owner) & (got != ranks[owner])][0]
+        detail = f"the extents of an array must have {ranks[owner]} ranges, got {wrong}"
+        yield Violation("extents-rank", detail, ids[owner].tobytes())
 
 
 def _document_violations(nodes: NodeTable) -> Iterator[Violation]:

@@ -5,7 +5,7 @@ Specification: *Transaction Log Files*.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -15,7 +15,6 @@ import numpy as np
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.chunk_table import (
     by_rank,
-    cut,
     in_order,
     read_coordinates,
     unsorted_arrays,
@@ -71,6 +70,14 @@ class TransactionLog:
     updated_groups: U8
     updated_chunks: Mapping[bytes, U32] = field(default_factory=dict)
     moves: tuple[Move, ...] = ()
+    #: Of a log that was read: coordinates with other numbers of dimensions than those in ``updated_chunks``
+    odd_chunks: Mapping[bytes, Sequence[U32]] = field(default_factory=dict)
+
+    def chunks_of(self, node: bytes, ndim: int) -> U32:
+        """Return the updated chunks of an array with ``ndim`` dimensions. Other coordinates are no chunks."""
+        nothing = np.zeros((0, ndim), np.uint32)
+        own = (self.updated_chunks.get(node, nothing), *self.odd_chunks.get(node, ()))
+        return next((each for each in own if each.shape[1] == ndim), nothing)
 
 
 def empty_log(id_: bytes) -> TransactionLog:
@@ -129,6 +136,7 @@ def decode_transaction_log(data: Any, name: str, broken: list[Violation] | None 
             name: root.vectors(slot, "V8").row(0).reshape(-1, NODE_ID_BYTES).copy()
             for slot, name in ID_LIST_SLOTS.items()
         }
+        updated_chunks, odd_chunks = _read_chunks(root, broken)
         moves, _ = root.children(LOG_MOVES)
         is_array = (moves.scalars(_MOVED_TYPE, "u1") == 1).tolist()
         ids = id_list(moves.structs(_MOVED_ID, NODE_ID_BYTES))
@@ -138,7 +146,8 @@ def decode_transaction_log(data: Any, name: str, broken: list[Violation] | None 
                 name: ids[np.unique(id_keys(ids), return_index=True)[1]] if len(ids) else ids
                 for name, ids in lists.items()
             },
-            updated_chunks=_read_chunks(root, broken),
+            updated_chunks=updated_chunks,
+            odd_chunks=odd_chunks,
             moves=tuple(map(Move, moves.vectors(_FROM).texts(), moves.vectors(_TO).texts(), ids, is_array)),
         )
         collect(broken, _violations(root, lists, log))
@@ -151,21 +160,28 @@ def require_lists(root: HasFields) -> None:
     require(root, "transaction log", _REQUIRED, id=LOG_ID, **slots, updated_chunks=CHUNK_LISTS)
 
 
-def _read_chunks(root: Tables, broken: list[Violation] | None) -> dict[bytes, U32]:
+def _read_chunks(
+    root: Tables, broken: list[Violation] | None
+) -> tuple[dict[bytes, U32], dict[bytes, Sequence[U32]]]:
     arrays, _ = root.children(CHUNK_LISTS)
     require(arrays, "array of a transaction log", _REQUIRED, node_id=_NODE_ID, chunks=_CHUNKS)
     chunks, counts = arrays.children(_CHUNKS)
     require(chunks, "updated chunk", _REQUIRED, coords=CHUNK_COORDS)
-    coords, ndims, starts = read_coordinates(chunks, CHUNK_COORDS, counts, "log-coords-rank")
-    nodes, lists = id_list(arrays.structs(_NODE_ID, 8)), cut(coords, starts, counts, ndims)
-    wrong = (nodes[row] for row in unsorted_arrays(lists))
+    coords = read_coordinates(chunks, CHUNK_COORDS, counts)
+    nodes, parts = id_list(arrays.structs(_NODE_ID, 8)), coords.parts()
+    firsts = coords.firsts.tolist()
+    array_of = np.repeat(np.arange(len(nodes)), np.diff(coords.firsts))
+    ranks = "all coordinates of an array must have as many numbers as it has dimensions"
     rule = "coordinates must be sorted, each once"
     collect(
         broken,
         unsorted("log-chunks-sorted", "arrays with updated chunks", nodes),
-        (Violation("log-coords-sorted", rule, node) for node in wrong),
+        (Violation("log-coords-sorted", rule, nodes[array_of[part]]) for part in unsorted_arrays(parts)),
+        (Violation("log-coords-rank", ranks, nodes[row]) for row in coords.odd_arrays()),
     )
-    return dict(zip(nodes, in_order(lists), strict=True))
+    lists = in_order(parts)
+    odd = {nodes[row]: lists[firsts[row] + 1 : firsts[row + 1]] for row in coords.odd_arrays()}
+    return dict(zip(nodes, map(lists.__getitem__, firsts[:-1]), strict=True)), odd
 
 
 def _violations(root: Tables, lists: Mapping[str, U8], log: TransactionLog) -> Iterator[Violation]:

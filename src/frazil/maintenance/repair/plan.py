@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -482,6 +483,7 @@ def _good_at(context: Context, manifest: bytes, node: bytes, cells: U32, ranges:
     with skip_damage():
         table = context.assets.manifest(manifest).arrays.get(node)
         if table is not None:
+            table = table.of_rank(cells.shape[1])
             rows = table.find_chunks(cells)
             good[rows >= 0] = ~is_lost(table.select_chunks(rows[rows >= 0]), ranges)
     return good
@@ -519,8 +521,14 @@ def lost_commits(
     if choice == "keep" or not lost:
         return
     keys = tuple(dict.fromkeys(each.key for each in lost))
+
+    def edit(workspace: Workspace) -> list[tuple[int, str]]:
+        nodes = dict.fromkeys(each.node for each in lost)
+        return [_edit(workspace, node, lost, choice, notes) for node in nodes]
+
     for name in sorted(repair.context.catalog.full_repo_info().branches):
-        commit = partial(_commit, branch=name, choice=choice, lost=lost, notes=notes)
+        what, about = f"lost chunk| with {_WORDS[choice]}", {"lost": sorted(keys)}
+        commit = partial(_commit, branch=name, edit=edit, what=what, about=about)
         effects: list[str] = []
         with skip_damage():
             effects = commit(repair)
@@ -533,19 +541,21 @@ def lost_commits(
 def _commit(
     repair: RepairContext,
     branch: str,
-    choice: LostChoice,
-    lost: Sequence[LostChunks],
-    notes: dict[bytes, Finding],
+    edit: Callable[[Workspace], list[tuple[int, str]]],
+    what: str,
+    about: Mapping[str, Any],
 ) -> list[str]:
-    """Commit without the lost chunks of the tip. Return what cells read afterwards, nothing for no chunk."""
+    """Commit the edits of a branch, and return their effects. ``edit`` returns counts and effects.
+
+    ``what`` has the noun of the counted things, and the rest of the message after a bar.
+    """
     context = repair.context
     since = now_us()
     info = context.catalog.repo_info()
     workspace = Workspace(context, branch_tip(info, branch))
-    nodes = dict.fromkeys(each.node for each in lost)
-    edits = [_edit(workspace, node, lost, choice, notes) for node in nodes]
-    number = sum(count for count, _ in edits)
-    if number:
+    edits = [(count, effect) for count, effect in edit(workspace) if count]
+    if edits:
+        noun, rest = what.split("|")
         write_commit(
             PendingCommit(
                 context,
@@ -553,13 +563,13 @@ def _commit(
                 branch,
                 workspace.snapshot,
                 workspace.durable_changes(),
-                f"repair: {counted(number, 'lost chunk')} with {_WORDS[choice]}",
-                {**repair.metadata, FRAZIL: {"repair": {"lost": sorted({each.key for each in lost})}}},
+                f"repair: {counted(sum(count for count, _ in edits), noun)}{rest}",
+                {**repair.metadata, FRAZIL: {"repair": about}},
                 SessionStart(newest_update(info), since),
                 workspace.writer,
             )
         )
-    return [effect for count, effect in edits if count]
+    return [effect for _, effect in edits]
 
 
 def _edit(
@@ -646,6 +656,53 @@ def _path_of(nodes: NodeTable, node: bytes) -> str | None:
     return nodes.paths.text(int(rows[0])) if len(rows) else None
 
 
+# Commits without keys of another number of dimensions
+
+_OF_RANKS: Final = ("extents-rank", "ref-rank")
+
+
+def rank_commits(repair: RepairContext, findings: Iterable[Finding]) -> Iterator[Step]:
+    """Make commits that leave out keys which are no chunks of their arrays, and yield their steps."""
+    keys: dict[bytes, list[str]] = {}
+    for each in findings:
+        if each.check in _OF_RANKS and not each.is_unreadable:
+            keys.setdefault(each.node, []).append(each.key)
+    every = tuple(dict.fromkeys(chain.from_iterable(keys.values())))
+
+    def edit(workspace: Workspace) -> list[tuple[int, str]]:
+        return [_without_odd_keys(workspace, node) for node in keys]
+
+    for name in sorted(repair.context.catalog.full_repo_info().branches) if keys else ():
+        what, about = "array| without keys that are no chunks", {"keys": sorted(every)}
+        commit = partial(_commit, branch=name, edit=edit, what=what, about=about)
+        effects: list[str] = []
+        with skip_damage():
+            effects = commit(repair)
+        if effects:
+            why = f"the tip of branch `{name}` has keys with another number of coordinates than dimensions"
+            source = "the references of the arrays"
+            why = "; ".join([why, *effects])
+            yield Step(RepairStep("commit", every, source, why, "consistent"), commit)
+
+
+def _without_odd_keys(workspace: Workspace, id_: bytes) -> tuple[int, str]:
+    """Write the manifests of an array again that have keys which are no chunks. Its other references stay."""
+    path = _path_of(workspace.base, id_)
+    node = None if path is None else workspace.base.node(workspace.base.find_node(path))
+    if node is None or node.array is None:
+        return 0, ""
+    ndim, edits = len(node.array.shape), list[ChunkTable]()
+    for ref in node.array.manifests:
+        table = workspace.context.assets.manifest(ref.id).arrays.get(id_, ChunkTable.empty(ndim))
+        if any(len(each) and each.ndim != ndim for each in (table, *table.others)):
+            own = table.of_rank(ndim)
+            corner = ref.extents[:, 0].reshape(1, ndim)
+            edits.append(own.select_chunks(slice(1)) if len(own) else ChunkTable.from_absent(corner))
+    for edit in edits:
+        workspace.set_refs(node.path, edit)
+    return min(len(edits), 1), f"the chunks of {node.path} stay"
+
+
 #: Each round repairs a kind of files that others refer to: repo, snapshots, manifests, chunks. One more
 #: round is for each copy that turns out to be damaged.
 _ROUNDS: Final = 16
@@ -681,6 +738,7 @@ def repair_plan(
         damage = verify(repair.context, level)
     chunks, notes = list[LostChunks](), dict[bytes, Finding]()
     if not any(each.check == "unavailable" for each in damage.problems):
+        steps += rank_commits(repair, damage.problems)
         chunks = lost_chunks(repair.context, damage.problems, damage.paths)
         steps += lost_commits(repair, lost, chunks, notes)
 

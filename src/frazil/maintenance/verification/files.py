@@ -196,7 +196,8 @@ def check_manifests(
         findings = file.findings
         with noted(findings, key):
             tables = file.value.arrays if file.value is not None else {}
-            count = sum(map(len, tables.values()))
+            every = [each for table in tables.values() for each in (table, *table.others)]
+            count = sum(map(len, every))
             stored = (memoryview(file.data).nbytes, count)
             for what, listed, actual in zip(
                 ("size", "count"), zip(*use.listed, strict=True), stored, strict=True
@@ -209,10 +210,10 @@ def check_manifests(
                 findings += _foreign(tables, context.virtual.strict())
             if level.with_chunks:
                 size = foreign = 0
-                for table in tables.values():
+                for table in every:
                     size += int(table.length[level.with_inline | (table.kind != ChunkKind.INLINE)].sum())
                     foreign += int(np.count_nonzero(table.kind == ChunkKind.VIRTUAL))
-                required = RequiredFiles(FileUses.of(tables.values()), size, count, foreign)
+                required = RequiredFiles(FileUses.of(every), size, count, foreign)
         yield use.id, findings, required
 
 
@@ -220,13 +221,13 @@ def _outside(
     key: str, tables: Mapping[bytes, ChunkTable], boxes: Sequence[tuple[bytes, U32]]
 ) -> Iterator[Finding]:
     for node, box in boxes:
-        table = tables.get(node)
-        if table is None or not len(table):
+        if node not in tables:
             continue
-        if len(box) != table.ndim:
-            detail = f"the array has {len(box)} dimensions, its coordinates have {table.ndim} numbers"
-            yield Finding("ref-rank", key, node, detail=detail)
-            continue
+        for odd in (tables[node], *tables[node].others):
+            if len(odd) and odd.ndim != len(box):
+                detail = f"the array has {len(box)} dimensions, and the coordinates have {odd.ndim} numbers"
+                yield Finding("ref-rank", key, node, odd.index, detail)
+        table = tables[node].of_rank(len(box))
         outside = ((table.index < box[:, 0]) | (table.index >= box[:, 1])).any(axis=1)
         if outside.any():
             yield Finding("manifest-extents", key, node, table.index[outside], "outside of the extents")
@@ -502,7 +503,7 @@ def check_log_chunks(
             log = assets.transaction_log(changes.id)
             for array in changes.arrays:
                 changed = _changed_chunks(assets, array, is_compaction=changes.is_compaction)
-                stored = log.updated_chunks.get(array.node, np.zeros((0, array.ndim), np.uint32))
+                stored = log.chunks_of(array.node, array.ndim)
                 silent = changed[ChunkTable.from_absent(stored).find_chunks(changed) < 0]
                 if len(silent):
                     detail = "the log does not have changed chunks"
@@ -520,7 +521,7 @@ def _changed_chunks(assets: Assets, array: ChangedArray, *, is_compaction: bool)
     both_tables = list[ChunkTable]()
     for ids in (array.old, array.new):
         tables = [assets.manifest(id_).arrays.get(array.node) for id_ in ids]
-        fitting = [table for table in tables if table is not None and table.ndim == array.ndim]
+        fitting = [table.of_rank(array.ndim) for table in tables if table is not None]
         both_tables.append(ChunkTable.merge_tables([ChunkTable.empty(array.ndim), *fitting]))
     old, new = both_tables
     rows = old.find_chunks(new.index)
