@@ -116,14 +116,14 @@ def test_unsorted_references_have_the_results_of_columns() -> None:
         assert find_ref(manifest, NODE, (row,)) == table.ref(row)
 
 
-def test_of_two_references_of_one_chunk_the_last_counts() -> None:
+def test_of_two_references_of_one_chunk_the_first_counts() -> None:
     table = virtual([[at] for at in range(30)])
     patch, refs, _ = patch_of(table)
     index, _ = patch.vector(patch.follow(refs + 4 * 15), 0)
     patch.put("<I", index, 14)  # references 14 and 15 have the same coordinates
     file = patch.sealed()
     manifest, _ = lazy_of(file)
-    assert find_ref(manifest, NODE, (14,)) == table.ref(15)
+    assert find_ref(manifest, NODE, (14,)) == table.ref(14)
     assert find_ref(manifest, NODE, (14,)) == find_ref(decode_manifest(file, "m"), NODE, (14,))
 
 

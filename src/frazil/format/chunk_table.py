@@ -427,16 +427,16 @@ class ChunkTable:
         kinds = np.full(n, kind, np.uint8)
         return cls(coords.astype(np.uint32), kinds, **columns, **_NO_SOURCES | sources).sorted()
 
-    def sorted(self) -> ChunkTable:
-        """Return the rows in the order of their coordinates; of equal coordinates, the last row."""
+    def sorted(self, *, takes_first: bool = False) -> ChunkTable:
+        """Return the rows in the order of their coordinates; of equal coordinates, the last or first row."""
         if ascending(self.index):
             return self
         unordered = self._search[1]
         order = unordered.argsort(kind="stable")
         ordered = unordered[order]
-        last = np.ones(len(order), np.bool_)
-        np.not_equal(ordered[:-1], ordered[1:], out=last[:-1])
-        return self.select_chunks(order[last])
+        chosen = np.ones(len(order), np.bool_)
+        np.not_equal(ordered[:-1], ordered[1:], out=chosen[1:] if takes_first else chosen[:-1])
+        return self.select_chunks(order[chosen])
 
     def ref(self, row: int) -> ChunkRef | None:
         """Return one row as a value, None for a deletion."""

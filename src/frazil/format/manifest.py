@@ -297,7 +297,8 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
         rows = slice(int(self.starts[part]), int(self.starts[part]) + count)
         index = coords.numbers[first : first + count * ndim].reshape(count, ndim)
         columns = whole.kind[rows], whole.source[rows], whole.offset[rows], whole.length[rows]
-        return ChunkTable(index, *columns, whole.chunk_ids, whole.foreign, whole.inline).sorted()
+        table = ChunkTable(index, *columns, whole.chunk_ids, whole.foreign, whole.inline)
+        return table.sorted(takes_first=True)  # as the reference reads two references of one chunk
 
 
 def decode_manifest(data: Any, name: str, broken: list[Violation] | None = None) -> Manifest:

@@ -331,7 +331,7 @@ def _merged(context: Context, unit: Unit, manifests: Sequence[ManifestRef]) -> C
     files = [with_read_statistics(context.storage, each).arrays for each in read]
     ndim = len(unit.array.shape)
     tables = [arrays[unit.node.id].of_rank(ndim) for arrays in files if unit.node.id in arrays]
-    return ChunkTable.merge_tables(tables) if tables else ChunkTable.empty(ndim)
+    return ChunkTable.merge_tables(tables[::-1]) if tables else ChunkTable.empty(ndim)
 
 
 def _copied(

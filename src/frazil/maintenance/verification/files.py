@@ -522,7 +522,7 @@ def _changed_chunks(assets: Assets, array: ChangedArray, *, is_compaction: bool)
     for ids in (array.old, array.new):
         tables = [assets.manifest(id_).arrays.get(array.node) for id_ in ids]
         fitting = [table.of_rank(array.ndim) for table in tables if table is not None]
-        both_tables.append(ChunkTable.merge_tables([ChunkTable.empty(array.ndim), *fitting]))
+        both_tables.append(ChunkTable.merge_tables([ChunkTable.empty(array.ndim), *reversed(fitting)]))
     old, new = both_tables
     rows = old.find_chunks(new.index)
     both = np.flatnonzero(rows >= 0)

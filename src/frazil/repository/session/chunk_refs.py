@@ -125,6 +125,7 @@ class ChunkRows:
 
     def __init__(self, index: U32) -> None:
         self._index = index
+        self._is_missing = np.ones(len(index), np.bool_)
         self._missing: I64 = np.arange(len(index))
         self._parts: list[tuple[I64, ChunkTable]] = []
 
@@ -135,7 +136,8 @@ class ChunkRows:
 
     def look_up(self, table: ChunkTable, rows: I64 | None = None) -> None:
         """Look up the references of rows that have none yet. Default: all of them."""
-        targets = self._missing if rows is None else rows
+        # Tables whose boxes overlap can have references of the same chunk.
+        targets = self._missing if rows is None else rows[self._is_missing[rows]]
         if not len(targets) or not len(table):
             return
         place = table.find_chunks(self._index if len(targets) == len(self._index) else self._index[targets])
@@ -146,7 +148,8 @@ class ChunkRows:
             matched, place = targets[is_match], place[is_match]
         if len(matched):
             self._parts.append((matched, table.select_chunks(place)))
-            self._missing = np.setdiff1d(self._missing, matched, assume_unique=True)
+            self._is_missing[matched] = False
+            self._missing = np.flatnonzero(self._is_missing)
 
     def table(self) -> ChunkTable:
         """Return the references as a table in the order of ``index``. Chunks without one are ``ABSENT``."""
@@ -161,9 +164,7 @@ class ChunkRows:
         rows = np.concatenate([rows for rows, _ in self._parts])
         tables = [table for _, table in self._parts]
         stacked = stack(tables, np.concatenate([table.index for table in tables]))
-        order = np.empty(len(rows), np.int64)
-        order[rows] = np.arange(len(rows))
-        return stacked.select_chunks(order)
+        return stacked.select_chunks(np.argsort(rows))
 
 
 def place_of(ref: ChunkRef) -> str:

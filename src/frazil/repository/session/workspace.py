@@ -416,7 +416,10 @@ class Workspace:
             if with_statistics:
                 manifests = list(map(self.context.assets.with_statistics, manifests))
             ndim = len(node.array.shape)
-            tables = [each.arrays[node.id].of_rank(ndim) for each in manifests if node.id in each.arrays]
+            # The first of two references of one chunk counts, and the later table overrides.
+            tables = [
+                each.arrays[node.id].of_rank(ndim) for each in reversed(manifests) if node.id in each.arrays
+            ]
             tables += [edits.table() for edits in reversed(entry.edits)]
         if not tables:
             return ChunkTable.empty(len(node.array.shape))
