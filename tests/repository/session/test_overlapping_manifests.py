@@ -77,7 +77,7 @@ def test_all_readers_take_the_first_reference(parts: list[Part]) -> None:
 
 
 @pytest.mark.parametrize("takes_all", [False, True])
-def test_the_shortest_overlap(takes_all: bool) -> None:  # noqa: FBT001
+def test_the_shortest_overlap(takes_all: bool) -> None:
     repo, expected = repository_of([(0, 2, [0, 1] if takes_all else [1]), (1, 3, [1, 2])])
     array = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")
     assert array[...].tolist() == np.repeat(expected, 2).tolist()
