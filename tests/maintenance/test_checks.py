@@ -19,7 +19,7 @@ from frazil.format.envelope import FileType
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkTable, Manifest, decode_manifest, encode_manifest
 from frazil.format.repo_info import decode_repo_info, encode_repo_info
-from frazil.format.snapshot import decode_snapshot, encode_snapshot
+from frazil.format.snapshot import SnapshotTable, decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import Move, decode_transaction_log, encode_transaction_log
 from frazil.maintenance.verification.findings import checks
 from frazil.storage.memory import MemoryStorage
@@ -323,6 +323,22 @@ def unsorted_flags(slot: int) -> Callable[[MemoryStorage], None]:
     return change
 
 
+def without_logs_of_expired_versions(storage: MemoryStorage) -> None:
+    """Expire versions like icechunk 2.0, which makes the root the parent, and lists no logs."""
+    repo = frazil.Repository.open(storage)
+    for name in repo.list_tags():
+        repo.delete_tag(name)
+    repo.delete_branch("dev")
+    repo.expire_snapshots(older_than=next(repo.ancestry(branch="main")).written_at)
+    info = decode_repo_info(storage.get("repo"), "repo")
+    entries = info.table.entries(np.arange(len(info.table)))
+    table = SnapshotTable.of([replace(each, pruned_ancestor_tx_logs=()) for each in entries])
+    reinformed(storage, snapshots=table)
+    checks = {each.check: each for each in repo.upkeep.verify().findings}
+    assert "log-nodes" not in checks
+    assert not frazil.Repository.upkeep.repair(storage).steps
+
+
 def lost_branch(storage: MemoryStorage) -> None:
     info = decode_repo_info(storage.get("repo"), "repo")
     branches = {**info.branches, "dev": info.snapshots.id_of(0), "new": info.snapshots.id_of(0)}
@@ -486,6 +502,7 @@ STORED: dict[str, Callable[[MemoryStorage], object]] = {
     "disabled-flags-sorted": unsorted_flags(11),
     "flags-exclusive": enabled_and_disabled,
     "ops-refs": lost_branch,
+    "log-expired": without_logs_of_expired_versions,
     "snapshot-parent-v2": with_parent,
     "node-ids": same_node_ids,
     "manifest-extents": outside,

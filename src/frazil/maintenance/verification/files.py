@@ -264,7 +264,8 @@ class Version:
     """A snapshot to check, and the parent that its log compares it with, None if it is not known.
 
     ``pruned`` are expired snapshots between the two, whose logs may exist; only one version lists each. A
-    version that is not needed by a branch or tag may have lost files in a garbage collection.
+    version that is not needed by a branch or tag may have lost files in a garbage collection. An expiration of
+    icechunk 2.0 makes the root the parent of a version, and lists no logs (``may_be_expired``).
     """
 
     id: bytes
@@ -273,6 +274,7 @@ class Version:
     is_needed: bool
     is_root: bool = True
     entry: SnapshotEntry | None = None
+    may_be_expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +342,13 @@ def _check_version(
         checked.findings.append(Finding("snapshot-parent-v1", key, detail=detail))
     log = _check_log(context, version.id, checked, may_be_gone=first or not version.is_needed)
     if log is not None:
-        checked.findings += log_findings(version.id, parent, snapshot, log)
+        findings = list(log_findings(version.id, parent, snapshot, log))
+        if version.may_be_expired and any(each.check == "log-nodes" for each in findings):
+            detail = f"{findings[0].detail}; an expiration has removed the versions before, and lists no logs"
+            parent = None
+            findings = list(log_findings(version.id, None, snapshot, log))
+            findings += [Finding("log-expired", transaction_key(version.id), detail=detail)] * (not findings)
+        checked.findings += findings
         if parent is not None and snapshot.spec_version > 1:
             arrays = tuple(_changed_arrays(parent.nodes, snapshot.nodes))
             is_compaction = bool(arrays) and is_of_compaction(snapshot.metadata)

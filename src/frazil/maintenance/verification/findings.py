@@ -106,6 +106,7 @@ _BY_CHECK: Final = {
     "virtual-unauthorized": _AUTHORISE,
     "virtual-unreadable": _REINGEST,
     "virtual-unavailable": "Verify again when the storage of the object answers.",
+    "log-expired": "Nothing. A difference of versions over this expiration shows less than they differ in.",
     "config-file": "Save the configuration again.",
     "unreferenced": "Garbage collection deletes such files.",
 }
@@ -217,6 +218,7 @@ checks: Final[tuple[Check, ...]] = (
     _row("log-coords-sorted", "ArrayUpdatedChunks", "Coordinates are sorted, each once.", _INFO),
     _row("log-coords-rank", "ArrayUpdatedChunks", "Coordinates have one number per dimension.", _INFO),
     _row("log-nodes", _LOG, "The nodes of the log are those that the two snapshots differ in."),
+    _row("log-expired", _FRAZIL, "The logs of expired versions are listed: icechunk 2.0 does not.", _INFO),
     _row("log-chunks", _LOG, "The log has all chunks that the manifests of the two snapshots differ in."),
     _row("move-fields", "MoveOperation", "A move has all fields."),
     _row("moves-sorted", _LOG, "Moves are sorted by target, segment by segment."),
