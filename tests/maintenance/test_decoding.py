@@ -18,6 +18,7 @@ from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.errors import UnknownCodecError
 
 import frazil
+from frazil.chunks.virtual import VirtualSources
 from frazil.errors import ErrorKind, MissingExtraError
 from frazil.format.ids import chunk_key
 
@@ -178,14 +179,30 @@ def test_virtual_objects(tmp_path: Path) -> None:
         return {(each.check, len(each.coordinates)) for each in repo.upkeep.verify(level).findings}
 
     os.utime(data, (1_800_000_000, 1_800_000_000))
-    assert seen("exists") == seen("checksum") == {("virtual-modified", 2)}
+    assert seen("metadata") == seen("exists") == seen("checksum") == {("virtual-modified", 2)}
     data.write_bytes(bytes(40))
     os.utime(data, (1_700_000_000, 1_700_000_000))
-    assert seen("exists") == {("virtual-unreadable", 2)}
+    assert seen("metadata") == seen("exists") == {("virtual-unreadable", 2)}
     data.unlink()
-    assert seen("exists") == seen("decode") == {("virtual-unreadable", 2)}
+    assert seen("metadata") == seen("exists") == seen("decode") == {("virtual-unreadable", 2)}
     data.symlink_to(data)
     assert seen("exists") == seen("decode") == {("virtual-unavailable", 2)}
     stranger = frazil.Repository.open(repo.storage)
     assert {each.check for each in stranger.upkeep.verify("exists").problems} == {"virtual-unauthorized"}
-    assert not stranger.upkeep.verify("metadata").problems
+    data.unlink()
+    for repo in (stranger, virtual(tmp_path)):  # without access, and without checksums
+        report = repo.upkeep.verify("metadata")
+        assert [(each.check, each.severity.value) for each in report.findings] == [
+            ("virtual-unchecked", "information")
+        ]
+
+
+def test_the_default_level_reads_each_object_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = virtual(tmp_path, checksum=datetime.fromtimestamp(1_700_000_100, UTC))
+    with repo.transaction("main", message="another manifest") as store:
+        zarr.open_array(store, path="t")[:1] = 7
+    reads: list[Any] = []
+    original = VirtualSources.locate
+    monkeypatch.setattr(VirtualSources, "locate", lambda self, ref: reads.append(ref) or original(self, ref))
+    assert repo.upkeep.verify().findings == ()
+    assert len(reads) == 1

@@ -325,6 +325,8 @@ def _holder(lease: frazil.LeaseInfo) -> str:
     return f"{lease.holder()}{process}"
 
 
+#: Findings with the severity information that are printed in any case.
+_NOTES: Final = ("codec-missing", "virtual-unchecked")
 #: The number of chunks of one finding that are printed. `--json` prints all.
 _CHUNKS: Final = 5
 _Level = Annotated[VerifyLevel, option(type=click.Choice(LEVELS))]
@@ -400,11 +402,11 @@ def _report(
 
 def summary(report: VerificationReport, *, everything: bool = False) -> str:
     """Return a report as lines: one line of numbers, and two lines for each finding."""
-    # The chunks that could not be decoded are part of the answer.
+    # What the level could not check is part of the answer.
     shown = [
         each
         for each in report.findings
-        if everything or each.severity is not Severity.INFORMATION or each.check == "codec-missing"
+        if everything or each.severity is not Severity.INFORMATION or each.check in _NOTES
     ]
     problems = len(report.problems)
     numbers = (

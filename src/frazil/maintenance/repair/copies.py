@@ -254,7 +254,7 @@ def rebuilt_log(context: Context, id_: bytes, parent: bytes | None) -> bytes:
         before, after = old.base, new.base
         changed = compare_versions(before, after, old.ref_table, new.ref_table)
         tables = {"new": after, "deleted": before, "updated": after}
-        ids = {
+        ids: dict[str, Any] = {
             (name := f"{change}_{kind}"): _ids(table, getattr(changed, name))
             for change, table in tables.items()
             for kind in ("groups", "arrays")

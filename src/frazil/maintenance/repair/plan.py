@@ -416,12 +416,12 @@ def lost_chunks(
     newest_first = list(reversed(id_list(versions.ids)))
     # The array may have other metadata in another version that needs another file.
     groups_of: dict[tuple[bytes, str], list[int]] = {}
-    for row, each in enumerate(lost):
-        groups_of.setdefault((each.node, next(iter(each.versions), "")), []).append(row)
-    for (node, version), rows in groups_of.items():
-        cells = np.concatenate([lost[row].coordinates for row in rows])
+    for number, chunks in enumerate(lost):
+        groups_of.setdefault((chunks.node, next(iter(chunks.versions), "")), []).append(number)
+    for (node, version), group in groups_of.items():
+        cells = np.concatenate([lost[row].coordinates for row in group])
         previous = _previous(context, newest_first, node, version, cells, ranges)
-        for row in rows:
+        for row in group:
             count = len(lost[row].coordinates)
             lost[row] = replace(lost[row], previous=tuple(previous[:count]))
             del previous[:count]
@@ -593,14 +593,14 @@ def _edit(
         return 0, ""
     if choice == "fill":
         try:
-            refs, effect = _fill(workspace, node, index)
+            tables, effect = _fill(workspace, node, index)
         except StorageError:
             raise
         except Exception as error:  # zarr and codecs raise errors of any class
             detail = f"the chunks of {node.path} stay: {type(error).__name__}: {error}"
             notes[id_] = Finding("codec-missing", parts[0].key, id_, index, detail)
             return 0, ""
-        for table in refs:
+        for table in tables:
             workspace.set_refs(node.path, table)
         return len(index), f"{counted(len(index), 'chunk')} of {node.path} {effect}"
     versions = [version for each in parts for version in each.previous]

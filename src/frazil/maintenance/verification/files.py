@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Buffer, Callable, Iterator, Mapping, Sequence
+from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import ne
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -142,12 +142,16 @@ def virtual(table: ChunkTable, row: int, offset: int, length: int) -> VirtualRef
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequiredFiles:
-    """The chunk files that a manifest needs, with the bytes and numbers of its references."""
+    """The chunk files that a manifest needs, with the bytes and numbers of its references.
+
+    ``unchecked`` is the number of foreign objects that were not compared.
+    """
 
     files: FileUses
     size: int = 0
     count: int = 0
     foreign: int = 0
+    unchecked: int = 0
 
     def to_bytes(self) -> bytes:
         """Return the value as bytes, for the state of a verification."""
@@ -181,7 +185,8 @@ class ManifestLevel:
     """How much the check of a manifest reads and returns."""
 
     with_chunks: bool = False
-    with_foreign: bool = False
+    #: Which foreign objects are compared with their checksums
+    foreign: Literal["none", "some", "all"] = "none"
     with_inline: bool = False
 
 
@@ -190,6 +195,7 @@ def check_manifests(
 ) -> Iterator[tuple[bytes, list[Finding], RequiredFiles]]:
     """Yield the findings of manifests and, if the level has it, the chunk files that each needs."""
     level, uses = item
+    comparison = ForeignComparison(context.virtual.strict(), takes_all=level.foreign == "all")
     for use in uses:
         key, required = manifest_key(use.id), RequiredFiles(FileUses.union([]))
         file = check_kind(context, MANIFEST, use.id)
@@ -206,14 +212,16 @@ def check_manifests(
                     detail = f"a snapshot has {expected}, the file has {actual}"
                     findings.append(Finding(f"manifest-{what}", key, detail=detail))
             findings += _outside(key, tables, use.boxes)
-            if level.with_foreign:
-                findings += _foreign(tables, context.virtual.strict())
+            if level.foreign != "none":
+                findings += comparison.findings(tables)
+                required = replace(required, foreign=comparison.foreign, unchecked=comparison.unchecked)
             if level.with_chunks:
                 size = foreign = 0
                 for table in every:
                     size += int(table.length[level.with_inline | (table.kind != ChunkKind.INLINE)].sum())
                     foreign += int(np.count_nonzero(table.kind == ChunkKind.VIRTUAL))
-                required = RequiredFiles(FileUses.of(every), size, count, foreign)
+                unchecked = required.unchecked
+                required = RequiredFiles(FileUses.of(every), size, count, foreign, unchecked)
         yield use.id, findings, required
 
 
@@ -233,24 +241,60 @@ def _outside(
             yield Finding("manifest-extents", key, node, table.index[outside], "outside of the extents")
 
 
-def _foreign(tables: Mapping[bytes, ChunkTable], sources: VirtualSources) -> Iterator[Finding]:
-    """Yield findings of foreign objects that are missing, too short, or changed. Reads one byte of each."""
+#: The most foreign objects that the default level compares, for a group of manifests.
+_MOST_FOREIGN: Final = 1000
+#: What the default level finds about foreign objects: what makes values unreadable, without more requests.
+_CHANGES: Final = ("virtual-modified", "virtual-unreadable")
 
-    def ask(ref: VirtualRef) -> IcechunkError | None:
+
+@dataclass(slots=True, eq=False)
+class ForeignComparison:
+    """A comparison of foreign objects with their checksums, by a read of one byte of each.
+
+    It ``takes_all`` objects, or up to 1,000 that have a checksum, each once. ``foreign`` and ``unchecked``
+    count the objects of the last manifest, and those of them without an answer.
+    """
+
+    sources: VirtualSources
+    takes_all: bool
+    foreign: int = 0
+    unchecked: int = 0
+    answers: dict[tuple[str, str | None, int | None], tuple[str, str]] = field(default_factory=dict)
+
+    def findings(self, tables: Mapping[bytes, ChunkTable]) -> Iterator[Finding]:
+        """Yield findings of objects of a manifest that are missing, too short, or changed."""
+        self.foreign = self.unchecked = 0
+        for node, table in tables.items():
+            used, ends = ends_of(table, ChunkKind.VIRTUAL, len(table.foreign))
+            refs = [
+                virtual(table, row, max(end - 1, 0), 1) for row, end in zip(used, ends.tolist(), strict=True)
+            ]
+            self.foreign += len(refs)
+            for row, ref, (check, detail) in zip(used.tolist(), refs, self._ask(refs), strict=True):
+                if check and (self.takes_all or check in _CHANGES):
+                    lost = (table.kind == ChunkKind.VIRTUAL) & (table.source == row)
+                    yield Finding(check, ref.location, node, table.index[lost], detail)
+                elif check:
+                    self.unchecked += 1
+
+    def _ask(self, refs: Sequence[VirtualRef]) -> Iterable[tuple[str, str]]:
+        """Return the check that each object fails, and the reason. Both are empty for a good object."""
+        if self.takes_all:
+            return map_bounded(Purpose.VERIFICATION_READS, self._answer, refs)
+        keys = [(ref.location, ref.etag, ref.modified) for ref in refs]
+        named = dict(zip(keys, refs, strict=True))
+        new = [key for key in named if key not in self.answers and (key[1] or key[2])]
+        new = new[: _MOST_FOREIGN - len(self.answers)]
+        answers = map_bounded(Purpose.VERIFICATION_READS, self._answer, [named[key] for key in new])
+        self.answers.update(zip(new, answers, strict=True))
+        return [self.answers.get(key, ("virtual-unchecked", "")) for key in keys]
+
+    def _answer(self, ref: VirtualRef) -> tuple[str, str]:
         try:
-            sources.locate(ref).get(ref.offset, ref.offset + ref.length)
+            self.sources.locate(ref).get(ref.offset, ref.offset + ref.length)
         except IcechunkError as error:
-            return error
-        return None
-
-    for node, table in tables.items():
-        used, ends = ends_of(table, ChunkKind.VIRTUAL, len(table.foreign))
-        refs = [virtual(table, row, max(end - 1, 0), 1) for row, end in zip(used, ends.tolist(), strict=True)]
-        answers = map_bounded(Purpose.VERIFICATION_READS, ask, refs)
-        for row, ref, error in zip(used.tolist(), refs, answers, strict=True):
-            if error is not None:
-                lost = (table.kind == ChunkKind.VIRTUAL) & (table.source == row)
-                yield Finding(virtual_check(error), ref.location, node, table.index[lost], error.message)
+            return virtual_check(error), error.message
+        return "", ""
 
 
 #: The parent is mostly the snapshot that was checked before.
@@ -264,8 +308,8 @@ class Version:
     """A snapshot to check, and the parent that its log compares it with, None if it is not known.
 
     ``pruned`` are expired snapshots between the two, whose logs may exist; only one version lists each. A
-    version that is not needed by a branch or tag may have lost files in a garbage collection. An expiration of
-    icechunk 2.0 makes the root the parent of a version, and lists no logs (``may_be_expired``).
+    version that is not needed by a branch or tag may have lost files in a garbage collection. An expiration
+    of icechunk 2.0 makes the root the parent of a version, and lists no logs (``may_be_expired``).
     """
 
     id: bytes

@@ -102,6 +102,7 @@ _BY_CHECK: Final = {
     "log-coords-sorted": _HARMLESS,
     "log-coords-rank": _HARMLESS,
     "codec-missing": "Install the package of the codec or of the data type, and verify again.",
+    "virtual-unchecked": "Verify with the level `exists`, and authorise the containers.",
     "virtual-modified": _REINGEST,
     "virtual-unauthorized": _AUTHORISE,
     "virtual-unreadable": _REINGEST,
@@ -239,7 +240,7 @@ checks: Final[tuple[Check, ...]] = (
         _INFO,
         _D,
     ),
-    _row("virtual-modified", "ChunkRef", "Objects have the etag or time of their references.", _LOSS, _E),
+    _row("virtual-modified", "ChunkRef", "Objects have the etag or time of their references.", _LOSS),
     _row(
         "virtual-unauthorized", "ChunkRef", "Containers of virtual references are authorised.", _WARNING, _E
     ),
@@ -248,7 +249,6 @@ checks: Final[tuple[Check, ...]] = (
         "ChunkRef",
         "Objects of virtual references exist and are long enough.",
         _LOSS,
-        _E,
     ),
     _row(
         "virtual-unavailable",
@@ -256,6 +256,12 @@ checks: Final[tuple[Check, ...]] = (
         "Objects of virtual references could be read. An object that could not be read may be good.",
         _WARNING,
         _E,
+    ),
+    _row(
+        "virtual-unchecked",
+        _FRAZIL,
+        "The level metadata compares objects of virtual references that have an etag or a time, up to 1,000.",
+        _INFO,
     ),
     # Other files.
     _row("ref-file", "spec version 1", "Files of refs are JSON with the id of a snapshot.", _LOSS),
