@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress, repeat
-from operator import attrgetter
+from operator import attrgetter, eq
 from typing import Any, Final, overload
 
 import numpy as np
@@ -191,6 +191,9 @@ class NodeTable(LateFields):
     dim_names: Ragged  # Text
     manifests: Ragged  # 'V12' rows, one for each ManifestRef
     extents: Ragged  # uint32 rows: ndim pairs (from, to) for each ManifestRef, all in one row
+    #: The nodes of the file whose paths are no names of nodes, or are those of nodes before them. They are no
+    #: rows of this table, and stay in the files of later versions.
+    hidden: NodeTable | None = None
     _memo: Memo = field(default_factory=Memo, repr=False)
 
     def __len__(self) -> int:
@@ -310,7 +313,7 @@ class NodeTable(LateFields):
     def select_nodes(self, rows: NDArray[Any] | slice) -> NodeTable:
         """Return some rows: a mask, or row numbers that result in sorted paths."""
         columns: dict[str, Any] = {name: take_rows(getattr(self, name), rows) for name in _COLUMNS}
-        return NodeTable(**columns, dim_names=self.dim_names)
+        return NodeTable(**columns, dim_names=self.dim_names, hidden=self.hidden)
 
     def edit(self, removed: NDArray[np.int64], added: NodeTable) -> NodeTable:
         """Return the table without the rows ``removed`` and with the nodes ``added``, sorted."""
@@ -322,20 +325,28 @@ class NodeTable(LateFields):
                 return self._with_rows(at, added)
         keep = np.ones(len(self), bool)
         keep[removed] = False
-        paths = [*compress(self.paths_list(), keep.tolist()), *added.paths_list()]
-        parts = [self.select_nodes(keep), added]
+        return self.select_nodes(keep)._joined(added)._require_distinct()
+
+    def whole(self) -> NodeTable:
+        """Return the table with the hidden nodes as rows."""
+        return self if self.hidden is None else replace(self, hidden=None)._joined(self.hidden)
+
+    def _joined(self, added: NodeTable) -> NodeTable:
+        """Return the table with more nodes, sorted."""
+        paths = [*self.paths_list(), *added.paths_list()]
+        parts = [self, added]
         columns = {name: join_rows([getattr(part, name) for part in parts]) for name in _COLUMNS}
         dim_names = Ragged.concat([self.dim_names, added.dim_names])
         columns["dim_rows"] = concat_numbered(
             [part.dim_rows for part in parts], [len(part.dim_names) for part in parts]
         )
-        joined = NodeTable(**columns, dim_names=dim_names)
+        joined = NodeTable(**columns, dim_names=dim_names, hidden=self.hidden)
         return joined._sorted(paths)  # two sorted runs, which Python's sort merges
 
     def _with_rows(self, rows: NDArray[np.int64], nodes: NodeTable) -> NodeTable:
         """Return the table with other nodes at the same paths."""
         if len(nodes) == len(self):
-            return nodes
+            return nodes if self.hidden is None else replace(nodes, hidden=self.hidden)
         numbers = concat_numbered(
             [self.dim_rows, nodes.dim_rows], [len(self.dim_names), len(nodes.dim_names)]
         )
@@ -345,7 +356,8 @@ class NodeTable(LateFields):
             name: set_rows(getattr(self, name), rows, getattr(nodes, name)) for name in _COLUMNS
         }
         columns["dim_rows"] = numbers.take(order)
-        table = NodeTable(**columns, dim_names=Ragged.concat([self.dim_names, nodes.dim_names]))
+        names = Ragged.concat([self.dim_names, nodes.dim_names])
+        table = NodeTable(**columns, dim_names=names, hidden=self.hidden)
         table._memo.paths = self._memo.paths
         return table
 
@@ -354,7 +366,7 @@ class NodeTable(LateFields):
         names = np.array([*self.paths_list(), None], object)  # None stops numpy from looking into the texts
         names[rows] = paths
         now: list[str] = names[:-1].tolist()
-        return replace(self, paths=Ragged.of_text(now), _memo=Memo())._sorted(now)
+        return replace(self, paths=Ragged.of_text(now), _memo=Memo())._sorted(now)._require_distinct()
 
     def identities(self, rows: NDArray[np.int64]) -> tuple[list[bytes], list[bool]]:
         """Return the ids of some nodes, and whether each is an array."""
@@ -362,7 +374,7 @@ class NodeTable(LateFields):
 
     def manifest_ids(self) -> U8:
         """Return the distinct ids of all manifests of the nodes, (m, 12), sorted."""
-        keys = self.manifests.compact().values.view(f"S{OBJECT_ID_BYTES}")
+        keys = self.whole().manifests.compact().values.view(f"S{OBJECT_ID_BYTES}")
         return np.unique(keys).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
 
     def exact(self) -> NodeTable:
@@ -395,14 +407,19 @@ class NodeTable(LateFields):
         """Return the rows, which have these paths, sorted by path."""
         order = sorted(range(len(paths)), key=paths.__getitem__)
         table = self.select_nodes(np.array(order, np.int64))
-        if len(set(paths)) != len(paths):
-            raise InternalError("two nodes have the same path", ErrorKind.NODE_ALREADY_EXISTS)
         table._memo.paths = list(map(paths.__getitem__, order))
         return table
 
+    def _require_distinct(self) -> NodeTable:
+        if len(set(self.paths_list())) != len(self):
+            raise InternalError("two nodes have the same path", ErrorKind.NODE_ALREADY_EXISTS)
+        return self
+
 
 #: The columns with one row for each node.
-_COLUMNS: Final = tuple(name for name in NodeTable.__dataclass_fields__ if name not in ("dim_names", "_memo"))
+_COLUMNS: Final = tuple(
+    name for name in NodeTable.__dataclass_fields__ if name not in ("dim_names", "hidden", "_memo")
+)
 
 
 def _numbers(rows: Sequence[tuple[int, ...]], dtype: Any) -> Ragged:
@@ -452,8 +469,6 @@ def read_nodes(
         kind = int(kinds[~is_array].max())
         raise FormatError(f"a node must have kind 1 (array) or 2 (group), got {kind}", check=_REQUIRED)
     paths = unshared(nodes.vectors(1), "paths")
-    if not paths.lengths.all() or (paths.values[paths.starts] != ord("/")).any():
-        raise FormatError("the path of a node must start with `/`", check="node-path")
     arrays, _ = nodes.take(is_array).tables(4)
     array_ids = nodes.take(is_array).structs(0, NODE_ID_BYTES)
     collect(broken, _shape_violations(arrays, array_ids, spec_version))
@@ -490,6 +505,7 @@ def read_nodes(
         "named": named,
         "manifests": spread(ids, is_array),
         "extents": spread(extents, is_array),
+        "hidden": None,
         "_memo": Memo(),
     }
 
@@ -500,12 +516,27 @@ def read_nodes(
             return {"dim_rows": spread(numbers, is_array), "dim_names": dims.vectors(0)}
 
     table = with_late_fields(NodeTable, fields, {"dim_rows": names, "dim_names": names})
-    if ascending(paths):
+    is_hidden = _strange(paths)
+    if ascending(paths) and not is_hidden.any():
         return table
     texts = paths.texts()
-    if len(set(texts)) != len(texts):
-        raise FormatError("nodes must have different paths, got two with the same", check="nodes-sorted")
-    return table.select_nodes(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
+    order = np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
+    named = list(map(texts.__getitem__, order.tolist()))
+    is_hidden[order[1:]] |= np.fromiter(map(eq, named, named[1:]), np.bool_, max(len(named) - 1, 0))
+    shown, hidden = order[~is_hidden[order]], order[is_hidden[order]]
+    return replace(table.select_nodes(shown), hidden=table.select_nodes(hidden) if len(hidden) else None)
+
+
+def _strange(paths: Ragged) -> NDArray[np.bool_]:
+    """Return which paths are not absolute and canonical, and so are no names of nodes."""
+    is_strange = np.zeros(len(paths), np.bool_)
+    others = paths.take(paths.lengths != 1)  # all but the root
+    joined = others.compact().values.tobytes() + b"/"
+    starts = paths.lengths.all() and (paths.values[paths.starts] == ord("/")).all()
+    # Each path begins with a slash, so a path that ends with a segment of dots is followed by one.
+    if not starts or any(part in joined for part in (b"//", b"/./", b"/../")):
+        is_strange[:] = [_CANONICAL(each.decode("latin-1")) is None for each in paths.blobs()]
+    return is_strange
 
 
 def _shapes_of_documents(
@@ -565,14 +596,15 @@ def _shapes_v1(arrays: Tables) -> tuple[Ragged, Ragged]:
 
 def node_violations(snapshot: Tables, nodes: NodeTable) -> Iterator[Violation]:
     """Yield the broken rules of the nodes of a snapshot that readers do not need."""
-    paths = snapshot.children(2)[0].vectors(1).texts()
+    stored = snapshot.children(2)[0].vectors(1).texts()
+    paths = [path for path in stored if _CANONICAL(path) is not None]
     # The specification compares paths by their segments. Readers search by bytes, and all present writers
     # sort by bytes. Both orders are accepted.
     if paths != nodes.paths_list() and [path.split("/") for path in paths] != sorted(
         path.split("/") for path in set(paths)
     ):
         yield Violation("nodes-sorted", "nodes must be sorted by path, each path once")
-    strange = [path for path in paths if _CANONICAL(path) is None]
+    strange = [path for path in stored if _CANONICAL(path) is None]
     if strange:
         rule = "a path must be absolute and in canonical form"
         yield Violation("node-path", f"{rule}, got {strange[0]!r}")
@@ -678,7 +710,7 @@ def overlapping(boxes: NDArray[Any]) -> bool:
 
 def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
     """Write the nodes and return the position of their vector."""
-    table = table.exact()
+    table = table.whole().exact()
     nodes, (vector,) = writer.table_vectors(_NODE_LAYOUT, [len(table)])
     nodes.fields["f0"] = structs(table.ids)
     nodes.fields["f3"] = np.where(table.is_array, _ARRAY, _GROUP)

@@ -138,6 +138,8 @@ def decode_transaction_log(data: Any, name: str, broken: list[Violation] | None 
         }
         updated_chunks, odd_chunks = _read_chunks(root, broken)
         moves, _ = root.children(LOG_MOVES)
+        # A group is the default type, and writers may leave it out.
+        require(moves, "move", "move-fields", **{"from": _FROM, "to": _TO, "node_id": _MOVED_ID})
         is_array = (moves.scalars(_MOVED_TYPE, "u1") == 1).tolist()
         ids = id_list(moves.structs(_MOVED_ID, NODE_ID_BYTES))
         log = TransactionLog(
@@ -150,7 +152,7 @@ def decode_transaction_log(data: Any, name: str, broken: list[Violation] | None 
             odd_chunks=odd_chunks,
             moves=tuple(map(Move, moves.vectors(_FROM).texts(), moves.vectors(_TO).texts(), ids, is_array)),
         )
-        collect(broken, _violations(root, lists, log))
+        collect(broken, _violations(lists, log))
         return log
 
 
@@ -184,7 +186,7 @@ def _read_chunks(
     return dict(zip(nodes, map(lists.__getitem__, firsts[:-1]), strict=True)), odd
 
 
-def _violations(root: Tables, lists: Mapping[str, U8], log: TransactionLog) -> Iterator[Violation]:
+def _violations(lists: Mapping[str, U8], log: TransactionLog) -> Iterator[Violation]:
     """Yield the broken rules that readers do not need, without those of updated chunks."""
     for name, ids in lists.items():
         yield from unsorted("log-ids-sorted", name, id_keys(ids))
@@ -199,11 +201,7 @@ def _violations(root: Tables, lists: Mapping[str, U8], log: TransactionLog) -> I
         if (counts > 1).any():
             detail = f"{np.count_nonzero(counts > 1)} {kind} are in several lists"
             yield Violation("log-nodes-once", detail, distinct[counts > 1][:1].view(np.uint8).tobytes())
-    tables, moves = root.children(LOG_MOVES)[0], log.moves
-    slots = {"from": _FROM, "to": _TO, "node_id": _MOVED_ID}
-    # A group is the default type, and writers may leave it out.
-    if names := [name for name, slot in slots.items() if not tables.all_have(slot)]:
-        yield Violation("move-fields", f"a move lacks these fields: {', '.join(names)}")
+    moves = log.moves
     targets = [move.target.split("/") for move in moves]
     if any(one >= two for one, two in pairwise(targets)):
         yield Violation("moves-sorted", "moves must be sorted by the field `to`, each once")

@@ -427,10 +427,10 @@ def log_findings(
     before = NodeTable.from_nodes([]) if id_ == INITIAL_SNAPSHOT_ID else None
     # Expiration in spec version 1 changes parents and leaves no trace.
     if parent is not None and snapshot.spec_version > 1:
-        before = parent.nodes
+        before = parent.nodes.whole()
     differences = [
         f"{what}: {expected} by the snapshots, {logged} in the log"
-        for what, expected, logged in _differences(before, snapshot.nodes, log)
+        for what, expected, logged in _differences(before, snapshot.nodes.whole(), log)
     ]
     if differences:
         yield Finding("log-nodes", key, detail="; ".join(differences))
