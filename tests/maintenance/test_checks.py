@@ -15,6 +15,7 @@ from tests.repository.version_1 import copy_of
 from tests.support.flatbuffer_patch import Patch, patched
 
 import frazil
+from frazil.errors import FormatError
 from frazil.format.envelope import FileType
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkTable, Manifest, decode_manifest, encode_manifest
@@ -284,6 +285,61 @@ def test_one_wrong_node_leaves_all_values(
     findings = [each for each in repo.upkeep.verify().findings if each.check == check]
     assert findings
     assert not any(each.affected.branches == ("main",) for each in findings)
+
+
+def test_a_shape_of_another_rank_than_the_metadata_hides_no_chunks(storage: MemoryStorage) -> None:
+    def change(patch: Patch) -> None:
+        array = array_of(patch)
+        patch.resize(array, 3, 1)
+        for ref in patch.tables(array, 2):
+            patch.resize(ref, 1, 1)
+
+    key = key_of(storage, SNAPSHOT)
+    storage.put(key, patched(storage.get(key), SNAPSHOT, change))
+    store = frazil.Repository.open(storage).readonly_session("main").store
+    with pytest.raises(FormatError, match="must have 1 dimensions"):
+        zarr.open_array(store, path="split", mode="r")[...]
+    assert zarr.open_array(store, path="a/q", mode="r")[...].any()
+
+
+#: Changes after which an array lacks a required field.
+LACKS: dict[str, Callable[[Patch, int, int], object]] = {
+    "id": lambda p, node, array: p.drop_once(node, 0),
+    "metadata": lambda p, node, array: p.drop_once(node, 2),
+    "data": lambda p, node, array: p.drop_once(node, 4),
+    "manifests": lambda p, node, array: p.drop_once(array, 2),
+    "id of a manifest": lambda p, node, array: p.drop_once(p.tables(array, 2)[0], 0),
+    "extents": lambda p, node, array: p.drop_once(p.tables(array, 2)[0], 1),
+}
+
+
+@pytest.mark.parametrize("change", LACKS.values(), ids=LACKS)
+def test_an_array_without_a_required_field_fails_by_itself(
+    storage: MemoryStorage, change: Callable[[Patch, int, int], object]
+) -> None:
+    def drop(patch: Patch) -> None:
+        node = next(
+            each for each in patch.tables(patch.root, 2) if patch.number("<B", patch.field(each, 3)) == 1
+        )
+        change(patch, node, patch.follow(patch.field(node, 4)))
+
+    key = key_of(storage, SNAPSHOT)
+    nodes = decode_snapshot(storage.get(key), key).nodes
+    first, *others = np.array(nodes.paths_list())[nodes.is_array].tolist()
+    storage.put(key, patched(storage.get(key), SNAPSHOT, drop))
+    repo = frazil.Repository.open(storage)
+    session = repo.writable_session("main")
+    for path in others:
+        assert zarr.open_array(session.store, path=path, mode="r")[...].any()
+        assert frazil.Array(session, path)[...].any()
+    with pytest.raises(FormatError, match="lacks a required field"):
+        zarr.open_array(session.store, path=first, mode="r")
+    with pytest.raises(FormatError, match="lacks a required field"):
+        zarr.create_array(session.store, name=first, shape=(1,), dtype="i1")
+    zarr.create_group(session.store, path="new")
+    with pytest.raises(FormatError, match="Restore the snapshot"):  # the array would be lost
+        session.commit("without the array")
+    assert "snapshot-required" in names(storage)
 
 
 #: Findings whose key is another file than the damaged one.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress, repeat
 from operator import attrgetter, eq
@@ -194,6 +194,8 @@ class NodeTable(LateFields):
     #: The nodes of the file whose paths are no names of nodes, or are those of nodes before them. They are no
     #: rows of this table, and stay in the files of later versions.
     hidden: NodeTable | None = None
+    #: The nodes of the file that lack a required field: why they cannot be read, by path
+    refused: Mapping[str, str] = field(default_factory=dict)
     _memo: Memo = field(default_factory=Memo, repr=False)
 
     def __len__(self) -> int:
@@ -243,8 +245,12 @@ class NodeTable(LateFields):
             memo.searches += 1
             row = self._bisect(path)
             is_there = row < len(self) and self.paths.bytes(row) == path.encode(errors="surrogatepass")
-            return row if is_there else -1
-        return self._rows().get(path, -1)
+            row = row if is_there else -1
+        else:
+            row = self._rows().get(path, -1)
+        if row < 0 and path in self.refused:
+            raise FormatError(self.refused[path], check=_REQUIRED)
+        return row
 
     def find_nodes(self, paths: Sequence[str]) -> NDArray[np.int64]:
         """Return the rows of many paths; -1 where there is no node."""
@@ -313,7 +319,7 @@ class NodeTable(LateFields):
     def select_nodes(self, rows: NDArray[Any] | slice) -> NodeTable:
         """Return some rows: a mask, or row numbers that result in sorted paths."""
         columns: dict[str, Any] = {name: take_rows(getattr(self, name), rows) for name in _COLUMNS}
-        return NodeTable(**columns, dim_names=self.dim_names, hidden=self.hidden)
+        return NodeTable(**columns, dim_names=self.dim_names, hidden=self.hidden, refused=self.refused)
 
     def edit(self, removed: NDArray[np.int64], added: NodeTable) -> NodeTable:
         """Return the table without the rows ``removed`` and with the nodes ``added``, sorted."""
@@ -340,13 +346,13 @@ class NodeTable(LateFields):
         columns["dim_rows"] = concat_numbered(
             [part.dim_rows for part in parts], [len(part.dim_names) for part in parts]
         )
-        joined = NodeTable(**columns, dim_names=dim_names, hidden=self.hidden)
+        joined = NodeTable(**columns, dim_names=dim_names, hidden=self.hidden, refused=self.refused)
         return joined._sorted(paths)  # two sorted runs, which Python's sort merges
 
     def _with_rows(self, rows: NDArray[np.int64], nodes: NodeTable) -> NodeTable:
         """Return the table with other nodes at the same paths."""
         if len(nodes) == len(self):
-            return nodes if self.hidden is None else replace(nodes, hidden=self.hidden)
+            return replace(nodes, hidden=self.hidden, refused=self.refused)
         numbers = concat_numbered(
             [self.dim_rows, nodes.dim_rows], [len(self.dim_names), len(nodes.dim_names)]
         )
@@ -357,7 +363,7 @@ class NodeTable(LateFields):
         }
         columns["dim_rows"] = numbers.take(order)
         names = Ragged.concat([self.dim_names, nodes.dim_names])
-        table = NodeTable(**columns, dim_names=names, hidden=self.hidden)
+        table = NodeTable(**columns, dim_names=names, hidden=self.hidden, refused=self.refused)
         table._memo.paths = self._memo.paths
         return table
 
@@ -418,7 +424,7 @@ class NodeTable(LateFields):
 
 #: The columns with one row for each node.
 _COLUMNS: Final = tuple(
-    name for name in NodeTable.__dataclass_fields__ if name not in ("dim_names", "hidden", "_memo")
+    name for name in NodeTable.__dataclass_fields__ if name not in ("dim_names", "hidden", "refused", "_memo")
 )
 
 
@@ -462,6 +468,36 @@ def read_nodes(
     nodes: Tables, spec_version: int, source: str = "snapshot", broken: list[Violation] | None = None
 ) -> NodeTable:
     """Return the nodes of a file in any order. The names of dimensions are decoded when they are read."""
+    try:
+        return _read_nodes(nodes, spec_version, source, broken)
+    except FormatError as error:
+        is_bad = _lacking(nodes, spec_version)
+        if error.check != _REQUIRED or not is_bad.any():
+            raise
+        some = nodes.take(is_bad)
+        paths = [path.decode(errors="replace") for path in some.vectors(1).blobs()]
+        reasons = {path: f"{source}: the node `{path}` lacks a required field" for path in paths}
+        ids = id_list(some.structs(0, NODE_ID_BYTES))
+        rules = (Violation(_REQUIRED, reasons[path], id_) for path, id_ in zip(paths, ids, strict=True))
+        table = read_nodes(nodes.take(~is_bad), spec_version, source, broken)
+        collect(broken, rules)
+        return replace(table, refused=reasons)
+
+
+def _lacking(nodes: Tables, spec_version: int) -> NDArray[np.bool_]:
+    """Return which nodes, or arrays of nodes, or manifest references of arrays lack a required field."""
+    is_bad = np.zeros(len(nodes), np.bool_)
+    for slot in range(5):
+        is_bad |= ~nodes.present(slot)
+    rows = np.flatnonzero((nodes.scalars(3, np.uint8) == _ARRAY) & nodes.present(4))
+    arrays, _ = nodes.take(rows).tables(4)
+    refs, each = arrays.children(2)
+    is_bad[rows] |= ~arrays.present(2) | ((spec_version == 1) & ~arrays.present(0))
+    is_bad[np.repeat(rows, each)[~(refs.present(0) & refs.present(1))]] = True
+    return is_bad
+
+
+def _read_nodes(nodes: Tables, spec_version: int, source: str, broken: list[Violation] | None) -> NodeTable:
     require(nodes, "node", _REQUIRED, id=0, path=1, user_data=2, node_type=3, node_data=4)
     kinds = nodes.scalars(3, np.uint8)
     is_array = kinds == _ARRAY
@@ -506,6 +542,7 @@ def read_nodes(
         "manifests": spread(ids, is_array),
         "extents": spread(extents, is_array),
         "hidden": None,
+        "refused": {},
         "_memo": Memo(),
     }
 
@@ -710,6 +747,9 @@ def overlapping(boxes: NDArray[Any]) -> bool:
 
 def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
     """Write the nodes and return the position of their vector."""
+    if table.refused:
+        reason = next(iter(table.refused.values()))
+        raise FormatError(f"{reason}, so no later version can be written. Restore the snapshot from a copy")
     table = table.whole().exact()
     nodes, (vector,) = writer.table_vectors(_NODE_LAYOUT, [len(table)])
     nodes.fields["f0"] = structs(table.ids)

@@ -67,9 +67,19 @@ class ArrayEntry:
 
     @staticmethod
     def of(node: Node, layers: Sequence[ChangeSet]) -> ArrayEntry | None:
-        """Return the entry of a node, with its edits in ``layers``, or None for a group."""
+        """Return the entry of a node, with its edits in ``layers``, or None for a group.
+
+        Raises ``FormatError`` if the Zarr metadata have another rank: readers would ask for no chunk.
+        """
         if node.array is None:
             return None
+        rank, ndim = _rank(node.user_data), len(node.array.shape)
+        if len(node.array.manifests) and rank not in (None, ndim):
+            raise FormatError(
+                f"`{node.path}` must have {ndim} dimensions, as in the snapshot, and its Zarr metadata have "
+                f"{rank}. Restore the snapshot from a copy",
+                check="array-shape",
+            )
         edits = [layer.chunks.get(node.id) for layer in layers]
         refs = ManifestRefs.of(node.array.manifests, len(node.array.shape))
         boxes = refs.extents
@@ -108,6 +118,14 @@ class ArrayEntry:
         meets = (self.boxes[:, :, 0] <= index.max(axis=0)) & (self.boxes[:, :, 1] > index.min(axis=0))
         numbers: list[int] = np.flatnonzero(meets.all(axis=1)).tolist()
         return numbers
+
+
+def _rank(document: bytes) -> int | None:
+    """Return the number of dimensions by the Zarr metadata, None if they do not say it."""
+    try:
+        return len(json.loads(document)["shape"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def _slabs(boxes: U32) -> _Slabs | None:
