@@ -44,6 +44,7 @@ def union_of_logs(logs: Sequence[TransactionLog]) -> TransactionLog:
         **{name: all_of(name) for name in ID_LISTS},
         updated_chunks=union_of_chunks([log.updated_chunks for log in logs]),
         moves=tuple(chain.from_iterable(log.moves for log in logs)),
+        odd_chunks={},
     )
 
 

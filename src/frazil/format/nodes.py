@@ -558,8 +558,9 @@ def _read_nodes(nodes: Tables, spec_version: int, source: str, broken: list[Viol
         return table
     texts = paths.texts()
     order = np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
-    named = list(map(texts.__getitem__, order.tolist()))
-    is_hidden[order[1:]] |= np.fromiter(map(eq, named, named[1:]), np.bool_, max(len(named) - 1, 0))
+    sorted_texts = list(map(texts.__getitem__, order.tolist()))
+    repeats = map(eq, sorted_texts, sorted_texts[1:])
+    is_hidden[order[1:]] |= np.fromiter(repeats, np.bool_, len(order[1:]))
     shown, hidden = order[~is_hidden[order]], order[is_hidden[order]]
     return replace(table.select_nodes(shown), hidden=table.select_nodes(hidden) if len(hidden) else None)
 

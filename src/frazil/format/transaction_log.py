@@ -83,7 +83,8 @@ class TransactionLog:
 def empty_log(id_: bytes) -> TransactionLog:
     """Return a log without changes, such as the log of the initial snapshot."""
     nothing = np.zeros((0, NODE_ID_BYTES), np.uint8)
-    return TransactionLog(id_, **dict.fromkeys(ID_LIST_SLOTS.values(), nothing), updated_chunks={}, moves=())
+    lists = dict.fromkeys(ID_LIST_SLOTS.values(), nothing)
+    return TransactionLog(id_, **lists, updated_chunks={}, moves=(), odd_chunks={})
 
 
 _LOG: Final = Layout({LOG_ID: "V12", **dict.fromkeys((*ID_LIST_SLOTS, CHUNK_LISTS, LOG_MOVES), "u4")}, 10)
@@ -182,6 +183,7 @@ def _read_chunks(
         (Violation("log-coords-rank", ranks, nodes[row]) for row in coords.odd_arrays()),
     )
     lists = in_order(parts)
+    odd: dict[bytes, Sequence[U32]]
     odd = {nodes[row]: lists[firsts[row] + 1 : firsts[row + 1]] for row in coords.odd_arrays()}
     return dict(zip(nodes, map(lists.__getitem__, firsts[:-1]), strict=True)), odd
 

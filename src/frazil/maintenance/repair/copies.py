@@ -254,7 +254,7 @@ def rebuilt_log(context: Context, id_: bytes, parent: bytes | None) -> bytes:
         before, after = old.base, new.base
         changed = compare_versions(before, after, old.ref_table, new.ref_table)
         tables = {"new": after, "deleted": before, "updated": after}
-        ids: dict[str, Any] = {
+        ids = {
             (name := f"{change}_{kind}"): _ids(table, getattr(changed, name))
             for change, table in tables.items()
             for kind in ("groups", "arrays")
@@ -266,7 +266,7 @@ def rebuilt_log(context: Context, id_: bytes, parent: bytes | None) -> bytes:
         moves = (
             Move(*paths, node, is_array) for paths, node, is_array in zip(changed.moved, *moved, strict=True)
         )
-        log = TransactionLog(id_, **ids, updated_chunks=chunks, moves=tuple(moves))
+        log = TransactionLog(id_, **ids, updated_chunks=chunks, moves=tuple(moves), odd_chunks={})
     level = context.settings.compression_level
     return encode_transaction_log(log, level=level, spec_version=context.spec_version)
 
