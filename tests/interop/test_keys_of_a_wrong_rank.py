@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import icechunk
+import numpy as np
 import pytest
 import xarray as xr
 import zarr
@@ -73,6 +74,8 @@ def test_all_chunks_read(tmp_path: Path, key: str, is_virtual: bool, is_later: b
     tip, parent = list(repo.ancestry(branch="main"))[:2]
     diff = repo.diff(from_snapshot_id=parent.id, to_snapshot_id=tip.id)
     assert "/a" in diff.updated_chunks
+    if not is_later:  # the log has all chunks of the array, and the key
+        assert sorted(diff.updated_chunks["/a"]) == np.argwhere(np.ones([2] * len(KEYS[key]))).tolist()
     target = frazil.local_filesystem_storage(str(tmp_path / "export"))
     frazil.pipeline.export_zarr(repo, target, arrays=["/b"], engine=Inline())
     assert zarr.open_array(tmp_path / "export", path="b", mode="r")[...].tolist() == [5] * 4
