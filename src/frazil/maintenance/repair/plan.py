@@ -527,7 +527,7 @@ def lost_commits(
         return [_edit(workspace, node, lost, choice, notes) for node in nodes]
 
     for name in sorted(repair.context.catalog.full_repo_info().branches):
-        what, about = f"lost chunk| with {_WORDS[choice]}", {"lost": sorted(keys)}
+        what, about = ("lost chunk", f" with {_WORDS[choice]}"), {"lost": sorted(keys)}
         commit = partial(_commit, branch=name, edit=edit, what=what, about=about)
         effects: list[str] = []
         with skip_damage():
@@ -542,12 +542,12 @@ def _commit(
     repair: RepairContext,
     branch: str,
     edit: Callable[[Workspace], list[tuple[int, str]]],
-    what: str,
+    what: tuple[str, str],
     about: Mapping[str, Any],
 ) -> list[str]:
     """Commit the edits of a branch, and return their effects. ``edit`` returns counts and effects.
 
-    ``what`` has the noun of the counted things, and the rest of the message after a bar.
+    ``what`` has the noun of the counted things, and the rest of the message.
     """
     context = repair.context
     since = now_us()
@@ -555,7 +555,7 @@ def _commit(
     workspace = Workspace(context, branch_tip(info, branch))
     edits = [(count, effect) for count, effect in edit(workspace) if count]
     if edits:
-        noun, rest = what.split("|")
+        noun, rest = what
         write_commit(
             PendingCommit(
                 context,
@@ -673,7 +673,7 @@ def rank_commits(repair: RepairContext, findings: Iterable[Finding]) -> Iterator
         return [_without_odd_keys(workspace, node) for node in keys]
 
     for name in sorted(repair.context.catalog.full_repo_info().branches) if keys else ():
-        what, about = "array| without keys that are no chunks", {"keys": sorted(every)}
+        what, about = ("array", " without keys that are no chunks"), {"keys": sorted(every)}
         commit = partial(_commit, branch=name, edit=edit, what=what, about=about)
         effects: list[str] = []
         with skip_damage():
