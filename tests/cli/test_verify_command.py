@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import zarr
+from zarr.core.buffer.cpu import Buffer
 
 import frazil
 from frazil.cli import main
@@ -57,6 +58,23 @@ def test_information_is_no_problem(place: Path, capsys: pytest.CaptureFixture[st
     assert "unreferenced" not in capsys.readouterr().out
     assert main(["verify", str(place), "--all"]) == 0
     assert "information: unreferenced: manifests" in capsys.readouterr().out
+
+
+def test_chunks_that_are_not_decoded_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(str(place)))
+    with repo.transaction("main", message="an array of another program") as store:
+        zarr.create_array(store, name="x", shape=(8,), chunks=(4,), dtype="f4")
+        document = json.loads(store.get_sync("x/zarr.json").to_bytes()) | {"codecs": [{"name": "openzl"}]}
+        store.set_sync("x/zarr.json", Buffer.from_bytes(json.dumps(document).encode()))
+        store.set_sync("x/c/0", Buffer.from_bytes(bytes(range(100))))
+    tip = repo.lookup_branch("main")
+    assert main(["verify", str(place), "--level", "decode"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("no problems: level decode")
+    assert "information: codec-missing: manifests/" in text
+    assert "of `/x`" in text
+    assert main(["repair", str(place), "--level", "decode", "--lost", "fill", "--yes"]) == 0
+    assert repo.lookup_branch("main") == tip
 
 
 def test_a_second_run_with_a_state_continues(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

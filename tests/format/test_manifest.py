@@ -191,7 +191,6 @@ DAMAGED: dict[str, tuple[dict[int, Any], dict[int, Any], str]] = {
         "at most 1024 bytes, got 1025",
     ),
     "no kind": ({OFFSET: ("u8", 1)}, {}, "got none"),
-    "two ranks": ({0: coords(0, 1), INLINE: b"x"}, {}, "numbers"),
 }
 
 
@@ -202,6 +201,17 @@ def test_damage_is_an_error_that_names_the_file(
     file = manifest_file([{0: coords(1), **NATIVE}, {0: coords(0), **ref}], root)
     with pytest.raises(FormatError, match=f"manifests/XYZ: .*{words}"):
         decode_manifest(file, "manifests/XYZ")
+
+
+def test_references_of_another_rank_are_apart() -> None:
+    odd = {0: coords(0, 1), INLINE: b"x"}
+    file = manifest_file(
+        [odd, {0: coords(1), INLINE: b"y"}, odd, {0: coords(0), INLINE: b"z"}, {**odd, 0: coords()}]
+    )
+    table = decode_manifest(file, "m").arrays[NODE]
+    expected = {0: {(): b"x"}, 1: {(0,): b"z", (1,): b"y"}, 2: {(0, 1): b"x"}, 3: {}}
+    for ndim, refs in expected.items():
+        assert refs_of(table.of_rank(ndim)) == {at: InlineRef(data) for at, data in refs.items()}
 
 
 # Sizes and speed ------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ SEGMENTS = st.text(
     st.one_of(st.sampled_from("ab-.0!é"), st.characters(exclude_characters="/", codec="utf-8")),
     min_size=1,
     max_size=12,
-)
+).filter(lambda segment: segment not in {".", ".."})
 PATHS = st.lists(SEGMENTS, max_size=4).map(lambda parts: "/" + "/".join(parts))
 U32 = st.integers(0, 2**32 - 1)
 JSON = st.recursive(
@@ -230,11 +230,27 @@ def broken_rules(nodes: list[Node]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/a/b", "/..a/.b", "/a/", "//a", "/./a", "/a/..", "/a/.", "/a//b", "/a\n/b"]
+    "path", ["/", "/a/b", "/..a/.b", "/a/", "//a", "/./a", "/a/..", "/a/.", "/a//b", "/a\n/b", "a", "/x"]
 )
-def test_paths_are_canonical(path: str) -> None:
-    rules = broken_rules([Node(bytes(8), path, b'{"node_type":"group"}', None)])
-    assert ("node-path" in rules) == (path not in {"/", "/a/b", "/..a/.b", "/a\n/b"})
+def test_nodes_whose_paths_are_no_names_stay_in_the_file(path: str) -> None:
+    document = b'{"node_type":"group"}'
+    odd, good, new = (
+        Node(bytes([row] * 8), at, document, None) for row, at in enumerate((path, "/x", "/new"))
+    )
+    is_name = path in {"/", "/a/b", "/..a/.b", "/a\n/b"}
+    written = NodeTable.from_nodes([good])
+    snapshot = snapshot_of(dataclasses.replace(written, hidden=NodeTable.from_nodes([odd])))
+    broken: list[Violation] = []
+    table = decode_snapshot(encode_snapshot(snapshot), "s", broken).nodes
+    assert ("node-path" in {each.check for each in broken}) == (not is_name and path != "/x")
+    assert "nodes-sorted" not in {each.check for each in broken} or path == "/x"
+    for _ in range(2):  # also after a change
+        assert (table.find_node(path) >= 0) == (is_name or path == "/x")
+        assert table.node(table.find_node("/x")) == good
+        assert odd in nodes_of(table.whole())
+        changed = table.edit(np.zeros(0, np.int64), NodeTable.from_nodes([new]))
+        removed = changed.edit(np.array([changed.find_node("/new")]), NodeTable.from_nodes([]))
+        table = decode_snapshot(encode_snapshot(snapshot_of(removed)), "s").nodes
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -135,7 +135,7 @@ MUSTS: list[tuple[str, str, str, str]] = [
     (REPO, "latest_updates[0].update_type", "= 255", "update"),
     ("snapshots", "id", "is another id", "must contain the snapshot"),
     ("snapshots", "nodes", "is absent", "lacks the required field"),
-    ("snapshots", "nodes[0].path", "is absent", "lacks the required field"),
+    ("snapshots", "nodes[0].user_data", "is absent", "lacks a required field"),
     ("snapshots", "nodes[0].node_data_type", "= 127", "kind"),
     ("manifests", "id", "is another id", "must contain the manifest"),
     ("manifests", "arrays", "is absent", "lacks the required field"),

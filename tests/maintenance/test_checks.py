@@ -15,11 +15,12 @@ from tests.repository.version_1 import copy_of
 from tests.support.flatbuffer_patch import Patch, patched
 
 import frazil
+from frazil.errors import FormatError
 from frazil.format.envelope import FileType
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkTable, Manifest, decode_manifest, encode_manifest
 from frazil.format.repo_info import decode_repo_info, encode_repo_info
-from frazil.format.snapshot import decode_snapshot, encode_snapshot
+from frazil.format.snapshot import SnapshotTable, decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import Move, decode_transaction_log, encode_transaction_log
 from frazil.maintenance.verification.findings import checks
 from frazil.storage.memory import MemoryStorage
@@ -257,6 +258,90 @@ def test_a_broken_rule_has_its_name(
     assert key in keys or check in OTHER_KEYS
 
 
+#: Rules of one node, whose damage leaves all values as they are.
+OF_ONE_NODE = {"extents-rank", "array-shape-v2", "log-coords-rank"}
+
+
+@pytest.mark.parametrize(
+    ("check", "file_type", "change", "number"), [each for each in BREAKS if each.id in OF_ONE_NODE]
+)
+def test_one_wrong_node_leaves_all_values(
+    storage: MemoryStorage, check: str, file_type: FileType, change: Callable[[Patch], object], number: int
+) -> None:
+    def values() -> dict[str, Any]:
+        group = zarr.open_group(frazil.Repository.open(storage).readonly_session("main").store, mode="r")
+        members = group.members(max_depth=None)
+        return {name: each[...].tolist() for name, each in members if isinstance(each, zarr.Array)}
+
+    expected = values()
+    key = key_of(storage, file_type, number)
+    storage.put(key, patched(storage.get(key), file_type, change))
+    assert values() == expected
+    repo = frazil.Repository.open(storage)
+    assert repo.diff(from_snapshot_id=tip(storage, 2), to_snapshot_id=tip(storage)).updated_chunks
+    with repo.transaction("main", message="one node") as store:
+        zarr.create_group(store, path="new")
+    assert values() == expected
+    findings = [each for each in repo.upkeep.verify().findings if each.check == check]
+    assert findings
+    assert not any(each.affected.branches == ("main",) for each in findings)
+
+
+def test_a_shape_of_another_rank_than_the_metadata_hides_no_chunks(storage: MemoryStorage) -> None:
+    def change(patch: Patch) -> None:
+        array = array_of(patch)
+        patch.resize(array, 3, 1)
+        for ref in patch.tables(array, 2):
+            patch.resize(ref, 1, 1)
+
+    key = key_of(storage, SNAPSHOT)
+    storage.put(key, patched(storage.get(key), SNAPSHOT, change))
+    store = frazil.Repository.open(storage).readonly_session("main").store
+    with pytest.raises(FormatError, match="must have 1 dimensions"):
+        zarr.open_array(store, path="split", mode="r")[...]
+    assert zarr.open_array(store, path="a/q", mode="r")[...].any()
+
+
+#: Changes after which an array lacks a required field.
+LACKS: dict[str, Callable[[Patch, int, int], object]] = {
+    "id": lambda p, node, array: p.drop_once(node, 0),
+    "metadata": lambda p, node, array: p.drop_once(node, 2),
+    "data": lambda p, node, array: p.drop_once(node, 4),
+    "manifests": lambda p, node, array: p.drop_once(array, 2),
+    "id of a manifest": lambda p, node, array: p.drop_once(p.tables(array, 2)[0], 0),
+    "extents": lambda p, node, array: p.drop_once(p.tables(array, 2)[0], 1),
+}
+
+
+@pytest.mark.parametrize("change", LACKS.values(), ids=LACKS)
+def test_an_array_without_a_required_field_fails_by_itself(
+    storage: MemoryStorage, change: Callable[[Patch, int, int], object]
+) -> None:
+    def drop(patch: Patch) -> None:
+        node = next(
+            each for each in patch.tables(patch.root, 2) if patch.number("<B", patch.field(each, 3)) == 1
+        )
+        change(patch, node, patch.follow(patch.field(node, 4)))
+
+    key = key_of(storage, SNAPSHOT)
+    nodes = decode_snapshot(storage.get(key), key).nodes
+    first, *others = np.array(nodes.paths_list())[nodes.is_array].tolist()
+    storage.put(key, patched(storage.get(key), SNAPSHOT, drop))
+    repo = frazil.Repository.open(storage)
+    session = repo.writable_session("main")
+    for path in others:
+        assert zarr.open_array(session.store, path=path, mode="r")[...].any()
+        assert frazil.Array(session, path)[...].any()
+    with pytest.raises(FormatError, match="lacks a required field"):
+        zarr.open_array(session.store, path=first, mode="r")
+    with pytest.raises(FormatError, match="lacks a required field"):
+        zarr.create_array(session.store, name=first, shape=(1,), dtype="i1")
+    zarr.create_group(session.store, path="new")
+    with pytest.raises(FormatError, match="Restore the snapshot"):  # the array would be lost
+        session.commit("without the array")
+    assert "snapshot-required" in names(storage)
+
+
 #: Findings whose key is another file than the damaged one.
 OTHER_KEYS = {"manifest-size", "manifest-count", "snapshot-summary"}
 
@@ -292,6 +377,22 @@ def unsorted_flags(slot: int) -> Callable[[MemoryStorage], None]:
         storage.put("repo", patched(storage.get("repo"), REPO, lambda patch: patch.swap(patch.root, slot, 2)))
 
     return change
+
+
+def without_logs_of_expired_versions(storage: MemoryStorage) -> None:
+    """Expire versions like icechunk 2.0, which makes the root the parent, and lists no logs."""
+    repo = frazil.Repository.open(storage)
+    for name in repo.list_tags():
+        repo.delete_tag(name)
+    repo.delete_branch("dev")
+    repo.expire_snapshots(older_than=next(repo.ancestry(branch="main")).written_at)
+    info = decode_repo_info(storage.get("repo"), "repo")
+    entries = info.table.entries(np.arange(len(info.table)))
+    table = SnapshotTable.of([replace(each, pruned_ancestor_tx_logs=()) for each in entries])
+    reinformed(storage, snapshots=table)
+    checks = {each.check: each for each in repo.upkeep.verify().findings}
+    assert "log-nodes" not in checks
+    assert not frazil.Repository.upkeep.repair(storage).steps
 
 
 def lost_branch(storage: MemoryStorage) -> None:
@@ -457,6 +558,7 @@ STORED: dict[str, Callable[[MemoryStorage], object]] = {
     "disabled-flags-sorted": unsorted_flags(11),
     "flags-exclusive": enabled_and_disabled,
     "ops-refs": lost_branch,
+    "log-expired": without_logs_of_expired_versions,
     "snapshot-parent-v2": with_parent,
     "node-ids": same_node_ids,
     "manifest-extents": outside,
@@ -532,7 +634,7 @@ def test_a_broken_rule_of_spec_version_1(check: str) -> None:
 #: Checks that are broken in other files of tests.
 ELSEWHERE = {
     *("exchanged", "checksum", "undecodable", "codec-missing", "unavailable", "short"),
-    *(f"virtual-{each}" for each in ("modified", "unauthorized", "unreadable", "unavailable")),
+    *(f"virtual-{each}" for each in ("modified", "unauthorized", "unreadable", "unavailable", "unchecked")),
 }
 
 

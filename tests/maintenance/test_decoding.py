@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,14 @@ import numpy as np
 import pytest
 import zarr
 import zarr.codecs
+from zarr.core.buffer.cpu import Buffer
+from zarr.core.codec_pipeline import BatchedCodecPipeline
+from zarr.errors import UnknownCodecError
 
 import frazil
+from frazil.chunks.virtual import VirtualSources
 from frazil.errors import ErrorKind, MissingExtraError
-from frazil.zarr_store import store as decoding
+from frazil.format.ids import chunk_key
 
 CODECS: dict[str, dict[str, Any]] = {
     "zstd": {"compressors": zarr.codecs.ZstdCodec(checksum=True)},
@@ -77,17 +83,69 @@ def test_earlier_versions_are_decoded_with_their_own_metadata() -> None:
     assert repo.upkeep.verify("decode").findings == ()
 
 
-def test_codecs_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    repo = small(compressors=None)
-    error = MissingExtraError("the codec needs a package", ErrorKind.MISSING_EXTRA)
+UNUSABLE: dict[str, Any] = {
+    "codec": {"codecs": [{"name": "numcodecs.pcodec", "configuration": {}}]},
+    "codec of nobody": {"codecs": [{"name": "https://codec.example/x", "configuration": {}}]},
+    "type": {"data_type": "bfloat16", "fill_value": "0x0000"},
+    "fill value 0": {"codecs": [{"name": "openzl", "configuration": {}}], "fill_value": 0},
+}
 
-    def refuse(*args: Any, **options: Any) -> Any:
+
+@pytest.mark.parametrize("lost", ["fill", "previous"])
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_an_array_that_cannot_be_opened_is_not_damaged(name: str, lost: Any) -> None:
+    repo = small()
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="x", shape=(8,), chunks=(4,), dtype="i4")
+        document = json.loads(store.get_sync("x/zarr.json").to_bytes()) | UNUSABLE[name]
+        store.set_sync("x/zarr.json", Buffer.from_bytes(json.dumps(document).encode()))
+        for row in range(2):
+            store.set_sync(f"x/c/{row}", Buffer.from_bytes(bytes(range(100 + row))))
+    before = repo.lookup_branch("main")
+    report = repo.upkeep.verify("decode")
+    assert report.ok
+    (note,) = {(each.check, report.paths[each.node], each.severity.value) for each in report.findings}
+    assert note == ("codec-missing", "/x", "information")
+    plan = frazil.Repository.upkeep.repair(repo.storage, level="decode", lost=lost)
+    assert plan.ok
+    if name == "codec":  # zarr opens the array, and needs the package for chunks only
+        return
+    # A lost chunk of an array that cannot be opened stays as it is.
+    ref: Any = repo.readonly_session("main").workspace.ref("/x", (1,))
+    repo.storage.delete([chunk_key(ref.chunk_id)])
+    plan = frazil.Repository.upkeep.repair(repo.storage, level="decode", lost=lost)
+    assert not plan.steps
+    assert [each.check for each in plan.findings] == ["missing", *["codec-missing"] * (lost == "fill")]
+    assert repo.lookup_branch("main") == before
+
+
+ERRORS = [
+    *(ImportError("no package"), MemoryError(), PermissionError(13, "denied"), TypeError("another version")),
+    *(RuntimeError("Zstd decompression error: b'Allocation error : not enough memory'"), KeyError("x")),
+    *(RuntimeError("error during blosc decompression: -5"), OSError(28, "no space"), EOFError("a prompt")),
+    *(
+        UnknownCodecError("x"),
+        MissingExtraError("x", ErrorKind.MISSING_EXTRA),
+        ValueError("No Zarr data type"),
+    ),
+    zlib.error("Error -6 while preparing to decompress data: incompatible version"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_an_error_of_a_codec_that_proves_no_damage(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = small(compressors=None)
+
+    async def refuse(*args: Any, **options: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(decoding.zarr, "open_array", refuse)
+    monkeypatch.setattr(zarr.codecs.BytesCodec, "_decode_single", refuse)
+    monkeypatch.setattr(zarr.codecs.BytesCodec, "_decode_sync", refuse, raising=False)
+    monkeypatch.setattr("frazil.zarr_pipeline.BulkCodecPipeline.read", BatchedCodecPipeline.read)
     report = repo.upkeep.verify("decode")
+    assert report.ok
     assert {each.check for each in report.findings} == {"codec-missing"}
-    assert {each.severity.value for each in report.findings} == {"warning"}
+    assert frazil.Repository.upkeep.repair(repo.storage, level="decode", lost="fill").ok
 
 
 def virtual(tmp_path: Path, **checksum: Any) -> frazil.Repository:
@@ -121,14 +179,30 @@ def test_virtual_objects(tmp_path: Path) -> None:
         return {(each.check, len(each.coordinates)) for each in repo.upkeep.verify(level).findings}
 
     os.utime(data, (1_800_000_000, 1_800_000_000))
-    assert seen("exists") == seen("checksum") == {("virtual-modified", 2)}
+    assert seen("metadata") == seen("exists") == seen("checksum") == {("virtual-modified", 2)}
     data.write_bytes(bytes(40))
     os.utime(data, (1_700_000_000, 1_700_000_000))
-    assert seen("exists") == {("virtual-unreadable", 2)}
+    assert seen("metadata") == seen("exists") == {("virtual-unreadable", 2)}
     data.unlink()
-    assert seen("exists") == seen("decode") == {("virtual-unreadable", 2)}
+    assert seen("metadata") == seen("exists") == seen("decode") == {("virtual-unreadable", 2)}
     data.symlink_to(data)
     assert seen("exists") == seen("decode") == {("virtual-unavailable", 2)}
     stranger = frazil.Repository.open(repo.storage)
     assert {each.check for each in stranger.upkeep.verify("exists").problems} == {"virtual-unauthorized"}
-    assert not stranger.upkeep.verify("metadata").problems
+    data.unlink()
+    for repo in (stranger, virtual(tmp_path)):  # without access, and without checksums
+        report = repo.upkeep.verify("metadata")
+        assert [(each.check, each.severity.value) for each in report.findings] == [
+            ("virtual-unchecked", "information")
+        ]
+
+
+def test_the_default_level_reads_each_object_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = virtual(tmp_path, checksum=datetime.fromtimestamp(1_700_000_100, UTC))
+    with repo.transaction("main", message="another manifest") as store:
+        zarr.open_array(store, path="t")[:1] = 7
+    reads: list[Any] = []
+    original = VirtualSources.locate
+    monkeypatch.setattr(VirtualSources, "locate", lambda self, ref: reads.append(ref) or original(self, ref))
+    assert repo.upkeep.verify().findings == ()
+    assert len(reads) == 1

@@ -44,6 +44,14 @@ class Patch:
         """Make a field absent, in all tables with the same vtable."""
         self.put("<H", table - self.number("<i", table) + 4 + 2 * slot, 0)
 
+    def drop_once(self, table: int, slot: int) -> None:
+        """Make a field absent in one table, which gets a vtable of its own at the end of the payload."""
+        vtable = table - self.number("<i", table)
+        at = len(self.payload)
+        self.payload += self.payload[vtable : vtable + self.number("<H", vtable)]
+        self.put("<i", table, table - at)
+        self.drop(table, slot)
+
     def rename(self, table: int, slot: int, other: int) -> None:
         """Make a field one with another slot, which the table does not have."""
         vtable = table - self.number("<i", table)

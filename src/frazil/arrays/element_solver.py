@@ -26,7 +26,7 @@ from frazil.arguments import checks_arguments
 from frazil.changes.conflicts import ChangeKind, ConflictType
 from frazil.changes.diff import differing
 from frazil.changes.node_changes import rows_of
-from frazil.changes.zarr_metadata import chunk_lengths, same_encoding
+from frazil.changes.zarr_metadata import chunk_lengths, encoding_difference, same_encoding
 from frazil.display import counted
 from frazil.format.columns import U32
 from frazil.repository.session.conflicts import Conflict, ConflictSolver, Side, VersionSelection
@@ -42,8 +42,6 @@ _COPIES: Final = 8
 _ENCODED: Final = 64 << 20
 #: The number of cells that the reason of a conflict names.
 _CELLS_NAMED: Final = 3
-#: Attributes that give the elements of an array another meaning.
-_MEANING: Final = ("scale_factor", "add_offset", "_FillValue", "missing_value", "units", "calendar")
 
 #: Errors of arrays that zarr cannot open, such as those with a codec that is not installed.
 _UNREADABLE: Final = (ImportError, TypeError, ValueError)
@@ -222,7 +220,7 @@ class _Arrays:
         """Return the arrays of a conflict, or why its chunks cannot be merged by element."""
         sides = (conflict.base, conflict.ours, conflict.theirs)
         documents = [side.metadata or b"{}" for side in sides]
-        if difference := _difference(documents):
+        if difference := encoding_difference(documents):
             return f"the sides have different values of {difference}"
         try:
             base, ours, theirs = (array_at(_session(each), each.path or "") for each in sides)
@@ -230,23 +228,6 @@ class _Arrays:
             return f"the array cannot be opened: {error}".rstrip(" .")
         result = theirs if ours.shape == base.shape else ours
         return cls(base, ours, theirs, result, _edges(documents))
-
-
-def _difference(documents: Sequence[bytes], attributes: Sequence[str] = _MEANING) -> str | None:
-    """Return what differs between the ``zarr.json`` documents so that elements cannot be compared."""
-    base, *others = map(json.loads, documents)
-    for document, other in zip(documents[1:], others, strict=True):
-        if len(base.get("shape", ())) != len(other.get("shape", ())):
-            return "`shape`"
-        if not same_encoding(documents[0], document):
-            return "`codecs`, `data_type` or `chunk_grid`"
-        if base.get("fill_value") != other.get("fill_value"):
-            return "`fill_value`"
-        mine, yours = base.get("attributes") or {}, other.get("attributes") or {}
-        for name in attributes:
-            if mine.get(name) != yours.get(name):
-                return f"the attribute `{name}`"
-    return None
 
 
 def _edges(documents: Sequence[bytes]) -> Edges:
@@ -425,7 +406,7 @@ def _changes(
         arrays = [array_at(session, path) for session, path in places]
     except _UNREADABLE:
         arrays = []
-    if not arrays or _difference(documents, ()):
+    if not arrays or encoding_difference(documents, ()):
         yield DiscardedValues(after[1], side, None, len(chunks))
         return
     array, old = arrays[0], None if before[1] is None else arrays[1]

@@ -322,6 +322,7 @@ def known_table(
         return with_read_statistics(assets.storage, manifest).arrays.get(node_id)
 
     table = read(id_, node.id)
+    table = None if table is None or node.array is None else table.of_rank(len(node.array.shape))
     if table is None or not len(table):
         return None
     unknown = _unknown_rows(table, meaning)

@@ -579,6 +579,7 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
             ]
         ),
         moves=tuple([move for move in changes.moves.values() if move.source != move.target]),
+        odd_chunks={},
     )
 
 

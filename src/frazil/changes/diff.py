@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, compress
+from itertools import chain, compress, product
 from operator import ne
 from typing import Any, Final
 
@@ -44,6 +44,7 @@ def union_of_logs(logs: Sequence[TransactionLog]) -> TransactionLog:
         **{name: all_of(name) for name in ID_LISTS},
         updated_chunks=union_of_chunks([log.updated_chunks for log in logs]),
         moves=tuple(chain.from_iterable(log.moves for log in logs)),
+        odd_chunks={},
     )
 
 
@@ -125,7 +126,17 @@ def compose_logs(
     several moves, in the order of ``move_logs`` (by default the logs, newest first). A node that was created
     and deleted on the way only has its moves.
     """
-    return compose_named(logs, paths_by_id(before), paths_by_id(after), move_logs)
+    ranked = [_ranked(log, (before, after)) if log.odd_chunks else log for log in logs]
+    return compose_named(ranked, paths_by_id(before), paths_by_id(after), move_logs or list(reversed(logs)))
+
+
+def _ranked(log: TransactionLog, tables: Iterable[NodeTable]) -> TransactionLog:
+    """Return a log with the chunks that have the rank of their array, for arrays with several ranks."""
+    chunks = dict(log.updated_chunks)
+    for id_, table in product(log.odd_chunks, tables):
+        if (row := row_of(table, id_)) >= 0:
+            chunks[id_] = log.chunks_of(id_, int(table.array_length.lengths[row]))
+    return replace(log, updated_chunks=chunks, odd_chunks={})
 
 
 def compose_named(

@@ -360,8 +360,11 @@ def boxes_with(num_chunks: tuple[int, ...], refs: int, each: int, order: Iterabl
 def distribute(
     array: ArrayData, old: list[ChunkTable], changed: ChunkTable, split: Split
 ) -> list[ChunkTable]:
-    """Merge the references of the old manifests with the edits. Return a table for each non-empty box."""
-    table = ChunkTable.merge_tables([*old, changed]) if old else changed
+    """Merge the references of the old manifests with the edits. Return a table for each non-empty box.
+
+    Of two old references of one chunk, readers see the one of the first manifest.
+    """
+    table = ChunkTable.merge_tables([*reversed(old), changed]) if old else changed
     table = table.stored()
     if not len(table):
         return []

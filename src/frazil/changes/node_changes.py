@@ -101,8 +101,7 @@ def node_changes_of_logs(logs: Sequence[TransactionLog], before: NodeTable, afte
     ndims = dict(zip(stayed, after.array_length.take(new[both]).lengths.tolist(), strict=True))
     # Of arrays in both versions, the coordinates with the number of dimensions of the later one.
     indices = [
-        {id_: index for id_, index in log.updated_chunks.items() if ndims.get(id_) == index.shape[1]}
-        for log in logs
+        {id_: log.chunks_of(id_, ndims[id_]) for id_ in log.updated_chunks if id_ in ndims} for log in logs
     ]
     chunks = {id_: index for id_, index in union_of_chunks(indices).items() if len(index)}
     return NodeChanges(

@@ -27,6 +27,11 @@ _MAX_LENGTH = 2**64 - 1
 #: The largest number of chunk lengths in a rectilinear grid. A run of a few bytes could mean 32 GiB of them.
 _MAX_RECTILINEAR = 1 << 24
 _OF_CHUNKS = ("data_type", "codecs", "storage_transformers")
+#: Attributes that give the elements of an array another meaning.
+_MEANING: Final = (
+    *("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"),
+    *("units", "calendar", "dtype"),
+)
 
 
 def parse_node(document: bytes) -> ArrayData | None:
@@ -78,6 +83,23 @@ def same_encoding(one: bytes, other: bytes) -> bool:
         mine == other if isinstance(mine, int) or isinstance(other, int) else not any(map(ne, mine, other))
         for mine, other in zip(chunk_lengths(one), chunk_lengths(other), strict=True)
     )
+
+
+def encoding_difference(documents: Sequence[bytes], attributes: Sequence[str] = _MEANING) -> str | None:
+    """Return what differs between the ``zarr.json`` documents so that elements cannot be compared."""
+    base, *others = map(json.loads, documents)
+    for document, other in zip(documents[1:], others, strict=True):
+        if len(base.get("shape", ())) != len(other.get("shape", ())):
+            return "`shape`"
+        if not same_encoding(documents[0], document):
+            return "`codecs`, `data_type` or `chunk_grid`"
+        if base.get("fill_value") != other.get("fill_value"):
+            return "`fill_value`"
+        mine, yours = base.get("attributes") or {}, other.get("attributes") or {}
+        for name in attributes:
+            if mine.get(name) != yours.get(name):
+                return f"the attribute `{name}`"
+    return None
 
 
 def _edges(grid: Any, ndim: int) -> list[int | list[int]]:

@@ -23,7 +23,7 @@ from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError
 from frazil.format.ids import REPO
 from frazil.jobs.progress import Progress, size
 from frazil.maintenance.verification.files import read_finding
-from frazil.maintenance.verification.findings import LEVELS, VerificationReport, VerifyLevel, checks
+from frazil.maintenance.verification.findings import LEVELS, Severity, VerificationReport, VerifyLevel, checks
 from frazil.maintenance.verification.repo_state import newest_readable
 from frazil.repository.handle.addresses import virtual_access
 from frazil.repository.handle.opening import HandleOptions, opened_before
@@ -325,6 +325,8 @@ def _holder(lease: frazil.LeaseInfo) -> str:
     return f"{lease.holder()}{process}"
 
 
+#: Findings with the severity information that are printed in any case.
+_NOTES: Final = ("codec-missing", "virtual-unchecked")
 #: The number of chunks of one finding that are printed. `--json` prints all.
 _CHUNKS: Final = 5
 _Level = Annotated[VerifyLevel, option(type=click.Choice(LEVELS))]
@@ -400,13 +402,18 @@ def _report(
 
 def summary(report: VerificationReport, *, everything: bool = False) -> str:
     """Return a report as lines: one line of numbers, and two lines for each finding."""
-    shown = report.findings if everything else report.problems
+    # What the level could not check is part of the answer.
+    shown = [
+        each
+        for each in report.findings
+        if everything or each.severity is not Severity.INFORMATION or each.check in _NOTES
+    ]
+    problems = len(report.problems)
     numbers = (
         f"level {report.level}, {counted(report.snapshots, 'snapshot')}, "
         f"{counted(report.manifests, 'manifest')}, {counted(report.references, 'reference')}"
     )
     numbers += f", {report.bytes_read:,} bytes of chunks" if report.bytes_read else ""
-    problems = len(report.problems)
     lines = [f"{counted(problems, 'problem') if problems else 'no problems'}: {numbers}"]
     for each in shown:
         path = report.paths.get(each.node)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from frazil.errors import ErrorKind, FormatError, InvalidInputError
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.chunk_statistics import ChunkStatistics
 from frazil.format.columns import I64, U8, U32, U64, Ragged, intern, number, row_keys
 from frazil.format.flatbuffer import Layout, Records, Tables, Writer
@@ -109,28 +109,63 @@ def write_coordinates(
     return records
 
 
-def read_coordinates(tables: Tables, slot: int, counts: I64, check: str) -> tuple[U32, I64, I64]:
-    """Read the coordinates of many arrays, each with ``counts`` consecutive tables.
+@dataclass(frozen=True, slots=True, eq=False)
+class Coordinates:
+    """The coordinates of the chunks of many arrays in parts, each with one rank.
 
-    ``check`` is the rule that all coordinates of an array have the same rank.
+    An array has one part. With coordinates of several ranks, it has a part for each, the largest one first.
     """
+
+    numbers: U32
+    starts: I64  # the first number of each part
+    counts: I64  # the number of chunks of each part
+    ndims: I64  # the rank of each part
+    firsts: I64  # the first part of each array, and the number of parts
+    order: I64 | None  # the chunks in the order of the parts, None if this is their own order
+
+    def parts(self) -> list[U32]:
+        """Return the coordinates of each part."""
+        return cut(self.numbers, self.starts, self.counts, self.ndims)
+
+    def odd_arrays(self) -> list[int]:
+        """Return the numbers of the arrays with several ranks."""
+        rows: list[int] = np.flatnonzero(np.diff(self.firsts) > 1).tolist()
+        return rows
+
+
+def read_coordinates(tables: Tables, slot: int, counts: I64) -> Coordinates:
+    """Read the coordinates of many arrays, each with ``counts`` consecutive tables."""
     filled = counts > 0
     ndims = np.zeros(len(counts), np.int64)
+    order: I64 | None = None
+    firsts = np.arange(len(counts) + 1)
     matrix = tables.even_numbers(slot, "<u4")
     if matrix is not None:
         ndims[filled] = matrix.shape[1]
-        sizes = ndims * counts
-        return matrix.reshape(-1), ndims, np.cumsum(sizes) - sizes
-    index = tables.numbers(slot, "<u4")
-    starts = np.cumsum(counts) - counts
-    ndims[filled] = index.lengths[starts[filled]]
-    expected = np.repeat(ndims, counts)
-    if len(wrong := np.flatnonzero(expected != index.lengths)):
-        place = int(wrong[0])
-        text = f"{expected[place]} numbers, got {index.lengths[place]} at chunk {place}"
-        raise FormatError(f"all coordinates of an array must have {text}", check=check)
+        numbers = matrix.reshape(-1)
+    else:
+        index = tables.numbers(slot, "<u4")
+        ndims[filled] = index.lengths[(np.cumsum(counts) - counts)[filled]]
+        if not np.array_equal(np.repeat(ndims, counts), index.lengths):
+            order, firsts, counts, ndims = _parts_by_rank(index.lengths, counts)
+            index = index.take(order).compact()
+        numbers = index.values
     sizes = ndims * counts
-    return index.values, ndims, np.cumsum(sizes) - sizes
+    return Coordinates(numbers, np.cumsum(sizes) - sizes, counts, ndims, firsts, order)
+
+
+def _parts_by_rank(ndims: I64, counts: I64) -> tuple[I64, I64, I64, I64]:
+    """Return the order of chunks, the first part of each array, and the counts and ranks of the parts."""
+    arrays = np.arange(len(counts))
+    pairs = np.stack((np.repeat(arrays, counts), ndims))
+    (owners, ranks), part_of, sizes = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
+    nothing = arrays[counts == 0]
+    owners, ranks = np.append(owners, nothing), np.append(ranks, nothing * 0)
+    sizes = np.append(sizes, nothing * 0)
+    by_size = np.lexsort((-sizes, owners))
+    order = np.argsort(np.argsort(by_size)[part_of.reshape(-1)], kind="stable")
+    firsts = np.append(owners[by_size].searchsorted(arrays), len(owners))
+    return order, firsts, sizes[by_size], ranks[by_size]
 
 
 def cut(numbers: U32, starts: I64, counts: I64, ndims: I64) -> list[U32]:
@@ -284,6 +319,8 @@ class ChunkTable:
     foreign: ForeignObjects  # The objects of virtual references
     inline: Ragged  # The bytes of inline chunks
     statistics: ChunkStatistics | None = None  # of the rows, None if no row has any
+    #: Of a table that is read from a manifest: the references with other numbers of coordinates
+    others: tuple[ChunkTable, ...] = ()
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -298,6 +335,11 @@ class ChunkTable:
         """The number of dimensions of the array."""
         ndim: int = self.index.shape[1]
         return ndim
+
+    def of_rank(self, ndim: int) -> ChunkTable:
+        """Return the references with ``ndim`` coordinates. An array has no chunks at other references."""
+        fitting = (each for each in (self, *self.others) if each.ndim == ndim)
+        return next(fitting, None) or ChunkTable.empty(ndim)
 
     @classmethod
     def empty(cls, ndim: int) -> ChunkTable:
@@ -385,16 +427,16 @@ class ChunkTable:
         kinds = np.full(n, kind, np.uint8)
         return cls(coords.astype(np.uint32), kinds, **columns, **_NO_SOURCES | sources).sorted()
 
-    def sorted(self) -> ChunkTable:
-        """Return the rows in the order of their coordinates; of equal coordinates, the last row."""
+    def sorted(self, *, takes_first: bool = False) -> ChunkTable:
+        """Return the rows in the order of their coordinates; of equal coordinates, the last or first row."""
         if ascending(self.index):
             return self
         unordered = self._search[1]
         order = unordered.argsort(kind="stable")
         ordered = unordered[order]
-        last = np.ones(len(order), np.bool_)
-        np.not_equal(ordered[:-1], ordered[1:], out=last[:-1])
-        return self.select_chunks(order[last])
+        chosen = np.ones(len(order), np.bool_)
+        np.not_equal(ordered[:-1], ordered[1:], out=chosen[1:] if takes_first else chosen[:-1])
+        return self.select_chunks(order[chosen])
 
     def ref(self, row: int) -> ChunkRef | None:
         """Return one row as a value, None for a deletion."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import batched, repeat
 from struct import Struct, unpack_from
 from threading import Lock
@@ -28,12 +28,12 @@ from frazil.format.chunk_table import (
     ChunkKind,
     ChunkRef,
     ChunkTable,
+    Coordinates,
     ForeignObjects,
     InlineRef,
     NativeRef,
     VirtualRef,
     by_rank,
-    cut,
     read_coordinates,
     stack,
     unsorted_arrays,
@@ -265,12 +265,9 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
     """The tables of a manifest that was read. Each is cut from the common columns at its first use."""
 
     rows: Mapping[bytes, int]
-    starts: I64
-    counts: I64
-    ndims: I64
-    coords: U32  # coordinates of all references, one array after the other
-    coord_starts: I64
-    whole: ChunkTable  # all references, without coordinates
+    starts: I64  # the first reference of each part of the coordinates
+    coords: Coordinates
+    whole: ChunkTable  # all references in the order of the parts, without coordinates
     cache: dict[bytes, ChunkTable] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -287,14 +284,21 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
         table = self.cache.get(node_id)
         if table is None:
             row = self.rows[node_id]
-            start, count, ndim = int(self.starts[row]), int(self.counts[row]), int(self.ndims[row])
-            part, first = slice(start, start + count), int(self.coord_starts[row])
-            index = self.coords[first : first + count * ndim].reshape(count, ndim)
-            whole = self.whole
-            columns = whole.kind[part], whole.source[part], whole.offset[part], whole.length[part]
-            table = ChunkTable(index, *columns, whole.chunk_ids, whole.foreign, whole.inline).sorted()
+            first, stop = self.coords.firsts[row : row + 2].tolist()
+            table, *others = map(self._cut, range(first, stop))
+            if others:
+                table = replace(table, others=tuple(others))
             self.cache[node_id] = table
         return table
+
+    def _cut(self, part: int) -> ChunkTable:
+        coords, whole = self.coords, self.whole
+        count, ndim, first = int(coords.counts[part]), int(coords.ndims[part]), int(coords.starts[part])
+        rows = slice(int(self.starts[part]), int(self.starts[part]) + count)
+        index = coords.numbers[first : first + count * ndim].reshape(count, ndim)
+        columns = whole.kind[rows], whole.source[rows], whole.offset[rows], whole.length[rows]
+        table = ChunkTable(index, *columns, whole.chunk_ids, whole.foreign, whole.inline)
+        return table.sorted(takes_first=True)  # as the reference reads two references of one chunk
 
 
 def decode_manifest(data: Any, name: str, broken: list[Violation] | None = None) -> Manifest:
@@ -312,20 +316,23 @@ def _manifest_of_payload(payload: Any, broken: list[Violation] | None = None) ->
     root = Buffer(payload).root()
     arrays, refs, counts = read_references(root)
     rows = _rows_of_arrays(arrays)
-    coords, ndims, coord_starts = read_coordinates(refs, _INDEX, counts, "ref-rank")
-    starts = np.cumsum(counts) - counts
-    tables = ArrayTables(rows, starts, counts, ndims, coords, coord_starts, read_columns(root, refs))
+    coords = read_coordinates(refs, _INDEX, counts)
+    refs = refs if coords.order is None else refs.take(coords.order)
+    starts = np.cumsum(coords.counts) - coords.counts
+    tables = ArrayTables(rows, starts, coords, read_columns(root, refs))
     collect(broken, _violations(root, refs, tables))
     return Manifest(root.structs(_ID, _ID_BYTES).tobytes(), tables)
 
 
 def _violations(root: Tables, refs: Tables, tables: ArrayTables) -> Iterator[Violation]:
     """Yield the broken rules that readers do not need."""
-    nodes = list(tables.rows)
-    owners = np.repeat(np.arange(len(nodes)), tables.counts)
+    nodes, coords = list(tables.rows), tables.coords
+    array_of = np.repeat(np.arange(len(nodes)), np.diff(coords.firsts))
+    owners = np.repeat(array_of, coords.counts)
     yield from unsorted("arrays-sorted", "arrays", nodes)
-    for row in unsorted_arrays(cut(tables.coords, tables.coord_starts, tables.counts, tables.ndims)):
-        yield Violation("refs-sorted", "references must be sorted by coordinates, each once", nodes[row])
+    for part in unsorted_arrays(coords.parts()):
+        node = nodes[array_of[part]]
+        yield Violation("refs-sorted", "references must be sorted by coordinates, each once", node)
     has_id, is_inline = refs.present(_CHUNK_ID).astype(np.uint8), refs.present(_INLINE)
     kinds = has_id + is_inline + (refs.present(_LOCATION) | refs.present(_COMPRESSED))
     both = refs.present(_ETAG) & refs.present(_MODIFIED)
@@ -649,6 +656,7 @@ def find_ref(manifest: Manifest, node_id: bytes, coords: Coords) -> ChunkRef | N
     arrays = manifest.arrays
     ref = arrays.search(node_id, coords) if isinstance(arrays, LazyTables) else None
     table = arrays.get(node_id) if ref is None else None
+    table = None if table is None else table.of_rank(len(coords))
     row = -1 if table is None else table.find_chunk(coords)
     return ref if table is None or row < 0 else table.ref(row)
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress, repeat
-from operator import attrgetter
+from operator import attrgetter, eq
 from typing import Any, Final, overload
 
 import numpy as np
@@ -191,6 +191,11 @@ class NodeTable(LateFields):
     dim_names: Ragged  # Text
     manifests: Ragged  # 'V12' rows, one for each ManifestRef
     extents: Ragged  # uint32 rows: ndim pairs (from, to) for each ManifestRef, all in one row
+    #: The nodes of the file whose paths are no names of nodes, or are those of nodes before them. They are no
+    #: rows of this table, and stay in the files of later versions.
+    hidden: NodeTable | None = None
+    #: The nodes of the file that lack a required field: why they cannot be read, by path
+    refused: Mapping[str, str] = field(default_factory=dict)
     _memo: Memo = field(default_factory=Memo, repr=False)
 
     def __len__(self) -> int:
@@ -240,8 +245,12 @@ class NodeTable(LateFields):
             memo.searches += 1
             row = self._bisect(path)
             is_there = row < len(self) and self.paths.bytes(row) == path.encode(errors="surrogatepass")
-            return row if is_there else -1
-        return self._rows().get(path, -1)
+            row = row if is_there else -1
+        else:
+            row = self._rows().get(path, -1)
+        if row < 0 and path in self.refused:
+            raise FormatError(self.refused[path], check=_REQUIRED)
+        return row
 
     def find_nodes(self, paths: Sequence[str]) -> NDArray[np.int64]:
         """Return the rows of many paths; -1 where there is no node."""
@@ -310,7 +319,7 @@ class NodeTable(LateFields):
     def select_nodes(self, rows: NDArray[Any] | slice) -> NodeTable:
         """Return some rows: a mask, or row numbers that result in sorted paths."""
         columns: dict[str, Any] = {name: take_rows(getattr(self, name), rows) for name in _COLUMNS}
-        return NodeTable(**columns, dim_names=self.dim_names)
+        return NodeTable(**columns, dim_names=self.dim_names, hidden=self.hidden, refused=self.refused)
 
     def edit(self, removed: NDArray[np.int64], added: NodeTable) -> NodeTable:
         """Return the table without the rows ``removed`` and with the nodes ``added``, sorted."""
@@ -322,20 +331,28 @@ class NodeTable(LateFields):
                 return self._with_rows(at, added)
         keep = np.ones(len(self), bool)
         keep[removed] = False
-        paths = [*compress(self.paths_list(), keep.tolist()), *added.paths_list()]
-        parts = [self.select_nodes(keep), added]
+        return self.select_nodes(keep)._joined(added)._require_distinct()
+
+    def whole(self) -> NodeTable:
+        """Return the table with the hidden nodes as rows."""
+        return self if self.hidden is None else replace(self, hidden=None)._joined(self.hidden)
+
+    def _joined(self, added: NodeTable) -> NodeTable:
+        """Return the table with more nodes, sorted."""
+        paths = [*self.paths_list(), *added.paths_list()]
+        parts = [self, added]
         columns = {name: join_rows([getattr(part, name) for part in parts]) for name in _COLUMNS}
         dim_names = Ragged.concat([self.dim_names, added.dim_names])
         columns["dim_rows"] = concat_numbered(
             [part.dim_rows for part in parts], [len(part.dim_names) for part in parts]
         )
-        joined = NodeTable(**columns, dim_names=dim_names)
+        joined = NodeTable(**columns, dim_names=dim_names, hidden=self.hidden, refused=self.refused)
         return joined._sorted(paths)  # two sorted runs, which Python's sort merges
 
     def _with_rows(self, rows: NDArray[np.int64], nodes: NodeTable) -> NodeTable:
         """Return the table with other nodes at the same paths."""
         if len(nodes) == len(self):
-            return nodes
+            return replace(nodes, hidden=self.hidden, refused=self.refused)
         numbers = concat_numbered(
             [self.dim_rows, nodes.dim_rows], [len(self.dim_names), len(nodes.dim_names)]
         )
@@ -345,7 +362,8 @@ class NodeTable(LateFields):
             name: set_rows(getattr(self, name), rows, getattr(nodes, name)) for name in _COLUMNS
         }
         columns["dim_rows"] = numbers.take(order)
-        table = NodeTable(**columns, dim_names=Ragged.concat([self.dim_names, nodes.dim_names]))
+        names = Ragged.concat([self.dim_names, nodes.dim_names])
+        table = NodeTable(**columns, dim_names=names, hidden=self.hidden, refused=self.refused)
         table._memo.paths = self._memo.paths
         return table
 
@@ -354,7 +372,7 @@ class NodeTable(LateFields):
         names = np.array([*self.paths_list(), None], object)  # None stops numpy from looking into the texts
         names[rows] = paths
         now: list[str] = names[:-1].tolist()
-        return replace(self, paths=Ragged.of_text(now), _memo=Memo())._sorted(now)
+        return replace(self, paths=Ragged.of_text(now), _memo=Memo())._sorted(now)._require_distinct()
 
     def identities(self, rows: NDArray[np.int64]) -> tuple[list[bytes], list[bool]]:
         """Return the ids of some nodes, and whether each is an array."""
@@ -362,7 +380,7 @@ class NodeTable(LateFields):
 
     def manifest_ids(self) -> U8:
         """Return the distinct ids of all manifests of the nodes, (m, 12), sorted."""
-        keys = self.manifests.compact().values.view(f"S{OBJECT_ID_BYTES}")
+        keys = self.whole().manifests.compact().values.view(f"S{OBJECT_ID_BYTES}")
         return np.unique(keys).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
 
     def exact(self) -> NodeTable:
@@ -395,14 +413,19 @@ class NodeTable(LateFields):
         """Return the rows, which have these paths, sorted by path."""
         order = sorted(range(len(paths)), key=paths.__getitem__)
         table = self.select_nodes(np.array(order, np.int64))
-        if len(set(paths)) != len(paths):
-            raise InternalError("two nodes have the same path", ErrorKind.NODE_ALREADY_EXISTS)
         table._memo.paths = list(map(paths.__getitem__, order))
         return table
 
+    def _require_distinct(self) -> NodeTable:
+        if len(set(self.paths_list())) != len(self):
+            raise InternalError("two nodes have the same path", ErrorKind.NODE_ALREADY_EXISTS)
+        return self
+
 
 #: The columns with one row for each node.
-_COLUMNS: Final = tuple(name for name in NodeTable.__dataclass_fields__ if name not in ("dim_names", "_memo"))
+_COLUMNS: Final = tuple(
+    name for name in NodeTable.__dataclass_fields__ if name not in ("dim_names", "hidden", "refused", "_memo")
+)
 
 
 def _numbers(rows: Sequence[tuple[int, ...]], dtype: Any) -> Ragged:
@@ -445,6 +468,36 @@ def read_nodes(
     nodes: Tables, spec_version: int, source: str = "snapshot", broken: list[Violation] | None = None
 ) -> NodeTable:
     """Return the nodes of a file in any order. The names of dimensions are decoded when they are read."""
+    try:
+        return _read_nodes(nodes, spec_version, source, broken)
+    except FormatError as error:
+        is_bad = _lacking(nodes, spec_version)
+        if error.check != _REQUIRED or not is_bad.any():
+            raise
+        some = nodes.take(is_bad)
+        paths = [path.decode(errors="replace") for path in some.vectors(1).blobs()]
+        reasons = {path: f"{source}: the node `{path}` lacks a required field" for path in paths}
+        ids = id_list(some.structs(0, NODE_ID_BYTES))
+        rules = (Violation(_REQUIRED, reasons[path], id_) for path, id_ in zip(paths, ids, strict=True))
+        table = read_nodes(nodes.take(~is_bad), spec_version, source, broken)
+        collect(broken, rules)
+        return replace(table, refused=reasons)
+
+
+def _lacking(nodes: Tables, spec_version: int) -> NDArray[np.bool_]:
+    """Return which nodes, or arrays of nodes, or manifest references of arrays lack a required field."""
+    is_bad = np.zeros(len(nodes), np.bool_)
+    for slot in range(5):
+        is_bad |= ~nodes.present(slot)
+    rows = np.flatnonzero((nodes.scalars(3, np.uint8) == _ARRAY) & nodes.present(4))
+    arrays, _ = nodes.take(rows).tables(4)
+    refs, each = arrays.children(2)
+    is_bad[rows] |= ~arrays.present(2) | ((spec_version == 1) & ~arrays.present(0))
+    is_bad[np.repeat(rows, each)[~(refs.present(0) & refs.present(1))]] = True
+    return is_bad
+
+
+def _read_nodes(nodes: Tables, spec_version: int, source: str, broken: list[Violation] | None) -> NodeTable:
     require(nodes, "node", _REQUIRED, id=0, path=1, user_data=2, node_type=3, node_data=4)
     kinds = nodes.scalars(3, np.uint8)
     is_array = kinds == _ARRAY
@@ -452,14 +505,12 @@ def read_nodes(
         kind = int(kinds[~is_array].max())
         raise FormatError(f"a node must have kind 1 (array) or 2 (group), got {kind}", check=_REQUIRED)
     paths = unshared(nodes.vectors(1), "paths")
-    if not paths.lengths.all() or (paths.values[paths.starts] != ord("/")).any():
-        raise FormatError("the path of a node must start with `/`", check="node-path")
     arrays, _ = nodes.take(is_array).tables(4)
-    collect(broken, _shape_violations(arrays, spec_version))
+    array_ids = nodes.take(is_array).structs(0, NODE_ID_BYTES)
+    collect(broken, _shape_violations(arrays, array_ids, spec_version))
     if spec_version == 1:
         lengths, counts = _shapes_v1(arrays)
     else:
-        require(arrays, "array", "array-shape-v2", shape_v2=3)
         dims, each = arrays.children(3)
         lengths = Ragged.from_lengths(dims.scalars(0, "<u8"), each)
         counts = Ragged(dims.scalars(1, "<u4"), lengths.starts, lengths.lengths)
@@ -469,13 +520,16 @@ def read_nodes(
     refs, refs_each = arrays.children(2)
     require(refs, "manifest reference", _REQUIRED, object_id=0, extents=1)
     boxes = refs.numbers(1, "V8")
-    ranks = np.repeat(lengths.lengths, refs_each)
-    if not np.array_equal(boxes.lengths, ranks):
-        wrong = int(np.argmax(boxes.lengths != ranks))
-        text = f"the extents of an array must have {ranks[wrong]} ranges, got {boxes.lengths[wrong]}"
-        raise FormatError(text, check="extents-rank")
+    odd = np.repeat(lengths.lengths, refs_each) != boxes.lengths
+    if (without := ~arrays.present(3) & (spec_version > 1)).any() or odd.any():
+        owners = np.repeat(np.arange(len(arrays)), refs_each)
+        rows = np.union1d(np.flatnonzero(without), owners[odd])
+        documents = nodes.vectors(2).take(np.flatnonzero(is_array)[rows]).blobs()
+        own = [[boxes.row(at) for at in np.flatnonzero(owners == row).tolist()] for row in rows.tolist()]
+        lengths, counts = _shapes_of_documents(rows, documents, own, lengths, counts)
+        boxes = _fitting_boxes(boxes, counts.take(owners))
     ids = Ragged.from_lengths(structs(refs.structs(0, OBJECT_ID_BYTES)), refs_each)
-    extents = Ragged.from_lengths(boxes.values.view("<u4"), 2 * refs_each * lengths.lengths)
+    extents = Ragged.from_lengths(boxes.compact().values.view("<u4"), 2 * refs_each * lengths.lengths)
     fields = {
         "ids": nodes.structs(0, NODE_ID_BYTES),
         "paths": paths,
@@ -487,6 +541,8 @@ def read_nodes(
         "named": named,
         "manifests": spread(ids, is_array),
         "extents": spread(extents, is_array),
+        "hidden": None,
+        "refused": {},
         "_memo": Memo(),
     }
 
@@ -497,12 +553,70 @@ def read_nodes(
             return {"dim_rows": spread(numbers, is_array), "dim_names": dims.vectors(0)}
 
     table = with_late_fields(NodeTable, fields, {"dim_rows": names, "dim_names": names})
-    if ascending(paths):
+    is_hidden = _strange(paths)
+    if ascending(paths) and not is_hidden.any():
         return table
     texts = paths.texts()
-    if len(set(texts)) != len(texts):
-        raise FormatError("nodes must have different paths, got two with the same", check="nodes-sorted")
-    return table.select_nodes(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
+    order = np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
+    sorted_texts = list(map(texts.__getitem__, order.tolist()))
+    repeats = map(eq, sorted_texts, sorted_texts[1:])
+    is_hidden[order[1:]] |= np.fromiter(repeats, np.bool_, len(order[1:]))
+    shown, hidden = order[~is_hidden[order]], order[is_hidden[order]]
+    return replace(table.select_nodes(shown), hidden=table.select_nodes(hidden) if len(hidden) else None)
+
+
+def _strange(paths: Ragged) -> NDArray[np.bool_]:
+    """Return which paths are not absolute and canonical, and so are no names of nodes."""
+    is_strange = np.zeros(len(paths), np.bool_)
+    others = paths.take(paths.lengths != 1)  # all but the root
+    joined = others.compact().values.tobytes() + b"/"
+    starts = paths.lengths.all() and (paths.values[paths.starts] == ord("/")).all()
+    # Each path begins with a slash, so a path that ends with a segment of dots is followed by one.
+    if not starts or any(part in joined for part in (b"//", b"/./", b"/../")):
+        is_strange[:] = [_CANONICAL(each.decode("latin-1")) is None for each in paths.blobs()]
+    return is_strange
+
+
+def _shapes_of_documents(
+    rows: I64,
+    documents: Sequence[bytes],
+    boxes: Sequence[list[NDArray[Any]]],
+    lengths: Ragged,
+    counts: Ragged,
+) -> tuple[Ragged, Ragged]:
+    """Return the array lengths and numbers of chunks with those of the Zarr metadata for some arrays.
+
+    Another number of dimensions than that of the metadata hides chunks. The boxes of the manifests of an
+    array show how many chunks it has where its grid is not regular.
+    """
+    shapes, grids = dict(enumerate(tuples(lengths))), dict(enumerate(tuples(counts)))
+    for row, document, own in zip(rows.tolist(), map(_document, documents), boxes, strict=True):
+        shape = document.get("shape")
+        if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 1 << 64 for n in shape):
+            shape = [0] * len(own[0]) if own else []
+        if len(shape) != len(shapes[row]):
+            ends = [box.view("<u4")[1::2] for box in own if len(box) == len(shape)]
+            reached = np.max([np.zeros(len(shape), np.uint32), *ends], axis=0).tolist()
+            shapes[row] = tuple(shape)
+            grids[row] = tuple(np.minimum(chunk_counts(document, shape) or reached, _MAX_U32).tolist())
+    return _numbers(list(shapes.values()), np.uint64), _numbers(list(grids.values()), np.uint32)
+
+
+def _fitting_boxes(boxes: Ragged, counts: Ragged) -> Ragged:
+    """Return boxes with one range for each dimension of their array: their own, and then whole dimensions.
+
+    A key with another number of coordinates gives a manifest the extents of a wrong rank.
+    """
+    whole = Ragged.from_lengths(_whole_ranges(counts.compact().values), counts.lengths)
+    kept = np.minimum(boxes.lengths, counts.lengths)
+    out = whole.values.copy()
+    out[ranges(whole.starts, kept)] = boxes.values[ranges(boxes.starts, kept)]
+    return Ragged(out, whole.starts, whole.lengths)
+
+
+def _whole_ranges(counts: U32) -> NDArray[Any]:
+    """Return the range of all chunks of each dimension."""
+    return np.column_stack((np.zeros(len(counts), "<u4"), counts)).astype("<u4").view("V8")[:, 0]
 
 
 def _shapes_v1(arrays: Tables) -> tuple[Ragged, Ragged]:
@@ -520,14 +634,15 @@ def _shapes_v1(arrays: Tables) -> tuple[Ragged, Ragged]:
 
 def node_violations(snapshot: Tables, nodes: NodeTable) -> Iterator[Violation]:
     """Yield the broken rules of the nodes of a snapshot that readers do not need."""
-    paths = snapshot.children(2)[0].vectors(1).texts()
+    stored = snapshot.children(2)[0].vectors(1).texts()
+    paths = [path for path in stored if _CANONICAL(path) is not None]
     # The specification compares paths by their segments. Readers search by bytes, and all present writers
     # sort by bytes. Both orders are accepted.
     if paths != nodes.paths_list() and [path.split("/") for path in paths] != sorted(
         path.split("/") for path in set(paths)
     ):
         yield Violation("nodes-sorted", "nodes must be sorted by path, each path once")
-    strange = [path for path in paths if _CANONICAL(path) is None]
+    strange = [path for path in stored if _CANONICAL(path) is None]
     if strange:
         rule = "a path must be absolute and in canonical form"
         yield Violation("node-path", f"{rule}, got {strange[0]!r}")
@@ -547,11 +662,21 @@ def node_violations(snapshot: Tables, nodes: NodeTable) -> Iterator[Violation]:
             yield Violation("extents-overlap", detail, nodes.ids[row].tobytes())
 
 
-def _shape_violations(arrays: Tables, spec_version: int) -> Iterator[Violation]:
+def _shape_violations(arrays: Tables, ids: U8, spec_version: int) -> Iterator[Violation]:
     if spec_version == 1 and arrays.present(3).any():
         yield Violation("array-shape-v1", "an array of spec version 1 must not have shape_v2")
     if spec_version > 1 and arrays.vectors(0, "V16").lengths.any():
         yield Violation("array-shape-v1-empty", "the list shape must be empty in spec version 2")
+    if spec_version > 1 and not arrays.all_have(3):
+        node = ids[int(np.argmin(arrays.present(3)))].tobytes()
+        yield Violation("array-shape-v2", "array lacks the required field `shape_v2`", node)
+    refs, each = arrays.children(2)
+    ranks = arrays.vectors(0, "V16").lengths // 16 if spec_version == 1 else arrays.children(3)[1]
+    got, owners = refs.numbers(1, "V8").lengths, np.repeat(np.arange(len(arrays)), each)
+    for owner in np.unique(owners[got != ranks[owners]]).tolist():
+        wrong = got[(owners == owner) & (got != ranks[owner])][0]
+        detail = f"the extents of an array must have {ranks[owner]} ranges, got {wrong}"
+        yield Violation("extents-rank", detail, ids[owner].tobytes())
 
 
 def _document_violations(nodes: NodeTable) -> Iterator[Violation]:
@@ -623,7 +748,10 @@ def overlapping(boxes: NDArray[Any]) -> bool:
 
 def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
     """Write the nodes and return the position of their vector."""
-    table = table.exact()
+    if table.refused:
+        reason = next(iter(table.refused.values()))
+        raise FormatError(f"{reason}, so no later version can be written. Restore the snapshot from a copy")
+    table = table.whole().exact()
     nodes, (vector,) = writer.table_vectors(_NODE_LAYOUT, [len(table)])
     nodes.fields["f0"] = structs(table.ids)
     nodes.fields["f3"] = np.where(table.is_array, _ARRAY, _GROUP)

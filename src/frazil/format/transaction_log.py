@@ -5,7 +5,7 @@ Specification: *Transaction Log Files*.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -15,7 +15,6 @@ import numpy as np
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.chunk_table import (
     by_rank,
-    cut,
     in_order,
     read_coordinates,
     unsorted_arrays,
@@ -71,12 +70,21 @@ class TransactionLog:
     updated_groups: U8
     updated_chunks: Mapping[bytes, U32] = field(default_factory=dict)
     moves: tuple[Move, ...] = ()
+    #: Of a log that was read: coordinates with other numbers of dimensions than those in ``updated_chunks``
+    odd_chunks: Mapping[bytes, Sequence[U32]] = field(default_factory=dict)
+
+    def chunks_of(self, node: bytes, ndim: int) -> U32:
+        """Return the updated chunks of an array with ``ndim`` dimensions. Other coordinates are no chunks."""
+        nothing = np.zeros((0, ndim), np.uint32)
+        own = (self.updated_chunks.get(node, nothing), *self.odd_chunks.get(node, ()))
+        return next((each for each in own if each.shape[1] == ndim), nothing)
 
 
 def empty_log(id_: bytes) -> TransactionLog:
     """Return a log without changes, such as the log of the initial snapshot."""
     nothing = np.zeros((0, NODE_ID_BYTES), np.uint8)
-    return TransactionLog(id_, **dict.fromkeys(ID_LIST_SLOTS.values(), nothing), updated_chunks={}, moves=())
+    lists = dict.fromkeys(ID_LIST_SLOTS.values(), nothing)
+    return TransactionLog(id_, **lists, updated_chunks={}, moves=(), odd_chunks={})
 
 
 _LOG: Final = Layout({LOG_ID: "V12", **dict.fromkeys((*ID_LIST_SLOTS, CHUNK_LISTS, LOG_MOVES), "u4")}, 10)
@@ -129,7 +137,10 @@ def decode_transaction_log(data: Any, name: str, broken: list[Violation] | None 
             name: root.vectors(slot, "V8").row(0).reshape(-1, NODE_ID_BYTES).copy()
             for slot, name in ID_LIST_SLOTS.items()
         }
+        updated_chunks, odd_chunks = _read_chunks(root, broken)
         moves, _ = root.children(LOG_MOVES)
+        # A group is the default type, and writers may leave it out.
+        require(moves, "move", "move-fields", **{"from": _FROM, "to": _TO, "node_id": _MOVED_ID})
         is_array = (moves.scalars(_MOVED_TYPE, "u1") == 1).tolist()
         ids = id_list(moves.structs(_MOVED_ID, NODE_ID_BYTES))
         log = TransactionLog(
@@ -138,10 +149,11 @@ def decode_transaction_log(data: Any, name: str, broken: list[Violation] | None 
                 name: ids[np.unique(id_keys(ids), return_index=True)[1]] if len(ids) else ids
                 for name, ids in lists.items()
             },
-            updated_chunks=_read_chunks(root, broken),
+            updated_chunks=updated_chunks,
+            odd_chunks=odd_chunks,
             moves=tuple(map(Move, moves.vectors(_FROM).texts(), moves.vectors(_TO).texts(), ids, is_array)),
         )
-        collect(broken, _violations(root, lists, log))
+        collect(broken, _violations(lists, log))
         return log
 
 
@@ -151,24 +163,32 @@ def require_lists(root: HasFields) -> None:
     require(root, "transaction log", _REQUIRED, id=LOG_ID, **slots, updated_chunks=CHUNK_LISTS)
 
 
-def _read_chunks(root: Tables, broken: list[Violation] | None) -> dict[bytes, U32]:
+def _read_chunks(
+    root: Tables, broken: list[Violation] | None
+) -> tuple[dict[bytes, U32], dict[bytes, Sequence[U32]]]:
     arrays, _ = root.children(CHUNK_LISTS)
     require(arrays, "array of a transaction log", _REQUIRED, node_id=_NODE_ID, chunks=_CHUNKS)
     chunks, counts = arrays.children(_CHUNKS)
     require(chunks, "updated chunk", _REQUIRED, coords=CHUNK_COORDS)
-    coords, ndims, starts = read_coordinates(chunks, CHUNK_COORDS, counts, "log-coords-rank")
-    nodes, lists = id_list(arrays.structs(_NODE_ID, 8)), cut(coords, starts, counts, ndims)
-    wrong = (nodes[row] for row in unsorted_arrays(lists))
+    coords = read_coordinates(chunks, CHUNK_COORDS, counts)
+    nodes, parts = id_list(arrays.structs(_NODE_ID, 8)), coords.parts()
+    firsts = coords.firsts.tolist()
+    array_of = np.repeat(np.arange(len(nodes)), np.diff(coords.firsts))
+    ranks = "all coordinates of an array must have as many numbers as it has dimensions"
     rule = "coordinates must be sorted, each once"
     collect(
         broken,
         unsorted("log-chunks-sorted", "arrays with updated chunks", nodes),
-        (Violation("log-coords-sorted", rule, node) for node in wrong),
+        (Violation("log-coords-sorted", rule, nodes[array_of[part]]) for part in unsorted_arrays(parts)),
+        (Violation("log-coords-rank", ranks, nodes[row]) for row in coords.odd_arrays()),
     )
-    return dict(zip(nodes, in_order(lists), strict=True))
+    lists = in_order(parts)
+    odd: dict[bytes, Sequence[U32]]
+    odd = {nodes[row]: lists[firsts[row] + 1 : firsts[row + 1]] for row in coords.odd_arrays()}
+    return dict(zip(nodes, map(lists.__getitem__, firsts[:-1]), strict=True)), odd
 
 
-def _violations(root: Tables, lists: Mapping[str, U8], log: TransactionLog) -> Iterator[Violation]:
+def _violations(lists: Mapping[str, U8], log: TransactionLog) -> Iterator[Violation]:
     """Yield the broken rules that readers do not need, without those of updated chunks."""
     for name, ids in lists.items():
         yield from unsorted("log-ids-sorted", name, id_keys(ids))
@@ -183,11 +203,7 @@ def _violations(root: Tables, lists: Mapping[str, U8], log: TransactionLog) -> I
         if (counts > 1).any():
             detail = f"{np.count_nonzero(counts > 1)} {kind} are in several lists"
             yield Violation("log-nodes-once", detail, distinct[counts > 1][:1].view(np.uint8).tobytes())
-    tables, moves = root.children(LOG_MOVES)[0], log.moves
-    slots = {"from": _FROM, "to": _TO, "node_id": _MOVED_ID}
-    # A group is the default type, and writers may leave it out.
-    if names := [name for name, slot in slots.items() if not tables.all_have(slot)]:
-        yield Violation("move-fields", f"a move lacks these fields: {', '.join(names)}")
+    moves = log.moves
     targets = [move.target.split("/") for move in moves]
     if any(one >= two for one, two in pairwise(targets)):
         yield Violation("moves-sorted", "moves must be sorted by the field `to`, each once")

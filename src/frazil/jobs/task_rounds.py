@@ -548,7 +548,8 @@ def _write_box(context: Context, uploads: Uploads, box: Box, ids: Iterator[bytes
     manifests = context.assets.manifests([ref.id for ref in box.old], 4)
     if context.settings.statistics or edits.statistics is not None:
         manifests = list(map(context.assets.with_statistics, manifests))
-    old = [within(each.arrays[node.id]) for each in manifests if node.id in each.arrays]
+    arrays = [each.arrays[node.id] for each in manifests if node.id in each.arrays]
+    old = [within(each.of_rank(len(box.split))) for each in arrays]
     split_tables = distribute(array, old, edits, box.split)
     stored = put_manifests(context, uploads, [(node.id, split_tables)], ids)
     files = ManifestFiles(

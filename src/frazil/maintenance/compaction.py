@@ -329,8 +329,9 @@ def _references(context: Context, work: UnitWork) -> ChunkTable:
 def _merged(context: Context, unit: Unit, manifests: Sequence[ManifestRef]) -> ChunkTable:
     read = (MANIFEST.read(context.storage, ref.id) for ref in manifests)
     files = [with_read_statistics(context.storage, each).arrays for each in read]
-    tables = [arrays[unit.node.id] for arrays in files if unit.node.id in arrays]
-    return ChunkTable.merge_tables(tables) if tables else ChunkTable.empty(len(unit.array.shape))
+    ndim = len(unit.array.shape)
+    tables = [arrays[unit.node.id].of_rank(ndim) for arrays in files if unit.node.id in arrays]
+    return ChunkTable.merge_tables(tables[::-1]) if tables else ChunkTable.empty(ndim)
 
 
 def _copied(
@@ -396,6 +397,7 @@ def _read_uses(context: Context, item: Any) -> Iterator[tuple[bytes, LiveUses]]:
         for node_id, (num_chunks, is_chosen) in arrays.items():
             if (table := tables.get(node_id)) is None:
                 continue
+            table = table.of_rank(len(num_chunks))
             rows = native_rows(table, num_chunks)
             columns = (table.source[rows], table.offset[rows], table.length[rows])
             source, offset, length = (column.astype(np.int64) for column in columns)

@@ -241,7 +241,7 @@ class ManifestUses:
     @staticmethod
     def of(snapshot: Snapshot) -> ManifestUses:
         """Return the uses of one snapshot."""
-        nodes = snapshot.nodes
+        nodes = snapshot.nodes.whole()
         owners = np.repeat(np.arange(len(nodes)), nodes.manifests.lengths)
         ids = nodes.manifests.compact().values.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
         extents = Ragged.from_lengths(nodes.extents.compact().values, 2 * nodes.array_length.lengths[owners])

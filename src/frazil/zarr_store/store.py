@@ -65,17 +65,17 @@ class ChunkDecoder:
     array: zarr.Array[Any]
     chunks: dict[str, Any] = field(default_factory=dict)
 
-    def error(self, coords: Coords, data: BytesLike) -> str:
-        """Return why the chunk at ``coords`` cannot be decoded; an empty text if it can."""
+    def error(self, coords: Coords, data: BytesLike) -> Exception | None:
+        """Return the error of the codecs for the chunk at ``coords``, or None if they decode it."""
         key = chunk_keys(f"/{self.array.store_path.path}", np.array([coords], np.uint32))[0]
         self.chunks[key] = cpu.Buffer.from_bytes(bytes(data))
         try:
             self.array.get_block_selection(coords) if coords else self.array.get_basic_selection(())
         except Exception as error:  # codecs raise errors of any class
-            return f"{type(error).__name__}: {error}".rstrip(" .:")
+            return error
         finally:
             del self.chunks[key]
-        return ""
+        return None
 
     def missing_element(self) -> Any:
         """Return the element that readers decode as a missing value, or None if the array has none."""
@@ -265,7 +265,7 @@ class IcechunkStore(VirtualReferences):
             array_path: Path of the array.
 
         Returns:
-            A decoder, whose method ``error`` says why bytes cannot be decoded.
+            A decoder, whose method ``error`` returns the error of the codecs, or None.
 
         Raises:
             InvalidInputError: ``not-an-array`` for a group; ``invalid-path`` for a text that is not a path.
@@ -277,8 +277,8 @@ class IcechunkStore(VirtualReferences):
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="an array") as store:
             ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i2", compressors=None)
-            >>> repo.readonly_session("main").store.chunk_decoder("/t").error((0,), b"1234")
-            ''
+            >>> repo.readonly_session("main").store.chunk_decoder("/t").error((0,), b"1234") is None
+            True
         """
         node = self._session.workspace.require_array(absolute(array_path))
         return chunk_decoder(self, node.path)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
 from tests.maintenance.test_verification import small
+from zarr.core.buffer.cpu import Buffer
 
 import frazil
 from frazil.errors import InvalidInputError
@@ -163,3 +165,31 @@ def test_a_good_chunk_in_the_file_of_a_lost_chunk_stays() -> None:
         repo.storage.put(key, data)
     repair(repo.storage, level="checksum", lost="fill").apply()
     assert values(frazil.Repository.open(repo.storage)) == [20, 0, 22, 23]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]},
+        {"data_type": "uint64"},
+        {"fill_value": 7},
+        {"attributes": {"scale_factor": 0.1}},
+        {"attributes": {"add_offset": 5}},
+        {"attributes": {"_FillValue": 3}},
+        {"attributes": {"units": "days since 2000-01-01"}},
+        {"attributes": {"title": "no change of the meaning"}},
+    ],
+    ids=str,
+)
+def test_bytes_of_another_meaning_are_no_offer(change: dict[str, Any]) -> None:
+    repo = small()
+    key, tip = "a/zarr.json", repo.lookup_branch("main")
+    with repo.transaction("main", message="other metadata") as store:
+        document = json.loads(store.get_sync(key).to_bytes())
+        store.set_sync(key, Buffer.from_bytes(json.dumps(document | change).encode()))
+        store.set_sync("a/c/1", Buffer.from_bytes(bytes(range(16))))
+    repo.storage.delete([chunk_of(repo, "/a", (1,))])
+    plan = repair(repo.storage, lost="previous")
+    is_same = "title" in str(change)
+    assert [each["previous"] for each in plan.lost_rows()] == [tip if is_same else None]
+    assert len(plan.steps) == is_same

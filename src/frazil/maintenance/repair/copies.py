@@ -33,6 +33,7 @@ from frazil.format.ids import (
 )
 from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import decode_repo_info
+from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import Move, TransactionLog, empty_log, encode_transaction_log
 from frazil.maintenance.repair.repair_plan import Certainty, RepairStep
 from frazil.maintenance.repair.storages import (
@@ -93,7 +94,10 @@ def check_content(key: str, data: Buffer, end: int = 0) -> Certainty:
     folder, _, name = key.partition("/")
     if folder in KINDS:
         kind = KINDS[folder]
-        require_id(key, kind.name, id_from_text(name), kind.decode(data, key).id)
+        content = kind.decode(data, key)
+        require_id(key, kind.name, id_from_text(name), content.id)
+        if isinstance(content, Snapshot) and content.nodes.refused:
+            raise FormatError(next(iter(content.nodes.refused.values())))
         return "proved"
     if folder == CHUNKS:
         return _check_chunks(key, id_from_text(name), data, end)
@@ -266,7 +270,7 @@ def rebuilt_log(context: Context, id_: bytes, parent: bytes | None) -> bytes:
         moves = (
             Move(*paths, node, is_array) for paths, node, is_array in zip(changed.moved, *moved, strict=True)
         )
-        log = TransactionLog(id_, **ids, updated_chunks=chunks, moves=tuple(moves))
+        log = TransactionLog(id_, **ids, updated_chunks=chunks, moves=tuple(moves), odd_chunks={})
     level = context.settings.compression_level
     return encode_transaction_log(log, level=level, spec_version=context.spec_version)
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.zarr_metadata import chunk_lengths
+from frazil.changes.zarr_metadata import chunk_lengths, encoding_difference
 from frazil.display import counted
 from frazil.errors import (
     AlreadyExistsError,
@@ -413,23 +414,35 @@ def lost_chunks(
         lost.append(LostChunks(key, paths.get(node), node, cells[rows], needing[key], (), offsets[rows]))
     ranges = lost_ranges(lost)
     newest_first = list(reversed(id_list(versions.ids)))
-    previous: dict[bytes, list[str | None]] = {}
-    for node in {each.node for each in lost}:
-        cells = np.concatenate([each.coordinates for each in lost if each.node == node])
-        previous[node] = _previous(context, newest_first, node, cells, ranges)
-    answer: list[LostChunks] = []
-    for chunks in lost:
-        count = len(chunks.coordinates)
-        answer.append(replace(chunks, previous=tuple(previous[chunks.node][:count])))
-        del previous[chunks.node][:count]
-    return answer
+    # The array may have other metadata in another version that needs another file.
+    groups_of: dict[tuple[bytes, str], list[int]] = {}
+    for number, chunks in enumerate(lost):
+        groups_of.setdefault((chunks.node, next(iter(chunks.versions), "")), []).append(number)
+    for (node, version), group in groups_of.items():
+        cells = np.concatenate([lost[row].coordinates for row in group])
+        previous = _previous(context, newest_first, node, version, cells, ranges)
+        for row in group:
+            count = len(lost[row].coordinates)
+            lost[row] = replace(lost[row], previous=tuple(previous[:count]))
+            del previous[:count]
+    return lost
 
 
 def _previous(
-    context: Context, newest_first: Sequence[bytes], node: bytes, cells: U32, ranges: U8
+    context: Context, newest_first: Sequence[bytes], node: bytes, needing: str, cells: U32, ranges: U8
 ) -> list[str | None]:
-    """Return for each chunk of an array the newest version that has other, readable data for it."""
+    """Return for each chunk of an array the newest version that has other, readable data for it.
+
+    The version must store the elements like the version ``needing``: their bytes do not say what they mean.
+    """
     answer: list[str | None] = [None] * len(cells)
+    document: bytes | None = None
+    with skip_damage():
+        table = context.assets.snapshot(id_from_text(needing)).nodes if needing else NodeTable.from_nodes([])
+        path = _path_of(table, node)
+        document = None if path is None else table.node(table.find_node(path)).user_data
+    if document is None:
+        return answer
     waiting = np.ones(len(cells), bool)
     good_in: dict[bytes, NDArray[np.bool_]] = {}
     for version in newest_first:
@@ -438,8 +451,10 @@ def _previous(
         with skip_damage():  # there is a finding for the snapshot
             nodes = context.assets.snapshot(version).nodes
             path = _path_of(nodes, node)
-            array = None if path is None else nodes.node(nodes.find_node(path)).array
-            for ref in () if array is None else array.manifests:
+            older = None if path is None else nodes.node(nodes.find_node(path))
+            if older is None or older.array is None or _differ(document, older.user_data):
+                continue
+            for ref in older.array.manifests:
                 box = np.array(ref.extents, np.uint64)
                 if len(box) != cells.shape[1]:
                     continue
@@ -454,12 +469,21 @@ def _previous(
     return answer
 
 
+def _differ(one: bytes, other: bytes) -> bool:
+    """Return whether the metadata of two versions of an array give the bytes of chunks another meaning."""
+    try:
+        return one != other and encoding_difference((one, other)) is not None
+    except (AttributeError, TypeError, ValueError, LookupError, IcechunkError):  # a damaged document
+        return True
+
+
 def _good_at(context: Context, manifest: bytes, node: bytes, cells: U32, ranges: U8) -> NDArray[np.bool_]:
     """Return which chunks have a reference to readable data in a manifest."""
     good = np.zeros(len(cells), bool)
     with skip_damage():
         table = context.assets.manifest(manifest).arrays.get(node)
         if table is not None:
+            table = table.of_rank(cells.shape[1])
             rows = table.find_chunks(cells)
             good[rows >= 0] = ~is_lost(table.select_chunks(rows[rows >= 0]), ranges)
     return good
@@ -487,13 +511,24 @@ def _ranges(ids: U8, offsets: NDArray[np.uint64]) -> U8:
 # Commits without lost chunks
 
 
-def lost_commits(repair: RepairContext, choice: LostChoice, lost: Sequence[LostChunks]) -> Iterator[Step]:
-    """Make the commits for the branches whose tips need lost chunks, and yield their steps."""
+def lost_commits(
+    repair: RepairContext, choice: LostChoice, lost: Sequence[LostChunks], notes: dict[bytes, Finding]
+) -> Iterator[Step]:
+    """Make the commits for the branches whose tips need lost chunks, and yield their steps.
+
+    ``notes`` gets a finding for each array that cannot be filled, because its codecs do not work here.
+    """
     if choice == "keep" or not lost:
         return
     keys = tuple(dict.fromkeys(each.key for each in lost))
+
+    def edit(workspace: Workspace) -> list[tuple[int, str]]:
+        nodes = dict.fromkeys(each.node for each in lost)
+        return [_edit(workspace, node, lost, choice, notes) for node in nodes]
+
     for name in sorted(repair.context.catalog.full_repo_info().branches):
-        commit = partial(_commit, branch=name, choice=choice, lost=lost)
+        what, about = ("lost chunk", f" with {_WORDS[choice]}"), {"lost": sorted(keys)}
+        commit = partial(_commit, branch=name, edit=edit, what=what, about=about)
         effects: list[str] = []
         with skip_damage():
             effects = commit(repair)
@@ -503,15 +538,24 @@ def lost_commits(repair: RepairContext, choice: LostChoice, lost: Sequence[LostC
             yield Step(RepairStep("commit", keys, _WORDS[choice], why, "consistent"), commit)
 
 
-def _commit(repair: RepairContext, branch: str, choice: LostChoice, lost: Sequence[LostChunks]) -> list[str]:
-    """Commit without the lost chunks of the tip. Return what cells read afterwards, nothing for no chunk."""
+def _commit(
+    repair: RepairContext,
+    branch: str,
+    edit: Callable[[Workspace], list[tuple[int, str]]],
+    what: tuple[str, str],
+    about: Mapping[str, Any],
+) -> list[str]:
+    """Commit the edits of a branch, and return their effects. ``edit`` returns counts and effects.
+
+    ``what`` has the noun of the counted things, and the rest of the message.
+    """
     context = repair.context
     since = now_us()
     info = context.catalog.repo_info()
     workspace = Workspace(context, branch_tip(info, branch))
-    edits = [_edit(workspace, node, lost, choice) for node in dict.fromkeys(each.node for each in lost)]
-    number = sum(count for count, _ in edits)
-    if number:
+    edits = [(count, effect) for count, effect in edit(workspace) if count]
+    if edits:
+        noun, rest = what
         write_commit(
             PendingCommit(
                 context,
@@ -519,17 +563,21 @@ def _commit(repair: RepairContext, branch: str, choice: LostChoice, lost: Sequen
                 branch,
                 workspace.snapshot,
                 workspace.durable_changes(),
-                f"repair: {counted(number, 'lost chunk')} with {_WORDS[choice]}",
-                {**repair.metadata, FRAZIL: {"repair": {"lost": sorted({each.key for each in lost})}}},
+                f"repair: {counted(sum(count for count, _ in edits), noun)}{rest}",
+                {**repair.metadata, FRAZIL: {"repair": about}},
                 SessionStart(newest_update(info), since),
                 workspace.writer,
             )
         )
-    return [effect for count, effect in edits if count]
+    return [effect for _, effect in edits]
 
 
 def _edit(
-    workspace: Workspace, id_: bytes, lost: Sequence[LostChunks], choice: LostChoice
+    workspace: Workspace,
+    id_: bytes,
+    lost: Sequence[LostChunks],
+    choice: LostChoice,
+    notes: dict[bytes, Finding],
 ) -> tuple[int, str]:
     """Change the references of one array that are still lost at the tip."""
     parts = [each for each in lost if each.node == id_]
@@ -544,7 +592,17 @@ def _edit(
     if not len(index):
         return 0, ""
     if choice == "fill":
-        return len(index), f"{counted(len(index), 'chunk')} of {node.path} {_fill(workspace, node, index)}"
+        try:
+            tables, effect = _fill(workspace, node, index)
+        except StorageError:
+            raise
+        except Exception as error:  # zarr and codecs raise errors of any class
+            detail = f"the chunks of {node.path} stay: {type(error).__name__}: {error}"
+            notes[id_] = Finding("codec-missing", parts[0].key, id_, index, detail)
+            return 0, ""
+        for table in tables:
+            workspace.set_refs(node.path, table)
+        return len(index), f"{counted(len(index), 'chunk')} of {node.path} {effect}"
     versions = [version for each in parts for version in each.previous]
     previous = np.array(versions, object)[at_tip][first]
     number = 0
@@ -552,7 +610,8 @@ def _edit(
         if version is not None:
             older = Workspace(workspace.context, id_from_text(version))
             older_path = _path_of(older.base, id_)
-            if older_path is not None:
+            row = -1 if older_path is None else older.base.find_node(older_path)
+            if older_path is not None and not _differ(node.user_data, older.base.node(row).user_data):
                 refs = older.refs_at(older_path, index[previous == version]).stored()
                 refs = refs.select_chunks(~is_lost(refs, ranges))
                 number += len(refs)
@@ -561,14 +620,13 @@ def _edit(
     return number, f"{counted(number, 'chunk')} of {node.path} read the data of an older version"
 
 
-def _fill(workspace: Workspace, node: Node, index: U32) -> str:
-    """Set references to chunks of missing values, or delete references if the fill value is the best."""
+def _fill(workspace: Workspace, node: Node, index: U32) -> tuple[list[ChunkTable], str]:
+    """Return references to chunks of missing values, or deletions if the fill value is the best."""
     decoder = reading(workspace).store.chunk_decoder(node.path)
     element = decoder.missing_element()
     if element is None:
-        workspace.set_refs(node.path, ChunkTable.from_absent(index))
         fill = json.loads(node.user_data).get("fill_value")
-        return f"read {fill}, because nothing marks missing values there"
+        return [ChunkTable.from_absent(index)], f"read {fill}, because nothing marks missing values there"
     # One chunk of each shape is stored. Chunks of a regular grid have one shape.
     edges = chunk_lengths(node.user_data)
     shapes = [
@@ -577,24 +635,72 @@ def _fill(workspace: Workspace, node: Node, index: U32) -> str:
     ]
     table = np.array(shapes, np.int64).T.reshape(len(index), len(edges))
     _, first, shape_of = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    tables: list[ChunkTable] = []
     for number, row in enumerate(first.tolist()):
         chosen = index[shape_of.reshape(-1) == number]
         data = decoder.encoded(tuple(index[row].tolist()), element)
         ref = workspace.store_bytes(data) if data else None
         if not data:  # the chunk has only the fill value
-            refs = ChunkTable.from_absent(chosen)
+            tables.append(ChunkTable.from_absent(chosen))
         elif isinstance(ref, NativeRef):
-            refs = ChunkTable.from_native(chosen, id_matrix([ref.chunk_id]), 0, ref.offset, ref.length)
+            ids = id_matrix([ref.chunk_id])
+            tables.append(ChunkTable.from_native(chosen, ids, 0, ref.offset, ref.length))
         else:
-            refs = ChunkTable.from_inline(chosen, [data] * len(chosen))
-        workspace.set_refs(node.path, refs)
-    return "read as missing values"
+            tables.append(ChunkTable.from_inline(chosen, [data] * len(chosen)))
+    return tables, "read as missing values"
 
 
 def _path_of(nodes: NodeTable, node: bytes) -> str | None:
     ids = id_keys(nodes.ids)
     rows = np.flatnonzero(ids == np.frombuffer(node, ids.dtype)[0])
     return nodes.paths.text(int(rows[0])) if len(rows) else None
+
+
+# Commits without keys of another number of dimensions
+
+_OF_RANKS: Final = ("extents-rank", "ref-rank")
+
+
+def rank_commits(repair: RepairContext, findings: Iterable[Finding]) -> Iterator[Step]:
+    """Make commits that leave out keys which are no chunks of their arrays, and yield their steps."""
+    keys: dict[bytes, list[str]] = {}
+    for each in findings:
+        if each.check in _OF_RANKS and not each.is_unreadable:
+            keys.setdefault(each.node, []).append(each.key)
+    every = tuple(dict.fromkeys(chain.from_iterable(keys.values())))
+
+    def edit(workspace: Workspace) -> list[tuple[int, str]]:
+        return [_without_odd_keys(workspace, node) for node in keys]
+
+    for name in sorted(repair.context.catalog.full_repo_info().branches) if keys else ():
+        what, about = ("array", " without keys that are no chunks"), {"keys": sorted(every)}
+        commit = partial(_commit, branch=name, edit=edit, what=what, about=about)
+        effects: list[str] = []
+        with skip_damage():
+            effects = commit(repair)
+        if effects:
+            why = f"the tip of branch `{name}` has keys with another number of coordinates than dimensions"
+            source = "the references of the arrays"
+            why = "; ".join([why, *effects])
+            yield Step(RepairStep("commit", every, source, why, "consistent"), commit)
+
+
+def _without_odd_keys(workspace: Workspace, id_: bytes) -> tuple[int, str]:
+    """Write the manifests of an array again that have keys which are no chunks. Its other references stay."""
+    path = _path_of(workspace.base, id_)
+    node = None if path is None else workspace.base.node(workspace.base.find_node(path))
+    if node is None or node.array is None:
+        return 0, ""
+    ndim, edits = len(node.array.shape), list[ChunkTable]()
+    for ref in node.array.manifests:
+        table = workspace.context.assets.manifest(ref.id).arrays.get(id_, ChunkTable.empty(ndim))
+        if any(len(each) and each.ndim != ndim for each in (table, *table.others)):
+            own = table.of_rank(ndim)
+            corner = ref.extents[:, 0].reshape(1, ndim)
+            edits.append(own.select_chunks(slice(1)) if len(own) else ChunkTable.from_absent(corner))
+    for edit in edits:
+        workspace.set_refs(node.path, edit)
+    return min(len(edits), 1), f"the chunks of {node.path} stay"
 
 
 #: Each round repairs a kind of files that others refer to: repo, snapshots, manifests, chunks. One more
@@ -630,10 +736,11 @@ def repair_plan(
             step.perform(repair)
         steps += new
         damage = verify(repair.context, level)
-    chunks = []
+    chunks, notes = list[LostChunks](), dict[bytes, Finding]()
     if not any(each.check == "unavailable" for each in damage.problems):
+        steps += rank_commits(repair, damage.problems)
         chunks = lost_chunks(repair.context, damage.problems, damage.paths)
-        steps += lost_commits(repair, lost, chunks)
+        steps += lost_commits(repair, lost, chunks, notes)
 
     def apply(metadata: Mapping[str, Any]) -> str:
         """Make the steps, and return the prefix of the files that were put aside."""
@@ -643,4 +750,5 @@ def repair_plan(
         return repair.quarantine.prefix
 
     shown = tuple(step.shown for step in steps)
-    return RepairPlan(storage.label(), shown, tuple(chunks), detached, damage.problems, perform=apply)
+    findings = (*damage.problems, *notes.values())
+    return RepairPlan(storage.label(), shown, tuple(chunks), detached, findings, perform=apply)

@@ -43,7 +43,7 @@ class RepairStep:
     Attributes:
         action: ``restore`` writes the file ``repo`` from a backup. ``relist`` puts a snapshot back on its
             branch. ``copy`` writes files from another place. ``rebuild`` writes a file from the content of
-            other files. ``commit`` makes a commit without lost chunks.
+            other files. ``commit`` makes a commit without lost chunks, or without keys that are no chunks.
         keys: The keys of the files that the step writes.
         source: Where the content comes from.
         why: The reason of the step.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.chunks.virtual import VirtualSources
-from frazil.errors import ErrorKind, FormatError, IcechunkError, MissingExtraError, StorageError
+from frazil.errors import ErrorKind, FormatError, IcechunkError, StorageError
 from frazil.format.chunk_trailer import (
     SINGLE_TRAILER_BYTES,
     ChunkTrailer,
@@ -23,14 +23,14 @@ from frazil.format.chunk_trailer import (
     is_marked,
     trailer_size,
 )
-from frazil.format.columns import I64, U8, U32, U64
+from frazil.format.columns import I64, U8, U32, U64, intern
 from frazil.format.ids import CHUNKS, chunk_key, id_keys, id_list, id_to_text, manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.maintenance.verification.files import read_check, read_finding, virtual, virtual_check
 from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.assets import MANIFEST
 from frazil.repository.catalog.context import Context
-from frazil.repository.session.chunk_refs import claimed_bytes, require_plausible
+from frazil.repository.session.chunk_refs import claimed_bytes, proves_damage, require_plausible
 from frazil.repository.session.session import reading
 from frazil.repository.session.workspace import Workspace
 from frazil.storage.base import Storage
@@ -225,8 +225,10 @@ class ReadResult:
     compared: int = 0
 
 
-#: Returns why a chunk cannot be decoded, or an empty text. The arguments are its coordinates and its bytes.
-type Decode = Callable[[tuple[int, ...], Buffer], str]
+#: The name of a check that a chunk fails, and the reason. Both are empty for a chunk that can be decoded.
+type Verdict = tuple[str, str]
+#: Decodes a chunk. The arguments are its coordinates and its bytes.
+type Decode = Callable[[tuple[int, ...], Buffer], Verdict]
 
 
 def check_bytes(
@@ -245,16 +247,24 @@ def _decoder(context: Context, node: bytes, snapshot: bytes) -> Decode:
     path, document = nodes.paths.text(row), nodes.user_data.bytes(row)
     decode = reading(Workspace(context, snapshot)).store.chunk_decoder(path).error
 
-    def error(coords: tuple[int, ...], data: Buffer) -> str:
+    def verdict(coords: tuple[int, ...], data: Buffer) -> Verdict:
         claimed = claimed_bytes(data)
         try:
             if claimed is not None:
                 require_plausible(f"{path} of {id_to_text(snapshot)}", document, data, claimed)
         except FormatError as refusal:
-            return refusal.message
-        return decode(coords, data)
+            return "undecodable", refusal.message
+        error = decode(coords, data)
+        return ("", "") if error is None else _verdict(error)
 
-    return error
+    return verdict
+
+
+def _verdict(error: Exception) -> Verdict:
+    """Return the check and the reason for an error of codecs. Only some errors prove damage."""
+    text = error.message if isinstance(error, IcechunkError) else str(error)
+    check = "undecodable" if proves_damage(error) else "codec-missing"
+    return check, f"{type(error).__name__}: {text}".rstrip(" .:")
 
 
 def _read(context: Context, request: ReadRequest, decoder_of: Callable[[bytes, bytes], Decode]) -> ReadResult:
@@ -274,15 +284,15 @@ def _read(context: Context, request: ReadRequest, decoder_of: Callable[[bytes, b
             try:
                 decode = decoder_of(node, request.snapshots[node])
             except Exception as error:  # zarr refuses documents with errors of any class
-                detail = f"the codecs of the array: {type(error).__name__}: {error}"
-                check = "codec-missing" if isinstance(error, MissingExtraError) else "undecodable"
-                findings.append(Finding(check, key, node, detail=detail))
+                detail = f"the codecs of the array: {_verdict(error)[1]}"
+                findings.append(Finding("codec-missing", key, node, detail=detail))
         if decode is not None:
             for row in np.flatnonzero(part.kind == ChunkKind.INLINE).tolist():
                 data = part.inline.bytes(int(part.source[row]))
                 inline += len(data)
-                if text := decode(tuple(part.index[row].tolist()), data):
-                    findings.append(Finding("undecodable", key, node, part.index[row : row + 1], text))
+                check, text = decode(tuple(part.index[row].tolist()), data)
+                if check:
+                    findings.append(Finding(check, key, node, part.index[row : row + 1], text))
         for name, rows, get in _objects(part, storage, context.virtual):
             sums = None
             if name.startswith(f"{CHUNKS}/"):
@@ -339,9 +349,12 @@ class _Span:
     def _undecodable(self, data: memoryview, decode: Decode) -> tuple[Finding, ...]:
         """Decode all chunks of the range. One finding has all chunks with the same error."""
         coordinates = map(tuple, self.chunks.index.tolist())
-        texts = np.array(list(map(decode, coordinates, self.chunks.cut(self.low, data))), object)
-        different = sorted(set(texts[texts != ""].tolist()))
-        return tuple(self.chunks.finding("undecodable", text, texts == text) for text in different)
+        verdicts, codes = intern(list(map(decode, coordinates, self.chunks.cut(self.low, data))))
+        return tuple(
+            self.chunks.finding(check, text, codes == code)
+            for code, (check, text) in enumerate(verdicts)
+            if check
+        )
 
 
 def _objects(table: ChunkTable, storage: Storage, sources: VirtualSources) -> Iterator[tuple[str, I64, _Get]]:

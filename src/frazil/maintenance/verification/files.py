@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Buffer, Callable, Iterator, Mapping, Sequence
+from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import ne
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -142,12 +142,16 @@ def virtual(table: ChunkTable, row: int, offset: int, length: int) -> VirtualRef
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequiredFiles:
-    """The chunk files that a manifest needs, with the bytes and numbers of its references."""
+    """The chunk files that a manifest needs, with the bytes and numbers of its references.
+
+    ``unchecked`` is the number of foreign objects that were not compared.
+    """
 
     files: FileUses
     size: int = 0
     count: int = 0
     foreign: int = 0
+    unchecked: int = 0
 
     def to_bytes(self) -> bytes:
         """Return the value as bytes, for the state of a verification."""
@@ -181,7 +185,8 @@ class ManifestLevel:
     """How much the check of a manifest reads and returns."""
 
     with_chunks: bool = False
-    with_foreign: bool = False
+    #: Which foreign objects are compared with their checksums
+    foreign: Literal["none", "some", "all"] = "none"
     with_inline: bool = False
 
 
@@ -190,13 +195,15 @@ def check_manifests(
 ) -> Iterator[tuple[bytes, list[Finding], RequiredFiles]]:
     """Yield the findings of manifests and, if the level has it, the chunk files that each needs."""
     level, uses = item
+    comparison = ForeignComparison(context.virtual.strict(), takes_all=level.foreign == "all")
     for use in uses:
         key, required = manifest_key(use.id), RequiredFiles(FileUses.union([]))
         file = check_kind(context, MANIFEST, use.id)
         findings = file.findings
         with noted(findings, key):
             tables = file.value.arrays if file.value is not None else {}
-            count = sum(map(len, tables.values()))
+            every = [each for table in tables.values() for each in (table, *table.others)]
+            count = sum(map(len, every))
             stored = (memoryview(file.data).nbytes, count)
             for what, listed, actual in zip(
                 ("size", "count"), zip(*use.listed, strict=True), stored, strict=True
@@ -205,14 +212,16 @@ def check_manifests(
                     detail = f"a snapshot has {expected}, the file has {actual}"
                     findings.append(Finding(f"manifest-{what}", key, detail=detail))
             findings += _outside(key, tables, use.boxes)
-            if level.with_foreign:
-                findings += _foreign(tables, context.virtual.strict())
+            if level.foreign != "none":
+                findings += comparison.findings(tables)
+                required = replace(required, foreign=comparison.foreign, unchecked=comparison.unchecked)
             if level.with_chunks:
                 size = foreign = 0
-                for table in tables.values():
+                for table in every:
                     size += int(table.length[level.with_inline | (table.kind != ChunkKind.INLINE)].sum())
                     foreign += int(np.count_nonzero(table.kind == ChunkKind.VIRTUAL))
-                required = RequiredFiles(FileUses.of(tables.values()), size, count, foreign)
+                unchecked = required.unchecked
+                required = RequiredFiles(FileUses.of(every), size, count, foreign, unchecked)
         yield use.id, findings, required
 
 
@@ -220,36 +229,72 @@ def _outside(
     key: str, tables: Mapping[bytes, ChunkTable], boxes: Sequence[tuple[bytes, U32]]
 ) -> Iterator[Finding]:
     for node, box in boxes:
-        table = tables.get(node)
-        if table is None or not len(table):
+        if node not in tables:
             continue
-        if len(box) != table.ndim:
-            detail = f"the array has {len(box)} dimensions, its coordinates have {table.ndim} numbers"
-            yield Finding("ref-rank", key, node, detail=detail)
-            continue
+        for odd in (tables[node], *tables[node].others):
+            if len(odd) and odd.ndim != len(box):
+                detail = f"the array has {len(box)} dimensions, and the coordinates have {odd.ndim} numbers"
+                yield Finding("ref-rank", key, node, odd.index, detail)
+        table = tables[node].of_rank(len(box))
         outside = ((table.index < box[:, 0]) | (table.index >= box[:, 1])).any(axis=1)
         if outside.any():
             yield Finding("manifest-extents", key, node, table.index[outside], "outside of the extents")
 
 
-def _foreign(tables: Mapping[bytes, ChunkTable], sources: VirtualSources) -> Iterator[Finding]:
-    """Yield findings of foreign objects that are missing, too short, or changed. Reads one byte of each."""
+#: The most foreign objects that the default level compares, for a group of manifests.
+_MOST_FOREIGN: Final = 1000
+#: What the default level finds about foreign objects: what makes values unreadable, without more requests.
+_CHANGES: Final = ("virtual-modified", "virtual-unreadable")
 
-    def ask(ref: VirtualRef) -> IcechunkError | None:
+
+@dataclass(slots=True, eq=False)
+class ForeignComparison:
+    """A comparison of foreign objects with their checksums, by a read of one byte of each.
+
+    It ``takes_all`` objects, or up to 1,000 that have a checksum, each once. ``foreign`` and ``unchecked``
+    count the objects of the last manifest, and those of them without an answer.
+    """
+
+    sources: VirtualSources
+    takes_all: bool
+    foreign: int = 0
+    unchecked: int = 0
+    answers: dict[tuple[str, str | None, int | None], tuple[str, str]] = field(default_factory=dict)
+
+    def findings(self, tables: Mapping[bytes, ChunkTable]) -> Iterator[Finding]:
+        """Yield findings of objects of a manifest that are missing, too short, or changed."""
+        self.foreign = self.unchecked = 0
+        for node, table in tables.items():
+            used, ends = ends_of(table, ChunkKind.VIRTUAL, len(table.foreign))
+            refs = [
+                virtual(table, row, max(end - 1, 0), 1) for row, end in zip(used, ends.tolist(), strict=True)
+            ]
+            self.foreign += len(refs)
+            for row, ref, (check, detail) in zip(used.tolist(), refs, self._ask(refs), strict=True):
+                if check and (self.takes_all or check in _CHANGES):
+                    lost = (table.kind == ChunkKind.VIRTUAL) & (table.source == row)
+                    yield Finding(check, ref.location, node, table.index[lost], detail)
+                elif check:
+                    self.unchecked += 1
+
+    def _ask(self, refs: Sequence[VirtualRef]) -> Iterable[tuple[str, str]]:
+        """Return the check that each object fails, and the reason. Both are empty for a good object."""
+        if self.takes_all:
+            return map_bounded(Purpose.VERIFICATION_READS, self._answer, refs)
+        keys = [(ref.location, ref.etag, ref.modified) for ref in refs]
+        named = dict(zip(keys, refs, strict=True))
+        new = [key for key in named if key not in self.answers and (key[1] or key[2])]
+        new = new[: _MOST_FOREIGN - len(self.answers)]
+        answers = map_bounded(Purpose.VERIFICATION_READS, self._answer, [named[key] for key in new])
+        self.answers.update(zip(new, answers, strict=True))
+        return [self.answers.get(key, ("virtual-unchecked", "")) for key in keys]
+
+    def _answer(self, ref: VirtualRef) -> tuple[str, str]:
         try:
-            sources.locate(ref).get(ref.offset, ref.offset + ref.length)
+            self.sources.locate(ref).get(ref.offset, ref.offset + ref.length)
         except IcechunkError as error:
-            return error
-        return None
-
-    for node, table in tables.items():
-        used, ends = ends_of(table, ChunkKind.VIRTUAL, len(table.foreign))
-        refs = [virtual(table, row, max(end - 1, 0), 1) for row, end in zip(used, ends.tolist(), strict=True)]
-        answers = map_bounded(Purpose.VERIFICATION_READS, ask, refs)
-        for row, ref, error in zip(used.tolist(), refs, answers, strict=True):
-            if error is not None:
-                lost = (table.kind == ChunkKind.VIRTUAL) & (table.source == row)
-                yield Finding(virtual_check(error), ref.location, node, table.index[lost], error.message)
+            return virtual_check(error), error.message
+        return "", ""
 
 
 #: The parent is mostly the snapshot that was checked before.
@@ -263,7 +308,8 @@ class Version:
     """A snapshot to check, and the parent that its log compares it with, None if it is not known.
 
     ``pruned`` are expired snapshots between the two, whose logs may exist; only one version lists each. A
-    version that is not needed by a branch or tag may have lost files in a garbage collection.
+    version that is not needed by a branch or tag may have lost files in a garbage collection. An expiration
+    of icechunk 2.0 makes the root the parent of a version, and lists no logs (``may_be_expired``).
     """
 
     id: bytes
@@ -272,6 +318,7 @@ class Version:
     is_needed: bool
     is_root: bool = True
     entry: SnapshotEntry | None = None
+    may_be_expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +386,13 @@ def _check_version(
         checked.findings.append(Finding("snapshot-parent-v1", key, detail=detail))
     log = _check_log(context, version.id, checked, may_be_gone=first or not version.is_needed)
     if log is not None:
-        checked.findings += log_findings(version.id, parent, snapshot, log)
+        findings = list(log_findings(version.id, parent, snapshot, log))
+        if version.may_be_expired and any(each.check == "log-nodes" for each in findings):
+            detail = f"{findings[0].detail}; an expiration has removed the versions before, and lists no logs"
+            parent = None
+            findings = list(log_findings(version.id, None, snapshot, log))
+            findings += [Finding("log-expired", transaction_key(version.id), detail=detail)] * (not findings)
+        checked.findings += findings
         if parent is not None and snapshot.spec_version > 1:
             arrays = tuple(_changed_arrays(parent.nodes, snapshot.nodes))
             is_compaction = bool(arrays) and is_of_compaction(snapshot.metadata)
@@ -374,10 +427,10 @@ def log_findings(
     before = NodeTable.from_nodes([]) if id_ == INITIAL_SNAPSHOT_ID else None
     # Expiration in spec version 1 changes parents and leaves no trace.
     if parent is not None and snapshot.spec_version > 1:
-        before = parent.nodes
+        before = parent.nodes.whole()
     differences = [
         f"{what}: {expected} by the snapshots, {logged} in the log"
-        for what, expected, logged in _differences(before, snapshot.nodes, log)
+        for what, expected, logged in _differences(before, snapshot.nodes.whole(), log)
     ]
     if differences:
         yield Finding("log-nodes", key, detail="; ".join(differences))
@@ -502,7 +555,7 @@ def check_log_chunks(
             log = assets.transaction_log(changes.id)
             for array in changes.arrays:
                 changed = _changed_chunks(assets, array, is_compaction=changes.is_compaction)
-                stored = log.updated_chunks.get(array.node, np.zeros((0, array.ndim), np.uint32))
+                stored = log.chunks_of(array.node, array.ndim)
                 silent = changed[ChunkTable.from_absent(stored).find_chunks(changed) < 0]
                 if len(silent):
                     detail = "the log does not have changed chunks"
@@ -520,8 +573,8 @@ def _changed_chunks(assets: Assets, array: ChangedArray, *, is_compaction: bool)
     both_tables = list[ChunkTable]()
     for ids in (array.old, array.new):
         tables = [assets.manifest(id_).arrays.get(array.node) for id_ in ids]
-        fitting = [table for table in tables if table is not None and table.ndim == array.ndim]
-        both_tables.append(ChunkTable.merge_tables([ChunkTable.empty(array.ndim), *fitting]))
+        fitting = [table.of_rank(array.ndim) for table in tables if table is not None]
+        both_tables.append(ChunkTable.merge_tables([ChunkTable.empty(array.ndim), *reversed(fitting)]))
     old, new = both_tables
     rows = old.find_chunks(new.index)
     both = np.flatnonzero(rows >= 0)

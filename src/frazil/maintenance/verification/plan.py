@@ -403,7 +403,7 @@ def verify(
     work = _Work(context, level, state_of(context), runner)
     work.check_versions()
     has_chunks = _has(level, "exists")
-    work.check_manifests(ManifestLevel(has_chunks, has_chunks, _has(level, "decode")))
+    work.check_manifests(ManifestLevel(has_chunks, "all" if has_chunks else "some", _has(level, "decode")))
     if has_chunks:
         work.check_files()
     if _has(level, "checksum"):
@@ -413,6 +413,9 @@ def verify(
     suspects = evidence.by_version or evidence.by_manifest or work.state.findings
     findings = evidence.findings(work.state, state_of(context) if suspects else work.state)
     findings += of_chain
+    if unchecked := sum(each.unchecked for each in work.required.values()):
+        detail = f"{counted(unchecked, 'object')} of virtual chunks were not compared with their references"
+        findings.append(Finding("virtual-unchecked", MANIFESTS, detail=detail))
     hides_files = any(map(_hides_files, findings))
     findings += (each for _, names in listed for each in names)
     if not hides_files:

@@ -109,6 +109,11 @@ def versions_of(info: RepoInfo) -> Iterator[Version]:
     values = listed.values[first][np.argsort(owners, kind="stable")]
     pruned = Ragged.from_lengths(values, np.bincount(owners, minlength=len(ids)))
     order = np.argsort(table.flushed_at(), kind="stable")
+    # The older part of the ops log is in other files.
+    ran = info.ops.updated_at[info.ops.kinds == UpdateKind.EXPIRATION_RAN]
+    limit = ran.max(initial=0) if info.repo_before_updates is None else _LAST
+    may_be_expired = (table.parents() >= 0) & (table.flushed_at() <= limit) & ~np.array(has_expired, bool)
+    may_be_expired[may_be_expired] = table.parents()[table.parents()[may_be_expired]] < 0
     is_needed = needed.tolist()
     entries: list[SnapshotEntry | None] = [None] * len(order)
     with suppress(FormatError):  # the rules of ``repo`` report it
@@ -117,7 +122,8 @@ def versions_of(info: RepoInfo) -> Iterator[Version]:
         # The log of a version with an expired parent contains the difference to this parent.
         parent = None if parents[row] < 0 or has_expired[row] else ids[parents[row]]
         logs = tuple(pruned.row(row).tolist()) if has_expired[row] else ()
-        yield Version(ids[row], parent, logs, is_needed[row], is_root=parents[row] < 0, entry=entry)
+        is_root, expired = parents[row] < 0, bool(may_be_expired[row])
+        yield Version(ids[row], parent, logs, is_needed[row], is_root, entry, expired)
 
 
 def _version_1(storage: Storage) -> State:

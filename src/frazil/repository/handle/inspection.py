@@ -216,7 +216,10 @@ class Inspection(RepositoryBase):
         id_ = id_from_text(manifest_id)
         manifest, data = MANIFEST.read_with_bytes(self._context.storage, id_)
         count = partial(np.bincount, minlength=len(ChunkKind))
-        kinds: dict[bytes, Any] = {node: count(table.kind) for node, table in manifest.arrays.items()}
+        kinds: dict[bytes, Any] = {
+            node: count(np.concatenate([each.kind for each in (table, *table.others)]))
+            for node, table in manifest.arrays.items()
+        }
         totals = sum(kinds.values(), np.zeros(len(ChunkKind), np.int64))
         uses_compression, dictionary, compressed = stored_locations(data, MANIFEST.key(id_))
         return {

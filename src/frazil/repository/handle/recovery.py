@@ -54,7 +54,8 @@ class Recovery(RepositoryBase):
 
         Args:
             level: ``"metadata"`` checks the file ``repo``, snapshots, transaction logs, manifests and the ops
-                log. ``"exists"`` also checks that all chunk files and virtual objects exist. ``"checksum"``
+                log, and compares up to 1,000 virtual objects that have an etag or a time. ``"exists"`` also
+                checks that all chunk files and virtual objects exist. ``"checksum"``
                 also reads every byte of all chunks, virtual ones included, and all backups of the ops log.
                 ``"decode"`` also decodes every chunk with the codecs of its array.
             engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on

@@ -9,8 +9,11 @@ decompressed once to count its bytes. gzip, shards, and texts of variable length
 from __future__ import annotations
 
 import copy
+import gzip
 import json
+import lzma
 import re
+import zlib
 from bisect import bisect_right
 from collections.abc import Buffer, Sequence
 from contextlib import suppress
@@ -64,9 +67,19 @@ class ArrayEntry:
 
     @staticmethod
     def of(node: Node, layers: Sequence[ChangeSet]) -> ArrayEntry | None:
-        """Return the entry of a node, with its edits in ``layers``, or None for a group."""
+        """Return the entry of a node, with its edits in ``layers``, or None for a group.
+
+        Raises ``FormatError`` if the Zarr metadata have another rank: readers would ask for no chunk.
+        """
         if node.array is None:
             return None
+        rank, ndim = _rank(node.user_data), len(node.array.shape)
+        if len(node.array.manifests) and rank not in (None, ndim):
+            raise FormatError(
+                f"`{node.path}` must have {ndim} dimensions, as in the snapshot, and its Zarr metadata have "
+                f"{rank}. Restore the snapshot from a copy",
+                check="array-shape",
+            )
         edits = [layer.chunks.get(node.id) for layer in layers]
         refs = ManifestRefs.of(node.array.manifests, len(node.array.shape))
         boxes = refs.extents
@@ -107,6 +120,14 @@ class ArrayEntry:
         return numbers
 
 
+def _rank(document: bytes) -> int | None:
+    """Return the number of dimensions by the Zarr metadata, None if they do not say it."""
+    try:
+        return len(json.loads(document)["shape"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
 def _slabs(boxes: U32) -> _Slabs | None:
     """Return the boxes as slabs along the first dimension in which they do not overlap."""
     for axis in range(boxes.shape[1]):
@@ -122,6 +143,7 @@ class ChunkRows:
 
     def __init__(self, index: U32) -> None:
         self._index = index
+        self._is_missing = np.ones(len(index), np.bool_)
         self._missing: I64 = np.arange(len(index))
         self._parts: list[tuple[I64, ChunkTable]] = []
 
@@ -132,7 +154,8 @@ class ChunkRows:
 
     def look_up(self, table: ChunkTable, rows: I64 | None = None) -> None:
         """Look up the references of rows that have none yet. Default: all of them."""
-        targets = self._missing if rows is None else rows
+        # Tables whose boxes overlap can have references of the same chunk.
+        targets = self._missing if rows is None else rows[self._is_missing[rows]]
         if not len(targets) or not len(table):
             return
         place = table.find_chunks(self._index if len(targets) == len(self._index) else self._index[targets])
@@ -143,7 +166,8 @@ class ChunkRows:
             matched, place = targets[is_match], place[is_match]
         if len(matched):
             self._parts.append((matched, table.select_chunks(place)))
-            self._missing = np.setdiff1d(self._missing, matched, assume_unique=True)
+            self._is_missing[matched] = False
+            self._missing = np.flatnonzero(self._is_missing)
 
     def table(self) -> ChunkTable:
         """Return the references as a table in the order of ``index``. Chunks without one are ``ABSENT``."""
@@ -158,9 +182,7 @@ class ChunkRows:
         rows = np.concatenate([rows for rows, _ in self._parts])
         tables = [table for _, table in self._parts]
         stacked = stack(tables, np.concatenate([table.index for table in tables]))
-        order = np.empty(len(rows), np.int64)
-        order[rows] = np.arange(len(rows))
-        return stacked.select_chunks(order)
+        return stacked.select_chunks(np.argsort(rows))
 
 
 def place_of(ref: ChunkRef) -> str:
@@ -188,14 +210,50 @@ def chunk_error[E: IcechunkError](
     return copied.with_traceback(error.__traceback__)
 
 
+#: What codecs raise for bytes that no writer with the metadata of the array has written: a checksum that does
+#: not match, data that are no stream of the codec, a wrong decoded size. Codecs raise errors of any class and
+#: text also where the bytes may be good: no package, no memory, no permission, another version.
+_PROOF_TEXTS: Final = "|".join(
+    (
+        r"checksum.*match|match checksum|(buffer|shard) is too short|corrupt",
+        r"end-of-stream|bad input data|^negative size",
+        r"zstd.*(invalid input|too small|src size|unknown frame|respect format)",
+        r"lz4 decompression error: (-|invalid|expected)|blosc decompression: (-1|0)$",
+        r"cannot reshape array of size|must be a divisor of the total size",
+    )
+)
+_PROOFS: Final = (
+    (UnicodeDecodeError, ""),
+    (zlib.error, r"^Error -[35]\b"),
+    (gzip.BadGzipFile, ""),
+    (EOFError, "end-of-stream"),
+    (lzma.LZMAError, "corrupt|end-of-stream|input format not supported"),
+    (OSError, "^Invalid data stream$"),
+    ((RuntimeError, ValueError, SystemError), _PROOF_TEXTS),
+)
+
+
+_ANY_CASE: Final = re.IGNORECASE | re.DOTALL
+
+
+def proves_damage(error: BaseException) -> bool:
+    """Return whether an error of a codec proves that the bytes of a chunk are damaged."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(proves_damage, error.exceptions))
+    text = str(error)
+    if any(isinstance(error, kind) and re.search(rule, text, _ANY_CASE) for kind, rule in _PROOFS):
+        return True
+    return error.__cause__ is not None and proves_damage(error.__cause__)
+
+
 def undecodable(
     snapshot_id: bytes, path: str, coords: Coords, ref: ChunkRef, error: Exception
 ) -> FormatError:
     """Return the error for a chunk that the codecs of its array cannot decode. ``error`` is the cause."""
     text = f"{type(error).__name__}: {error}".rstrip(" .:")
+    why = "are damaged, or were written with other metadata" if proves_damage(error) else "may be good"
     damage = FormatError(
-        f"cannot decode {_named(path, coords)}: {text}. Its bytes are damaged, or "
-        f"were written with other metadata ({place_of(ref)}, snapshot "
+        f"cannot decode {_named(path, coords)}: {text}. Its bytes {why} ({place_of(ref)}, snapshot "
         f"{id_to_text(snapshot_id)})",
         ErrorKind.UNDECODABLE_CHUNK,
     )

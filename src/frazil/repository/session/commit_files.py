@@ -319,7 +319,7 @@ def _write_manifests(
         id_, update.manifests = update.node.id, []
         by_node[id_] = update.manifests
         arrays = [old[ref.id].arrays for ref in update.rewrite.read]
-        tables = [each[id_] for each in arrays if id_ in each]
+        tables = [each[id_].of_rank(len(update.array.shape)) for each in arrays if id_ in each]
         contents.append((id_, distribute(update.array, tables, update.edits, update.split)))
     put = put_manifests(context, uploads, contents)
     for manifest in put:

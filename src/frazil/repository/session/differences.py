@@ -220,8 +220,7 @@ def _has_its_chunks(context: Context, before: bytes, after: Snapshot, log: Trans
     old, new = Workspace(context, before), Workspace(context, after.id)
     changed = compare_versions(old.base, new.base, old.ref_table, new.ref_table).updated_chunks
     for path, chunks in changed.items():
-        logged = log.updated_chunks.get(new.require_node(path).id)
-        if logged is None or not in_both(chunks, logged).all():
+        if not in_both(chunks, log.chunks_of(new.require_node(path).id, chunks.shape[1])).all():
             return False
     return True
 

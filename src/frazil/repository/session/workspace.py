@@ -34,7 +34,6 @@ from frazil.changes.change_set import (
 from frazil.changes.merge import merge_fork, merge_forks
 from frazil.errors import (
     ErrorKind,
-    FormatError,
     InvalidInputError,
     ReadOnlyError,
     StorageError,
@@ -415,7 +414,7 @@ class Workspace:
         for number, manifest in zip(numbers, manifests, strict=True):
             table = manifest.arrays.get(entry.node.id)
             if table is not None:
-                rows.look_up(table, gaps[number])
+                rows.look_up(table.of_rank(index.shape[1]), gaps[number])
         return rows.table()
 
     def is_cached(self, path: str, coords: Coords) -> bool:
@@ -438,15 +437,11 @@ class Workspace:
             manifests = self.manifests([ref.id for ref in node.array.manifests])
             if with_statistics:
                 manifests = list(map(self.context.assets.with_statistics, manifests))
-            tables = [manifest.arrays[node.id] for manifest in manifests if node.id in manifest.arrays]
-            tables = [table for table in tables if len(table)]  # an empty table has no rank
             ndim = len(node.array.shape)
-            for table in tables:
-                if table.index.shape[1] != ndim:
-                    raise FormatError(
-                        f"a manifest of `{path}` must have {ndim} coordinates for each chunk, got "
-                        f"{table.index.shape[1]}. Restore the manifest from a copy"
-                    )
+            # The first of two references of one chunk counts, and the later table overrides.
+            tables = [
+                each.arrays[node.id].of_rank(ndim) for each in reversed(manifests) if node.id in each.arrays
+            ]
             tables += [edits.table() for edits in reversed(entry.edits)]
         if not tables:
             return ChunkTable.empty(len(node.array.shape))

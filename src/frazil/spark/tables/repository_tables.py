@@ -443,7 +443,7 @@ def _has_chunks(workspace: Workspace, path: str, index: NDArray[np.uint32]) -> N
         inside = np.flatnonzero(((index >= ref.extents[:, 0]) & (index < ref.extents[:, 1])).all(axis=1))
         table = workspace.context.assets.manifest(ref.id).arrays.get(node.id) if len(inside) else None
         if table is not None:
-            stored[inside] |= table.find_chunks(index[inside]) >= 0
+            stored[inside] |= table.of_rank(index.shape[1]).find_chunks(index[inside]) >= 0
     return stored
 
 
