@@ -1,7 +1,9 @@
 /** The axes of a picture: coordinates, cells between their edges, and where they say that cells are on Earth. */
 
 import type { ArrayNode, Decoded, Snapshot } from "./format/types";
+import type { Geolocation } from "./geolocation";
 import type { Reader } from "./home";
+import { scaleOf, type Scale } from "./scale";
 import { arrayNear, attributes, coordinate, dimensionName, inherited, isArray } from "./nodes";
 import { boxShape, cellEdges, cellFinder, type Box } from "./slices";
 import { useLoad } from "./state";
@@ -10,6 +12,9 @@ const LONGEST = 500_000; // values of a coordinate
 
 /** The coordinate of a dimension, with the edges of its cells if the repository has them. */
 export interface Coordinate extends Decoded {
+  readonly name: string;
+  readonly isLongitude: boolean;
+  readonly isLatitude: boolean;
   readonly edges?: Float64Array;
 }
 
@@ -19,10 +24,12 @@ export interface Axis {
   readonly units?: string | undefined;
   /** Numbers of the coordinate that are no times. */
   readonly values?: Float64Array | undefined;
-  /** Times of a standard calendar. */
-  readonly times?: Float64Array | undefined;
+  /** Times, and how they are written. */
+  readonly times?: { readonly values: Float64Array; readonly scale: Scale } | undefined;
   /** Edges of the cells in the coordinate, where the picture has cells between them; otherwise all cells have one width. */
   readonly edges?: Float64Array | undefined;
+  /** The first index is at the lower end: the axis goes north or up. */
+  readonly isTurned: boolean;
   /** The cells of the coordinate have different widths. */
   readonly isUneven: boolean;
   label(index: number): string;
@@ -44,13 +51,19 @@ export function useCoordinates(reader: Reader, snapshot: Snapshot, node: ArrayNo
       node.shape.map(async (length, dimension) => {
         const array = coordinate(snapshot, node, dimension);
         if (!array || length > LONGEST || array.path === node.path) return;
-        const read = async (of: ArrayNode): Promise<Decoded> => reader.decode(of, await reader.read(snapshot, of.path, of.shape.map(() => 0), of.shape, undefined, signal));
+        const read = async (of: ArrayNode): Promise<Decoded> => {
+          const start = of.shape.map(() => 0);
+          return reader.decode(snapshot, of, await reader.read(snapshot, of.path, start, of.shape, undefined, signal));
+        };
         try {
-          const name = attributes(array)["bounds"];
+          const { bounds: name } = attributes(array);
           const bounds = typeof name === "string" ? arrayNear(snapshot, array, name, ({ shape }) => shape.length === 2 && shape[0] === length && shape[1] === 2) : undefined;
-          const [decoded, pairs] = await Promise.all([read(array), bounds && read(withUnits(bounds, array)).catch(() => undefined)]);
+          const [decoded, pairs] = await Promise.all([read(array), bounds && read(bounds).catch(() => undefined)]);
           const edges = pairs && joined(pairs, decoded);
-          coordinates.set(dimension, edges ? { ...decoded, edges } : decoded);
+          const own = dimensionName(node, dimension);
+          const [isEast, isNorth] = [isLongitude, isLatitude].map((test) => test(own, attributes(array)));
+          const named = { ...decoded, name: own, isLongitude: isEast, isLatitude: isNorth };
+          coordinates.set(dimension, edges ? { ...named, edges } : named);
         } catch (cause) {
           console.warn(`coordinate ${array.path}:`, cause);
         }
@@ -64,9 +77,6 @@ export function useCoordinates(reader: Reader, snapshot: Snapshot, node: ArrayNo
 
 const EMPTY: ReadonlyMap<number, Coordinate> = new Map();
 
-/** Bounds have the units of their coordinate. */
-const withUnits = (bounds: ArrayNode, of: ArrayNode): ArrayNode => Object.create(bounds, { document: { value: { ...bounds.document, attributes: { ...attributes(of), ...attributes(bounds) } } } }) as ArrayNode;
-
 /** Pairs of bounds as edges, if each cell begins where the one before ends. */
 function joined({ values, isTime }: Decoded, of: Decoded): Float64Array | undefined {
   if (!(values instanceof Float64Array) || isTime !== of.isTime || values.length === 0) return undefined;
@@ -77,10 +87,21 @@ function joined({ values, isTime }: Decoded, of: Decoded): Float64Array | undefi
 
 const NORTH = /^(lat|latitude|y|northing|projection_y_coordinate|grid_latitude|rlat)$/i;
 
-/** Calendars whose times the plot can draw. */
-const STANDARD = /^(standard|gregorian|proleptic_gregorian|)$/;
+interface AxisOptions {
+  /** All cells have one width. */
+  readonly isByIndex?: boolean;
+  readonly isVertical?: boolean;
+  /** Whether a vertical axis goes up; undefined: by the name and the numbers of its coordinate. */
+  readonly isTurned?: boolean | undefined;
+}
 
-export function axisOf(node: ArrayNode, coordinates: ReadonlyMap<number, Coordinate>, part: Box, dimension: number, isByIndex = false): Axis {
+export function axisOf(
+  node: ArrayNode,
+  coordinates: ReadonlyMap<number, Coordinate>,
+  part: Box,
+  dimension: number,
+  { isByIndex = false, isVertical = false, isTurned: stated }: AxisOptions = {},
+): Axis {
   const decoded = coordinates.get(dimension);
   const [start, step] = [part.start[dimension] ?? 0, part.step[dimension] ?? 1];
   const length = dimension < 0 ? 1 : boxShape(part)[dimension]!;
@@ -89,7 +110,8 @@ export function axisOf(node: ArrayNode, coordinates: ReadonlyMap<number, Coordin
   const own = numbers && ((step === 1 ? decoded?.edges?.slice(start, start + length + 1) : undefined) ?? cellEdges(numbers));
   const isUneven = own !== undefined && !isEven(own);
   const edges = isByIndex && isUneven ? undefined : own;
-  const isTurned = NORTH.test(name) && numbers !== undefined && numbers[length - 1]! > numbers[0]!;
+  const isNorth = (NORTH.test(name) || decoded?.isLatitude) && numbers !== undefined && numbers[length - 1] > numbers[0];
+  const isTurned = isVertical && (stated ?? isNorth ?? false);
   const turned = (place: number): number => (isTurned ? 1 - place : place);
   const cellOf = edges && cellFinder(edges);
   const [first, extent] = edges ? [edges[0]!, edges[length]! - edges[0]!] : [0, length];
@@ -99,8 +121,9 @@ export function axisOf(node: ArrayNode, coordinates: ReadonlyMap<number, Coordin
     length,
     units: decoded?.units,
     values: decoded?.isTime ? undefined : numbers,
-    times: decoded?.isTime && STANDARD.test(decoded.calendar ?? "") ? numbers : undefined,
+    times: decoded?.clock && numbers ? { values: numbers, scale: scaleOf(decoded) } : undefined,
     edges,
+    isTurned,
     isUneven,
     label: (at) => (decoded ? decoded.label(start + Math.round(at) * step) : String(start + Math.round(at) * step)),
     centre: (index) => place(edges ? numbers![index]! : index + 0.5),
@@ -114,6 +137,18 @@ export function axisOf(node: ArrayNode, coordinates: ReadonlyMap<number, Coordin
       return Math.min(Math.max(cellOf ? cellOf(first + inside * extent) : Math.floor(inside * length), 0), length - 1);
     },
   };
+}
+
+/** Whether a plane of known places goes north from its first row to its last one. */
+export function goesNorth({ width, height, place }: Geolocation): boolean {
+  const latitude = (row: number): number => {
+    const columns = Array.from({ length: 21 }, (_, at) => Math.round((at / 20) * (width - 1)));
+    const known = columns.map((column) => place(column, row)[1]).filter(Number.isFinite);
+    return known.reduce((sum, each) => sum + each, 0) / known.length;
+  };
+  // Rows at the edge of a plane may have no places
+  const rows = Array.from({ length: 21 }, (_, at) => latitude(Math.round((at / 20) * (height - 1)))).filter(Number.isFinite);
+  return rows.length > 1 && rows[rows.length - 1] > rows[0];
 }
 
 /** Whether all cells have one width, as far as a person sees it. */
@@ -142,8 +177,18 @@ export interface EarthReference {
   readonly cells?: readonly [ArrayNode, ArrayNode] | undefined;
 }
 
-const isLongitude = (name: string, { standard_name, units }: Record<string, unknown>): boolean => standard_name === "longitude" || (standard_name === undefined && (/^(lon|longitude)$/i.test(name) || /^degrees?_?e(ast)?$/i.test(String(units))));
-const isLatitude = (name: string, { standard_name, units }: Record<string, unknown>): boolean => standard_name === "latitude" || (standard_name === undefined && (/^(lat|latitude)$/i.test(name) || /^degrees?_?n(orth)?$/i.test(String(units))));
+type Attributes = Record<string, unknown>;
+
+/** Whether an axis is of longitudes: by CF, or, if it has neither a standard name nor units, by its name. */
+export const isLongitude = (name: string, { standard_name, units }: Attributes): boolean =>
+  standard_name === "longitude" ||
+  /^degrees?(_east|_?E)$/.test(String(units)) ||
+  (standard_name === undefined && units === undefined && /^(lon|longitude)$/i.test(name));
+
+const isLatitude = (name: string, { standard_name, units }: Attributes): boolean =>
+  standard_name === "latitude" ||
+  /^degrees?(_north|_?N)$/.test(String(units)) ||
+  (standard_name === undefined && units === undefined && /^(lat|latitude)$/i.test(name));
 
 /** The code at the end of a system as well-known text. */
 const codeOfText = (text: unknown): string | undefined => /(?:ID|AUTHORITY)\["EPSG",\s*"?(\d+)"?\]\s*\]\s*$/.exec(String(text ?? ""))?.[1];
@@ -152,7 +197,9 @@ export function earthReference(snapshot: Snapshot, node: ArrayNode, x: number, y
   if (x < 0 || y < 0) return undefined;
   const is = (test: typeof isLongitude, dimension: number): boolean => {
     const array = coordinate(snapshot, node, dimension);
-    return array !== undefined && test(dimensionName(node, dimension), attributes(array));
+    // The axes of a rotated pole are degrees, too
+    const isRotated = String(array && attributes(array).standard_name).startsWith("grid_");
+    return array !== undefined && !isRotated && test(dimensionName(node, dimension), attributes(array));
   };
   if (is(isLongitude, x) && is(isLatitude, y)) return { isDegrees: true };
   const plane = new Set([node.dimensions[x], node.dimensions[y]]);

@@ -3,25 +3,28 @@
 import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { aspect, axisOf, earthReference, useCoordinates, type Coordinate, type EarthReference } from "./axes";
+import { aspect, axisOf, earthReference, goesNorth, useCoordinates, type Coordinate, type EarthReference } from "./axes";
 import { Axes, statistics } from "./chunkmap";
-import { diverging, MAPS, robust, spread, symmetric, type Limits } from "./colour";
+import { categoryTable, diverging, MAPS, robust, spread, symmetric, table, type Limits } from "./colour";
+import { periodOf, type Clock } from "./format/calendar";
+import { withoutLost } from "./format/cf";
 import { product } from "./format/elements";
 import { Cache } from "./format/files";
-import type { ArrayNode, Decoded, Snapshot } from "./format/types";
+import type { ArrayNode, Decoded, Lost, Snapshot } from "./format/types";
 import type { Geolocation, Located } from "./geolocation";
 import { Globe } from "./globe";
 import type { Reader } from "./home";
 import { Image, type Mark } from "./image";
 import { Lines, ValueTable } from "./lines";
-import { dimensionName, itemSize, title } from "./nodes";
-import { Choice, css, Failure, Wait } from "./parts";
+import { costOf, dimensionName, title } from "./nodes";
+import { Choice, css, Failure, Losses, Wait } from "./parts";
 import { aheadOf, limitsOver, MEMORY, nodeOf, NOTHING, samplePlaces, useStop, useVersions, VERSIONS } from "./play";
 import { addPoint, pointColour, Points } from "./points";
-import { box, boxShape, chunksOf, parsePoints, parseSlice, plane, sliceQuery, typedIndex, type Box, type Point, type Slice } from "./slices";
+import { differenceScale, full, meanOf, NUMBERS, scaleOf, type Scale, type Tick } from "./scale";
+import { box, boxShape, parsePoints, parseSlice, plane, sliceQuery, typedIndex, type Box, type Point, type Slice } from "./slices";
 import { Fixed, Slider } from "./sliders";
-import { route, setQuery, useLoad } from "./state";
-import { bytes, count, firstLine, number, plural, when } from "./text";
+import { route, setQuery, useLoad, type Load } from "./state";
+import { bytes, count, firstLine, ordinal, plural, when } from "./text";
 
 const MOST = { line: 50_000, image: 1_500, sample: 200 }; // values along an axis
 const ASK = 200e6; // bytes to decode before the view asks
@@ -31,7 +34,9 @@ interface Plane {
   readonly values: Float64Array | string[];
   readonly box: Box;
   readonly slice: Slice;
-  readonly label: (value: number) => string;
+  readonly scale: Scale;
+  /** What cannot be read, and why. */
+  readonly lost: readonly string[];
 }
 
 interface Target {
@@ -54,7 +59,8 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const slice = parseSlice(shape, query);
   const most = slice.y < 0 ? MOST.line : MOST.image;
   const part = box(shape, slice, most);
-  const cost = chunksOf(part, node.chunkShape) * product(node.chunkShape) * (itemSize(node.dtype) ?? 8) * (base ? 2 : 1);
+  const costs = [{ snapshot, node }, ...(base ? [base] : [])].map((target) => costOf(target.snapshot, target.node, part));
+  const cost = costs.reduce((sum, each) => sum + each.bytes, 0);
   const [permit, setPermit] = useState("");
   const key = JSON.stringify([part, slice.x, slice.y]);
   const ask = cost > ASK && permit !== `${node.path} ${slice.x} ${slice.y}`;
@@ -67,16 +73,21 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const load = async (target: Target, { index }: Slice, longest: number, signal?: AbortSignal): Promise<Plane> => {
     const own = parseSlice(shapeOf(target.node), { ...query, i: index.join(",") });
     const region = box(shapeOf(target.node), own, longest);
-    const read = async (of: Target): Promise<Decoded> => reader.decode(of.node, await reader.read(of.snapshot, of.node.path, region.start, region.stop, region.step, signal));
+    const read = async (of: Target): Promise<Decoded & { lost: readonly Lost[] }> => {
+      const found = await reader.read(of.snapshot, of.node.path, region.start, region.stop, region.step, signal);
+      return { ...reader.decode(of.snapshot, of.node, found), lost: found.lost ?? [] };
+    };
     const [decoded, before] = await Promise.all([read(target), base && read(base)]);
-    if (!(decoded.values instanceof Float64Array)) return { values: decoded.values, box: region, slice: own, label: String };
-    const values = plane(decoded.values, boxShape(region), own.x, own.y);
-    if (before?.values instanceof Float64Array) {
-      const old = plane(before.values, boxShape(region), own.x, own.y);
-      // Two places without a value are equal
-      values.forEach((value, at) => (values[at] = Number.isNaN(value) && Number.isNaN(old[at]!) ? 0 : value - old[at]!));
-    }
-    return { values, box: region, slice: own, label: decoded.isTime && !base ? timeLabel : number };
+    const { values, shape: size, lost } = decoded;
+    const reasons = [...lost, ...(before?.lost ?? [])].map(({ message }) => message);
+    const common = { box: region, slice: own, lost: reasons };
+    if (!(values instanceof Float64Array)) return { ...common, values, scale: NUMBERS };
+    if (!(before?.values instanceof Float64Array)) return { ...common, values: plane(values, size, own.x, own.y), scale: scaleOf(decoded) };
+    const old = before.values;
+    // Two places without a value are equal, unless a chunk of them is damaged
+    const changes = values.map((value, at) => (Number.isNaN(value) && Number.isNaN(old[at]) ? 0 : value - old[at]));
+    withoutLost(changes, { shape: size, lost: [...lost, ...before.lost] });
+    return { ...common, values: plane(changes, size, own.x, own.y), scale: differenceScale(decoded) };
   };
   /** What plays, so many frames on: its version and its index. */
   const length = playing === VERSIONS ? (versions.ids?.length ?? 1) : isPlaying ? shape[playing]! : 1;
@@ -120,8 +131,11 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   }, [playing, picture.busy, range.busy, versions.busy, key, versions.at]);
 
   const reference = useMemo(() => earthReference(snapshot, node, slice.x, slice.y), [snapshot, node.path, slice.x, slice.y]);
-  const earth = useLocated(reader, snapshot, node, reference, coordinates, waiting, part, slice);
+  const located = useLocated(reader, snapshot, node, reference, coordinates, waiting, part, slice);
+  const earth = located.value;
   const places = earth && "places" in earth ? earth.places : undefined;
+  // The places of the cells of a curvilinear grid say where north is
+  const isPlaced = !reference?.cells || !located.busy || earth !== undefined;
   const axes = useMemo(() => [slice.x, slice.y].map((dimension) => axisOf(node, coordinates, part, dimension)), [node, coordinates, key]);
   const isZoomed = slice.from.some((from, dimension) => from > 0 || slice.to[dimension]! < shape[dimension]!);
   const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && part.step[dimension]! > 1);
@@ -129,7 +143,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     <div class="column fill">
       <div class="bar">
         {shape.length > 1 && <Axes node={node} grid={shape} line />}
-        {slice.y >= 0 && <ColourSettings />}
+        {slice.y >= 0 && <ColourSettings clock={picture.value?.scale.clock} />}
         {places && <Choice label="Map" value={query["proj"] ?? ""} options={PROJECTIONS} onSelect={(proj) => setQuery({ proj })} />}
         {axes.some((axis) => axis.isUneven) && (
           <Choice
@@ -189,13 +203,26 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
       )}
       {ask ? (
         <p class="failure">
-          This view needs {plural(chunksOf(part, node.chunkShape), "chunk")} ({bytes(cost)} of values). <button onClick={() => setPermit(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>
+          This view needs {plural(costs.reduce((sum, { chunks }) => sum + chunks, 0), "chunk")} ({bytes(cost)} of values).{" "}
+          <button onClick={() => setPermit(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>
         </p>
       ) : (
         <>
           <Failure of={picture} />
-          {picture.value ? (
-            <Picture reader={reader} snapshot={snapshot} plane={picture.value} shape={shape} node={node} coordinates={coordinates} range={range.value?.limits} difference={base !== undefined} places={places} isDegrees={reference?.isDegrees ?? false} />
+          {picture.value && <Losses of={picture.value.lost} />}
+          {picture.value && isPlaced ? (
+            <Picture
+              reader={reader}
+              snapshot={snapshot}
+              plane={picture.value}
+              shape={shape}
+              node={node}
+              coordinates={coordinates}
+              range={range.value?.limits}
+              difference={base !== undefined}
+              places={places}
+              reference={reference}
+            />
           ) : (
             !picture.error && (
               <p class="wait" role="status">
@@ -206,7 +233,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
           <p class="quiet foot" aria-busy={picture.busy}>
             {earth && "unknown" in earth && `This page does not know the coordinate reference system ${earth.unknown}: the picture has its own x and y. `}
             {range.value && `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
-            {steps.length > 0 && `Every ${steps.map((dimension) => `${part.step[dimension]}th value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
+            {steps.length > 0 && `Every ${steps.map((dimension) => `${ordinal(part.step[dimension])} value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
             {picture.busy && picture.value && !isPlaying ? "Loading…" : ""}
           </p>
         </>
@@ -215,17 +242,15 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   );
 }
 
-const timeLabel = (value: number): string => (Number.isNaN(value) ? "no value" : new Date(value).toISOString().slice(0, 19).replace("T", " "));
-
 function versionText({ repository }: Reader, id: string): string {
   const row = repository.row(id);
   return `${id.slice(0, 6)} ${row < 0 ? "" : `${when(repository.history.times[row]!).slice(0, 16)} ${firstLine(repository.history.message(row))}`}`;
 }
 
 /** Where the cells of the plane are on Earth. */
-function useLocated(reader: Reader, snapshot: Snapshot, node: ArrayNode, reference: EarthReference | undefined, coordinates: ReadonlyMap<number, Coordinate>, waiting: boolean, part: Box, { x, y }: Slice): Located {
+function useLocated(reader: Reader, snapshot: Snapshot, node: ArrayNode, reference: EarthReference | undefined, coordinates: ReadonlyMap<number, Coordinate>, waiting: boolean, part: Box, { x, y }: Slice): Load<Located> {
   const region = [x, y].map((dimension) => [part.start[dimension], part.stop[dimension], part.step[dimension]] as [number, number, number]);
-  const earth = useLoad(
+  return useLoad<Located>(
     async (signal) => {
       if (!reference || waiting) return undefined;
       const { locate } = await import("./geolocation");
@@ -234,7 +259,7 @@ function useLocated(reader: Reader, snapshot: Snapshot, node: ArrayNode, referen
         const own = [x, y].map((dimension) => array.dimensions.indexOf(node.dimensions[dimension]!));
         const ranges = array.shape.map((_, dimension) => region[own.indexOf(dimension)]!);
         const [start, stop, step] = [0, 1, 2].map((which) => ranges.map((range) => range[which]!)) as [number[], number[], number[]];
-        const decoded = reader.decode(array, await reader.read(snapshot, array.path, start, stop, step, signal));
+        const decoded = reader.decode(snapshot, array, await reader.read(snapshot, array.path, start, stop, step, signal));
         return plane(decoded.values as Float64Array, decoded.shape, own[0]!, own[1]!);
       };
       return locate(reference, axisOf(node, coordinates, part, x), axisOf(node, coordinates, part, y), read);
@@ -242,17 +267,35 @@ function useLocated(reader: Reader, snapshot: Snapshot, node: ArrayNode, referen
     [reference, coordinates, waiting, JSON.stringify(region)],
     true,
   );
-  return earth.value;
 }
 
-function ColourSettings(): VNode {
+/** A limit of the colours as a person types it: a number, or a date. */
+function limitOf(text: string | undefined, clock: Clock | undefined): number | undefined {
+  if (!text) return undefined;
+  const period = clock && periodOf(text, clock.calendar);
+  const value = typeof period === "object" ? period.start : Number(text);
+  return Number.isFinite(value) ? value : undefined;
+}
+
+function ColourSettings({ clock }: { clock: Clock | undefined }): VNode {
   const { query } = route.value;
-  const limit = (name: string, title: string): VNode => (
-    <label class="field">
-      <span>{title}</span>
-      <input key={query[name] ?? ""} value={query[name] ?? ""} size={6} placeholder="auto" inputMode="decimal" onChange={(event) => setQuery({ [name]: Number.isNaN(Number(event.currentTarget.value)) ? "" : event.currentTarget.value.trim() })} />
-    </label>
-  );
+  const limit = (name: string, title: string): VNode => {
+    const enter = (text: string): void => setQuery({ [name]: limitOf(text, clock) === undefined ? "" : text });
+    const value = query[name] ?? "";
+    return (
+      <label class="field">
+        <span>{title}</span>
+        <input
+          key={value}
+          value={value}
+          size={clock ? 10 : 6}
+          placeholder="auto"
+          {...(clock ? {} : { inputMode: "decimal" })}
+          onChange={(event) => enter(event.currentTarget.value.trim())}
+        />
+      </label>
+    );
+  };
   return (
     <>
       <Choice label="Colours" value={query["map"] ?? ""} options={[["", "automatic"], ...MAPS.map((name) => [name, name] as const)]} onSelect={(map) => setQuery({ map })} />
@@ -271,31 +314,48 @@ interface PictureProps extends Target {
   readonly range: Limits | undefined;
   readonly difference: boolean;
   readonly places: Geolocation | undefined;
-  readonly isDegrees: boolean;
+  readonly reference: EarthReference | undefined;
 }
 
 const degrees = (value: number, signs: string): string => `${Math.abs(value).toFixed(3)}°${signs[value < 0 ? 1 : 0]}`;
 
-function Picture({ reader, snapshot, plane: { values, box: part, slice, label }, shape, node, coordinates, range, difference, places, isDegrees }: PictureProps): VNode {
+function Picture({ reader, snapshot, plane: shownPlane, shape, node, coordinates, range, difference, places, reference }: PictureProps): VNode {
   const { query } = route.value;
+  const { values, box: part, slice, scale } = shownPlane;
+  const isDegrees = reference?.isDegrees ?? false;
   const place = useSignal<readonly [number, number] | undefined>(undefined);
   const lengths = boxShape(part);
   const width = slice.x < 0 ? 1 : lengths[slice.x]!;
   const height = slice.y < 0 ? 1 : lengths[slice.y]!;
   const isByIndex = query["cells"] === "index";
-  const axes = useMemo(() => [axisOf(node, coordinates, part, slice.x, isByIndex), axisOf(node, coordinates, part, slice.y, isByIndex)] as const, [node, coordinates, part, isByIndex]);
-  const [x, y] = axes;
+  const earth = places?.width === width && places.height === height ? places : undefined;
+  const isTurned = useMemo(() => (reference?.cells && earth ? goesNorth(earth) : undefined), [reference, earth]);
+  const [x, y] = useMemo(
+    () => [
+      axisOf(node, coordinates, part, slice.x, { isByIndex }),
+      axisOf(node, coordinates, part, slice.y, { isByIndex, isVertical: true, isTurned }),
+    ],
+    [node, coordinates, part, isByIndex, isTurned],
+  );
   // Most values of a difference are zero and say nothing about its size
   const automatic = useMemo(() => (values instanceof Float64Array ? robust(difference ? values.filter((value) => value !== 0) : values) : ([0, 1] as Limits)), [values, difference]);
+  const { categories } = scale;
+  // Meanings have colours by their place in the list
+  const painted = useMemo(() => (categories ? (values as Float64Array).map((value) => categories.indexOf(value)) : values) as Float64Array, [values, categories]);
   const own = range ?? automatic;
   const name = difference ? `difference of ${title(node)}` : title(node);
   const series = useMemo(() => [{ title: name, colour: css("accent"), values: values as Float64Array }], [values, name]);
   if (!(values instanceof Float64Array)) return <ValueTable text={(at) => values[at] ?? ""} width={slice.y < 0 ? 1 : width} height={slice.y < 0 ? width : height} x={slice.y < 0 ? undefined : x} y={slice.y < 0 ? x : y} />;
   if (values.length === 0) return <p class="quiet">No values in this part.</p>;
-  const [low, high] = query["lo"] || query["hi"] ? own : difference || (diverging(own) && !query["map"]) ? symmetric(own) : own;
-  const limits = spread([query["lo"] ? Number(query["lo"]) : low, query["hi"] ? Number(query["hi"]) : high]);
-  const map = query["map"] || (difference || diverging(limits) ? "balance" : "viridis");
-  const earth = places?.width === width && places.height === height ? places : undefined;
+  const isCentred = difference || (diverging(own) && !query["map"] && !scale.clock);
+  const [lowest, highest] = [limitOf(query["lo"], scale.clock), limitOf(query["hi"], scale.clock)];
+  const isTyped = lowest !== undefined || highest !== undefined;
+  const [low, high] = isCentred && !isTyped ? symmetric(own) : own;
+  const limits = categories ? ([-0.5, categories.length - 0.5] as const) : spread([lowest ?? low, highest ?? high]);
+  const map = query["map"] || (difference || (diverging(limits) && !scale.clock) ? "balance" : "viridis");
+  const colours = useMemo(() => (categories ? categoryTable(categories.length) : table(map)), [map, categories]);
+  const barTicks = (ends: Limits, most: number): Tick[] =>
+    categories ? categories.map((value, at) => ({ value: at, text: scale.text(value) })) : scale.ticks(ends, most);
   const placeText = (column: number, row: number): string => {
     const own = [slice.x >= 0 && `${dimensionName(node, slice.x)} ${x.label(column)}`, slice.y >= 0 && `${dimensionName(node, slice.y)} ${y.label(row)}`].filter(Boolean).join(", ");
     const [east, north] = earth && !isDegrees ? earth.place(column, row) : [NaN, NaN];
@@ -303,7 +363,8 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
   };
   const readout = (): string => {
     const [column, row] = place.value ?? [width, height];
-    if (column < width && row < height) return `${placeText(column, row)}: ${label(values[row * width + column]!)}`;
+    if (column < width && row < height) return `${placeText(column, row)}: ${full(scale, values[row * width + column])}`;
+    if (query["show"] === "table") return "";
     return `Point at a place for its value; ${hasPoints ? "click for its line; " : ""}drag to ${query["proj"] ? "turn the map" : "zoom"}.`;
   };
   const zoom = (columns: readonly [number, number], rows?: readonly [number, number]): void => {
@@ -322,30 +383,36 @@ function Picture({ reader, snapshot, plane: { values, box: part, slice, label },
   const inside = (point: Point): boolean => [[slice.x, width], [slice.y, height]].every(([dimension, length]) => cellOf(point, dimension!) >= 0 && cellOf(point, dimension!) < length!);
   const marks: Mark[] = points.map((point, which) => ({ column: cellOf(point, slice.x), row: cellOf(point, slice.y), colour: pointColour(which), text: String(which + 1), isInside: inside(point) })).filter((mark) => mark.isInside);
   const choose = (column: number, row: number): void => void (hasPoints && addPoint(points, pointOf(column, row)));
-  const plane = { values, marks, limits, map, title: name, onPlace: (column: number, row: number): void => void (place.value = [column, row]), onChoose: choose };
-  const typed = (text: string): Point | undefined => {
+  const plane = { values: painted, marks, limits, colours, ticks: barTicks, title: name, onPlace: (column: number, row: number): void => void (place.value = [column, row]), onChoose: choose };
+  const typed = (text: string): Point | string => {
     const [one = "", other = ""] = text.split(/\s*[,;]\s*/);
     if (earth && !isDegrees && !text.includes("#")) {
       const cell = earth.find(Number(one), Number(other));
-      return cell >= 0 ? pointOf(cell % width, Math.floor(cell / width)) : undefined;
+      if (cell >= 0) return pointOf(cell % width, Math.floor(cell / width));
+      return `No cell of this part of the grid is at longitude ${one}, latitude ${other}.`;
     }
-    const [right, up] = [typedIndex(one, shape[slice.x]!, coordinates.get(slice.x)), typedIndex(other, shape[slice.y]!, coordinates.get(slice.y))];
-    return right === undefined || up === undefined ? undefined : slice.index.map((fixed, dimension) => (dimension === slice.x ? right : dimension === slice.y ? up : fixed));
+    const index = [...slice.index];
+    for (const [part, dimension] of [[one, slice.x], [other, slice.y]] as const) {
+      const at = typedIndex(part, shape[dimension], dimensionName(node, dimension), coordinates.get(dimension));
+      if (typeof at === "string") return at;
+      index[dimension] = at;
+    }
+    return index;
   };
   const labelOf = (point: Point, dimension: number): string => `${dimensionName(node, dimension)} ${coordinates.get(dimension)?.label(point[dimension]!) ?? point[dimension]}`;
   return (
     <>
       {query["show"] === "table" || slice.x < 0 ? (
-        <ValueTable text={(index) => label(values[index]!)} width={slice.y < 0 ? 1 : width} height={slice.y < 0 ? width : height} x={slice.y < 0 ? undefined : x} y={slice.y < 0 ? x : y} />
+        <ValueTable text={(index) => scale.text(values[index])} width={slice.y < 0 ? 1 : width} height={slice.y < 0 ? width : height} x={slice.y < 0 ? undefined : x} y={slice.y < 0 ? x : y} />
       ) : slice.y < 0 ? (
-        <Lines x={x} series={series} title={name} isByIndex={isByIndex} onPlace={(index) => void (place.value = index === null ? undefined : [index, 0])} />
+        <Lines x={x} series={series} title={name} scale={scale} isByIndex={isByIndex} onPlace={(index) => void (place.value = index === null ? undefined : [index, 0])} />
       ) : query["proj"] && earth ? (
         <Globe {...plane} places={earth} projection={query["proj"]} />
       ) : (
         <Image {...plane} x={x} y={y} aspect={isByIndex ? undefined : aspect(node, slice.y, x, y)} onZoom={zoom} />
       )}
       <Readout text={readout} />
-      <Numbers values={values} label={label} difference={difference} placeOf={(at) => placeText(at % width, Math.floor(at / width))} onChoose={hasPoints ? (at) => choose(at % width, Math.floor(at / width)) : undefined} />
+      <Numbers values={values} scale={scale} difference={difference} placeOf={(at) => placeText(at % width, Math.floor(at / width))} onChoose={hasPoints ? (at) => choose(at % width, Math.floor(at / width)) : undefined} />
       {hasPoints && (
         <Points
           reader={reader}
@@ -372,29 +439,60 @@ const Readout = ({ text }: { text: () => string }): VNode => (
   </output>
 );
 
-/** The extremes can lie outside of the colours: their places are one click away. */
-function Numbers({ values, label, difference, placeOf, onChoose }: { values: Float64Array; difference: boolean; label: (value: number) => string; placeOf: (at: number) => string; onChoose: ((at: number) => void) | undefined }): VNode {
-  const facts = useMemo(() => {
-    const all = statistics(values);
-    return { ...all, different: difference ? values.reduce((sum, value) => sum + (value !== 0 ? 1 : 0), 0) : 0 };
-  }, [values, difference]);
-  if (!facts.count) return <p class="quiet foot">All values of this part are missing.</p>;
-  const { lowAt, highAt, mean, different } = facts;
-  if (difference) {
-    const at = Math.abs(values[lowAt]!) > Math.abs(values[highAt]!) ? lowAt : highAt;
-    return <p class="quiet foot">{`${count(different)} of ${plural(values.length, "value")} differ; mean ${number(mean)}, largest ${number(Math.abs(values[at]!))}${different ? ` at ${placeOf(at)}` : ""}.`}</p>;
+interface NumbersProps {
+  readonly values: Float64Array;
+  readonly scale: Scale;
+  readonly difference: boolean;
+  placeOf(at: number): string;
+  readonly onChoose: ((at: number) => void) | undefined;
+}
+
+const signed = (scale: Scale, value: number): string => `${value > 0 ? "+" : ""}${full(scale, value)}`;
+
+/** How many values differ, and the mean of the differences that are not zero, as `frazil diff --values` prints it. */
+function differenceText(values: Float64Array, scale: Scale, placeOf: (at: number) => string): string {
+  const changes = values.filter((value) => value !== 0);
+  const { count: known, mean } = statistics(changes);
+  const largest = values.reduce((best, value, at) => (Math.abs(value) > Math.abs(values[best]) || Number.isNaN(values[best]) ? at : best), 0);
+  const parts = [`${count(changes.length)} of ${plural(values.length, "value")} differ`];
+  if (known) {
+    parts.push(`mean of the values that differ ${signed(scale, mean)}`);
+    parts.push(`largest ${full(scale, Math.abs(values[largest]))} at ${placeOf(largest)}`);
   }
-  const extreme = (at: number): VNode | string =>
-    onChoose ? (
+  if (known < changes.length) parts.push(`${count(changes.length - known)} have no value in one of the versions`);
+  return `${parts.join("; ")}.`;
+}
+
+/** How often each meaning occurs. */
+function meaningText(values: Float64Array, { text }: Scale): string {
+  const counts = new Map<number, number>();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  const some = [...counts].sort(([, one], [, other]) => other - one).slice(0, MOST_MEANINGS);
+  const more = counts.size > some.length ? `, and ${plural(counts.size - some.length, "other value")}` : "";
+  return `${plural(values.length, "value")}: ${some.map(([value, times]) => `${count(times)} ${text(value)}`).join(", ")}${more}.`;
+}
+
+const MOST_MEANINGS = 12;
+
+/** The extremes can lie outside of the colours: their places are one click away. */
+function Numbers({ values, scale, difference, placeOf, onChoose }: NumbersProps): VNode {
+  const facts = useMemo(() => statistics(values), [values]);
+  if (difference) return <p class="quiet foot">{differenceText(values, scale, placeOf)}</p>;
+  if (!facts.count) return <p class="quiet foot">All values of this part are missing.</p>;
+  if (!scale.hasMean) return <p class="quiet foot">{meaningText(values, scale)}</p>;
+  const extreme = (at: number): VNode | string => {
+    const text = full(scale, values[at]);
+    return onChoose ? (
       <button class="link" title={`Mark ${placeOf(at)}`} onClick={() => onChoose(at)}>
-        {label(values[at]!)}
+        {text}
       </button>
     ) : (
-      label(values[at]!)
+      text
     );
+  };
   return (
     <p class="quiet foot">
-      {plural(facts.count, "value")}: {extreme(lowAt)} to {extreme(highAt)}, mean {label(mean)}
+      {plural(facts.count, "value")}: {extreme(facts.lowAt)} to {extreme(facts.highAt)}, mean {full(scale, meanOf(scale, facts.mean))}
       {facts.count < values.length && `, ${count(values.length - facts.count)} missing`}.
     </p>
   );

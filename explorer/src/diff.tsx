@@ -51,7 +51,9 @@ export function Version({ reader, label, name, onSelect }: { reader: Reader; lab
   const { repository } = reader;
   const row = repository.row(resolve(repository, name));
   const after = <span class="quiet message">{row >= 0 ? firstLine(repository.history.message(row)) : "not in the history"}</span>;
-  return <Entry key={name} label={label} value={name} list="versions" size={14} isEager onEnter={(text) => text !== "" && onSelect(text)} after={after} />;
+  const enter = (text: string): string | void => (text === "" ? "Write a branch, a tag or an id." : onSelect(text));
+  const entry = { label, value: name, list: "versions", size: 14, after, onEnter: enter };
+  return <Entry key={name} isEager {...entry} />;
 }
 
 function Differences({ reader, pair, differences }: { reader: Reader; pair: Pair; differences: ReturnType<typeof compareNodes> }): VNode {
@@ -146,7 +148,7 @@ async function firstDifference({ reader, pair, old, now }: ArrayDiffProps, coord
   const { start, stop } = chunkBox(coords, now.shape, now.chunkShape);
   const shape = stop.map((high, dimension) => high - start[dimension]!);
   if (product(shape) > MOST_VALUES || stop.some((high, dimension) => high > old.shape[dimension]!)) return start;
-  const valuesOf = async (snapshot: Snapshot, node: ArrayNode): Promise<ArrayLike<unknown>> => reader.decode(node, await reader.read(snapshot, node.path, start, stop)).values;
+  const valuesOf = async (snapshot: Snapshot, node: ArrayNode): Promise<ArrayLike<unknown>> => reader.decode(snapshot, node, await reader.read(snapshot, node.path, start, stop)).values;
   const [one, other] = await Promise.all([valuesOf(pair.before, old), valuesOf(pair.after, now)]);
   let at = 0;
   while (at < one.length && Object.is(one[at], other[at])) at++;

@@ -17,7 +17,8 @@ export interface Reader {
   /** Asks for the plan of a change, or applies it; undefined where the page may not change the repository. */
   change?(step: "plan" | "apply", change: Record<string, string>): Promise<unknown>;
   read(snapshot: Snapshot, path: string, start: number[], stop: number[], step?: number[], signal?: AbortSignal): Promise<Region>;
-  decode(node: ArrayNode, region: Region): Decoded;
+  /** The values of a region. The snapshot says what the attributes of other arrays say about this one. */
+  decode(snapshot: Snapshot, node: ArrayNode, region: Region): Decoded;
 }
 
 /** `explorer.json` of a static export. */

@@ -1,7 +1,10 @@
 /** The tree of a version as rows, and facts about nodes. */
 
+import { storedChunks } from "./format/arrays";
 import type { Codec } from "./format/codecs";
+import { product } from "./format/elements";
 import type { ArrayNode, Changes, Node, Snapshot } from "./format/types";
+import { chunksOf, type Box } from "./slices";
 import { parent } from "./text";
 
 export interface Branch {
@@ -48,6 +51,15 @@ export function itemSize(dtype: string): number | undefined {
   return /^(numpy\.)?(datetime64|timedelta64)/.test(dtype) ? 8 : undefined;
 }
 
+/** The chunks that a read of a region needs, at most, and the bytes of their values. Missing chunks cost nothing. */
+export function costOf(snapshot: Snapshot, node: ArrayNode, region: Box): { chunks: number; bytes: number } {
+  const { chunkShape, edges, path } = node;
+  const low = region.start.map((at, d) => (edges ? 0 : Math.floor(at / chunkShape[d])));
+  const high = region.stop.map((at, d) => (edges ? Infinity : Math.ceil(at / chunkShape[d])));
+  const chunks = Math.min(chunksOf(region, chunkShape), storedChunks(snapshot.manifests(path), low, high));
+  return { chunks, bytes: chunks * product(chunkShape) * (itemSize(node.dtype) ?? 8) };
+}
+
 export const gridShape = (node: ArrayNode): number[] => node.shape.map((length, at) => Math.ceil(length / Math.max(1, node.chunkShape[at]!)));
 
 export const dimensionName = (node: ArrayNode, dimension: number): string => node.dimensions[dimension] || `dimension ${dimension}`;
@@ -70,11 +82,51 @@ export function coordinate(snapshot: Snapshot, node: ArrayNode, dimension: numbe
   return name ? arrayNear(snapshot, node, name, ({ shape }) => shape.length === 1 && shape[0] === node.shape[dimension]) : undefined;
 }
 
+const owners = new WeakMap<Snapshot, Map<string, ArrayNode>>();
+
+/** The arrays of a snapshot that name bounds by CF, by the paths of the bounds. */
+function ownersOf(snapshot: Snapshot): Map<string, ArrayNode> {
+  let paths = owners.get(snapshot);
+  if (!paths) {
+    owners.set(snapshot, (paths = new Map()));
+    for (const node of snapshot.nodes.filter(isArray)) {
+      const { bounds, climatology } = attributesOr(node);
+      const name = bounds ?? climatology;
+      const path = typeof name === "string" && arrayNear(snapshot, node, name)?.path;
+      if (path) paths.set(path, node);
+    }
+  }
+  return paths;
+}
+
+const MOST_CORNERS = 16; // of a cell
+
+/** The array with the units that its values have: bounds inherit units and calendar of their coordinate. */
+export function withUnits(snapshot: Snapshot, node: ArrayNode): ArrayNode {
+  const own = attributes(node);
+  const isComplete = own.units !== undefined && (own.calendar !== undefined || !/ since /.test(String(own.units)));
+  if (isComplete || !(node.shape[node.shape.length - 1] <= MOST_CORNERS)) return node;
+  const owner = ownersOf(snapshot).get(node.path);
+  if (!owner) return node;
+  const { units, calendar } = attributes(owner);
+  const document = { ...node.document, attributes: { units, calendar, ...own } };
+  return Object.create(node, { document: { value: document } }) as ArrayNode;
+}
+
 /** An attribute of a node, or of the groups around it. */
 export const inherited = (snapshot: Snapshot, node: Node, name: string): unknown =>
   around(node.path).map((path) => snapshot.node(path)).map((each) => each && attributes(each)[name]).find((value) => value !== undefined);
 
 export const attributes = (node: Node): Record<string, unknown> => (node.document["attributes"] as Record<string, unknown> | undefined) ?? {};
+
+/** The attributes, or none if the description of the node is damaged. */
+function attributesOr(node: Node): Record<string, unknown> {
+  try {
+    return attributes(node);
+  } catch {
+    return {};
+  }
+}
 
 /** Title of an array's values: long name and units by CF. */
 export function title(node: Node): string {

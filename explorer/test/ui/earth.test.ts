@@ -1,15 +1,20 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { axisOf, earthReference, type Axis, type Coordinate } from "../../src/axes";
+import { axisOf, earthReference, goesNorth, isLongitude, type Axis, type Coordinate } from "../../src/axes";
 import type { Node, Snapshot } from "../../src/format/types";
 import { locate, ofCells, type Geolocation } from "../../src/geolocation";
 import { array } from "./memory";
 
-const coordinateOf = (numbers: number[], units = "m", edges?: number[]): Coordinate => ({ shape: [numbers.length], values: Float64Array.from(numbers), isTime: false, units, label: (at) => String(numbers[at]), ...(edges ? { edges: Float64Array.from(edges) } : {}) });
+const coordinateOf = (numbers: number[], units = "m", edges?: number[]): Coordinate => ({
+  ...{ name: "x", isLongitude: false, isLatitude: false, shape: [numbers.length], isTime: false, units },
+  values: Float64Array.from(numbers),
+  label: (at) => String(numbers[at]),
+  ...(edges ? { edges: Float64Array.from(edges) } : {}),
+});
 
 function axis(numbers: number[], { units = "m", name = "x", edges, isByIndex = false }: { units?: string; name?: string; edges?: number[]; isByIndex?: boolean } = {}): Axis {
   const node = array("/a", [numbers.length], [1], [name]);
-  return axisOf(node, new Map([[0, coordinateOf(numbers, units, edges)]]), { start: [0], stop: [numbers.length], step: [1] }, 0, isByIndex);
+  return axisOf(node, new Map([[0, coordinateOf(numbers, units, edges)]]), { start: [0], stop: [numbers.length], step: [1] }, 0, { isByIndex, isVertical: name === "lat" });
 }
 
 const even = (from: number, step: number, length: number): number[] => Array.from({ length }, (_, at) => from + at * step);
@@ -104,6 +109,31 @@ test("what the metadata say about places", () => {
   assert.equal(of("/laea/t", 1, 0)?.code, "3035");
   assert.deepEqual(of("/ocean/t", 2, 1)?.cells?.map(({ path }) => path), ["/ocean/nav_lon", "/ocean/nav_lat"]);
   assert.deepEqual([of("/ocean/t", 2, 0), of("/plain", 1, 0), of("/plain", 1, -1)], [undefined, undefined, undefined]);
+});
+
+test("which axis is a longitude", () => {
+  const table: [string, Record<string, unknown>, boolean][] = [
+    ["x", { standard_name: "longitude" }, true],
+    ...["degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE"].map(
+      (units): [string, Record<string, unknown>, boolean] => ["x", { units }, true],
+    ),
+    ["lon", {}, true],
+    ["Longitude", {}, true],
+    ["lon", { units: "m" }, false],
+    ["lon", { standard_name: "time" }, false],
+    ["x", { units: "degrees" }, false],
+    ["lat", { units: "degrees_north" }, false],
+  ];
+  for (const [name, attributes, is] of table) assert.equal(isLongitude(name, attributes), is, JSON.stringify(attributes));
+});
+
+test("where north is on a grid of cells with places", () => {
+  const grid = (latitude: (row: number) => number): Geolocation => ({
+    ...{ name: "", width: 5, height: 9, find: () => -1 },
+    place: (column, row) => [column, latitude(row)],
+  });
+  const edge = (row: number): number => (row === 0 || row === 8 ? NaN : row);
+  assert.deepEqual([(row: number) => row, (row: number) => -row, edge, () => NaN].map((each) => goesNorth(grid(each))), [true, false, true, false]);
 });
 
 test("cells of an uneven axis lie between their edges", () => {

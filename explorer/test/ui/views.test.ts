@@ -3,12 +3,12 @@ import { test } from "node:test";
 import { cellsOf, changedRows, chunkBox, compareTables, fileShade, kinds, paintCells, sizeShade, summary } from "../../src/chunks";
 import { diverging, paint, robust, spread, symmetric, table, ticks } from "../../src/colour";
 import { changedData, compareLines, compareNodes } from "../../src/compare";
-import { timeOf, timeText } from "../../src/format/calendar";
+import { clockOf, periodOf, timeText, timeTicks } from "../../src/format/calendar";
 import type { ArrayNode } from "../../src/format/types";
 import { changedPaths, codecs, coordinate, gridShape, itemSize, rows, tree } from "../../src/nodes";
 import { parseRoute, resolve, writeRoute, HOME } from "../../src/route";
 import { search } from "../../src/search";
-import { box, boxShape, cellEdges, cellFinder, chunksOf, nearest, parseSlice, plane, sliceQuery, typedIndex } from "../../src/slices";
+import { box, boxShape, cellEdges, cellFinder, chunksOf, nearest, parseSlice, plane, sliceQuery, typedIndex, type Labels } from "../../src/slices";
 import { afterwards, first } from "../../src/state";
 import { bytes, firstLine, number, parent, when } from "../../src/text";
 import { chunkWriters } from "../../src/writers";
@@ -76,26 +76,118 @@ test("planes", () => {
   assert.deepEqual([...plane(values.subarray(7, 8), [], -1, -1)], [7]);
 });
 
-test("typed places", () => {
-  const times = Float64Array.from([0, 1, 2], (day) => Date.UTC(2020, 0, 1 + day));
-  const table: [string, number | undefined][] = [["#2", 2], ["#3", undefined], ["2020-01-02", 1], ["2020-01-02 18:00", 2], ["2031", 2], ["yesterday", undefined], ["", undefined]];
-  for (const [text, at] of table) assert.equal(typedIndex(text, 3, { values: times, isTime: true }), at, text);
-  assert.equal(typedIndex("11.4", 3, { values: [10, 11, 12] }), 1);
-  assert.equal(typedIndex("ber", 3, { values: ["Oslo", "Bergen", "x"] }), 1);
-  assert.equal(typedIndex("2", 3), 2);
-  assert.equal(typedIndex("7", 3), undefined);
+const labelsOf = (values: number[] | string[], more: Partial<Labels> = {}): Labels => ({
+  name: "x",
+  values: typeof values[0] === "string" ? (values as string[]) : Float64Array.from(values as number[]),
+  label: (at) => String(values[at]),
+  ...more,
+});
+const even = (from: number, step: number, length: number): number[] => Array.from({ length }, (_, at) => from + at * step);
+
+test("a typed place is the label that it names, or a sentence", () => {
+  const globe = labelsOf(even(1.875, 3.75, 96), { isLongitude: true });
+  const region = labelsOf(even(-15, 0.25, 141), { isLongitude: true });
+  const wrapped = labelsOf([350, 355, 0, 5], { isLongitude: true });
+  const down = labelsOf(even(88.75, -2.5, 72));
+  const table: [string, Labels | undefined, number | RegExp][] = [
+    ["11.4", labelsOf([10, 11, 12]), 1],
+    ["12.5", labelsOf([10, 11, 12]), 2],
+    ["12.6", labelsOf([10, 11, 12]), /x goes from 10 to 12, and the nearest label is 12/],
+    ["9", labelsOf([10, 11, 12]), /nearest label is 10/],
+    ["3", labelsOf([3, 1, 2]), 0],
+    ["30", labelsOf([0, 10, 100]), 1],
+    ["54", labelsOf([0, 10, 100]), 1],
+    ["56", labelsOf([0, 10, 100]), 2],
+    ["146", labelsOf([0, 10, 100]), /nearest label is 100/],
+    ["5", labelsOf([5]), 0],
+    ["5.1", labelsOf([5]), /x has one label, and the nearest label is 5/],
+    ["0.1", labelsOf([Math.fround(0.1)]), 0],
+    ["1", labelsOf([NaN, 1, NaN]), 1],
+    ["-60", globe, 79],
+    ["300", globe, 79],
+    ["660", globe, 79],
+    ["359.9", globe, 95],
+    ["-0.1", globe, 95],
+    ["355", region, 40],
+    ["20.1", region, 140],
+    ["25", region, /from -15 to 20, and the nearest label is 20/],
+    ["-60", region, /nearest label is -15/],
+    ["50", region, /nearest label is 20/],
+    ["-2.5", wrapped, 1],
+    ["6", wrapped, 3],
+    ["100", wrapped, /nearest label is/],
+    ["95", down, /from -88.75 to 88.75, and the nearest label is 88.75/],
+    ["90", down, 0],
+    ["Infinity", down, /not a number/],
+    ["north", down, /not a number/],
+    ["#2", labelsOf([10, 11, 12]), 2],
+    ["#3", labelsOf([10, 11, 12]), /go from 0 to 2/],
+    ["#-1", labelsOf([10, 11, 12]), /go from 0 to 2/],
+    ["", labelsOf([1]), /Write/],
+    ["ber", labelsOf(["Oslo", "Bergen", "x"]), 1],
+    ["o", labelsOf(["Oslo", "O"]), 1],
+    ["st", labelsOf(["ST1", "ST2"]), /2 labels of x begin with "st": ST1, ST2/],
+    ["rome", labelsOf(["Oslo"]), /No label/],
+    ["2", undefined, 2],
+    ["96", undefined, /go from 0 to 95/],
+    ["1.5", undefined, /go from 0 to 95/],
+  ];
+  for (const [text, labels, wanted] of table) {
+    const found = typedIndex(text, labels?.values.length ?? 96, "x", labels);
+    if (typeof wanted === "number") assert.equal(found, wanted, `${text}: ${found}`);
+    else assert.match(String(found), wanted, text);
+  }
   assert.equal(nearest([5, NaN, 1], 2), 2);
 });
 
 test("typed dates of any calendar", () => {
-  const dates: [string, string, boolean][] = [["360_day", "2001-02-30", true], ["360_day", "2001-01-31", false], ["noleap", "2004-02-29", false], ["all_leap", "2001-02-29 06:30", true], ["standard", "1582-10-10", false], ["julian", "1900-02-29", true], ["proleptic_gregorian", "1900-02-29", false], ["noleap", "2001-13-01", false]];
+  const dates: [string, string, boolean][] = [
+    ["360_day", "2001-02-30", true],
+    ["360_day", "2001-01-31", false],
+    ["noleap", "2004-02-29", false],
+    ["all_leap", "2001-02-29 06:30", true],
+    ["standard", "1582-10-10", false],
+    ["julian", "1900-02-29", true],
+    ["proleptic_gregorian", "1900-02-29", false],
+    ["noleap", "2001-13-01", false],
+    ["noleap", "nonsense", false],
+  ];
   for (const [calendar, text, exists] of dates) {
-    const time = timeOf(text, calendar);
-    assert.equal(time !== undefined, exists, `${text} in ${calendar}`);
-    if (time !== undefined) assert.equal(timeText(time, calendar, text.length > 10 ? "minute" : "day"), text);
+    const period = periodOf(text, calendar);
+    assert.equal(typeof period === "object", exists, `${text} in ${calendar}`);
+    if (typeof period === "object") assert.equal(timeText(period.start, calendar, text.length > 10 ? "minute" : "day"), text);
   }
-  const values = Float64Array.from([0, 1, 2], (at) => timeOf("2000-02-29", "360_day")! + at * 86_400_000);
-  assert.deepEqual(["2000-02-30", "2000-03-01", "2000-02-31"].map((text) => typedIndex(text, 3, { values, isTime: true, calendar: "360_day" })), [1, 2, undefined]);
+  assert.match(String(periodOf("2002-02-29", "noleap")), /noleap has no date 2002-02-29.*2002-02-28/);
+  const clock = clockOf("days since 2000-01-16 12:00", "360_day")!;
+  const months = labelsOf(even(clock.origin, 30 * clock.step, 48), { clock });
+  const table: [string, number | RegExp][] = [
+    ["2000-01", 0],
+    ["2000-02-16", 1],
+    ["2000", 0],
+    ["2001", 12],
+    ["2000-03-05", 2],
+    ["2003-12-30", 47],
+    ["1990", /is not on this axis/],
+    ["2004-01-05", /is not on this axis/],
+    ["2001-01-31", /360_day has no date/],
+  ];
+  for (const [text, wanted] of table) {
+    const found = typedIndex(text, 48, "time", months);
+    if (typeof wanted === "number") assert.equal(found, wanted, `${text}: ${found}`);
+    else assert.match(String(found), wanted, text);
+  }
+});
+
+test("round times on an axis", () => {
+  const texts = (calendar: string, units: string, length: number, most = 5): string => {
+    const { step, origin } = clockOf(units, calendar)!;
+    return timeTicks(origin, origin + length * step, most, calendar).map(({ text }) => text).join(" ");
+  };
+  assert.equal(texts("360_day", "days since 2000-02-28", 4), "2000-02-28 2000-02-29 2000-02-30 2000-03-01 2000-03-02");
+  assert.equal(texts("standard", "hours since 1582-10-04 12:00", 24), "12:00 18:00 1582-10-15 06:00 12:00");
+  assert.equal(texts("noleap", "days since 2000-01-01", 365), "2000-01 2000-04 2000-07 2000-10 2001-01");
+  assert.equal(texts("julian", "days since 1500-01-01", 36_525), "1500 1520 1540 1560 1580 1600");
+  assert.equal(texts("julian", "days since 1500-01-01", 0), "");
 });
 
 test("edges of cells", () => {
@@ -264,7 +356,7 @@ test("search in the history", () => {
 
 test("text", () => {
   assert.deepEqual([0, 1, 999, 1500, 999_600, 123_456_789].map(bytes), ["0 bytes", "1 byte", "999 bytes", "1.50 kB", "1.00 MB", "123 MB"]);
-  assert.deepEqual([NaN, 3, 0.1 + 0.2, 1e-9, 1.5e12].map(number), ["no value", "3", "0.3", "1.0000e-9", "1500000000000"]);
+  assert.deepEqual([NaN, 3, 0.1 + 0.2, 1e-9, 1.5e12].map(number), ["no value", "3", "0.3", "1e-9", "1500000000000"]);
   assert.equal(when(NaN), "unknown time");
   assert.equal(when(0), "1970-01-01 00:00:00");
   assert.deepEqual(["/a", "/a/b"].map(parent), ["/", "/a"]);
