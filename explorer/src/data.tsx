@@ -339,11 +339,15 @@ function Picture({ reader, snapshot, plane: shownPlane, shape, node, coordinates
   );
   // Most values of a difference are zero and say nothing about its size
   const automatic = useMemo(() => (values instanceof Float64Array ? robust(difference ? values.filter((value) => value !== 0) : values) : ([0, 1] as Limits)), [values, difference]);
-  const { categories } = scale;
-  // Meanings have colours by their place in the list
-  const painted = useMemo(() => (categories ? (values as Float64Array).map((value) => categories.indexOf(value)) : values) as Float64Array, [values, categories]);
+  // Meanings have colours by their place in the list; numbers without a meaning come last
+  const categories = useMemo(() => scale.categories && allCategories(values as Float64Array, scale.categories), [values, scale]);
+  const painted = useMemo(() => {
+    const places = new Map(categories?.map((value, at) => [value, at]));
+    return (categories ? (values as Float64Array).map((value) => places.get(value) ?? NaN) : values) as Float64Array;
+  }, [values, categories]);
   const own = range ?? automatic;
-  const name = difference ? `difference of ${title(node)}` : title(node);
+  const unit = scale.units && !title(node).endsWith(")") ? ` (${scale.units})` : "";
+  const name = difference ? `difference of ${title(node)}${unit}` : title(node);
   const series = useMemo(() => [{ title: name, colour: css("accent"), values: values as Float64Array }], [values, name]);
   if (!(values instanceof Float64Array)) return <ValueTable text={(at) => values[at] ?? ""} width={slice.y < 0 ? 1 : width} height={slice.y < 0 ? width : height} x={slice.y < 0 ? undefined : x} y={slice.y < 0 ? x : y} />;
   if (values.length === 0) return <p class="quiet">No values in this part.</p>;
@@ -459,17 +463,27 @@ function differenceText(values: Float64Array, scale: Scale, placeOf: (at: number
     parts.push(`mean of the values that differ ${signed(scale, mean)}`);
     parts.push(`largest ${full(scale, Math.abs(values[largest]))} at ${placeOf(largest)}`);
   }
-  if (known < changes.length) parts.push(`${count(changes.length - known)} have no value in one of the versions`);
+  if (known < changes.length) parts.push(`${count(changes.length - known)} without a value in one of the versions`);
   return `${parts.join("; ")}.`;
 }
 
-/** How often each meaning occurs. */
-function meaningText(values: Float64Array, { text }: Scale): string {
+/** How often each value occurs. */
+function occurrences(values: Float64Array): Map<number, number> {
   const counts = new Map<number, number>();
   for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
-  const some = [...counts].sort(([, one], [, other]) => other - one).slice(0, MOST_MEANINGS);
-  const more = counts.size > some.length ? `, and ${plural(counts.size - some.length, "other value")}` : "";
-  return `${plural(values.length, "value")}: ${some.map(([value, times]) => `${count(times)} ${text(value)}`).join(", ")}${more}.`;
+  return counts;
+}
+
+function allCategories(values: Float64Array, known: readonly number[]): readonly number[] {
+  const others = [...occurrences(values).keys()].filter((value) => !Number.isNaN(value) && !known.includes(value));
+  return [...known, ...others.sort((a, b) => a - b).slice(0, MOST_MEANINGS)];
+}
+
+function meaningText(values: Float64Array, { text }: Scale): string {
+  const counts = [...occurrences(values)].sort(([, one], [, other]) => other - one);
+  const some = counts.slice(0, MOST_MEANINGS).map(([value, times]) => `${text(value)}: ${count(times)}`);
+  if (counts.length > some.length) some.push(plural(counts.length - some.length, "other value"));
+  return `${plural(values.length, "value")}. ${some.join("; ")}.`;
 }
 
 const MOST_MEANINGS = 12;

@@ -9,7 +9,7 @@ import { Data } from "./data";
 import { product } from "./format/elements";
 import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
-import { isArray } from "./nodes";
+import { isArray, listed } from "./nodes";
 import { Entry, Facts, List, Tabs, Wait } from "./parts";
 import { resolve } from "./route";
 import { go, route, setQuery, snapshotOf, useLoad } from "./state";
@@ -56,10 +56,13 @@ export function Version({ reader, label, name, onSelect }: { reader: Reader; lab
   return <Entry key={name} isEager {...entry} />;
 }
 
-function Differences({ reader, pair, differences }: { reader: Reader; pair: Pair; differences: ReturnType<typeof compareNodes> }): VNode {
+function Differences({ reader, pair, differences: all }: { reader: Reader; pair: Pair; differences: ReturnType<typeof compareNodes> }): VNode {
   const { path } = route.value;
+  const differences = listed(all, path);
   const active = differences.findIndex((item) => item.path === path);
-  if (!differences.length) return <p class="quiet">The versions are equal.</p>;
+  if (!differences.length) {
+    return <p class="quiet">{all.length ? "Only records that Frazil writes for itself differ." : "The versions are equal."}</p>;
+  }
   const sure = differences.filter((item) => item.change !== "unknown");
   return (
     <div class="split fill">

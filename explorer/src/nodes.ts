@@ -5,7 +5,7 @@ import type { Codec } from "./format/codecs";
 import { product } from "./format/elements";
 import type { ArrayNode, Changes, Node, Snapshot } from "./format/types";
 import { chunksOf, type Box } from "./slices";
-import { parent } from "./text";
+import { isolated, parent } from "./text";
 
 export interface Branch {
   readonly node: Node;
@@ -41,6 +41,13 @@ export function rows(root: Branch | undefined, isOpen: (branch: Branch) => boole
   return branches;
 }
 
+/** Whether a path lies in a group that Frazil writes for itself. */
+export const isHidden = (path: string): boolean => path.split("/").includes(".frazil");
+
+/** The nodes that a view at a path lists: groups of Frazil itself only where the path lies in one. */
+export const listed = <T extends { readonly path: string }>(nodes: readonly T[], path: string): readonly T[] =>
+  isHidden(path) ? nodes : nodes.filter((node) => !isHidden(node.path));
+
 export const isArray = (node: Node | undefined): node is ArrayNode => node?.kind === "array";
 
 /** Bytes of an element; undefined for strings and types of other extensions. */
@@ -62,7 +69,8 @@ export function costOf(snapshot: Snapshot, node: ArrayNode, region: Box): { chun
 
 export const gridShape = (node: ArrayNode): number[] => node.shape.map((length, at) => Math.ceil(length / Math.max(1, node.chunkShape[at]!)));
 
-export const dimensionName = (node: ArrayNode, dimension: number): string => node.dimensions[dimension] || `dimension ${dimension}`;
+export const dimensionName = (node: ArrayNode, dimension: number): string =>
+  isolated(node.dimensions[dimension] || `dimension ${dimension}`);
 
 /** The node and the groups around it, from the inside. */
 const around = (path: string): string[] => path.split("/").map((_, at, parts) => parts.slice(0, parts.length - at).join("/") || "/");
@@ -132,7 +140,8 @@ function attributesOr(node: Node): Record<string, unknown> {
 export function title(node: Node): string {
   const { long_name, standard_name, units } = attributes(node);
   const name = [long_name, standard_name].find((value) => typeof value === "string") ?? node.path.slice(node.path.lastIndexOf("/") + 1);
-  return typeof units === "string" && units && !/ since /.test(units) ? `${name} (${units})` : String(name);
+  const shown = isolated(String(name));
+  return typeof units === "string" && units && !/ since /.test(units) ? `${shown} (${units})` : shown;
 }
 
 /** Codecs as one line each, with those inside shards. */

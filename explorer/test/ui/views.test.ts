@@ -4,13 +4,13 @@ import { cellsOf, changedRows, chunkBox, compareTables, fileShade, kinds, paintC
 import { diverging, paint, robust, spread, symmetric, table, ticks } from "../../src/colour";
 import { changedData, compareLines, compareNodes } from "../../src/compare";
 import { clockOf, periodOf, timeText, timeTicks } from "../../src/format/calendar";
-import type { ArrayNode } from "../../src/format/types";
-import { changedPaths, codecs, coordinate, gridShape, itemSize, rows, tree } from "../../src/nodes";
+import type { ArrayNode, History } from "../../src/format/types";
+import { changedPaths, codecs, coordinate, gridShape, itemSize, listed, rows, tree } from "../../src/nodes";
 import { parseRoute, resolve, writeRoute, HOME } from "../../src/route";
 import { search } from "../../src/search";
 import { box, boxShape, cellEdges, cellFinder, chunksOf, nearest, parseSlice, plane, sliceQuery, typedIndex, type Labels } from "../../src/slices";
 import { afterwards, first } from "../../src/state";
-import { bytes, firstLine, number, parent, when } from "../../src/text";
+import { bytes, firstLine, fitted, isolated, number, ordinal, parent, when } from "../../src/text";
 import { chunkWriters } from "../../src/writers";
 import { array, chunkTable, history, memoryReader, nodes } from "./memory";
 
@@ -33,8 +33,13 @@ test("addresses that nobody wrote", () => {
 });
 
 test("names of versions", () => {
-  const names = { branches: new Map([["main", "B"], ["both", "C"], ["tag.x", "D"]]), tags: new Map([["both", "T"]]) };
-  const wanted = { main: "B", both: "C", "tag.both": "T", "branch.both": "C", "tag.x": "D", "1CECHNKREP0F1RSTCMT0": "1CECHNKREP0F1RSTCMT0" };
+  const ids = ["A", "B", "C", "D", "T"]; // each the parent of the next
+  const history = { parent: Int32Array.from([-1, 0, 1, 2, 3]), id: (row: number) => ids[row] } as History;
+  const branches = new Map([["main", "B"], ["both", "C"], ["tag.x", "D"], ["x~1", "T"]]);
+  const names = { branches, tags: new Map([["both", "T"]]), history, row: (id: string) => ids.indexOf(id) };
+  const ancestors = { "main~1": "A", "main~": "A", "~1": "A", "main~0": "B", "tag.both~2": "C", "T~4": "A", "x~1": "T" };
+  for (const version of ["main~2", "main~9", "nothing~1", "main~x"]) assert.equal(resolve(names, version), version);
+  const wanted = { ...ancestors, main: "B", both: "C", "tag.both": "T", "branch.both": "C", "tag.x": "D", "1CECHNKREP0F1RSTCMT0": "1CECHNKREP0F1RSTCMT0" };
   for (const [version, id] of Object.entries(wanted)) assert.equal(resolve(names, version), id);
 });
 
@@ -346,6 +351,13 @@ test("facts of nodes", async () => {
   for (const [dtype, size] of sizes) assert.equal(itemSize(dtype), size);
 });
 
+test("groups of Frazil itself are listed only where a person looks at one", () => {
+  const paths = ["/", "/.frazil", "/.frazil/url", "/a", "/a/.frazil", "/a/x.frazil"].map((path) => ({ path }));
+  const shown = (path: string): string[] => listed(paths, path).map((each) => each.path);
+  assert.deepEqual(shown("/a"), ["/", "/a", "/a/x.frazil"]);
+  assert.equal(shown("/.frazil/url").length, 6);
+});
+
 test("search in the history", () => {
   const { history: all } = history(3000);
   const found = (text: string, names = new Map<number, string[]>()): number => search(all, text, names).length;
@@ -361,6 +373,9 @@ test("text", () => {
   assert.equal(when(0), "1970-01-01 00:00:00");
   assert.deepEqual(["/a", "/a/b"].map(parent), ["/", "/a"]);
   assert.equal(firstLine("a\nb"), "a");
+  assert.deepEqual([1, 2, 3, 4, 11, 12, 13, 21, 1002].map(ordinal), ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "1,002nd"]);
+  assert.equal(fitted("Near-Surface Air", 8, (text) => text.length), "Near-Su…");
+  assert.deepEqual(["lat", "\u202egpj.exe"].map(isolated), ["lat", "\u2068\u202egpj.exe\u2069"]);
 });
 
 test("what can wait comes after all that somebody waits for", async ({ mock }) => {
