@@ -9,7 +9,7 @@ import { ChunkKind, type ArrayNode, type ChunkTable, type Decoded, type Snapshot
 import type { Reader } from "./home";
 import { ValueTable } from "./lines";
 import { dimensionName, gridShape } from "./nodes";
-import { Canvas, canvasOf, Choice, css, Entry, Facts, Frame, OnRequest, useSize, Wait } from "./parts";
+import { Canvas, canvasOf, Choice, css, Entry, Facts, Frame, OnRequest, Sign, useSize, Wait } from "./parts";
 import { full, meanOf, scaleOf } from "./scale";
 import { parseSlice, sliceQuery } from "./slices";
 import { Fixed } from "./sliders";
@@ -266,8 +266,12 @@ function Map({ cells, image, choice, describe, onChoose }: MapProps): VNode {
         {mark(choice ?? -1, "chosen")}
       </div>
       <div class="map-foot">
-        <button aria-label="Zoom in" onClick={() => zoom(1.5)}>+</button>
-        <button aria-label="Zoom out" onClick={() => zoom(1 / 1.5)}>−</button>
+        <button aria-label="Zoom in" onClick={() => zoom(1.5)}>
+          <Sign>+</Sign>
+        </button>
+        <button aria-label="Zoom out" onClick={() => zoom(1 / 1.5)}>
+          <Sign>−</Sign>
+        </button>
         <button onClick={() => setView(undefined)}>All</button>
         <output aria-live="polite">{hover >= 0 ? describe(hover) : choice !== undefined ? describe(choice) : "Click a cell for its chunk; wheel zooms, drag moves."}</output>
       </div>

@@ -17,7 +17,7 @@ import type { Reader } from "./home";
 import { Image, type Mark } from "./image";
 import { Lines, ValueTable } from "./lines";
 import { costOf, dimensionName, title } from "./nodes";
-import { Choice, css, Failure, Losses, Wait } from "./parts";
+import { Choice, css, Failure, Losses, Sign, Wait } from "./parts";
 import { aheadOf, limitsOver, MEMORY, nodeOf, NOTHING, samplePlaces, useStop, useVersions, VERSIONS } from "./play";
 import { addPoint, pointColour, Points } from "./points";
 import { differenceScale, full, meanOf, NUMBERS, scaleOf, type Scale, type Tick } from "./scale";
@@ -195,7 +195,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
                 {count(versions.at + 1)} of {count(ids.length)} that changed this array
               </span>
               <button aria-label="Only this version" onClick={() => (setPlaying(NOTHING), setQuery({ ver: "" }, false))}>
-                ×
+                <Sign>×</Sign>
               </button>
             </Slider>
           )}

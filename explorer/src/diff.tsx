@@ -10,7 +10,7 @@ import { product } from "./format/elements";
 import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { isArray, listed } from "./nodes";
-import { Entry, Facts, List, Tabs, Wait } from "./parts";
+import { Entry, Facts, List, Sign, Tabs, Wait } from "./parts";
 import { resolve } from "./route";
 import { go, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, firstLine, json, plural } from "./text";
@@ -35,7 +35,7 @@ export function Diff({ reader }: { reader: Reader }): VNode {
       <div class="bar">
         <Version reader={reader} label="Older version" name={base} onSelect={(value) => go({ base: value })} />
         <button aria-label="Exchange the versions" onClick={() => go({ base: version, version: base })}>
-          ⇄
+          <Sign>⇄</Sign>
         </button>
         <Version reader={reader} label="Newer version" name={version} onSelect={(value) => go({ version: value })} />
       </div>

@@ -111,7 +111,7 @@ export class WebSource implements Source {
     return this.secret ? { Authorization: `Bearer ${this.secret}` } : {};
   }
 
-  private url(key: string): string {
+  protected url(key: string): string {
     return this.elsewhere[key] ?? this.base + key.split("/").map(encodeURIComponent).join("/");
   }
 
@@ -166,6 +166,11 @@ export class ServerSource extends WebSource {
     secret: string | null,
   ) {
     super(`${server}repo/`, label, secret);
+  }
+
+  /** The server answers with an empty file for statistics that do not exist: a status 404 would be an error in the console. */
+  protected override url(key: string): string {
+    return `${super.url(key)}${key.startsWith("statistics/") ? "?optional=" : ""}`;
   }
 
   async external(url: string, start: number, end: number): Promise<Uint8Array | undefined> {

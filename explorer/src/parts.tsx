@@ -101,6 +101,9 @@ export function Tabs({ label, tabs, active, onSelect }: { label: string; tabs: r
   );
 }
 
+/** A sign that has no meaning for screen readers: its button has a label. */
+export const Sign = ({ children }: { children: string }): VNode => <span aria-hidden="true">{children}</span>;
+
 export const Facts = ({ rows }: { rows: readonly (readonly [string, ComponentChildren] | undefined | false)[] }): VNode => (
   <dl class="facts">
     {rows.map((row) => row && [<dt key={row[0]}>{row[0]}</dt>, <dd key={`${row[0]} value`}>{row[1]}</dd>])}

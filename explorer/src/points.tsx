@@ -7,7 +7,7 @@ import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { Lines, ValueTable, type Series } from "./lines";
 import { costOf, dimensionName, title } from "./nodes";
-import { Choice, css, Entry, Losses, Wait } from "./parts";
+import { Choice, css, Entry, Losses, Sign, Wait } from "./parts";
 import { NUMBERS, scaleOf } from "./scale";
 import { boxShape, lineDimension, MOST_POINTS, type Point, type Slice } from "./slices";
 import { notice, route, setQuery, useLoad } from "./state";
@@ -85,7 +85,7 @@ export function Points({ reader, snapshot, node, shape, slice, coordinates, poin
           <span key={point.join()}>
             <i class="swatch" style={{ background: pointColour(at) }} /> {at + 1}: {nameOf(point)}{" "}
             <button aria-label={`Remove point ${at + 1}`} onClick={() => write(points.filter((each) => each !== point))}>
-              ×
+              <Sign>×</Sign>
             </button>
           </span>
         ))}

@@ -4,7 +4,7 @@ import type { ComponentChildren, VNode } from "preact";
 import type { Coordinate } from "./axes";
 import type { ArrayNode } from "./format/types";
 import { dimensionName } from "./nodes";
-import { Entry } from "./parts";
+import { Entry, Sign } from "./parts";
 import { typedIndex, type Slice } from "./slices";
 import { count } from "./text";
 
@@ -84,7 +84,7 @@ export const Slider = ({ name, along, label, text, at, length, isPlaying, onPlay
     <span>{name}</span>
     {onPlay && (
       <button aria-pressed={isPlaying} aria-label={`${isPlaying ? "Stop" : "Play"} along ${along}`} onClick={onPlay}>
-        {isPlaying ? "■" : "▶"}
+        <Sign>{isPlaying ? "■" : "▶"}</Sign>
       </button>
     )}
     <input type="range" min={0} max={length - 1} value={at} aria-label={label} aria-valuetext={text} onInput={(event) => onPlace(Number(event.currentTarget.value))} />
