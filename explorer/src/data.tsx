@@ -16,14 +16,14 @@ import { Globe } from "./globe";
 import type { Reader } from "./home";
 import { Image, type Mark } from "./image";
 import { Lines, ValueTable } from "./lines";
-import { costOf, dimensionName, title } from "./nodes";
+import { coarserLevels, costOf, dimensionName, title } from "./nodes";
 import { Choice, css, Failure, Losses, Sign, Wait } from "./parts";
 import { aheadOf, limitsOver, MEMORY, nodeOf, NOTHING, samplePlaces, useStop, useVersions, VERSIONS } from "./play";
 import { addPoint, pointColour, Points } from "./points";
 import { differenceScale, full, meanOf, NUMBERS, scaleOf, type Scale, type Tick } from "./scale";
 import { box, boxShape, parsePoints, parseSlice, plane, sliceQuery, typedIndex, type Box, type Point, type Slice } from "./slices";
 import { Fixed, Slider } from "./sliders";
-import { route, setQuery, useLoad, type Load } from "./state";
+import { address, route, setQuery, useLoad, type Load } from "./state";
 import { bytes, count, firstLine, ordinal, plural, when } from "./text";
 
 const MOST = { line: 50_000, image: 1_500, sample: 200 }; // values along an axis
@@ -204,7 +204,8 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
       {ask ? (
         <p class="failure">
           This view needs {plural(costs.reduce((sum, { chunks }) => sum + chunks, 0), "chunk")} ({bytes(cost)} of values).{" "}
-          <button onClick={() => setPermit(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>
+          <button onClick={() => setPermit(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>{" "}
+          {!base && <Coarser snapshot={snapshot} node={node} slice={slice} />}
         </p>
       ) : (
         <>
@@ -239,6 +240,20 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
         </>
       )}
     </div>
+  );
+}
+
+/** The finest level of a pyramid that needs no question. */
+function Coarser({ snapshot, node, slice }: { snapshot: Snapshot; node: ArrayNode; slice: Slice }): VNode | null {
+  const level = coarserLevels(snapshot, node).find((each) => {
+    const part = box(each.shape, parseSlice(each.shape, { x: String(slice.x), y: String(slice.y) }), MOST.image);
+    return costOf(snapshot, each, part).bytes <= ASK;
+  });
+  if (!level) return null;
+  return (
+    <a class="button main" href={address({ path: level.path, query: { view: "data" } })}>
+      Show the coarser level {level.path}, {level.shape.map(count).join(" × ")}
+    </a>
   );
 }
 

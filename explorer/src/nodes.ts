@@ -3,6 +3,7 @@
 import { storedChunks } from "./format/arrays";
 import type { Codec } from "./format/codecs";
 import { product } from "./format/elements";
+import { record } from "./format/grid";
 import type { ArrayNode, Changes, Node, Snapshot } from "./format/types";
 import { chunksOf, type Box } from "./slices";
 import { isolated, parent } from "./text";
@@ -134,6 +135,30 @@ function attributesOr(node: Node): Record<string, unknown> {
   } catch {
     return {};
   }
+}
+
+/** The paths of the levels of a pyramid that a group describes, by the convention `multiscales` or by OME-NGFF. */
+function levelsOf(group: Node): string[] {
+  const { multiscales, ome } = attributesOr(group);
+  const [image] = [record(ome).multiscales].flat();
+  const [layout, datasets] = [record(multiscales).layout, record(image).datasets];
+  const names = [...(Array.isArray(layout) ? layout : []).map((each) => record(each).asset), ...(Array.isArray(datasets) ? datasets : []).map((each) => record(each).path)];
+  return names.filter((name) => typeof name === "string").map((name) => `${group.path === "/" ? "" : group.path}/${name}`);
+}
+
+/** The coarser levels of the pyramid to which an array belongs, the finest one first. */
+export function coarserLevels(snapshot: Snapshot, node: ArrayNode): ArrayNode[] {
+  for (const path of around(node.path)) {
+    const group = snapshot.node(path);
+    const levels = group ? levelsOf(group) : [];
+    const own = levels.find((level) => `${node.path}/`.startsWith(`${level}/`));
+    if (own === undefined) continue;
+    const arrays = levels.map((level) => snapshot.node(level + node.path.slice(own.length))).filter(isArray);
+    const sizes = new Map(arrays.map((array) => [array, product(array.shape)]));
+    const coarser = arrays.filter((array) => sizes.get(array)! < product(node.shape) && array.shape.length === node.shape.length);
+    return coarser.sort((one, other) => sizes.get(other)! - sizes.get(one)!);
+  }
+  return [];
 }
 
 /** Title of an array's values: long name and units by CF. */

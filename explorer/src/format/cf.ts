@@ -73,9 +73,19 @@ function reinterpreted(node: ArrayNode, attributes: Record<string, unknown>): ((
   return flag === "true" ? (value) => (value < 0 ? value + size : value) : (value) => (value >= size / 2 ? value - size : value);
 }
 
-function numberText(value: number, isShort: boolean): string {
+const SHORT = 7; // digits of 32 bits
+
+function numberText(value: number, isShort: boolean, digits = isShort ? SHORT : 15): string {
   if (Number.isNaN(value)) return MISSING;
-  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(isShort ? 7 : 15)));
+  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(digits)));
+}
+
+/** The digits that tell labels of an axis apart, and some more: products of a scale factor have 15. */
+function digitsOf(values: Float64Array): number {
+  const sorted = Float64Array.from(new Set(values.filter(Number.isFinite))).sort();
+  const gap = sorted.reduce((least, value, at) => (at ? Math.min(least, value - sorted[at - 1]) : least), Infinity);
+  const digits = Math.ceil(Math.log10(Math.max(...[0, -1].map((at) => Math.abs(sorted.at(at) ?? 0))) / gap)) + 4;
+  return digits > SHORT ? Math.min(digits, 15) : sorted.length > 1 ? SHORT : 15;
 }
 
 function complexText(real: number, imaginary: number): string {
@@ -142,10 +152,13 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   }
   const isShort = node.dtype === "float32" || node.dtype === "float16";
   const flags = flagsOf(attributes);
+  let digits: number | undefined;
   const plain = (i: number): string => {
     // integers beyond 2**53 are not exact as a number
     const isExact = typeof stored[i] === "bigint" && scale === undefined && offset === undefined && !Number.isNaN(values[i]);
-    return isExact ? String(stored[i]) : numberText(values[i], isShort);
+    if (isExact) return String(stored[i]);
+    if (!isShort && shape.length === 1) digits ??= digitsOf(values);
+    return numberText(values[i], isShort, digits);
   };
   if (!flags) return { shape, values, isTime: false, units, label: plain };
   const text = (value: number): string => {

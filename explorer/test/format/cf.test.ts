@@ -51,6 +51,10 @@ test("other values", () => {
   assert.equal(of("float64", { _FillValue: "AAAAAAAA+H8=" }, [NaN]).label(0), "no value");
   assert.equal(of("float64", { _FillValue: "AAAAAAAA8D8=" }, [1]).label(0), "no value");
   assert.equal(of("uint8", { flag_values: [0, 1], flag_meanings: "land sea" }, [1]).label(0), "1 (sea)");
+  const axis = of("int16", { scale_factor: 2 * 0.151844 / 599, add_offset: -0.151844 }, [0, 1, 439]);
+  assert.deepEqual([0, 1, 2].map(axis.label), ["-0.151844", "-0.151337", "0.07072534"]);
+  const near = of("float64", {}, [100.0001, 100.0002]);
+  assert.deepEqual([0, 1].map(near.label), ["100.0001", "100.0002"]);
   const masks = of("uint8", { flag_masks: [1, 2, 4], flag_meanings: "cloud snow night" }, [5, 0]);
   assert.deepEqual([masks.label(0), masks.label(1), masks.flags?.values], ["5 (cloud, night)", "0", undefined]);
   const both = { flag_masks: [1, 6, 6], flag_values: [1, 2, 4], flag_meanings: "land low high" };

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { axisOf, earthReference, goesNorth, isLongitude, type Axis, type Coordinate } from "../../src/axes";
-import type { Node, Snapshot } from "../../src/format/types";
+import type { ArrayNode, Node, Snapshot } from "../../src/format/types";
 import { locate, ofCells, type Geolocation } from "../../src/geolocation";
+import { coarserLevels } from "../../src/nodes";
 import { array } from "./memory";
 
 const coordinateOf = (numbers: number[], units = "m", edges?: number[]): Coordinate => ({
@@ -149,4 +150,22 @@ test("cells of an uneven axis lie between their edges", () => {
   const bounds = axis([15, 45], { edges: [0, 31, 59] });
   assert.deepEqual([bounds.cell(30.5 / 59), bounds.cell(31.5 / 59), bounds.centre(0)], [0, 1, 15 / 59]);
   assert.deepEqual([axis([3, 1, 2]).edges, axis([3, 1, 2]).cell(0.4)], [undefined, 1]);
+});
+
+test("the coarser levels of a pyramid", () => {
+  const group = (path: string, attributes: Record<string, unknown>): Node => ({ path, kind: "group", id: path, document: { attributes } });
+  const layout = ["0", "1", "2"].map((asset) => ({ asset }));
+  const datasets = ["0", "1"].map((path) => ({ path }));
+  const nodes: Node[] = [
+    group("/", {}),
+    group("/scene", { multiscales: { layout } }),
+    ...[64, 32, 16].map((size, level) => array(`/scene/${level}/raw/band`, [size, size], [16, 16], ["y", "x"])),
+    group("/image", { ome: { multiscales: [{ datasets }] } }),
+    ...[64, 32].map((size, level) => array(`/image/${level}`, [size, size], [16, 16], ["y", "x"])),
+    array("/scene/10", [64, 64], [16, 16], ["y", "x"]),
+  ];
+  const snapshot = { id: "S", nodes, node: (path: string) => nodes.find((each) => each.path === path) } as unknown as Snapshot;
+  const of = (path: string): string[] => coarserLevels(snapshot, snapshot.node(path) as ArrayNode).map((each) => each.path);
+  assert.deepEqual(of("/scene/0/raw/band"), ["/scene/1/raw/band", "/scene/2/raw/band"]);
+  assert.deepEqual([of("/scene/2/raw/band"), of("/image/0"), of("/scene/10")], [[], ["/image/1"], []]);
 });
