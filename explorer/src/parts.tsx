@@ -33,7 +33,7 @@ export function Losses({ of }: { of: readonly string[] }): VNode | null {
   if (!of.length) return null;
   return (
     <div class="failure" role="alert">
-      <strong>{plural(of.length, "chunk")} cannot be read: the places have no value.</strong>
+      <strong>{plural(of.length, "chunk")} cannot be read. The places of these values are empty.</strong>
       <ul class="plain">
         {of.slice(0, MOST_LOSSES).map((reason) => (
           <li key={reason}>{reason}</li>

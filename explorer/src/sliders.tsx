@@ -56,7 +56,7 @@ export function Fixed({ node, shape, slice, what, coordinates, waiting = false, 
               onIndex={(index) => set(dimension, index)}
             />
             <span class="quiet">
-              {what} {count(at)} of {count(shape[dimension]!)}
+              {decoded && !decoded.isTime && decoded.units !== "1" && decoded.units} {what} {count(at)} of {count(shape[dimension]!)}
             </span>
           </Slider>
         );

@@ -148,7 +148,8 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   }
   if (node.dtype === "bool" || attributes.dtype === "bool") {
     const text = (value: number): string => (value === 0 ? "false" : value === 1 ? "true" : numberText(value, true));
-    return { shape, values, isTime: false, units, text, label: (i) => text(values[i]) };
+    const flags: Flags = { values: [0, 1], names: text };
+    return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i]) };
   }
   const isShort = node.dtype === "float32" || node.dtype === "float16";
   const flags = flagsOf(attributes);
