@@ -139,16 +139,19 @@ export function axisOf(
   };
 }
 
-/** Whether a plane of known places goes north from its first row to its last one. */
-export function goesNorth({ width, height, place }: Geolocation): boolean {
-  const latitude = (row: number): number => {
-    const columns = Array.from({ length: 21 }, (_, at) => Math.round((at / 20) * (width - 1)));
-    const known = columns.map((column) => place(column, row)[1]).filter(Number.isFinite);
-    return known.reduce((sum, each) => sum + each, 0) / known.length;
-  };
-  // Rows at the edge of a plane may have no places
-  const rows = Array.from({ length: 21 }, (_, at) => latitude(Math.round((at / 20) * (height - 1)))).filter(Number.isFinite);
-  return rows.length > 1 && rows[rows.length - 1] > rows[0];
+const SAMPLES = 21; // along a dimension
+
+/** Whether a plane goes north from its first row to its last one; undefined around a pole, or if nobody knows. */
+export function goesNorth({ width, height, place }: Geolocation): boolean | undefined {
+  const steps = Array.from({ length: SAMPLES }, (_, at) => at / (SAMPLES - 1));
+  const rows = steps
+    .map((down) => steps.map((across) => place(Math.round(across * (width - 1)), Math.round(down * (height - 1)))[1]))
+    .map((latitudes) => latitudes.filter(Number.isFinite))
+    .filter((latitudes) => latitudes.length > 0); // at the edge of a plane, cells may have no places
+  if (!rows.length) return undefined;
+  const [first, last] = [rows[0], rows[rows.length - 1]].map((row) => row.reduce((sum, each) => sum + each, 0) / row.length);
+  const spread = Math.max(...rows.flat()) - Math.min(...rows.flat());
+  return Math.abs(last - first) > spread / 5 ? last > first : undefined;
 }
 
 /** Whether all cells have one width, as far as a person sees it. */

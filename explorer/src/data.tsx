@@ -344,7 +344,7 @@ function Picture({ reader, snapshot, plane: shownPlane, shape, node, coordinates
   const height = slice.y < 0 ? 1 : lengths[slice.y]!;
   const isByIndex = query["cells"] === "index";
   const earth = places?.width === width && places.height === height ? places : undefined;
-  const isTurned = useMemo(() => (reference?.cells && earth ? goesNorth(earth) : undefined), [reference, earth]);
+  const isTurned = useMemo(() => (earth?.isByCell ? goesNorth(earth) : undefined), [earth]);
   const [x, y] = useMemo(
     () => [
       axisOf(node, coordinates, part, slice.x, { isByIndex }),

@@ -134,7 +134,9 @@ test("where north is on a grid of cells with places", () => {
     place: (column, row) => [column, latitude(row)],
   });
   const edge = (row: number): number => (row === 0 || row === 8 ? NaN : row);
-  assert.deepEqual([(row: number) => row, (row: number) => -row, edge, () => NaN].map((each) => goesNorth(grid(each))), [true, false, true, false]);
+  const pole = (row: number): number => 90 - Math.abs(row - 4);
+  const planes = [(row: number) => row, (row: number) => -row, edge, pole, () => NaN];
+  assert.deepEqual(planes.map((each) => goesNorth(grid(each))), [true, false, true, undefined, undefined]);
 });
 
 test("cells of an uneven axis lie between their edges", () => {
