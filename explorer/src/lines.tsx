@@ -61,7 +61,8 @@ export function Lines({ x, series, title: name, scale, isByIndex, onPlace }: Lin
 }
 
 /** uPlot draws only along rising numbers. */
-const rises = (values: Float64Array): boolean => values.every((value, at) => at === 0 || value > values[at - 1]!);
+const rises = (values: Float64Array): boolean =>
+  values.every((value, at) => at === 0 || value > values[at - 1]!);
 
 const [MOST_ROWS, MOST_COLUMNS] = [200, 30];
 
@@ -107,10 +108,10 @@ export function ValueTable({ name = "Values", text, width, height, x, y, most }:
       </table>
       {most === undefined && (rows < height || columns < width) && (
         <p class="quiet">
-          {count(rows)} of {plural(height, "row")}, {count(columns)} of {plural(width, "column")}: zoom in for others.
+          {count(rows)} of {plural(height, "row")}, {count(columns)} of {plural(width, "column")}: zoom in for
+          others.
         </p>
       )}
     </div>
   );
 }
-

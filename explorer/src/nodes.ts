@@ -46,8 +46,10 @@ export function rows(root: Branch | undefined, isOpen: (branch: Branch) => boole
 export const isHidden = (path: string): boolean => path.split("/").includes(".frazil");
 
 /** The nodes that a view at a path lists: groups of Frazil itself only where the path lies in one. */
-export const listed = <T extends { readonly path: string }>(nodes: readonly T[], path: string): readonly T[] =>
-  isHidden(path) ? nodes : nodes.filter((node) => !isHidden(node.path));
+export const listed = <T extends { readonly path: string }>(
+  nodes: readonly T[],
+  path: string,
+): readonly T[] => (isHidden(path) ? nodes : nodes.filter((node) => !isHidden(node.path)));
 
 export const isArray = (node: Node | undefined): node is ArrayNode => node?.kind === "array";
 
@@ -68,16 +70,23 @@ export function costOf(snapshot: Snapshot, node: ArrayNode, region: Box): { chun
   return { chunks, bytes: chunks * product(chunkShape) * (itemSize(node.dtype) ?? 8) };
 }
 
-export const gridShape = (node: ArrayNode): number[] => node.shape.map((length, at) => Math.ceil(length / Math.max(1, node.chunkShape[at]!)));
+export const gridShape = (node: ArrayNode): number[] =>
+  node.shape.map((length, at) => Math.ceil(length / Math.max(1, node.chunkShape[at]!)));
 
 export const dimensionName = (node: ArrayNode, dimension: number): string =>
   isolated(node.dimensions[dimension] || `dimension ${dimension}`);
 
 /** The node and the groups around it, from the inside. */
-const around = (path: string): string[] => path.split("/").map((_, at, parts) => parts.slice(0, parts.length - at).join("/") || "/");
+const around = (path: string): string[] =>
+  path.split("/").map((_, at, parts) => parts.slice(0, parts.length - at).join("/") || "/");
 
 /** The array of a name in the same group or above that fits. */
-export function arrayNear(snapshot: Snapshot, node: Node, name: string, fits: (array: ArrayNode) => boolean = () => true): ArrayNode | undefined {
+export function arrayNear(
+  snapshot: Snapshot,
+  node: Node,
+  name: string,
+  fits: (array: ArrayNode) => boolean = () => true,
+): ArrayNode | undefined {
   for (const group of around(parent(node.path))) {
     const array = snapshot.node(`${group === "/" ? "" : group}/${name}`);
     if (isArray(array) && fits(array)) return array;
@@ -88,7 +97,9 @@ export function arrayNear(snapshot: Snapshot, node: Node, name: string, fits: (a
 /** The array with the coordinates of a dimension: a 1-D array with its name, in the same group or above. */
 export function coordinate(snapshot: Snapshot, node: ArrayNode, dimension: number): ArrayNode | undefined {
   const name = node.dimensions[dimension];
-  return name ? arrayNear(snapshot, node, name, ({ shape }) => shape.length === 1 && shape[0] === node.shape[dimension]) : undefined;
+  return name
+    ? arrayNear(snapshot, node, name, ({ shape }) => shape.length === 1 && shape[0] === node.shape[dimension])
+    : undefined;
 }
 
 const owners = new WeakMap<Snapshot, Map<string, ArrayNode>>();
@@ -113,7 +124,8 @@ const MOST_CORNERS = 16; // of a cell
 /** The array with the units that its values have: bounds inherit units and calendar of their coordinate. */
 export function withUnits(snapshot: Snapshot, node: ArrayNode): ArrayNode {
   const own = attributes(node);
-  const isComplete = own.units !== undefined && (own.calendar !== undefined || !/ since /.test(String(own.units)));
+  const isComplete =
+    own.units !== undefined && (own.calendar !== undefined || !/ since /.test(String(own.units)));
   if (isComplete || !(node.shape[node.shape.length - 1] <= MOST_CORNERS)) return node;
   const owner = ownersOf(snapshot).get(node.path);
   if (!owner) return node;
@@ -124,9 +136,13 @@ export function withUnits(snapshot: Snapshot, node: ArrayNode): ArrayNode {
 
 /** An attribute of a node, or of the groups around it. */
 export const inherited = (snapshot: Snapshot, node: Node, name: string): unknown =>
-  around(node.path).map((path) => snapshot.node(path)).map((each) => each && attributes(each)[name]).find((value) => value !== undefined);
+  around(node.path)
+    .map((path) => snapshot.node(path))
+    .map((each) => each && attributes(each)[name])
+    .find((value) => value !== undefined);
 
-export const attributes = (node: Node): Record<string, unknown> => (node.document["attributes"] as Record<string, unknown> | undefined) ?? {};
+export const attributes = (node: Node): Record<string, unknown> =>
+  (node.document["attributes"] as Record<string, unknown> | undefined) ?? {};
 
 /** The attributes, or none if the description of the node is damaged. */
 function attributesOr(node: Node): Record<string, unknown> {
@@ -142,8 +158,13 @@ function levelsOf(group: Node): string[] {
   const { multiscales, ome } = attributesOr(group);
   const [image] = [record(ome).multiscales].flat();
   const [layout, datasets] = [record(multiscales).layout, record(image).datasets];
-  const names = [...(Array.isArray(layout) ? layout : []).map((each) => record(each).asset), ...(Array.isArray(datasets) ? datasets : []).map((each) => record(each).path)];
-  return names.filter((name) => typeof name === "string").map((name) => `${group.path === "/" ? "" : group.path}/${name}`);
+  const names = [
+    ...(Array.isArray(layout) ? layout : []).map((each) => record(each).asset),
+    ...(Array.isArray(datasets) ? datasets : []).map((each) => record(each).path),
+  ];
+  return names
+    .filter((name) => typeof name === "string")
+    .map((name) => `${group.path === "/" ? "" : group.path}/${name}`);
 }
 
 /** The coarser levels of the pyramid to which an array belongs, the finest one first. */
@@ -155,7 +176,9 @@ export function coarserLevels(snapshot: Snapshot, node: ArrayNode): ArrayNode[] 
     if (own === undefined) continue;
     const arrays = levels.map((level) => snapshot.node(level + node.path.slice(own.length))).filter(isArray);
     const sizes = new Map(arrays.map((array) => [array, product(array.shape)]));
-    const coarser = arrays.filter((array) => sizes.get(array)! < product(node.shape) && array.shape.length === node.shape.length);
+    const coarser = arrays.filter(
+      (array) => sizes.get(array)! < product(node.shape) && array.shape.length === node.shape.length,
+    );
     return coarser.sort((one, other) => sizes.get(other)! - sizes.get(one)!);
   }
   return [];
@@ -164,7 +187,9 @@ export function coarserLevels(snapshot: Snapshot, node: ArrayNode): ArrayNode[] 
 /** Title of an array's values: long name and units by CF. */
 export function title(node: Node): string {
   const { long_name, standard_name, units } = attributes(node);
-  const name = [long_name, standard_name].find((value) => typeof value === "string") ?? node.path.slice(node.path.lastIndexOf("/") + 1);
+  const name =
+    [long_name, standard_name].find((value) => typeof value === "string") ??
+    node.path.slice(node.path.lastIndexOf("/") + 1);
   const shown = isolated(String(name));
   return typeof units === "string" && units && !/ since /.test(units) ? `${shown} (${units})` : shown;
 }
@@ -174,9 +199,14 @@ export function codecs(node: Node): string[] {
   const line = (codec: Partial<Codec> | string): string[] => {
     if (typeof codec === "string") return [codec];
     const { codecs: inner, index_codecs: _, ...rest } = codec.configuration ?? {};
-    const settings = Object.entries(rest).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`);
+    const settings = Object.entries(rest).map(
+      ([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`,
+    );
     const own = `${codec.name ?? "unknown"}${settings.length ? ` (${settings.join(", ")})` : ""}`;
-    return [own, ...(Array.isArray(inner) ? inner.flatMap(line).map((text) => `within the shard: ${text}`) : [])];
+    return [
+      own,
+      ...(Array.isArray(inner) ? inner.flatMap(line).map((text) => `within the shard: ${text}`) : []),
+    ];
   };
   const list = node.document["codecs"];
   return Array.isArray(list) ? list.flatMap(line) : [];
@@ -191,7 +221,10 @@ export function changedPaths(snapshot: Snapshot, changes: Changes): Map<string, 
   const mark = (ids: readonly string[], change: Change): void => {
     for (const id of ids) if (paths.has(id)) marks.set(paths.get(id)!, change);
   };
-  mark(changes.updatedChunks.map((item) => item.nodeId), "data");
+  mark(
+    changes.updatedChunks.map((item) => item.nodeId),
+    "data",
+  );
   mark([...changes.updatedGroups, ...changes.updatedArrays], "changed");
   mark([...changes.newGroups, ...changes.newArrays], "added");
   return marks;

@@ -7,7 +7,11 @@ export interface LinesSettings {
   readonly width: number;
   readonly height: number;
   readonly x: ArrayLike<number>;
-  readonly series: readonly { readonly title: string; readonly colour: string; readonly values: ArrayLike<number> }[];
+  readonly series: readonly {
+    readonly title: string;
+    readonly colour: string;
+    readonly values: ArrayLike<number>;
+  }[];
   readonly xTitle: string;
   readonly yTitle: string;
   readonly colours: { readonly text: string; readonly grid: string };
@@ -66,7 +70,12 @@ export function lines(target: HTMLElement, settings: LinesSettings): () => void 
       legend: { show: false },
       scales: { x: { time: false } },
       axes: [
-        { ...axis, label: xTitle, space: label ? 90 : 60, ...(xTicks ? own(xTicks, 90) : label ? { values: byIndex } : {}) },
+        {
+          ...axis,
+          label: xTitle,
+          space: label ? 90 : 60,
+          ...(xTicks ? own(xTicks, 90) : label ? { values: byIndex } : {}),
+        },
         { ...axis, label: yTitle, size: room, ...own(yTicks, 40) },
       ],
       series: [

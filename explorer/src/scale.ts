@@ -26,7 +26,10 @@ const numeric = (units: string, factor = 1): Scale => ({
   hasMean: true,
   text: (value) => number(value / factor),
   ticks: ([low, high], most) =>
-    ticks([low / factor, high / factor], most).map((value) => ({ value: value * factor, text: number(value) })),
+    ticks([low / factor, high / factor], most).map((value) => ({
+      value: value * factor,
+      text: number(value),
+    })),
 });
 
 export const NUMBERS = numeric("");
@@ -62,4 +65,5 @@ export const full = ({ text, units }: Scale, value: number): string =>
   Number.isNaN(value) || !units ? text(value) : `${text(value)} ${units}`;
 
 /** A mean of times has no more digits than a second. */
-export const meanOf = ({ clock }: Scale, mean: number): number => (clock ? Math.round(mean / 1000) * 1000 : mean);
+export const meanOf = ({ clock }: Scale, mean: number): number =>
+  clock ? Math.round(mean / 1000) * 1000 : mean;

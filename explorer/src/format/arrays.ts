@@ -5,7 +5,18 @@ import { reading } from "./files";
 import { chunkGrid, type ChunkGrid } from "./grid";
 import { parallel, pool } from "./pool";
 import { readBytes } from "./remote";
-import { ChunkKind, ExplorerError, type ArrayNode, type ChunkRef, type Lost, type ManifestPart, type Region, type Repository, type Snapshot, type Source } from "./types";
+import {
+  ChunkKind,
+  ExplorerError,
+  type ArrayNode,
+  type ChunkRef,
+  type Lost,
+  type ManifestPart,
+  type Region,
+  type Repository,
+  type Snapshot,
+  type Source,
+} from "./types";
 
 const MAX_BYTES = 2 ** 30;
 const MAX_CHUNKS = 100_000;
@@ -25,7 +36,11 @@ interface Axis {
 }
 
 /** The part of an axis within [start, start + length): first element after start, number, and place in the result. */
-function within({ first, step, count }: Axis, start: number, length: number): { at: number; count: number; place: number } {
+function within(
+  { first, step, count }: Axis,
+  start: number,
+  length: number,
+): { at: number; count: number; place: number } {
   const skipped = Math.max(0, Math.ceil((start - first) / step));
   const end = Math.min(count, Math.ceil((start + length - first) / step));
   return { at: first + skipped * step - start, count: Math.max(0, end - skipped), place: skipped };
@@ -39,7 +54,13 @@ interface Span {
 }
 
 /** Chunks along one dimension that have a wanted element, from the chunk `low` up to the chunk `high`, exclusive. */
-function chunksOf({ first, step, count }: Axis, grid: ChunkGrid, d: number, low: number, high: number): Span[] {
+function chunksOf(
+  { first, step, count }: Axis,
+  grid: ChunkGrid,
+  d: number,
+  low: number,
+  high: number,
+): Span[] {
   const out: Span[] = [];
   const edges = grid.edges?.[d];
   if (edges) {
@@ -54,7 +75,7 @@ function chunksOf({ first, step, count }: Axis, grid: ChunkGrid, d: number, low:
   const length = grid.chunkShape[d];
   if (length < 1) throw new ExplorerError("format", "a chunk without elements");
   // One step for each chunk that has a wanted element, although others may lie between them
-  for (let at = Math.max(0, Math.ceil((low * length - first) / step)); at < count; ) {
+  for (let at = Math.max(0, Math.ceil((low * length - first) / step)); at < count;) {
     const index = Math.floor((first + at * step) / length);
     if (index >= high) break;
     out.push({ index, start: index * length, length });
@@ -65,12 +86,21 @@ function chunksOf({ first, step, count }: Axis, grid: ChunkGrid, d: number, low:
 }
 
 const tooMany = (count: string): ExplorerError =>
-  new ExplorerError("unsupported", `the region has ${count} chunks, at most ${MAX_CHUNKS} are read. Choose a smaller one`);
+  new ExplorerError(
+    "unsupported",
+    `the region has ${count} chunks, at most ${MAX_CHUNKS} are read. Choose a smaller one`,
+  );
 
 /** How many chunks are stored in a box of the chunk grid, at most. */
-export function storedChunks(parts: readonly ManifestPart[], low: readonly number[], high: readonly number[]): number {
+export function storedChunks(
+  parts: readonly ManifestPart[],
+  low: readonly number[],
+  high: readonly number[],
+): number {
   return parts.reduce((sum, { extents, count }) => {
-    const shared = low.map((from, d) => Math.max(0, Math.min(high[d], extents[2 * d + 1]) - Math.max(from, extents[2 * d])));
+    const shared = low.map((from, d) =>
+      Math.max(0, Math.min(high[d], extents[2 * d + 1]) - Math.max(from, extents[2 * d])),
+    );
     return sum + Math.min(count, product(shared));
   }, 0);
 }
@@ -103,7 +133,10 @@ async function references(
   await parallel(indices, async (i) => {
     signal?.throwIfAborted();
     const chosen = perAxis.map((list, d) => list[Math.floor(i / places[d]) % list.length]);
-    const ref = await snapshot.chunk(path, chosen.map(({ index }) => index));
+    const ref = await snapshot.chunk(
+      path,
+      chosen.map(({ index }) => index),
+    );
     if (ref) found.push([ref, chosen]);
   });
   return found;
@@ -123,7 +156,11 @@ class Target {
   readonly lost: Lost[] = [];
   private readonly steps: number[];
 
-  constructor(readonly axes: Axis[], readonly type: DType, fill: unknown) {
+  constructor(
+    readonly axes: Axis[],
+    readonly type: DType,
+    fill: unknown,
+  ) {
     this.shape = axes.map(({ count }) => count);
     this.steps = strides(this.shape);
     this.elements = filled(type, product(this.shape), fill);
@@ -138,15 +175,33 @@ class Target {
     const parts = this.axes.map((axis, d) => within(axis, start[d], shape[d]));
     const message = `${name}: ${error instanceof Error ? error.message : String(error)}`;
     const kind = error instanceof ExplorerError ? error.kind : "format";
-    this.lost.push({ start: parts.map(({ place }) => place), count: parts.map(({ count }) => count), message, kind });
+    this.lost.push({
+      start: parts.map(({ place }) => place),
+      count: parts.map(({ count }) => count),
+      message,
+      kind,
+    });
   }
 
   put(elements: Elements, start: number[], shape: number[]): void {
     const from = strides(shape);
     const parts = this.axes.map((axis, d) => within(axis, start[d], shape[d]));
-    const to = { elements: this.elements, start: parts.reduce((sum, { place }, d) => sum + place * this.steps[d], 0), steps: this.steps };
-    const source = { elements, start: parts.reduce((sum, { at }, d) => sum + at * from[d], 0), steps: from.map((step, d) => step * this.axes[d].step) };
-    copyBox(to, source, parts.map(({ count }) => count), this.type.size);
+    const to = {
+      elements: this.elements,
+      start: parts.reduce((sum, { place }, d) => sum + place * this.steps[d], 0),
+      steps: this.steps,
+    };
+    const source = {
+      elements,
+      start: parts.reduce((sum, { at }, d) => sum + at * from[d], 0),
+      steps: from.map((step, d) => step * this.axes[d].step),
+    };
+    copyBox(
+      to,
+      source,
+      parts.map(({ count }) => count),
+      this.type.size,
+    );
   }
 }
 
@@ -157,7 +212,14 @@ const isDamage = (error: unknown): boolean =>
   !(error instanceof ExplorerError) || error.kind === "format" || error.kind === "not-found";
 
 /** Decodes a chunk, or of a shard only the inner chunks that are wanted. A damaged one is a lost part of the result. */
-async function decodeInto(target: Target, name: string, spec: ChunkSpec, start: number[], size: number, read: Read): Promise<void> {
+async function decodeInto(
+  target: Target,
+  name: string,
+  spec: ChunkSpec,
+  start: number[],
+  size: number,
+  read: Read,
+): Promise<void> {
   try {
     await decode(target, name, spec, start, size, read);
   } catch (error) {
@@ -168,9 +230,17 @@ async function decodeInto(target: Target, name: string, spec: ChunkSpec, start: 
 
 const isAbort = (error: unknown): boolean => error instanceof DOMException && error.name === "AbortError";
 
-async function decode(target: Target, name: string, spec: ChunkSpec, start: number[], size: number, read: Read): Promise<void> {
+async function decode(
+  target: Target,
+  name: string,
+  spec: ChunkSpec,
+  start: number[],
+  size: number,
+  read: Read,
+): Promise<void> {
   const plan = planOf(spec);
-  const isShard = plan.serializer.name === "sharding_indexed" && plan.arrays.length === 0 && plan.bytes.length === 0;
+  const isShard =
+    plan.serializer.name === "sharding_indexed" && plan.arrays.length === 0 && plan.bytes.length === 0;
   if (!isShard || size <= SMALL_SHARD) {
     try {
       return target.put(await pool().chunk(spec, await read(0, size)), start, spec.shape);
@@ -182,25 +252,38 @@ async function decode(target: Target, name: string, spec: ChunkSpec, start: numb
   const { configuration } = plan.serializer;
   const shard = shardOf(spec, configuration);
   if (shard.indexSize > size) throw new RangeError("a shard is smaller than its index");
-  const index = await shardIndex(shard, configuration, shard.isAtEnd ? await read(size - shard.indexSize, size) : await read(0, shard.indexSize));
+  const index = await shardIndex(
+    shard,
+    configuration,
+    shard.isAtEnd ? await read(size - shard.indexSize, size) : await read(0, shard.indexSize),
+  );
   const places = strides(shard.grid);
   const parts: { offset: number; length: number; start: number[] }[] = [];
   for (let i = 0; i < index.length / 2; i++) {
-    const inner = shard.grid.map((count, d) => start[d] + (Math.floor(i / places[d]) % count) * shard.inner.shape[d]);
+    const inner = shard.grid.map(
+      (count, d) => start[d] + (Math.floor(i / places[d]) % count) * shard.inner.shape[d],
+    );
     if (index[2 * i] < 0 || !target.isWanted(inner, shard.inner.shape)) continue;
     if (index[2 * i] + index[2 * i + 1] > size) throw new RangeError("an inner chunk ends after its shard");
     parts.push({ offset: index[2 * i], length: index[2 * i + 1], start: inner });
   }
-  await inGroups(parts, read, ({ start: inner, length }, part) => decodeInto(target, name, shard.inner, inner, length, part));
+  await inGroups(parts, read, ({ start: inner, length }, part) =>
+    decodeInto(target, name, shard.inner, inner, length, part),
+  );
 }
 
 /** Reads ranges, neighbours together, and passes each on with a reader of its bytes. */
-async function inGroups<T extends { offset: number; length: number }>(items: T[], read: Read, use: (item: T, part: Read) => Promise<void>): Promise<void> {
+async function inGroups<T extends { offset: number; length: number }>(
+  items: T[],
+  read: Read,
+  use: (item: T, part: Read) => Promise<void>,
+): Promise<void> {
   const groups: T[][] = [];
   let end = -1;
   for (const item of items.toSorted((a, b) => a.offset - b.offset)) {
     const group = groups[groups.length - 1];
-    if (group && item.offset - end <= GAP && item.offset + item.length - group[0].offset <= JOINED) group.push(item);
+    if (group && item.offset - end <= GAP && item.offset + item.length - group[0].offset <= JOINED)
+      group.push(item);
     else groups.push([item]);
     end = Math.max(group === groups[groups.length - 1] ? end : 0, item.offset + item.length);
   }
@@ -217,8 +300,12 @@ async function inGroups<T extends { offset: number; length: number }>(items: T[]
       if (isAbort(error) || !isDamage(error)) throw error;
       return undefined;
     });
-    if (!data) return parallel(group, (item) => use(item, (from, to) => read(item.offset + from, item.offset + to)));
-    for (const item of group) await use(item, async (from, to) => data.subarray(item.offset - first + from, item.offset - first + to));
+    if (!data)
+      return parallel(group, (item) => use(item, (from, to) => read(item.offset + from, item.offset + to)));
+    for (const item of group)
+      await use(item, async (from, to) =>
+        data.subarray(item.offset - first + from, item.offset - first + to),
+      );
   });
 }
 
@@ -226,7 +313,11 @@ function axesOf(node: ArrayNode, start: number[], stop: number[], step: number[]
   return node.shape.map((length, d) => {
     const [from, to, by] = [start[d], stop[d], step[d] ?? 1];
     const isValid = [from, to, by].every(Number.isSafeInteger) && from >= 0 && to <= length && by > 0;
-    if (!isValid) throw new ExplorerError("unsupported", `${node.path}: ${from}:${to}:${by} is not a selection of dimension ${d}, which has ${length} elements`);
+    if (!isValid)
+      throw new ExplorerError(
+        "unsupported",
+        `${node.path}: ${from}:${to}:${by} is not a selection of dimension ${d}, which has ${length} elements`,
+      );
     return { first: from, step: by, count: Math.max(0, Math.ceil((to - from) / by)) };
   });
 }
@@ -243,7 +334,11 @@ export async function readRegion(
   signal?: AbortSignal,
 ): Promise<Region> {
   const node = snapshot.node(path);
-  if (node?.kind !== "array") throw new ExplorerError("not-found", node ? `${path} is a group` : `no node ${path} in snapshot ${snapshot.id}`);
+  if (node?.kind !== "array")
+    throw new ExplorerError(
+      "not-found",
+      node ? `${path} is a group` : `no node ${path} in snapshot ${snapshot.id}`,
+    );
   const array = node as ArrayNode;
   const { document } = array;
   const grid = chunkGrid(array);
@@ -251,9 +346,18 @@ export async function readRegion(
   const fill = document.fill_value;
   const what = `${path} of snapshot ${snapshot.id}`;
   const type = dtypeOf(document.data_type);
-  if (product(axes.map(({ count }) => count)) * (type.size || 64) > MAX_BYTES) throw new ExplorerError("unsupported", "the region is too large for a page. Choose a smaller one, or a step");
+  if (product(axes.map(({ count }) => count)) * (type.size || 64) > MAX_BYTES)
+    throw new ExplorerError(
+      "unsupported",
+      "the region is too large for a page. Choose a smaller one, or a step",
+    );
   const target = reading(what, () => new Target(axes, type, fill));
-  const spec = (shape: number[]): ChunkSpec => ({ codecs: document.codecs, type: document.data_type, fill, shape });
+  const spec = (shape: number[]): ChunkSpec => ({
+    codecs: document.codecs,
+    type: document.data_type,
+    fill,
+    shape,
+  });
   reading(what, () => codecList(document.codecs));
 
   const parts = snapshot.manifests(path);
@@ -265,11 +369,17 @@ export async function readRegion(
   const files = new Map<string, (Piece & { offset: number; length: number })[]>();
   for (const [ref, spans] of parts.length ? await references(snapshot, path, perAxis, signal) : []) {
     const index = spans.map((span) => span.index);
-    const where = ref.kind === ChunkKind.Native ? ` in chunks/${ref.location}` : ref.location ? ` in ${ref.location}` : "";
+    const where =
+      ref.kind === ChunkKind.Native
+        ? ` in chunks/${ref.location}`
+        : ref.location
+          ? ` in ${ref.location}`
+          : "";
     const name = `chunk ${index.join(", ")} of ${path}${where}`;
     const [start, shape] = [spans.map((span) => span.start), spans.map((span) => span.length)];
     const piece = { ref, name, start, shape, offset: ref.offset, length: ref.size };
-    const file = ref.kind === ChunkKind.Inline ? `inline ${index}` : `${ref.kind} ${ref.location} ${ref.checksum ?? ""}`;
+    const file =
+      ref.kind === ChunkKind.Inline ? `inline ${index}` : `${ref.kind} ${ref.location} ${ref.checksum ?? ""}`;
     const list = files.get(file);
     if (list) list.push(piece);
     else files.set(file, [piece]);

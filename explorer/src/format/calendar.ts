@@ -9,7 +9,9 @@ const LEAP_MONTHS = MONTHS.map((days, month) => (month === 1 ? 29 : days));
 function marchDays([year, month, day]: Date3, isJulian: boolean): number {
   const y = month <= 2 ? year - 1 : year;
   const dayOfYear = Math.floor((153 * (month + (month > 2 ? -3 : 9)) + 2) / 5) + day - 1;
-  const leap = isJulian ? Math.floor(y / 4) - 2 : Math.floor(y / 4) - Math.floor(y / 100) + Math.floor(y / 400);
+  const leap = isJulian
+    ? Math.floor(y / 4) - 2
+    : Math.floor(y / 4) - Math.floor(y / 100) + Math.floor(y / 400);
   return y * 365 + leap + dayOfYear - 719468;
 }
 
@@ -46,7 +48,10 @@ function even(months: number[]): Calendar {
   };
 }
 
-const march = (isJulian: boolean): Calendar => ({ days: (date) => marchDays(date, isJulian), date: (days) => marchDate(days, isJulian) });
+const march = (isJulian: boolean): Calendar => ({
+  days: (date) => marchDays(date, isJulian),
+  date: (days) => marchDate(days, isJulian),
+});
 const [GREGORIAN, JULIAN] = [march(false), march(true)];
 const MIXED: Calendar = {
   days: (date) => {
@@ -81,7 +86,8 @@ const UNITS: [RegExp, number][] = [
   [/^weeks?$/, 7 * DAY],
 ];
 
-const SINCE = /^\s*(\S+)\s+since\s+(-?\d+)-(\d{1,2})-(\d{1,2})(?:(?:\s+|T)(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?)?\s*(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?\s*$/i;
+const SINCE =
+  /^\s*(\S+)\s+since\s+(-?\d+)-(\d{1,2})-(\d{1,2})(?:(?:\s+|T)(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?)?\s*(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?\s*$/i;
 
 export interface Clock {
   readonly calendar: string;
@@ -93,7 +99,9 @@ export interface Clock {
 /** The clock of units like "days since 1900-01-01"; undefined if they are no times. */
 export function clockOf(units: string, calendar = "standard"): Clock | undefined {
   const match = SINCE.exec(units);
-  const rule = Object.hasOwn(CALENDARS, calendar.toLowerCase()) ? CALENDARS[calendar.toLowerCase()] : undefined;
+  const rule = Object.hasOwn(CALENDARS, calendar.toLowerCase())
+    ? CALENDARS[calendar.toLowerCase()]
+    : undefined;
   const unit = match && UNITS.find(([name]) => name.test(match[1].toLowerCase()))?.[1];
   // a month is a length of time in one calendar only
   const step = unit ?? (match && rule === DAY_360 && /^months?$/i.test(match[1]) ? 30 * DAY : undefined);
@@ -156,14 +164,22 @@ const STEPS = [
 const MONTH = 30.5 * DAY;
 
 /** Round times of the calendar between two others for an axis, with their texts. */
-export function timeTicks(low: number, high: number, most: number, calendar: string): { value: number; text: string }[] {
+export function timeTicks(
+  low: number,
+  high: number,
+  most: number,
+  calendar: string,
+): { value: number; text: string }[] {
   const rough = (high - low) / most;
   const rule = CALENDARS[calendar];
   if (!(rough > 0) || !Number.isFinite(rough)) return [];
   const step = STEPS.find((each) => each >= rough);
   if (step !== undefined) {
     const first = Math.ceil(low / step);
-    const values = Array.from({ length: Math.floor(high / step) - first + 1 }, (_, at) => (first + at) * step);
+    const values = Array.from(
+      { length: Math.floor(high / step) - first + 1 },
+      (_, at) => (first + at) * step,
+    );
     const precision = precisionOf([step]);
     // Midnight has a date; other times of the day follow it
     const text = (value: number): string => {
@@ -173,7 +189,8 @@ export function timeTicks(low: number, high: number, most: number, calendar: str
     return values.map((value) => ({ value, text: text(value) }));
   }
   const power = 12 * 10 ** Math.max(0, Math.floor(Math.log10(rough / (12 * MONTH))));
-  const months = [1, 2, 3, 6, power, 2 * power, 5 * power, 10 * power].find((each) => each * MONTH >= rough) ?? 20 * power;
+  const months =
+    [1, 2, 3, 6, power, 2 * power, 5 * power, 10 * power].find((each) => each * MONTH >= rough) ?? 20 * power;
   const [year, month] = rule.date(Math.floor(low / DAY));
   const first = Math.ceil((year * 12 + month - 1) / months) * months;
   const ticks = [];
@@ -199,18 +216,24 @@ export function periodOf(typed: string, calendar: string): Period | string {
   const text = typed.trim();
   const parts = TYPED.exec(text);
   if (!parts) return `"${text}" is not a date: write 2001-12-31 or 2001-12-31 06:30.`;
-  const [year, month, day, hour, minute, second] = [1, 2, 3, 4, 5, 6].map((at) => Number(parts[at] ?? (at < 4 ? 1 : 0)));
+  const [year, month, day, hour, minute, second] = [1, 2, 3, 4, 5, 6].map((at) =>
+    Number(parts[at] ?? (at < 4 ? 1 : 0)),
+  );
   if (month < 1 || month > 12) return `There is no month ${month}.`;
-  if (hour > 24 || minute > 59 || second >= 60) return `There is no time of day ${text.slice(text.search(/[T ]/) + 1)}.`;
+  if (hour > 24 || minute > 59 || second >= 60)
+    return `There is no time of day ${text.slice(text.search(/[T ]/) + 1)}.`;
   const days = rule.days([year, month, day]);
   const [, sameMonth, sameDay] = rule.date(days);
   if (sameMonth !== month || sameDay !== day) {
-    const before = [...Array(32).keys()].reverse().find((each) => each > 0 && each < day && rule.date(rule.days([year, month, each]))[2] === each);
+    const before = [...Array(32).keys()]
+      .reverse()
+      .find((each) => each > 0 && each < day && rule.date(rule.days([year, month, each]))[2] === each);
     const last = timeText(rule.days([year, month, before ?? 1]) * DAY, calendar, "day");
     return `The calendar ${calendar} has no date ${text.slice(0, text.search(/[T ]|$/))}. The last one before it is ${last}.`;
   }
   const start = days * DAY + ((hour * 60 + minute) * 60 + second) * 1000;
   if (parts[4] !== undefined) return { start, end: start };
-  const [nextYear, nextMonth] = parts[2] === undefined ? [year + 1, 1] : month === 12 ? [year + 1, 1] : [year, month + 1];
+  const [nextYear, nextMonth] =
+    parts[2] === undefined ? [year + 1, 1] : month === 12 ? [year + 1, 1] : [year, month + 1];
   return { start, end: parts[3] === undefined ? rule.days([nextYear, nextMonth, 1]) * DAY : start + DAY };
 }

@@ -39,7 +39,9 @@ export function numberOf(value: unknown): number | undefined {
 
 function fills(attributes: Record<string, unknown>): number[] {
   const { _FillValue: fill, missing_value: missing } = attributes;
-  return [fill, ...(Array.isArray(missing) ? (missing as unknown[]) : [missing])].map(numberOf).filter((value) => value !== undefined);
+  return [fill, ...(Array.isArray(missing) ? (missing as unknown[]) : [missing])]
+    .map(numberOf)
+    .filter((value) => value !== undefined);
 }
 
 /** The clock of an array of times: a data type of numpy, or numbers with units. */
@@ -50,10 +52,14 @@ function clock(node: ArrayNode, attributes: Record<string, unknown>): Clock | un
     const tick = TICKS[String(unit)];
     // a difference of nanoseconds would have more digits than a person reads
     const duration = tick && tick[1] < 1000 ? TICKS.s : tick;
-    return tick && { calendar: "proleptic_gregorian", duration, step: tick[1] * Number(scale ?? 1), origin: 0 };
+    return (
+      tick && { calendar: "proleptic_gregorian", duration, step: tick[1] * Number(scale ?? 1), origin: 0 }
+    );
   }
   const { units, calendar } = attributes;
-  return typeof units === "string" ? clockOf(units, typeof calendar === "string" ? calendar : undefined) : undefined;
+  return typeof units === "string"
+    ? clockOf(units, typeof calendar === "string" ? calendar : undefined)
+    : undefined;
 }
 
 /** The unit of durations of numpy. */
@@ -65,12 +71,18 @@ function durationUnit(node: ArrayNode): string | undefined {
 }
 
 /** The range of an integer type that the attribute `_Unsigned` asks for: bits, whether unsigned. */
-function reinterpreted(node: ArrayNode, attributes: Record<string, unknown>): ((value: number) => number) | undefined {
+function reinterpreted(
+  node: ArrayNode,
+  attributes: Record<string, unknown>,
+): ((value: number) => number) | undefined {
   const match = /^(u?)int(8|16|32)$/.exec(node.dtype);
   const flag = String(attributes._Unsigned ?? "").toLowerCase();
-  if (!match || !["true", "false"].includes(flag) || (flag === "true") === (match[1] === "u")) return undefined;
+  if (!match || !["true", "false"].includes(flag) || (flag === "true") === (match[1] === "u"))
+    return undefined;
   const size = 2 ** Number(match[2]);
-  return flag === "true" ? (value) => (value < 0 ? value + size : value) : (value) => (value >= size / 2 ? value - size : value);
+  return flag === "true"
+    ? (value) => (value < 0 ? value + size : value)
+    : (value) => (value >= size / 2 ? value - size : value);
 }
 
 const SHORT = 7; // digits of 32 bits
@@ -83,8 +95,12 @@ function numberText(value: number, isShort: boolean, digits = isShort ? SHORT : 
 /** The digits that tell labels of an axis apart, and some more: products of a scale factor have 15. */
 function digitsOf(values: Float64Array): number {
   const sorted = Float64Array.from(new Set(values.filter(Number.isFinite))).sort();
-  const gap = sorted.reduce((least, value, at) => (at ? Math.min(least, value - sorted[at - 1]) : least), Infinity);
-  const digits = Math.ceil(Math.log10(Math.max(...[0, -1].map((at) => Math.abs(sorted.at(at) ?? 0))) / gap)) + 4;
+  const gap = sorted.reduce(
+    (least, value, at) => (at ? Math.min(least, value - sorted[at - 1]) : least),
+    Infinity,
+  );
+  const digits =
+    Math.ceil(Math.log10(Math.max(...[0, -1].map((at) => Math.abs(sorted.at(at) ?? 0))) / gap)) + 4;
   return digits > SHORT ? Math.min(digits, 15) : sorted.length > 1 ? SHORT : 15;
 }
 
@@ -93,13 +109,19 @@ function complexText(real: number, imaginary: number): string {
 }
 
 /** The elements of damaged chunks have no value. */
-export function withoutLost(values: Float64Array | string[], { shape, lost = [] }: Pick<Region, "shape" | "lost">): void {
+export function withoutLost(
+  values: Float64Array | string[],
+  { shape, lost = [] }: Pick<Region, "shape" | "lost">,
+): void {
   const steps = strides(shape);
   for (const { start, count } of lost) {
     const size = product(count);
     const inner = strides(count);
     for (let i = 0; i < size; i++) {
-      const place = count.reduce((sum, length, d) => sum + (start[d] + (Math.floor(i / inner[d]) % length)) * steps[d], 0);
+      const place = count.reduce(
+        (sum, length, d) => sum + (start[d] + (Math.floor(i / inner[d]) % length)) * steps[d],
+        0,
+      );
       values[place] = Array.isArray(values) ? "damaged" : NaN;
     }
   }
@@ -112,9 +134,17 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   const { shape, raw } = region;
   if (region.isComplex) {
     const parts = raw as ArrayLike<number>;
-    const values = Float64Array.from({ length: parts.length / 2 }, (_, i) => Math.hypot(parts[2 * i], parts[2 * i + 1]));
+    const values = Float64Array.from({ length: parts.length / 2 }, (_, i) =>
+      Math.hypot(parts[2 * i], parts[2 * i + 1]),
+    );
     withoutLost(values, region);
-    return { shape, values, isTime: false, units, label: (i) => (Number.isNaN(values[i]) ? MISSING : complexText(parts[2 * i], parts[2 * i + 1])) };
+    return {
+      shape,
+      values,
+      isTime: false,
+      units,
+      label: (i) => (Number.isNaN(values[i]) ? MISSING : complexText(parts[2 * i], parts[2 * i + 1])),
+    };
   }
   if (Array.isArray(raw) && (raw.length === 0 || typeof raw[0] === "string")) {
     const values = raw as string[];
@@ -136,18 +166,21 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   withoutLost(values, region);
   const scale = numberOf(attributes.scale_factor);
   const offset = numberOf(attributes.add_offset);
-  if (scale !== undefined || offset !== undefined) for (let i = 0; i < values.length; i++) values[i] = values[i] * (scale ?? 1) + (offset ?? 0);
+  if (scale !== undefined || offset !== undefined)
+    for (let i = 0; i < values.length; i++) values[i] = values[i] * (scale ?? 1) + (offset ?? 0);
   const time = clock(node, attributes);
   if (time) {
     const { calendar, step, origin } = time;
     for (let i = 0; i < values.length; i++) values[i] = values[i] * step + origin;
     const precision = precisionOf(values.subarray(0, SAMPLE));
     const text = (value: number): string =>
-      timeText(value, calendar, precisionOf([value], precision)) ?? numberText((value - origin) / step, false);
+      timeText(value, calendar, precisionOf([value], precision)) ??
+      numberText((value - origin) / step, false);
     return { shape, values, isTime: true, clock: time, units, text, label: (i) => text(values[i]) };
   }
   if (node.dtype === "bool" || attributes.dtype === "bool") {
-    const text = (value: number): string => (value === 0 ? "false" : value === 1 ? "true" : numberText(value, true));
+    const text = (value: number): string =>
+      value === 0 ? "false" : value === 1 ? "true" : numberText(value, true);
     const flags: Flags = { values: [0, 1], names: text };
     return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i]) };
   }
@@ -156,7 +189,11 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   let digits: number | undefined;
   const plain = (i: number): string => {
     // integers beyond 2**53 are not exact as a number
-    const isExact = typeof stored[i] === "bigint" && scale === undefined && offset === undefined && !Number.isNaN(values[i]);
+    const isExact =
+      typeof stored[i] === "bigint" &&
+      scale === undefined &&
+      offset === undefined &&
+      !Number.isNaN(values[i]);
     if (isExact) return String(stored[i]);
     if (!isShort && shape.length === 1) digits ??= digitsOf(values);
     return numberText(values[i], isShort, digits);
@@ -172,7 +209,9 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
 /** The meanings of numbers by CF: `flag_meanings` with `flag_values`, `flag_masks` or both. */
 function flagsOf(attributes: Record<string, unknown>): Flags | undefined {
   const { flag_values: values, flag_masks: masks, flag_meanings: meanings } = attributes;
-  const [states, bits] = [values, masks].map((list) => (Array.isArray(list) ? list.map(Number) : typeof list === "number" ? [list] : undefined));
+  const [states, bits] = [values, masks].map((list) =>
+    Array.isArray(list) ? list.map(Number) : typeof list === "number" ? [list] : undefined,
+  );
   const first = states ?? bits;
   if (!first || typeof meanings !== "string") return undefined;
   const names = meanings.trim().split(/\s+/);
@@ -180,6 +219,10 @@ function flagsOf(attributes: Record<string, unknown>): Flags | undefined {
     const table = new Map(first.map((value, i) => [value, names[i] ?? ""]));
     return { values: [...table.keys()].sort((a, b) => a - b), names: (value) => table.get(value) ?? "" };
   }
-  const isSet = (value: number, i: number): boolean => (value & bits[i]) === (states?.[i] ?? bits[i]) && (bits[i] !== 0 || value === 0);
-  return { names: (value) => (Number.isInteger(value) ? names.filter((_, i) => i < bits.length && isSet(value, i)).join(", ") : "") };
+  const isSet = (value: number, i: number): boolean =>
+    (value & bits[i]) === (states?.[i] ?? bits[i]) && (bits[i] !== 0 || value === 0);
+  return {
+    names: (value) =>
+      Number.isInteger(value) ? names.filter((_, i) => i < bits.length && isSet(value, i)).join(", ") : "",
+  };
 }

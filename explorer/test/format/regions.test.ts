@@ -10,14 +10,29 @@ async function read(path: string, source: Source, step = 1): Promise<Region> {
   const snapshot = await repository.snapshot(repository.branches.get("main")!);
   const node = snapshot.node(path)!;
   const shape = node.document.shape as number[];
-  return readRegion(repository, source, snapshot, path, shape.map(() => 0), shape, shape.map(() => step));
+  return readRegion(
+    repository,
+    source,
+    snapshot,
+    path,
+    shape.map(() => 0),
+    shape,
+    shape.map(() => step),
+  );
 }
 
 test("few chunks of very many", async () => {
   const step = Math.ceil(2 ** 31 / 1500);
-  const places = (region: Region): number[] => [...(region.raw as Uint8Array).entries()].filter(([, value]) => value).map(([at]) => at);
+  const places = (region: Region): number[] =>
+    [...(region.raw as Uint8Array).entries()].filter(([, value]) => value).map(([at]) => at);
   const wide = await read("/wide", new FolderSource(folder), step);
-  assert.deepEqual([wide.shape, places(wide)], [[1500, 1500], [0, 1501, 1400 * 1500]]);
+  assert.deepEqual(
+    [wide.shape, places(wide)],
+    [
+      [1500, 1500],
+      [0, 1501, 1400 * 1500],
+    ],
+  );
   const long = await read("/long", new FolderSource(folder), 20_000);
   assert.deepEqual([long.shape, places(long)], [[50_000], [3]]);
   assert.deepEqual(places(await read("/empty", new FolderSource(folder), step)), []);
@@ -28,7 +43,8 @@ test("how many chunks are stored", async () => {
   const repository = await openRepository(source);
   const snapshot = await repository.snapshot(repository.branches.get("main")!);
   source.requests = [];
-  const stored = (path: string, low: number[], high: number[]): number => storedChunks(snapshot.manifests(path), low, high);
+  const stored = (path: string, low: number[], high: number[]): number =>
+    storedChunks(snapshot.manifests(path), low, high);
   assert.equal(stored("/empty", [0, 0], [2 ** 31, 2 ** 31]), 0);
   assert.equal(stored("/four", [0, 0], [1, 2]), 2);
   assert.equal(stored("/long", [0], [60_000]), 0);
@@ -55,10 +71,23 @@ test("one damaged chunk does not hide the others", async () => {
     const at = Buffer.from(data).indexOf(ZSTD, 900);
     return at < 0 ? data : data.slice().fill(255, at, at + 4);
   });
-  for (const [path, source, sizes] of [["/four", short, [400, 400]], ["/shards", frames, [100]]] as const) {
+  for (const [path, source, sizes] of [
+    ["/four", short, [400, 400]],
+    ["/shards", frames, [100]],
+  ] as const) {
     const { lost = [] } = await read(path, source);
-    assert.deepEqual(lost.map(({ count }) => count[0] * count[1]), sizes, path);
+    assert.deepEqual(
+      lost.map(({ count }) => count[0] * count[1]),
+      sizes,
+      path,
+    );
     for (const { message } of lost) assert.match(message, /^chunk \d, \d of \/\w+ in chunks\/\w{20}: /);
   }
-  await assert.rejects(read("/four", changed(() => undefined)), /chunk 0, 0 of \/four in chunks\/\w{20}: .* is missing/);
+  await assert.rejects(
+    read(
+      "/four",
+      changed(() => undefined),
+    ),
+    /chunk 0, 0 of \/four in chunks\/\w{20}: .* is missing/,
+  );
 });
