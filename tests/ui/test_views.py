@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cftime
 import numpy as np
 import pytest
 import zarr
-from PIL import Image
 from tests.support.patience import patience
 from tests.ui.serving import hosted
 from tests.ui.test_browser import browser, page  # noqa: F401  # fixtures
@@ -52,12 +50,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         times = root.create_group("times")
         for calendar in CALENDARS:
             attributes = {"units": "days since 1500-02-27", "calendar": calendar}
-            axis = times.create_array(calendar, data=np.arange(3.0), dimension_names=[calendar])
-            axis.attrs.update({**attributes, "bounds": f"{calendar}_bnds"})
+            days = times.create_array(calendar, data=np.arange(3.0), dimension_names=[calendar])
+            days.attrs.update({**attributes, "bounds": f"{calendar}_bnds"})
             edges = np.arange(3.0)[:, None] + [-0.5, 0.5]
             times.create_array(f"{calendar}_bnds", data=edges, dimension_names=[calendar, "side"])
-        flags = {"flag_values": [0, 4], "flag_meanings": "good bad", "units": "1"}
-        root.create_array("flags", data=np.uint8([[0, 4], [4, 4]])).attrs.update(flags)
+        flags: dict[str, Any] = {"flag_values": [0, 4], "flag_meanings": "good bad", "units": "1"}
+        root.create_array("flags", data=np.array([[0, 4], [4, 4]], "u1"), attributes=flags)
         ocean = root.create_group("ocean")
         for name, units in (("nav_lat", "degrees_north"), ("nav_lon", "degrees_east")):
             places = np.mgrid[-40:41:20, 0:40:10][0 if name == "nav_lat" else 1].astype("f8")
@@ -77,8 +75,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for name in ("t", "whole"):
             zarr.open_array(store, path=name)[2] = 80.5
         again = zarr.open_array(store, path="again")
-        times = zarr.open_array(store, path="times/noleap")
-        times[1] = 1.5
+        zarr.open_array(store, path="times/noleap")[1] = 1.5
         zarr.open_group(store).create_group(".frazil").create_array("url", data=np.arange(3))
         again[:500] = again[:500]  # the same values in a new chunk
         again[500:] = 1
@@ -135,6 +132,7 @@ def test_line_and_table(page: Any, address: str) -> None:  # noqa: F811
 
 @pytest.mark.parametrize("calendar", CALENDARS)
 def test_times_have_the_dates_of_their_calendar(page: Any, address: str, calendar: str) -> None:  # noqa: F811
+    cftime = pytest.importorskip("cftime", reason="needs the extra `test`")
     units = "days since 1500-02-27"
     numbers = [0, 1.5 if calendar == "noleap" else 1, 2]
     dates = [cftime.num2date(number, units, calendar) for number in numbers]
@@ -218,7 +216,8 @@ def test_groups_of_frazil_itself_have_an_address_only(page: Any, address: str) -
 
 
 def colour_at(page: Any, x: float, y: float) -> Any:  # noqa: F811
-    return Image.open(io.BytesIO(page.screenshot())).convert("RGB").getpixel((round(x), round(y)))
+    image = pytest.importorskip("PIL.Image", reason="needs the extra `test`")
+    return image.open(io.BytesIO(page.screenshot())).convert("RGB").getpixel((round(x), round(y)))
 
 
 def test_dot_of_the_selected_commit(page: Any, address: str) -> None:  # noqa: F811
