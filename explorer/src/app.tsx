@@ -9,7 +9,7 @@ import { Diff, Version } from "./diff";
 import type { Snapshot } from "./format/types";
 import { History } from "./history";
 import { stored, type Reader } from "./home";
-import { changedPaths, gridShape, isArray, rows, tree, type Branch, type Change } from "./nodes";
+import { changedPaths, gridShape, isArray, isHidden, listed, rows, tree, type Branch, type Change } from "./nodes";
 import { Overview, shapeText } from "./overview";
 import { Boundary, forgetColours, List, Tabs, Wait } from "./parts";
 import { RepositoryView } from "./repository";
@@ -33,7 +33,7 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
       reader.value = home;
       document.title = `${home.label} – Frazil explorer`;
       if (!location.hash.includes("/") && (home.version || home.path)) {
-        go({ page: "node", version: home.version ?? "main", path: `/${(home.path ?? "").replace(/^\//, "")}`, query: {} }, true);
+        go({ page: "node", version: home.version ?? "main", path: `/${(home.path ?? "").replace(/^\//, "")}`, query: { view: "data" } }, true);
       }
       return home;
     },
@@ -128,8 +128,10 @@ function Header({ of }: { of: Reader | undefined }): VNode {
           </datalist>
         </>
       )}
-      <button class="theme" aria-label={`Colours of the page: ${theme}`} title="Colours of the page" onClick={() => select(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]!)}>
-        ◐ {theme}
+      <button class="theme" title="Colours of the page" onClick={() => select(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length])}>
+        <span aria-hidden="true">◐ </span>
+        <span class="hidden">Colours of the page: </span>
+        {theme}
       </button>
     </header>
   );
@@ -169,10 +171,11 @@ const MARKS: Record<Change, readonly [string, string]> = { added: ["+", "new in 
 function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot: Snapshot; version: string }): VNode {
   const { path, query } = route.value;
   const node = snapshot.node(path);
-  const root = useMemo(() => tree(snapshot.nodes), [snapshot]);
+  const nodes = useMemo(() => listed(snapshot.nodes, path), [snapshot, isHidden(path)]);
+  const root = useMemo(() => tree(nodes), [nodes]);
   const [toggles, setToggles] = useState<ReadonlySet<string>>(new Set());
   const [text, setText] = useState("");
-  const many = snapshot.nodes.length > ALL_OPEN;
+  const many = nodes.length > ALL_OPEN;
   // Groups such as `.frazil` hold notes of programs
   const isFolded = (branch: Branch): boolean => (many && branch.depth > 0) || last(branch.node.path).startsWith(".");
   const isOpen = (branch: Branch): boolean => (isFolded(branch) && !`${path}/`.startsWith(`${branch.node.path}/`)) === toggles.has(branch.node.path);
@@ -210,7 +213,7 @@ function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot:
   return (
     <div class="split fill nodes">
       <section class="pane side" aria-label="Nodes">
-        <input type="search" class="wide" value={text} placeholder={`Search ${plural(snapshot.nodes.length, "node")}`} aria-label="Search nodes" onInput={(event) => setText(event.currentTarget.value)} />
+        <input type="search" class="wide" value={text} placeholder={`Search ${plural(nodes.length, "node")}`} aria-label="Search nodes" onInput={(event) => setText(event.currentTarget.value)} />
         <List
           label="Nodes of this version"
           role="tree"

@@ -5,16 +5,17 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { cellsOf, changedRows, chunkBox, kinds, KINDS, paintCells, type Cells } from "./chunks";
 import { pixel } from "./colour";
 import { product } from "./format/elements";
-import { ChunkKind, type ArrayNode, type ChunkTable, type Snapshot } from "./format/types";
+import { ChunkKind, type ArrayNode, type ChunkTable, type Decoded, type Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { ValueTable } from "./lines";
 import { dimensionName, gridShape } from "./nodes";
-import { Canvas, canvasOf, Choice, css, Entry, Facts, Frame, OnRequest, useSize, Wait } from "./parts";
+import { Canvas, canvasOf, Choice, css, Entry, Facts, Frame, OnRequest, Sign, useSize, Wait } from "./parts";
+import { full, meanOf, scaleOf } from "./scale";
 import { parseSlice, sliceQuery } from "./slices";
 import { Fixed } from "./sliders";
 import { needsStatistics, needsWriters, SHADES, statisticsOf } from "./shades";
 import { address, route, setQuery, useLoad } from "./state";
-import { bytes, count, firstLine, number, plural } from "./text";
+import { bytes, count, firstLine, plural } from "./text";
 import { chunkWriters } from "./writers";
 
 interface ChunksProps {
@@ -61,6 +62,10 @@ function ChunkView({ reader, snapshot, node, table, changed: difference }: Chunk
     return canvasOf(pixels, cells.width, cells.height);
   }, [cells, shown]);
   const choice = parseCell(query["cell"], grid);
+  const enterCell = (text: string): string | void => {
+    if (text === "" || parseCell(text, grid)) setQuery({ cell: text });
+    else return `The chunks of this array go from ${grid.map(() => 0).join(",")} to ${grid.map((length) => length - 1).join(",")}.`;
+  };
   if (product(grid) === 0) return <p class="quiet">This array has no values, so it has no chunks.</p>;
   const options = [
     ["kind", "kind"],
@@ -79,7 +84,14 @@ function ChunkView({ reader, snapshot, node, table, changed: difference }: Chunk
       <div class="bar">
         {grid.length > 2 && <Axes node={node} grid={grid} />}
         <Choice label="Colour" value={colour} options={options} onSelect={(value) => setQuery({ colour: value })} />
-        <Entry key={query["cell"] ?? ""} label="Chunk" size={10} value={choice?.join(",") ?? ""} placeholder={grid.map(() => "0").join(",")} onEnter={(text) => (text === "" || parseCell(text, grid) !== undefined) && setQuery({ cell: text })} />
+        <Entry
+          key={query["cell"] ?? ""}
+          label="Chunk"
+          size={10}
+          value={choice?.join(",") ?? ""}
+          placeholder={grid.map(() => "0").join(",")}
+          onEnter={enterCell}
+        />
       </div>
       <Fixed node={node} shape={grid} slice={slice} what="chunk" onIndex={(index) => setQuery(sliceQuery(grid, { ...slice, index }))} />
       <div class="legend">
@@ -254,8 +266,12 @@ function Map({ cells, image, choice, describe, onChoose }: MapProps): VNode {
         {mark(choice ?? -1, "chosen")}
       </div>
       <div class="map-foot">
-        <button aria-label="Zoom in" onClick={() => zoom(1.5)}>+</button>
-        <button aria-label="Zoom out" onClick={() => zoom(1 / 1.5)}>−</button>
+        <button aria-label="Zoom in" onClick={() => zoom(1.5)}>
+          <Sign>+</Sign>
+        </button>
+        <button aria-label="Zoom out" onClick={() => zoom(1 / 1.5)}>
+          <Sign>−</Sign>
+        </button>
         <button onClick={() => setView(undefined)}>All</button>
         <output aria-live="polite">{hover >= 0 ? describe(hover) : choice !== undefined ? describe(choice) : "Click a cell for its chunk; wheel zooms, drag moves."}</output>
       </div>
@@ -270,7 +286,7 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
   const { start, stop } = chunkBox(coords, node.shape, node.chunkShape);
   const extent = stop.map((high, dimension) => high - start[dimension]!);
   const values = useLoad(
-    async (signal) => (product(extent) > MOST_VALUES ? undefined : reader.decode(node, await reader.read(snapshot, node.path, start, stop, undefined, signal))),
+    async (signal) => (product(extent) > MOST_VALUES ? undefined : reader.decode(snapshot, node, await reader.read(snapshot, node.path, start, stop, undefined, signal))),
     [snapshot, node.path],
   );
   return (
@@ -297,7 +313,13 @@ function Chunk({ reader, snapshot, node, coords, packed }: { reader: Reader; sna
       )}
       <h3>Values</h3>
       <Wait of={values} what="the values">
-        {(decoded) => (decoded ? <Values values={decoded.values} shape={extent} label={decoded.values instanceof Float64Array && !decoded.isTime ? (at) => number(decoded.values[at] as number) : (at) => decoded.label(at)} /> : <p class="quiet">This chunk has too many values to show: {count(product(extent))}.</p>)}
+        {(decoded) =>
+          decoded ? (
+            <Values decoded={decoded} shape={extent} />
+          ) : (
+            <p class="quiet">This chunk has too many values to show: {count(product(extent))}.</p>
+          )
+        }
       </Wait>
     </>
   );
@@ -324,14 +346,25 @@ function Writer({ reader: { repository }, snapshot, node, coords }: { reader: Re
 const CORNER = 8;
 
 /** Statistics, and the first rows and columns of the last two dimensions. */
-function Values({ values, shape, label }: { values: Float64Array | string[]; shape: readonly number[]; label: (index: number) => string }): VNode {
+function Values({ decoded, shape }: { decoded: Decoded; shape: readonly number[] }): VNode {
+  const { values } = decoded;
   const [rows, columns] = [shape.at(-2) ?? 1, shape.at(-1) ?? 1];
+  const scale = scaleOf(decoded);
+  const text = (at: number): string => (values instanceof Float64Array ? scale.text(values[at]) : decoded.label(at));
   const facts = useMemo(() => (values instanceof Float64Array && values.length > 1 ? statistics(values) : undefined), [values]);
   return (
     <>
-      {facts && facts.count > 0 && <Facts rows={[["Smallest", label(facts.lowAt)], ["Largest", label(facts.highAt)], ["Mean", number(facts.mean)]]} />}
+      {facts && facts.count > 0 && (
+        <Facts
+          rows={[
+            ["Smallest", full(scale, values[facts.lowAt] as number)],
+            ["Largest", full(scale, values[facts.highAt] as number)],
+            scale.hasMean && ["Mean", full(scale, meanOf(scale, facts.mean))],
+          ]}
+        />
+      )}
       {facts && <Facts rows={[["Without value", count(values.length - facts.count)]]} />}
-      {values.length > 0 && <ValueTable name="First values" text={label} width={columns} height={rows} most={CORNER} />}
+      {values.length > 0 && <ValueTable name="First values" text={text} width={columns} height={rows} most={CORNER} />}
     </>
   );
 }

@@ -27,6 +27,14 @@ export const pixel = (hex: string): number => {
   return ((255 << 24) | (blue! << 16) | (green! << 8) | red!) >>> 0;
 };
 
+/** Colours by Okabe and Ito, and by Tol: neighbours differ. */
+export const CATEGORIES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#882255", "#44aa99", "#999933", "#aa4499", "#332288"];
+
+/** 256 colours in so many blocks of one colour. */
+export function categoryTable(size: number): Uint32Array {
+  return Uint32Array.from({ length: 256 }, (_, at) => pixel(CATEGORIES[Math.floor((at * size) / 256) % CATEGORIES.length]));
+}
+
 export type Limits = readonly [number, number];
 
 const SAMPLE = 50_000;

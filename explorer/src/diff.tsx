@@ -9,8 +9,8 @@ import { Data } from "./data";
 import { product } from "./format/elements";
 import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
-import { isArray } from "./nodes";
-import { Entry, Facts, List, Tabs, Wait } from "./parts";
+import { isArray, listed } from "./nodes";
+import { Entry, Facts, List, Sign, Tabs, Wait } from "./parts";
 import { resolve } from "./route";
 import { go, route, setQuery, snapshotOf, useLoad } from "./state";
 import { count, firstLine, json, plural } from "./text";
@@ -35,7 +35,7 @@ export function Diff({ reader }: { reader: Reader }): VNode {
       <div class="bar">
         <Version reader={reader} label="Older version" name={base} onSelect={(value) => go({ base: value })} />
         <button aria-label="Exchange the versions" onClick={() => go({ base: version, version: base })}>
-          ⇄
+          <Sign>⇄</Sign>
         </button>
         <Version reader={reader} label="Newer version" name={version} onSelect={(value) => go({ version: value })} />
       </div>
@@ -51,13 +51,18 @@ export function Version({ reader, label, name, onSelect }: { reader: Reader; lab
   const { repository } = reader;
   const row = repository.row(resolve(repository, name));
   const after = <span class="quiet message">{row >= 0 ? firstLine(repository.history.message(row)) : "not in the history"}</span>;
-  return <Entry key={name} label={label} value={name} list="versions" size={14} isEager onEnter={(text) => text !== "" && onSelect(text)} after={after} />;
+  const enter = (text: string): string | void => (text === "" ? "Write a branch, a tag or an id." : onSelect(text));
+  const entry = { label, value: name, list: "versions", size: 14, after, onEnter: enter };
+  return <Entry key={name} isEager {...entry} />;
 }
 
-function Differences({ reader, pair, differences }: { reader: Reader; pair: Pair; differences: ReturnType<typeof compareNodes> }): VNode {
+function Differences({ reader, pair, differences: all }: { reader: Reader; pair: Pair; differences: ReturnType<typeof compareNodes> }): VNode {
   const { path } = route.value;
+  const differences = listed(all, path);
   const active = differences.findIndex((item) => item.path === path);
-  if (!differences.length) return <p class="quiet">The versions are equal.</p>;
+  if (!differences.length) {
+    return <p class="quiet">{all.length ? "Only records that Frazil writes for itself differ." : "The versions are equal."}</p>;
+  }
   const sure = differences.filter((item) => item.change !== "unknown");
   return (
     <div class="split fill">
@@ -146,7 +151,7 @@ async function firstDifference({ reader, pair, old, now }: ArrayDiffProps, coord
   const { start, stop } = chunkBox(coords, now.shape, now.chunkShape);
   const shape = stop.map((high, dimension) => high - start[dimension]!);
   if (product(shape) > MOST_VALUES || stop.some((high, dimension) => high > old.shape[dimension]!)) return start;
-  const valuesOf = async (snapshot: Snapshot, node: ArrayNode): Promise<ArrayLike<unknown>> => reader.decode(node, await reader.read(snapshot, node.path, start, stop)).values;
+  const valuesOf = async (snapshot: Snapshot, node: ArrayNode): Promise<ArrayLike<unknown>> => reader.decode(snapshot, node, await reader.read(snapshot, node.path, start, stop)).values;
   const [one, other] = await Promise.all([valuesOf(pair.before, old), valuesOf(pair.after, now)]);
   let at = 0;
   while (at < one.length && Object.is(one[at], other[at])) at++;

@@ -10,6 +10,8 @@ import { cellFinder } from "./slices";
 export interface Geolocation {
   /** How the places are known. */
   readonly name: string;
+  /** Each cell has a place of its own. */
+  readonly isByCell?: boolean;
   readonly width: number;
   readonly height: number;
   /** Longitude and latitude of a cell's centre, in degrees. */
@@ -130,5 +132,6 @@ export function ofCells(longitudes: Float64Array, latitudes: Float64Array, width
     }
     return best >= 0 && least <= (reach[best]! * 0.75) ** 2 ? best : -1;
   };
-  return { name: "places of cells", width, height, place: (column, row) => [longitudes[row * width + column]!, latitudes[row * width + column]!], find };
+  const place = (column: number, row: number): Place => [longitudes[row * width + column], latitudes[row * width + column]];
+  return { name: "places of cells", isByCell: true, width, height, place, find };
 }

@@ -3,9 +3,9 @@
 import type { GeoPermissibleObjects } from "d3-geo";
 import type { VNode } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
-import { paint, table } from "./colour";
+import { paint } from "./colour";
 import type { Geolocation } from "./geolocation";
-import { drawBar, drawMark, MARGIN, type PlaneProps } from "./image";
+import { barWidth, drawBar, drawMark, type PlaneProps } from "./image";
 import { Canvas, canvasOf, css, theme, useSize, Wait } from "./parts";
 import { useLoad } from "./state";
 
@@ -48,16 +48,15 @@ export function Globe(props: GlobeProps): VNode {
   return <Wait of={earth} what="the map">{(value) => <Sight {...props} earth={value} />}</Wait>;
 }
 
-function Sight({ earth, values, places, marks, limits, map, title, projection: name, onPlace, onChoose }: GlobeProps & { readonly earth: typeof import("./earth") }): VNode {
+function Sight({ earth, values, places, marks, limits, colours, ticks, title, projection: name, onPlace, onChoose }: GlobeProps & { readonly earth: typeof import("./earth") }): VNode {
   const [element, size] = useSize<HTMLDivElement>();
   const [turn, setTurn] = useState<readonly [number, number] | undefined>(undefined);
   const drag = useRef<{ x: number; y: number; turn: readonly [number, number]; moved: boolean } | undefined>(undefined);
   const [isTurning, setTurning] = useState(false);
   const part = useMemo(() => frame(places), [places]);
-  const colours = useMemo(() => table(map), [map]);
   const colourTheme = theme.value;
   const [east, north] = turn ?? [part.line ? -part.centre[0] : 0, isRound(name) ? -part.centre[1] : 0];
-  const width = Math.max(10, size.width - MARGIN.right);
+  const width = Math.max(10, size.width - barWidth(ticks, limits));
   const height = Math.max(10, size.height - 4);
 
   const projection = useMemo(() => {
@@ -130,7 +129,7 @@ function Sight({ earth, values, places, marks, limits, map, title, projection: n
       const spot = projection([...place]);
       if (spot && context.isPointInPath(spot[0] * devicePixelRatio, spot[1] * devicePixelRatio)) drawMark(context, mark, spot[0], spot[1]);
     }
-    drawBar(context, colours, limits, title, width + 16, 8, height - 16);
+    drawBar(context, { colours, limits, title, ticks }, width + 16, 8, height - 16);
   };
   const rotate = (right: number, up: number): void => setTurn([east + right, isRound(name) ? Math.min(Math.max(north + up, -90), 90) : north]);
   const cellUnder = (event: PointerEvent): number => {

@@ -59,11 +59,11 @@ export function History({ reader }: { reader: Reader }): VNode {
   useEffect(() => void (places && (notice.value = `${plural(total, "commit")} found`)), [places]);
 
   const select = (index: number): void => setQuery({ at: history.id(rowAt(index)) });
-  const toDate = (date: string): boolean => {
+  const toDate = (date: string): string | void => {
     const time = Date.parse(date);
-    if (Number.isNaN(time) || total === 0) return false;
-    select(nearest(Float64Array.from({ length: total }, (_, index) => history.times[rowAt(index)]!), time));
-    return true;
+    if (Number.isNaN(time)) return `"${date}" is not a date: write 2024-12-31.`;
+    if (total === 0) return "There are no commits.";
+    select(nearest(Float64Array.from({ length: total }, (_, index) => history.times[rowAt(index)]), time));
   };
   return (
     <div class="split history">
@@ -166,6 +166,8 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
     const [snapshot, former] = await Promise.all([repository.snapshot(id), deletes ? repository.snapshot(history.id(above)) : undefined]);
     return { own, snapshot, former };
   }, [id]);
+  const compare = (base: string): string | void =>
+    base === "" ? "Write a branch, a tag or an id." : go({ page: "diff", base, version: id, path: "/", query: {} });
   return (
     <>
       <h2 class="text">{history.message(row) || "(no message)"}</h2>
@@ -180,7 +182,14 @@ function Commit({ reader, row, names, detached }: { reader: Reader; row: number;
         )}
       </p>
       {reader.change && <ChangeButtons repository={repository} id={id} names={names} />}
-      <Entry label="Version to compare with" isUnlabelled list="versions" placeholder="Branch, tag or id" onEnter={(base) => base !== "" && go({ page: "diff", base, version: id, path: "/", query: {} })} after={<button>Compare</button>} />
+      <Entry
+        label="Version to compare with"
+        isUnlabelled
+        list="versions"
+        placeholder="Branch, tag or id"
+        onEnter={compare}
+        after={<button>Compare</button>}
+      />
       <Facts
         rows={[
           ["Id", <code>{id}</code>],

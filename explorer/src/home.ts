@@ -17,7 +17,8 @@ export interface Reader {
   /** Asks for the plan of a change, or applies it; undefined where the page may not change the repository. */
   change?(step: "plan" | "apply", change: Record<string, string>): Promise<unknown>;
   read(snapshot: Snapshot, path: string, start: number[], stop: number[], step?: number[], signal?: AbortSignal): Promise<Region>;
-  decode(node: ArrayNode, region: Region): Decoded;
+  /** The values of a region. The snapshot says what the attributes of other arrays say about this one. */
+  decode(snapshot: Snapshot, node: ArrayNode, region: Region): Decoded;
 }
 
 /** `explorer.json` of a static export. */
@@ -110,7 +111,7 @@ export class WebSource implements Source {
     return this.secret ? { Authorization: `Bearer ${this.secret}` } : {};
   }
 
-  private url(key: string): string {
+  protected url(key: string): string {
     return this.elsewhere[key] ?? this.base + key.split("/").map(encodeURIComponent).join("/");
   }
 
@@ -165,6 +166,11 @@ export class ServerSource extends WebSource {
     secret: string | null,
   ) {
     super(`${server}repo/`, label, secret);
+  }
+
+  /** The server answers with an empty file for statistics that do not exist: a status 404 would be an error in the console. */
+  protected override url(key: string): string {
+    return `${super.url(key)}${key.startsWith("statistics/") ? "?optional=" : ""}`;
   }
 
   async external(url: string, start: number, end: number): Promise<Uint8Array | undefined> {

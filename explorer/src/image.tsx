@@ -3,9 +3,10 @@
 import type { VNode } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
 import type { Axis } from "./axes";
-import { paint, table, ticks, type Limits } from "./colour";
+import { paint, type Limits } from "./colour";
 import { Canvas, canvasOf, css, Frame, useSize } from "./parts";
-import { number } from "./text";
+import { NUMBERS, type Tick } from "./scale";
+import { fitted } from "./text";
 
 /** A point that a person chose. */
 export interface Mark {
@@ -19,7 +20,9 @@ export interface Mark {
 export interface PlaneProps {
   readonly values: Float64Array;
   readonly limits: Limits;
-  readonly map: string;
+  readonly colours: Uint32Array;
+  /** Round values for the colour bar. */
+  ticks(limits: Limits, most: number): Tick[];
   readonly title: string;
   readonly marks: readonly Mark[];
   onPlace(column: number, row: number): void;
@@ -37,13 +40,31 @@ interface ImageProps extends PlaneProps {
 
 export const MARGIN = { left: 78, top: 8, bottom: 46, right: 92 };
 
-export function Image({ values, x, y, limits, map, title, aspect, marks, onPlace, onChoose, onZoom }: ImageProps): VNode {
+export function Image(props: ImageProps): VNode {
+  const {
+    values,
+    x,
+    y,
+    limits,
+    colours,
+    ticks: barTicks,
+    title,
+    aspect,
+    marks,
+    onPlace,
+    onChoose,
+    onZoom,
+  } = props;
   const [element, size] = useSize<HTMLDivElement>();
   const [cursor, setCursor] = useState<{ column: number; row: number } | undefined>(undefined);
   const [drag, setDrag] = useState<{ x: number; y: number; toX: number; toY: number } | undefined>(undefined);
   const moved = useRef(false);
-  const colours = useMemo(() => table(map), [map]);
-  const room = { width: Math.max(10, size.width - MARGIN.left - MARGIN.right), height: Math.max(10, size.height - MARGIN.top - MARGIN.bottom) };
+  const left = marginOf(y);
+  const right = barWidth(barTicks, limits);
+  const room = {
+    width: Math.max(10, size.width - left - right),
+    height: Math.max(10, size.height - MARGIN.top - MARGIN.bottom),
+  };
   if (aspect) {
     const shape = (x.length / y.length) * aspect;
     if (room.width / room.height > shape) room.width = Math.max(40, room.height * shape);
@@ -59,7 +80,10 @@ export function Image({ values, x, y, limits, map, title, aspect, marks, onPlace
   }, [values, x, y, limits[0], limits[1], colours, columns, rows]);
   const fractions = (event: PointerEvent): { x: number; y: number } => {
     const box = element.current!.getBoundingClientRect();
-    return { x: (event.clientX - box.left - MARGIN.left) / room.width, y: (event.clientY - box.top - MARGIN.top) / room.height };
+    return {
+      x: (event.clientX - box.left - left) / room.width,
+      y: (event.clientY - box.top - MARGIN.top) / room.height,
+    };
   };
   const place = (column: number, row: number): void => {
     setCursor({ column, row });
@@ -70,7 +94,8 @@ export function Image({ values, x, y, limits, map, title, aspect, marks, onPlace
       event.preventDefault();
       return onChoose(cursor.column, cursor.row);
     }
-    const [right, down] = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key] ?? [];
+    const [right, down] =
+      { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key] ?? [];
     if (right === undefined || down === undefined) return;
     event.preventDefault();
     const { column, row } = cursor ?? { column: 0, row: 0 };
@@ -80,7 +105,7 @@ export function Image({ values, x, y, limits, map, title, aspect, marks, onPlace
   };
 
   const draw = (context: CanvasRenderingContext2D): void => {
-    const { left, top } = MARGIN;
+    const { top } = MARGIN;
     context.imageSmoothingEnabled = false;
     context.fillStyle = css("missing");
     context.fillRect(left, top, room.width, room.height);
@@ -107,7 +132,9 @@ export function Image({ values, x, y, limits, map, title, aspect, marks, onPlace
       context.fillRect(where, top + room.height, 1, 5);
       context.fillText(text, where, top + room.height + 8);
     }
-    context.fillText(x.title, left + room.width / 2, top + room.height + 28, room.width);
+    const fit = (text: string, width: number): string =>
+      fitted(text, width, (part) => context.measureText(part).width);
+    context.fillText(fit(x.title, room.width), left + room.width / 2, top + room.height + 28);
     context.textAlign = "right";
     context.textBaseline = "middle";
     edge = -Infinity;
@@ -116,27 +143,43 @@ export function Image({ values, x, y, limits, map, title, aspect, marks, onPlace
       if (where < edge + 14) continue;
       edge = where;
       context.fillRect(left - 5, where, 5, 1);
-      context.fillText(text, left - 8, where, MARGIN.left - 26);
+      context.fillText(fit(text, left - 26), left - 8, where);
     }
     context.save();
     context.translate(10, top + room.height / 2);
     context.rotate(-Math.PI / 2);
     context.textAlign = "center";
-    context.fillText(y.title, 0, 0, room.height);
+    context.fillText(fit(y.title, room.height), 0, 0);
     context.restore();
-    drawBar(context, colours, limits, title, left + room.width + 16, top, room.height);
-    for (const mark of marks) drawMark(context, mark, left + x.centre(mark.column) * room.width, top + y.centre(mark.row) * room.height);
+    drawBar(context, { colours, limits, title, ticks: barTicks }, left + room.width + 16, top, room.height);
+    for (const mark of marks)
+      drawMark(
+        context,
+        mark,
+        left + x.centre(mark.column) * room.width,
+        top + y.centre(mark.row) * room.height,
+      );
   };
   /** What follows the pointer lies before the canvas, which is not drawn again. */
   const before = (): VNode | false => {
-    const at = (across: number, down: number): [number, number] => [MARGIN.left + across * room.width, MARGIN.top + down * room.height];
+    const at = (across: number, down: number): [number, number] => [
+      left + across * room.width,
+      MARGIN.top + down * room.height,
+    ];
     if (drag && moved.current) {
-      const [[x, y], width, height] = [at(Math.min(drag.x, drag.toX), Math.min(drag.y, drag.toY)), Math.abs(drag.toX - drag.x) * room.width, Math.abs(drag.toY - drag.y) * room.height];
+      const [[x, y], width, height] = [
+        at(Math.min(drag.x, drag.toX), Math.min(drag.y, drag.toY)),
+        Math.abs(drag.toX - drag.x) * room.width,
+        Math.abs(drag.toY - drag.y) * room.height,
+      ];
       return <Frame kind="drag" x={x} y={y} width={width} height={height} />;
     }
     if (!cursor || cursor.column >= x.length || cursor.row >= y.length) return false;
     const [[west, east], [upper, lower]] = [x.sides(cursor.column), y.sides(cursor.row)];
-    const [width, height] = [Math.max((east - west) * room.width, 6), Math.max((lower - upper) * room.height, 6)];
+    const [width, height] = [
+      Math.max((east - west) * room.width, 6),
+      Math.max((lower - upper) * room.height, 6),
+    ];
     const [across, down] = at((west + east) / 2, (upper + lower) / 2);
     return <Frame kind="chosen" x={across - width / 2} y={down - height / 2} width={width} height={height} />;
   };
@@ -175,16 +218,47 @@ export function Image({ values, x, y, limits, map, title, aspect, marks, onPlace
       }}
       onPointerCancel={() => setDrag(undefined)}
     >
-      <Canvas width={size.width} height={size.height} draw={draw} keys={[image, room.width, room.height, title, marks.map(({ column, row, text }) => `${column} ${row} ${text}`).join()]} aria-hidden="true" />
+      <Canvas
+        width={size.width}
+        height={size.height}
+        draw={draw}
+        keys={[
+          image,
+          room.width,
+          room.height,
+          title,
+          marks.map(({ column, row, text }) => `${column} ${row} ${text}`).join(),
+        ]}
+        aria-hidden="true"
+      />
       {before()}
     </div>
   );
 }
 
+/** The room that a colour bar needs: more if its texts are no numbers. */
+export function barWidth(ticks: PlaneProps["ticks"], limits: Limits): number {
+  const longest = Math.max(
+    0,
+    ...[4, 8].flatMap((most) => ticks(limits, most)).map(({ text }) => text.length),
+  );
+  return Math.min(MARGIN.right + Math.max(0, longest - 8) * 7, 220);
+}
+
+type Bar = Pick<PlaneProps, "colours" | "limits" | "title" | "ticks">;
+
 /** The colour bar: 14 pixels, then numbers and title. */
-export function drawBar(context: CanvasRenderingContext2D, colours: Uint32Array, limits: Limits, title: string, left: number, top: number, height: number): void {
+export function drawBar(
+  context: CanvasRenderingContext2D,
+  bar: Bar,
+  left: number,
+  top: number,
+  height: number,
+): void {
+  const { colours, limits, title, ticks } = bar;
+  const width = barWidth(ticks, limits);
   for (let at = 0; at < 128; at++) {
-    const colour = colours[255 - at * 2]!;
+    const colour = colours[255 - at * 2];
     context.fillStyle = `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`;
     context.fillRect(left, top + (at / 128) * height, 14, height / 128 + 1);
   }
@@ -194,20 +268,26 @@ export function drawBar(context: CanvasRenderingContext2D, colours: Uint32Array,
   context.font = "12px system-ui, sans-serif";
   context.textAlign = "left";
   context.textBaseline = "middle";
-  for (const value of ticks(limits, Math.min(8, height / 36))) {
+  const fit = (text: string, room: number): string =>
+    fitted(text, room, (part) => context.measureText(part).width);
+  let edge = Infinity;
+  for (const { value, text } of ticks(limits, Math.min(8, height / 36))) {
     const where = top + height * (1 - (value - limits[0]) / (limits[1] - limits[0]));
-    context.fillText(number(value), left + 20, Math.min(Math.max(where, top + 6), top + height - 6), MARGIN.right - 38);
+    if (where > edge - 13) continue;
+    edge = where;
+    context.fillText(fit(text, width - 38), left + 20, Math.min(Math.max(where, top + 6), top + height - 6));
   }
   context.save();
-  context.translate(left + MARGIN.right - 24, top + height / 2);
+  context.translate(left + width - 24, top + height / 2);
   context.rotate(-Math.PI / 2);
   context.textAlign = "center";
-  context.fillText(title, 0, 0, height);
+  context.fillText(fit(title, height), 0, 0);
   context.restore();
 }
 
 /** -1 if an axis is turned round on the screen. */
-const way = (axis: Axis): number => (axis.length > 1 && axis.centre(0) > axis.centre(axis.length - 1) ? -1 : 1);
+const way = (axis: Axis): number =>
+  axis.length > 1 && axis.centre(0) > axis.centre(axis.length - 1) ? -1 : 1;
 
 /** The values of a plane at each pixel. */
 function onScreen(values: Float64Array, x: Axis, y: Axis, width: number, height: number): Float64Array {
@@ -221,9 +301,18 @@ function onScreen(values: Float64Array, x: Axis, y: Axis, width: number, height:
 }
 
 /** A point that a person chose, with two rings, so that it shows on all colours. */
-export function drawMark(context: CanvasRenderingContext2D, { colour, text }: Mark, x: number, y: number): void {
+export function drawMark(
+  context: CanvasRenderingContext2D,
+  { colour, text }: Mark,
+  x: number,
+  y: number,
+): void {
   context.save();
-  for (const [stroke, width] of [[css("page"), 5], [css("text"), 3], [colour, 2]] as const) {
+  for (const [stroke, width] of [
+    [css("page"), 5],
+    [css("text"), 3],
+    [colour, 2],
+  ] as const) {
     context.beginPath();
     context.arc(x, y, 5, 0, 2 * Math.PI);
     context.strokeStyle = stroke;
@@ -241,13 +330,28 @@ export function drawMark(context: CanvasRenderingContext2D, { colour, text }: Ma
   context.restore();
 }
 
+/** The room for the texts of a vertical axis. */
+function marginOf(axis: Axis): number {
+  const longest = Math.max(
+    0,
+    ...[4, 10].flatMap((most) => labels(axis, most)).map(({ text }) => text.length),
+  );
+  return Math.min(MARGIN.left + Math.max(0, longest - 7) * 7, 160);
+}
+
 /** Places on an axis with their texts: round numbers where the axis has some, else even steps of the index. */
 function labels(axis: Axis, most: number): { place: number; text: string }[] {
-  const { values, edges, length } = axis;
+  const { edges, length } = axis;
+  const values = axis.times?.values ?? axis.values;
   if (values && edges && length > 1) {
-    const limits: Limits = [Math.min(values[0]!, values[length - 1]!), Math.max(values[0]!, values[length - 1]!)];
-    return ticks(limits, most).map((value) => ({ place: axis.place(value), text: number(value) })).sort((a, b) => a.place - b.place);
+    const limits: Limits = [Math.min(values[0], values[length - 1]), Math.max(values[0], values[length - 1])];
+    const { ticks } = axis.times?.scale ?? NUMBERS;
+    const places = ticks(limits, most).map(({ value, text }) => ({ place: axis.place(value), text }));
+    return places.sort((a, b) => a.place - b.place);
   }
   const step = Math.max(1, Math.ceil(length / Math.max(1, most)));
-  return Array.from({ length: Math.ceil(length / step) }, (_, at) => ({ place: axis.centre(at * step), text: axis.label(at * step) })).sort((a, b) => a.place - b.place);
+  return Array.from({ length: Math.ceil(length / step) }, (_, at) => ({
+    place: axis.centre(at * step),
+    text: axis.label(at * step),
+  })).sort((a, b) => a.place - b.place);
 }

@@ -4,6 +4,7 @@ import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Axis } from "./axes";
 import { css, Failure, theme, useSize } from "./parts";
+import { NUMBERS, type Scale } from "./scale";
 import { useLoad } from "./state";
 import { count, plural } from "./text";
 
@@ -13,20 +14,32 @@ export interface Series {
   readonly values: Float64Array;
 }
 
-export function Lines({ x, series, title: name, isByIndex, onPlace }: { x: Axis; series: readonly Series[]; title: string; isByIndex: boolean; onPlace?: (index: number | null) => void }): VNode {
+interface LinesProps {
+  readonly x: Axis;
+  readonly series: readonly Series[];
+  readonly title: string;
+  /** How the values are written. */
+  readonly scale: Scale;
+  readonly isByIndex: boolean;
+  onPlace?(index: number | null): void;
+}
+
+export function Lines({ x, series, title: name, scale, isByIndex, onPlace }: LinesProps): VNode {
   const [element, size] = useSize<HTMLDivElement>();
   const plot = useLoad(() => import("./plot"), []);
   useEffect(() => {
     const target = element.current;
     if (!plot.value || !target || size.width < 50) return;
     const index = Float64Array.from({ length: x.length }, (_, at) => at);
-    const places = isByIndex ? index : ([x.times, x.values].find((axis) => axis && rises(axis)) ?? index);
+    const rising = [x.times?.values, x.values].find((axis) => axis && rises(axis));
+    const places = isByIndex || !rising ? index : rising;
     return plot.value.lines(target, {
       width: size.width,
       height: Math.max(160, size.height),
       x: places,
       series,
-      isTime: places === x.times,
+      xTicks: places === x.times?.values ? x.times.scale.ticks : places === index ? undefined : NUMBERS.ticks,
+      yTicks: scale.ticks,
       xTitle: x.title,
       yTitle: name,
       colours: { text: css("text"), grid: css("line") },
@@ -37,13 +50,19 @@ export function Lines({ x, series, title: name, isByIndex, onPlace }: { x: Axis;
   return (
     <>
       <Failure of={plot} />
-      <div ref={element} class="plot" role="img" aria-label={`Line of ${name} along ${x.title}. The table shows the values.`} />
+      <div
+        ref={element}
+        class="plot"
+        role="img"
+        aria-label={`Line of ${name} along ${x.title}. The table shows the values.`}
+      />
     </>
   );
 }
 
 /** uPlot draws only along rising numbers. */
-const rises = (values: Float64Array): boolean => values.every((value, at) => at === 0 || value > values[at - 1]!);
+const rises = (values: Float64Array): boolean =>
+  values.every((value, at) => at === 0 || value > values[at - 1]!);
 
 const [MOST_ROWS, MOST_COLUMNS] = [200, 30];
 
@@ -52,7 +71,7 @@ interface ValueTableProps {
   readonly width: number;
   readonly height: number;
   readonly x?: Pick<Axis, "label"> | undefined;
-  readonly y?: Pick<Axis, "label"> | undefined;
+  readonly y?: (Pick<Axis, "label"> & { readonly isTurned?: boolean }) | undefined;
   /** Rows and columns; without it many, and a hint where others are. */
   readonly most?: number;
   text(index: number): string;
@@ -77,7 +96,7 @@ export function ValueTable({ name = "Values", text, width, height, x, y, most }:
           </thead>
         )}
         <tbody>
-          {Array.from({ length: rows }, (_, row) => (
+          {Array.from({ length: rows }, (_, at) => (y?.isTurned ? height - 1 - at : at)).map((row) => (
             <tr key={row}>
               {y && <th scope="row">{y.label(row)}</th>}
               {Array.from({ length: columns }, (_, column) => (
@@ -89,10 +108,10 @@ export function ValueTable({ name = "Values", text, width, height, x, y, most }:
       </table>
       {most === undefined && (rows < height || columns < width) && (
         <p class="quiet">
-          {count(rows)} of {plural(height, "row")}, {count(columns)} of {plural(width, "column")}: zoom in for others.
+          {count(rows)} of {plural(height, "row")}, {count(columns)} of {plural(width, "column")}: zoom in for
+          others.
         </p>
       )}
     </div>
   );
 }
-

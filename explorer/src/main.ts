@@ -7,6 +7,7 @@ import { decodeCF } from "./format/cf";
 import { useWorkers } from "./format/pool";
 import { openRepository } from "./format/repository";
 import { findHome, kernel, ServerSource, WebSource } from "./home";
+import { withUnits } from "./nodes";
 import { writeRoute } from "./route";
 import { route } from "./state";
 import { work } from "./worker";
@@ -33,7 +34,7 @@ function show(): void {
       ...(source instanceof ServerSource ? { ask: source.ask.bind(source) } : {}),
       ...(source instanceof ServerSource && settings.writable ? { change: source.change.bind(source) } : {}),
       read: (snapshot, path, start, stop, step, signal) => readRegion(repository, source, snapshot, path, start, stop, step, signal),
-      decode: decodeCF,
+      decode: (snapshot, node, region) => decodeCF(withUnits(snapshot, node), region),
     };
   });
 

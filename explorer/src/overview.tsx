@@ -1,25 +1,46 @@
 /** What a node is: attributes, codecs, sizes, and what its commit changed. */
 
 import type { VNode } from "preact";
+import { numberOf } from "./format/cf";
 import { product } from "./format/elements";
 import type { ArrayNode, Changes, Node, Snapshot } from "./format/types";
 import type { Branch } from "./nodes";
-import { attributes, changedPaths, codecs, gridShape, isArray, itemSize, title } from "./nodes";
+import { attributes, changedPaths, codecs, dimensionName, gridShape, isArray, itemSize, listed, title } from "./nodes";
 import { Facts, OnRequest, Table, Wait } from "./parts";
 import { address, useLoad } from "./state";
 import { bytes, count, json, last, number, plural } from "./text";
 import { summary } from "./chunks";
 
+/** A number with all of its digits; of 32 bits with those that tell it from others. */
+function exact(value: number, dtype?: string): string {
+  const isShort = dtype === "float32" && Math.fround(value) === value;
+  const digits = [1, 2, 3, 4, 5, 6, 7, 8, 9].find((each) => Math.fround(Number(value.toPrecision(each))) === value);
+  const shown = isShort && digits ? Number(value.toPrecision(digits)) : value;
+  return Math.abs(shown) >= 1e15 && Number.isFinite(shown) ? shown.toExponential() : String(shown);
+}
+
 /** A value from the repository, always as text. */
-export function Value({ of }: { of: unknown }): VNode {
+export function Value({ of, dtype }: { of: unknown; dtype?: string | undefined }): VNode {
   if (typeof of === "string") return <span class="text">{of}</span>;
-  if (typeof of === "number") return <span>{number(of)}</span>;
+  if (typeof of === "number") return <span>{exact(of, dtype)}</span>;
   const text = json(of) ?? String(of);
   return text.length < 60 ? <code>{text.replace(/\s+/g, " ")}</code> : <pre>{text}</pre>;
 }
 
+/** An attribute. Fill values may be stored as the base64 text of a float. */
+function Attribute({ name, of, dtype }: { name: string; of: unknown; dtype: string | undefined }): VNode {
+  const isFill = name === "_FillValue" || name === "missing_value";
+  const value = isFill && typeof of === "string" && !/^(string|bytes)/.test(dtype ?? "") ? numberOf(of) : undefined;
+  if (value === undefined) return <Value of={of} dtype={isFill ? dtype : undefined} />;
+  return (
+    <>
+      {exact(value, dtype)} <span class="quiet">stored as {String(of)}</span>
+    </>
+  );
+}
+
 export const shapeText = (node: ArrayNode): string =>
-  node.shape.length === 0 ? "scalar" : node.shape.map((length, at) => `${node.dimensions[at] ? `${node.dimensions[at]} ` : ""}${count(length)}`).join(" × ");
+  node.shape.length === 0 ? "scalar" : node.shape.map((length, at) => `${node.dimensions[at] ? `${dimensionName(node, at)} ` : ""}${count(length)}`).join(" × ");
 
 const MOST = 200; // lines of a list of changes
 
@@ -27,12 +48,18 @@ export function ChangeList({ changes, snapshot, former, version }: { changes: Ch
   const paths = changedPaths(snapshot, changes);
   const chunks = new Map(changes.updatedChunks.map((item) => [item.nodeId, item.count]));
   const gone = new Set([...changes.deletedArrays, ...changes.deletedGroups]);
-  const names = former?.nodes.filter((node) => gone.has(node.id)).slice(0, MOST) ?? [];
-  const lines = [...paths].map(([path, change]) => ({ path, change, chunks: chunks.get(snapshot.node(path)?.id ?? "") }));
-  if (!lines.length && !gone.size && !changes.moves.length) return <p class="quiet">Nothing but the commit itself.</p>;
+  const deleted = former?.nodes.filter((node) => gone.has(node.id)) ?? [];
+  const names = listed(deleted, "/").slice(0, MOST);
+  const unnamed = gone.size - (deleted.length - listed(deleted, "/").length) - names.length;
+  const all = [...paths].map(([path, change]) => ({ path, change, chunks: chunks.get(snapshot.node(path)?.id ?? "") }));
+  const lines = [...listed(all, "/")].sort((one, other) => (one.path < other.path ? -1 : 1));
+  const moves = listed(changes.moves.map((move) => ({ ...move, path: move.to })), "/");
+  if (!lines.length && !names.length && unnamed <= 0 && !moves.length) {
+    return <p class="quiet">{all.length || gone.size || changes.moves.length ? "Only records that Frazil writes for itself." : "Nothing but the commit itself."}</p>;
+  }
   return (
     <ul class="changes">
-      {changes.moves.map((move) => (
+      {moves.map((move) => (
         <li key={move.to} class="changed">
           moved <code>{move.from}</code> to <code>{move.to}</code>
         </li>
@@ -49,7 +76,7 @@ export function ChangeList({ changes, snapshot, former, version }: { changes: Ch
           deleted <a href={address({ page: "node", version: former!.id, path: node.path })}>{node.path}</a>
         </li>
       ))}
-      {gone.size > names.length && <li class="removed">deleted {plural(gone.size - names.length, "other node")}</li>}
+      {unnamed > 0 && <li class="removed">deleted {plural(unnamed, "other node")}</li>}
     </ul>
   );
 }
@@ -60,7 +87,7 @@ export function Overview({ node, branch, snapshot, version }: { node: Node; bran
     <div class="scroll" tabIndex={0} role="group" aria-label="Description">
       {isArray(node) ? <ArrayFacts node={node} snapshot={snapshot} /> : <Members branch={branch} version={version} />}
       <h3>Attributes</h3>
-      {pairs.length ? <Facts rows={pairs.map(([key, value]) => [key, <Value of={value} />] as const)} /> : <p class="quiet">No attributes.</p>}
+      {pairs.length ? <Facts rows={pairs.map(([key, value]) => [key, <Attribute name={key} of={value} dtype={isArray(node) ? node.dtype : undefined} />] as const)} /> : <p class="quiet">No attributes.</p>}
       <details>
         <summary>zarr.json</summary>
         <pre>{json(node.document)}</pre>
@@ -83,7 +110,7 @@ function ArrayFacts({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot })
           ["Type", node.dtype],
           ["Chunks", node.shape.length ? `${node.chunkShape.map(count).join(" × ")}${size ? `, ${bytes(inner * size)} each` : ""}; grid ${grid.map(count).join(" × ")} = ${plural(product(grid), "place")}` : "one"],
           size !== undefined && ["Size in memory", bytes(product(node.shape) * size)],
-          ["Fill value", <Value of={node.document["fill_value"]} />],
+          ["Fill value", <Value of={node.document["fill_value"]} dtype={node.dtype} />],
           ["Codecs", <ol class="plain">{codecs(node).map((line) => <li key={line}>{line}</li>)}</ol>],
           ["Node id", <code>{node.id}</code>],
         ]}

@@ -1,10 +1,10 @@
 /** Small parts that all views use. */
 
 import { Component, type ComponentChildren, type JSX, type VNode } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { signal } from "@preact/signals";
 import type { Load } from "./state";
-import { count } from "./text";
+import { count, plural } from "./text";
 
 const ADVICE: Record<string, string> = {
   "not-found": "The address may be old, or the version may have expired.",
@@ -21,6 +21,27 @@ export function Failure({ of: { error, retry } }: { of: Load<unknown> }): VNode 
       {ADVICE[error.kind] && <p>{ADVICE[error.kind]!.split("`").map((part, at) => (at % 2 ? <code>{part}</code> : part))}</p>}
       <p>
         <button onClick={retry}>Try again</button>
+      </p>
+    </div>
+  );
+}
+
+const MOST_LOSSES = 5; // that are shown
+
+/** Chunks that cannot be read: the others are shown. */
+export function Losses({ of }: { of: readonly string[] }): VNode | null {
+  if (!of.length) return null;
+  return (
+    <div class="failure" role="alert">
+      <strong>{plural(of.length, "chunk")} cannot be read. The places of these values are empty.</strong>
+      <ul class="plain">
+        {of.slice(0, MOST_LOSSES).map((reason) => (
+          <li key={reason}>{reason}</li>
+        ))}
+        {of.length > MOST_LOSSES && <li>and {count(of.length - MOST_LOSSES)} more</li>}
+      </ul>
+      <p>
+        <code>frazil verify</code> says more.
       </p>
     </div>
   );
@@ -80,6 +101,9 @@ export function Tabs({ label, tabs, active, onSelect }: { label: string; tabs: r
   );
 }
 
+/** A sign that has no meaning for screen readers: its button has a label. */
+export const Sign = ({ children }: { children: string }): VNode => <span aria-hidden="true">{children}</span>;
+
 export const Facts = ({ rows }: { rows: readonly (readonly [string, ComponentChildren] | undefined | false)[] }): VNode => (
   <dl class="facts">
     {rows.map((row) => row && [<dt key={row[0]}>{row[0]}</dt>, <dd key={`${row[0]} value`}>{row[1]}</dd>])}
@@ -93,28 +117,43 @@ interface EntryProps extends Pick<JSX.IntrinsicElements["input"], "size" | "plac
   readonly isUnlabelled?: boolean;
   /** Whoever leaves the field enters its text. */
   readonly isEager?: boolean;
-  /** Takes a text; false if it is wrong. */
-  onEnter(text: string): boolean | void;
+  /** Takes a text; a sentence if it is wrong. */
+  onEnter(text: string): string | void;
   readonly list?: string;
   readonly after?: ComponentChildren;
 }
 
-/** A field for a text, and Enter sends it. */
+/** A field for a text, and Enter sends it. A wrong text stays in it, with the reason. */
 export function Entry({ label, value = "", isUnlabelled, isEager, onEnter, after, ...rest }: EntryProps): VNode {
   const [text, setText] = useState(value);
-  const [isWrong, setWrong] = useState(false);
+  const [problem, setProblem] = useState("");
+  const id = useId();
   const enter = (): void => {
-    const isRight = onEnter(text.trim()) !== false;
-    setWrong(!isRight);
-    if (isRight && !isEager) setText(value);
+    const reason = onEnter(text.trim()) || "";
+    setProblem(reason);
+    if (!reason) setText(value);
   };
+  const leave = (): void => (text === value ? setProblem("") : enter());
   return (
     <form class="field" onSubmit={(event) => (event.preventDefault(), enter())}>
       <label>
         <span class={isUnlabelled ? "hidden" : ""}>{label}</span>
-        <input type="text" {...rest} value={text} aria-invalid={isWrong} onInput={(event) => setText(event.currentTarget.value)} {...(isEager ? { onBlur: () => (text === value ? setWrong(false) : enter()) } : {})} />
+        <input
+          type="text"
+          {...rest}
+          value={text}
+          aria-invalid={problem !== ""}
+          {...(problem ? { "aria-describedby": id } : {})}
+          onInput={(event) => setText(event.currentTarget.value)}
+          {...(isEager ? { onBlur: leave } : {})}
+        />
       </label>
       {after}
+      {problem && (
+        <span id={id} class="problem" role="alert">
+          {problem}
+        </span>
+      )}
     </form>
   );
 }

@@ -1,55 +1,92 @@
 /** Line plots. Loaded when the first line is shown. */
 
 import UPlot from "uplot";
+import { fitted } from "./text";
 
 export interface LinesSettings {
   readonly width: number;
   readonly height: number;
   readonly x: ArrayLike<number>;
-  readonly series: readonly { readonly title: string; readonly colour: string; readonly values: ArrayLike<number> }[];
-  readonly isTime: boolean;
+  readonly series: readonly {
+    readonly title: string;
+    readonly colour: string;
+    readonly values: ArrayLike<number>;
+  }[];
   readonly xTitle: string;
   readonly yTitle: string;
   readonly colours: { readonly text: string; readonly grid: string };
+  /** Round places between two limits, with their texts. */
+  readonly xTicks?: Ticks | undefined;
+  readonly yTicks: Ticks;
   /** Text of a place on the axis, if numbers do not say enough. */
   label?(index: number): string;
   onPlace?: ((index: number | null) => void) | undefined;
 }
 
-const DAY = 86_400;
+type Ticks = (limits: readonly [number, number], most: number) => readonly { value: number; text: string }[];
 
-/** Dates in the order of their parts, as long as the steps of the axis need. */
-function dates(seconds: readonly number[], step: number): string[] {
-  const [from, to] = step >= 365 * DAY ? [0, 4] : step >= 28 * DAY ? [0, 7] : step >= DAY ? [0, 10] : step >= 60 ? [11, 16] : [11, 23];
-  return seconds.map((at) => new Date(at * 1000).toISOString()).map((text) => (from && text.slice(11, 19) === "00:00:00" ? text.slice(0, 10) : text.slice(from, to)));
+const FONT = "12px system-ui, sans-serif";
+const canvas = document.createElement("canvas").getContext("2d");
+
+function widthOf(text: string): number {
+  if (!canvas) return 0;
+  canvas.font = FONT;
+  return canvas.measureText(text).width;
+}
+
+/** An axis with its own ticks: places, and their texts. `space` is the least number of pixels between two. */
+function own(ticks: Ticks, space: number): Pick<UPlot.Axis, "splits" | "values"> {
+  let shown: ReturnType<Ticks> = [];
+  return {
+    splits: (plot, axis, low, high) => {
+      const { width, height } = plot.bbox;
+      const length = (axis === 0 ? width : height) / devicePixelRatio;
+      shown = ticks([low, high], Math.max(1, length / space));
+      return shown.map(({ value }) => value);
+    },
+    values: (_, places) => places.map((place) => shown.find(({ value }) => value === place)?.text ?? ""),
+  };
 }
 
 export function lines(target: HTMLElement, settings: LinesSettings): () => void {
-  const { colours } = settings;
-  const axis = { stroke: colours.text, grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid } };
-  // Gaps are null for uPlot; times are seconds
-  const columns = settings.series.map(({ values }) => Array.from(values, (value) => (Number.isNaN(value) ? null : value)));
-  const x = Float64Array.from(settings.x, (value) => (settings.isTime ? value / 1000 : value));
-  const single = x.length < 200;
-  const { label } = settings;
-  const texts = settings.isTime
-    ? (_: unknown, places: number[], __: number, ___: number, step: number) => dates(places, step)
-    : label && ((_: unknown, places: number[]) => places.map((at) => (Number.isInteger(at) ? label(at) : "")));
+  const { colours, label, xTicks, yTicks, width, height } = settings;
+  const ticks = { stroke: colours.grid };
+  const grid = { stroke: colours.grid, width: 1 };
+  const axis = { stroke: colours.text, grid, ticks, font: FONT, labelFont: FONT };
+  // Gaps are null for uPlot
+  const gaps = (values: ArrayLike<number>): (number | null)[] =>
+    Array.from(values, (value) => (Number.isNaN(value) ? null : value));
+  const single = settings.x.length < 200;
+  const byIndex = (_: unknown, places: number[]): string[] =>
+    places.map((at) => (Number.isInteger(at) ? (label?.(at) ?? "") : ""));
+  const xTitle = fitted(settings.xTitle, width - 120, widthOf);
+  const yTitle = fitted(settings.yTitle, height - 80, widthOf);
+  const room = (_: unknown, texts: string[] | null): number =>
+    20 + Math.max(30, ...(texts ?? []).map((text) => widthOf(text ?? "")));
   const plot = new UPlot(
     {
-      width: settings.width,
-      height: settings.height,
+      width,
+      height,
       legend: { show: false },
-      tzDate: (seconds) => UPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
-      scales: { x: { time: settings.isTime } },
+      scales: { x: { time: false } },
       axes: [
-        { ...axis, label: settings.xTitle, space: settings.isTime || label ? 90 : 60, ...(texts ? { values: texts } : {}) },
-        { ...axis, label: settings.yTitle, size: 70 },
+        {
+          ...axis,
+          label: xTitle,
+          space: label ? 90 : 60,
+          ...(xTicks ? own(xTicks, 90) : label ? { values: byIndex } : {}),
+        },
+        { ...axis, label: yTitle, size: room, ...own(yTicks, 40) },
       ],
-      series: [{}, ...settings.series.map(({ title, colour }) => ({ label: title, stroke: colour, width: 1.5, points: { show: single, size: 5 } }))],
+      series: [
+        {},
+        ...settings.series.map(({ title, colour }) => {
+          return { label: title, stroke: colour, width: 1.5, points: { show: single, size: 5 } };
+        }),
+      ],
       hooks: { setCursor: [(self) => settings.onPlace?.(self.cursor.idx ?? null)] },
     },
-    [x, ...columns],
+    [Float64Array.from(settings.x), ...settings.series.map(({ values }) => gaps(values))],
     target,
   );
   return () => plot.destroy();

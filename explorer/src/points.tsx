@@ -3,22 +3,23 @@
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import { axisOf, type Coordinate } from "./axes";
-import { product } from "./format/elements";
 import type { ArrayNode, Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { Lines, ValueTable, type Series } from "./lines";
-import { dimensionName, itemSize, title } from "./nodes";
-import { Choice, css, Entry, Wait } from "./parts";
-import { boxShape, chunksOf, lineDimension, MOST_POINTS, type Point, type Slice } from "./slices";
+import { costOf, dimensionName, title } from "./nodes";
+import { Choice, css, Entry, Losses, Sign, Wait } from "./parts";
+import { NUMBERS, scaleOf } from "./scale";
+import { boxShape, lineDimension, MOST_POINTS, type Point, type Slice } from "./slices";
 import { notice, route, setQuery, useLoad } from "./state";
-import { bytes, number, plural } from "./text";
+import { bytes, plural } from "./text";
 
 const LONGEST = 20_000; // values of a line
 const ASK = 200e6; // bytes to decode before the view asks
 
 export const pointColour = (at: number): string => css(`lane${at % MOST_POINTS}`);
 
-const write = (points: readonly Point[]): void => setQuery({ p: points.map((point) => point.join(".")).join(",") }, false);
+const write = (points: readonly Point[]): void =>
+  setQuery({ p: points.map((point) => point.join(".")).join(",") }, false);
 
 export function addPoint(points: readonly Point[], point: Point): void {
   if (points.some((each) => each.join() === point.join())) return;
@@ -36,50 +37,108 @@ interface PointsProps {
   readonly points: readonly Point[];
   readonly isByIndex: boolean;
   nameOf(point: Point): string;
-  /** A typed place as a point. */
-  typed(text: string): Point | undefined;
+  /** A typed place as a point, or a sentence why there is none. */
+  typed(text: string): Point | string;
   readonly hint: string;
 }
 
-export function Points({ reader, snapshot, node, shape, slice, coordinates, points, isByIndex, nameOf, typed, hint }: PointsProps): VNode {
-  const add = (text: string): boolean => {
-    const point = text === "" ? undefined : typed(text);
-    if (point) addPoint(points, point);
-    return point !== undefined;
+export function Points({
+  reader,
+  snapshot,
+  node,
+  shape,
+  slice,
+  coordinates,
+  points,
+  isByIndex,
+  nameOf,
+  typed,
+  hint,
+}: PointsProps): VNode {
+  const add = (text: string): string | void => {
+    const point = text === "" ? `Write ${hint}; or # and an index for each.` : typed(text);
+    if (typeof point === "string") return point;
+    addPoint(points, point);
   };
-  const along = lineDimension(shape, slice, (dimension) => coordinates.get(dimension)?.isTime === true, route.value.query["along"]);
+  const along = lineDimension(
+    shape,
+    slice,
+    (dimension) => coordinates.get(dimension)?.isTime === true,
+    route.value.query["along"],
+  );
   const step = Math.max(1, Math.ceil(shape[along]! / LONGEST));
   // On the dimensions that the plane does not show, the sliders decide for all points
-  const places = points.map((point) => point.map((at, dimension) => (dimension === slice.x || dimension === slice.y ? at : slice.index[dimension]!)).with(along, 0));
-  const boxes = places.map((place) => ({ start: place, stop: place.map((at) => at + 1).with(along, shape[along]!), step: place.map(() => 1).with(along, step) }));
-  const cost = boxes.reduce((sum, box) => sum + chunksOf(box, node.chunkShape), 0) * product(node.chunkShape) * (itemSize(node.dtype) ?? 8);
+  const places = points.map((point) =>
+    point
+      .map((at, dimension) => (dimension === slice.x || dimension === slice.y ? at : slice.index[dimension]!))
+      .with(along, 0),
+  );
+  const boxes = places.map((place) => ({
+    start: place,
+    stop: place.map((at) => at + 1).with(along, shape[along]!),
+    step: place.map(() => 1).with(along, step),
+  }));
+  const cost = boxes.reduce((sum, box) => sum + costOf(snapshot, node, box).bytes, 0);
   const [permit, setPermit] = useState(0);
   const isAsked = cost > ASK && cost > permit;
   const lines = useLoad(
     async (signal) => {
-      if (isAsked || !boxes.length) return [];
-      const regions = await Promise.all(boxes.map(({ start, stop, step: by }) => reader.read(snapshot, node.path, start, stop, by, signal)));
-      return regions.map((region) => reader.decode(node, region).values).map((values) => (values instanceof Float64Array ? values : new Float64Array(values.length).fill(NaN)));
+      if (isAsked || !boxes.length) return undefined;
+      const regions = await Promise.all(
+        boxes.map(({ start, stop, step: by }) => reader.read(snapshot, node.path, start, stop, by, signal)),
+      );
+      const decoded = regions.map((region) => reader.decode(snapshot, node, region));
+      return {
+        scale: decoded[0].values instanceof Float64Array ? scaleOf(decoded[0]) : NUMBERS,
+        lost: [...new Set(regions.flatMap(({ lost = [] }) => lost.map(({ message }) => message)))],
+        lines: decoded.map(({ values }) =>
+          values instanceof Float64Array ? values : new Float64Array(values.length).fill(NaN),
+        ),
+      };
     },
     [snapshot, node.path, JSON.stringify(boxes), isAsked],
     true,
   );
-  const x = axisOf(node, coordinates, boxes[0] ?? { start: [], stop: [], step: [] }, boxes.length ? along : -1);
-  const series: Series[] = (lines.value ?? []).slice(0, points.length).map((values, at) => ({ values, colour: pointColour(at), title: nameOf(points[at]!) }));
+  const x = axisOf(
+    node,
+    coordinates,
+    boxes[0] ?? { start: [], stop: [], step: [] },
+    boxes.length ? along : -1,
+  );
+  const scale = lines.value?.scale ?? NUMBERS;
+  const series: Series[] = (lines.value?.lines ?? [])
+    .slice(0, points.length)
+    .map((values, at) => ({ values, colour: pointColour(at), title: nameOf(points[at]!) }));
   const length = boxes.length ? boxShape(boxes[0]!)[along]! : 0;
   const isReady = series.length === points.length && series.every(({ values }) => values.length === length);
   return (
     <section aria-label="Points" class="column">
       <div class="bar">
-        <Entry label="Add a point" size={18} placeholder={hint} title={`${hint}; or # and an index for each`} onEnter={add} />
+        <Entry
+          label="Add a point"
+          size={18}
+          placeholder={hint}
+          title={`${hint}; or # and an index for each`}
+          onEnter={add}
+        />
         {points.length > 0 && (
-          <Choice label="Lines along" value={String(along)} options={shape.flatMap((size, dimension) => (size > 1 ? [[String(dimension), dimensionName(node, dimension)] as const] : []))} onSelect={(value) => setQuery({ along: value })} />
+          <Choice
+            label="Lines along"
+            value={String(along)}
+            options={shape.flatMap((size, dimension) =>
+              size > 1 ? [[String(dimension), dimensionName(node, dimension)] as const] : [],
+            )}
+            onSelect={(value) => setQuery({ along: value })}
+          />
         )}
         {points.map((point, at) => (
           <span key={point.join()}>
             <i class="swatch" style={{ background: pointColour(at) }} /> {at + 1}: {nameOf(point)}{" "}
-            <button aria-label={`Remove point ${at + 1}`} onClick={() => write(points.filter((each) => each !== point))}>
-              ×
+            <button
+              aria-label={`Remove point ${at + 1}`}
+              onClick={() => write(points.filter((each) => each !== point))}
+            >
+              <Sign>×</Sign>
             </button>
           </span>
         ))}
@@ -94,10 +153,19 @@ export function Points({ reader, snapshot, node, shape, slice, coordinates, poin
             {() =>
               isReady && (
                 <>
-                  <Lines x={x} series={series} title={title(node)} isByIndex={isByIndex} />
+                  <Losses of={lines.value?.lost ?? []} />
+                  <Lines x={x} series={series} title={title(node)} scale={scale} isByIndex={isByIndex} />
                   <details>
                     <summary>Values of {plural(points.length, "point")}</summary>
-                    <ValueTable x={{ label: (at) => series[at]!.title }} y={x} width={series.length} height={length} text={(at) => number(series[at % series.length]!.values[Math.floor(at / series.length)]!)} />
+                    <ValueTable
+                      x={{ label: (at) => series[at]!.title }}
+                      y={x}
+                      width={series.length}
+                      height={length}
+                      text={(at) =>
+                        scale.text(series[at % series.length].values[Math.floor(at / series.length)])
+                      }
+                    />
                   </details>
                 </>
               )

@@ -22,9 +22,13 @@ const SLOW = [
 ] as const;
 /** The item of the metadata of a repository with the rules of branches. */
 const RULES = "frazil.protection";
+/** Items of the metadata that Frazil writes for itself. */
+const isOwn = (key: string): boolean => key.startsWith("frazil.");
 
 export function RepositoryView({ reader }: { reader: Reader }): VNode {
   const { repository } = reader;
+  const metadata = Object.entries(repository.metadata ?? {}).filter(([key]) => key !== RULES);
+  const own = metadata.filter(([key]) => isOwn(key));
   return (
     <div class="scroll fill" tabIndex={0} role="group" aria-label="Repository">
       <h2 class="text">{reader.label}</h2>
@@ -33,7 +37,7 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
           ["Format", `version ${repository.specVersion}`],
           ["State", [repository.status, repository.statusReason].filter(Boolean).join(": ")],
           ["Commits", count(repository.history.parent.length)],
-          ...Object.entries(repository.metadata ?? {}).filter(([key]) => key !== RULES).map(([key, value]) => [key, <Value of={value} />] as const),
+          ...metadata.filter(([key]) => !isOwn(key)).map(([key, value]) => [key, <Value of={value} />] as const),
         ]}
       />
       {reader.ask ? (
@@ -70,6 +74,12 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
           <h3>Saved configuration</h3>
           <Value of={repository.configuration} />
         </>
+      )}
+      {own.length > 0 && (
+        <details>
+          <summary>Records that Frazil writes for itself</summary>
+          <Facts rows={own.map(([key, value]) => [key, <Value of={value} />] as const)} />
+        </details>
       )}
     </div>
   );

@@ -47,10 +47,18 @@ export function writeRoute(route: Route): string {
   return query ? `${prefix}?${query}` : prefix;
 }
 
-/** The id of the snapshot that a version names. A name may say `branch.` or `tag.` first, for names that are both. */
-export function resolve(names: Pick<Repository, "branches" | "tags">, version: string): string {
+/**
+ * The id of the snapshot that a version names. A name may say `branch.` or `tag.` first, for names that are both, and
+ * `~2` after it, for the second ancestor.
+ */
+export function resolve(names: Pick<Repository, "branches" | "tags" | "history" | "row">, version: string): string {
   const [, kind, name = version] = /^(branch|tag)\.(.+)$/s.exec(version) ?? [];
-  if (kind === "branch" && names.branches.has(name)) return names.branches.get(name)!;
-  if (kind === "tag" && names.tags.has(name)) return names.tags.get(name)!;
-  return names.branches.get(version) ?? names.tags.get(version) ?? version;
+  const ids = { branch: names.branches, tag: names.tags }[kind ?? ""];
+  const id = ids?.get(name) ?? names.branches.get(version) ?? names.tags.get(version);
+  const [, tip, steps] = /^(.*)~(\d{0,9})$/s.exec(version) ?? [];
+  if (id !== undefined || tip === undefined) return id ?? version;
+  const { parent } = names.history;
+  let row = names.row(resolve(names, tip || "main"));
+  for (let step = Number(steps || 1); step > 0 && row >= 0; step--) row = parent[row];
+  return row >= 0 ? names.history.id(row) : version;
 }

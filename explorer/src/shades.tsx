@@ -2,11 +2,12 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { columnShade, fileShade, kinds, KINDS, sizeShade, summary, type Shade } from "./chunks";
-import { pixel } from "./colour";
+import { CATEGORIES, pixel } from "./colour";
 import { record } from "./format/grid";
 import type { ArrayNode, ChunkTable, Decoded, Repository, Snapshot } from "./format/types";
 import type { Reader } from "./home";
 import { css } from "./parts";
+import { scaleOf } from "./scale";
 import { author } from "./search";
 import { address } from "./state";
 import { bytes, count, firstLine, number, plural, when } from "./text";
@@ -36,8 +37,6 @@ interface Shown extends Shade {
   describe?(row: number): string;
 }
 
-/** Colours by Okabe and Ito, and by Tol: neighbours in time differ. */
-const COMMITS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#882255", "#44aa99", "#999933", "#aa4499", "#332288"];
 const LISTED = 100; // commits in the legend
 const NOTHING = { colours: new Uint32Array(1), shade: () => -1, legend: null };
 
@@ -75,8 +74,8 @@ export const SHADES: Record<string, (data: ShadeData) => Shown> = {
   commit: ({ repository, writers }) =>
     writers
       ? {
-          colours: Uint32Array.from(COMMITS, pixel),
-          shade: (row) => (writers.places[row]! < 0 ? -1 : writers.places[row]! % COMMITS.length),
+          colours: Uint32Array.from(CATEGORIES, pixel),
+          shade: (row) => (writers.places[row]! < 0 ? -1 : writers.places[row]! % CATEGORIES.length),
           describe: (row) => writerText(repository, writers, row),
           legend: <Commits repository={repository} writers={writers} />,
         }
@@ -101,7 +100,7 @@ export const SHADES: Record<string, (data: ShadeData) => Shown> = {
   gaps: (data) => statisticShade(data, ({ gaps }) => gaps, ({ gaps }, row) => share(gaps[row]!)),
 };
 
-const labelOf = ({ isTime, values, label }: Decoded, row: number): string => (isTime ? label(row) : number(Number(values[row])));
+const labelOf = (decoded: Decoded, row: number): string => scaleOf(decoded).text(Number(decoded.values[row]));
 const share = (part: number): string => `${number(100 * part)} %`;
 
 /** The colours of a column of statistics, with the labels of its smallest and its largest number. */
@@ -145,7 +144,7 @@ export async function statisticsOf(reader: Reader, snapshot: Snapshot, node: Arr
   // They leave out fill values, and a mean can be equal to one.
   const { _FillValue, missing_value, ...attributes } = record(node.document["attributes"]);
   const plain = Object.create(node, { document: { value: { ...node.document, attributes } } }) as ArrayNode;
-  const decoded = (name: Statistic): Decoded => reader.decode(plain, { shape: [table.length], raw: stored[name] });
+  const decoded = (name: Statistic): Decoded => reader.decode(snapshot, plain, { shape: [table.length], raw: stored[name] });
   const [low, high, mean] = STATISTICS.map(decoded) as [Decoded, Decoded, Decoded];
   const isTurned = Number(attributes["scale_factor"] ?? 1) < 0;
   return { minimum: isTurned ? high : low, maximum: isTurned ? low : high, mean: mean, gaps, notes };
@@ -174,7 +173,7 @@ function Commits({ repository: { history }, writers }: { repository: Repository;
       <ol class="plain writers scroll" aria-label="Commits that wrote these chunks" tabIndex={0}>
         {commits.slice(0, LISTED).map(({ row, count: chunks }, place) => (
           <li key={row}>
-            <Swatch colour={COMMITS[place % COMMITS.length]!} /> {writers.merges.has(row) && "came with merge "}
+            <Swatch colour={CATEGORIES[place % CATEGORIES.length]!} /> {writers.merges.has(row) && "came with merge "}
             <a href={address({ page: "history", query: { at: history.id(row) } })}>{history.id(row).slice(0, 6)}</a> {firstLine(history.message(row))}{" "}
             <span class="quiet">
               {author(history.metadata(row))} {when(history.times[row]!).slice(0, 16)}, {plural(chunks, "chunk")}
@@ -183,7 +182,7 @@ function Commits({ repository: { history }, writers }: { repository: Repository;
         ))}
         {commits.length > LISTED && <li class="quiet">and {plural(commits.length - LISTED, "older commit")}</li>}
       </ol>
-      {commits.length > COMMITS.length && <span class="quiet">Colours repeat after {COMMITS.length} commits.</span>}
+      {commits.length > CATEGORIES.length && <span class="quiet">Colours repeat after {CATEGORIES.length} commits.</span>}
       <Older writers={writers} />
     </>
   );

@@ -1,6 +1,6 @@
 /** Which part of an array a view shows, as text in the address and as a region to read. */
 
-import { timeOf } from "./format/calendar";
+import { periodOf, type Clock } from "./format/calendar";
 import { firstWhere } from "./format/grid";
 
 export interface Slice {
@@ -23,7 +23,8 @@ export interface Box {
 
 const clamp = (value: number, low: number, high: number): number => Math.min(Math.max(value, low), high);
 
-const whole = (text: string | undefined, other: number): number => (text !== undefined && /^\d+$/.test(text) ? Number(text) : other);
+const whole = (text: string | undefined, other: number): number =>
+  text !== undefined && /^\d+$/.test(text) ? Number(text) : other;
 
 /** `x=2&y=1&i=5,0,0&r1=0-90&r2=10-20`; all parts are optional. */
 export function parseSlice(shape: readonly number[], query: Readonly<Record<string, string>>): Slice {
@@ -32,8 +33,17 @@ export function parseSlice(shape: readonly number[], query: Readonly<Record<stri
   const usual = long.length > 0 ? long : shape.map((_, dimension) => dimension);
   const x = clamp(whole(query["x"], usual.at(-1) ?? -1), -1, rank - 1);
   const line = query["y"] === "none" || long.length < 2;
-  let y = line && query["y"] === undefined ? -1 : query["y"] === "none" ? -1 : clamp(whole(query["y"], usual.at(-2) ?? -1), -1, rank - 1);
-  if (y === x) y = query["x"] !== undefined && query["y"] === undefined ? (usual.filter((dimension) => dimension !== x).at(-1) ?? -1) : -1;
+  let y =
+    line && query["y"] === undefined
+      ? -1
+      : query["y"] === "none"
+        ? -1
+        : clamp(whole(query["y"], usual.at(-2) ?? -1), -1, rank - 1);
+  if (y === x)
+    y =
+      query["x"] !== undefined && query["y"] === undefined
+        ? (usual.filter((dimension) => dimension !== x).at(-1) ?? -1)
+        : -1;
   const indices = (query["i"] ?? "").split(",");
   const ranges = shape.map((length, dimension) => {
     const [, low, high] = /^(\d+)-(\d+)$/.exec(query[`r${dimension}`] ?? "") ?? [];
@@ -65,9 +75,15 @@ export function sliceQuery(shape: readonly number[], slice: Slice): Record<strin
 /** The region to read. Axes with more than `most` values are read with a step. */
 export function box(shape: readonly number[], slice: Slice, most: number): Box {
   const axis = (dimension: number): boolean => dimension === slice.x || dimension === slice.y;
-  const start = shape.map((_, dimension) => (axis(dimension) ? slice.from[dimension]! : slice.index[dimension]!));
-  const stop = shape.map((length, dimension) => (axis(dimension) ? slice.to[dimension]! : Math.min(length, slice.index[dimension]! + 1)));
-  const step = shape.map((_, dimension) => (axis(dimension) ? Math.max(1, Math.ceil((stop[dimension]! - start[dimension]!) / most)) : 1));
+  const start = shape.map((_, dimension) =>
+    axis(dimension) ? slice.from[dimension]! : slice.index[dimension]!,
+  );
+  const stop = shape.map((length, dimension) =>
+    axis(dimension) ? slice.to[dimension]! : Math.min(length, slice.index[dimension]! + 1),
+  );
+  const step = shape.map((_, dimension) =>
+    axis(dimension) ? Math.max(1, Math.ceil((stop[dimension]! - start[dimension]!) / most)) : 1,
+  );
   return { start, stop, step };
 }
 
@@ -85,13 +101,21 @@ export function chunksOf({ start, stop, step }: Box, chunkShape: readonly number
 }
 
 /** The values of a region as rows of `y` and columns of `x`. */
-export function plane(values: ArrayLike<number>, shape: readonly number[], x: number, y: number): Float64Array {
+export function plane(
+  values: ArrayLike<number>,
+  shape: readonly number[],
+  x: number,
+  y: number,
+): Float64Array {
   const width = x < 0 ? 1 : shape[x]!;
   const height = y < 0 ? 1 : shape[y]!;
-  const strides = shape.map((_, dimension) => shape.slice(dimension + 1).reduce((product, length) => product * length, 1));
+  const strides = shape.map((_, dimension) =>
+    shape.slice(dimension + 1).reduce((product, length) => product * length, 1),
+  );
   const [across, down] = [x < 0 ? 0 : strides[x]!, y < 0 ? 0 : strides[y]!];
   const cells = new Float64Array(width * height);
-  for (let row = 0, at = 0; row < height; row++) for (let column = 0; column < width; column++, at++) cells[at] = values[row * down + column * across]!;
+  for (let row = 0, at = 0; row < height; row++)
+    for (let column = 0; column < width; column++, at++) cells[at] = values[row * down + column * across]!;
   return cells;
 }
 
@@ -137,25 +161,110 @@ export function cellFinder(edges: Float64Array, period = 0): (value: number) => 
   };
 }
 
-/** What a person typed as a place on a dimension: `#12` an index, a date of the calendar, a number, or a label. Undefined if none of these. */
-export function typedIndex(typed: string, length: number, decoded?: { readonly values: ArrayLike<number> | string[]; readonly isTime?: boolean; readonly calendar?: string }): number | undefined {
-  const text = typed.trim();
-  const [, index] = /^#\s*(\d+)$/.exec(text) ?? [];
-  if (index !== undefined || !decoded) {
-    const at = Number(index ?? text);
-    return text !== "" && Number.isInteger(at) && at >= 0 && at < length ? at : undefined;
-  }
-  const { values } = decoded;
-  if (length === 0 || text === "") return undefined;
-  if (isStrings(values)) {
-    const at = values.findIndex((value) => value.toLowerCase().startsWith(text.toLowerCase()));
-    return at < 0 ? undefined : at;
-  }
-  const value = decoded.isTime ? timeOf(text, decoded.calendar) : Number(text);
-  return value === undefined || Number.isNaN(value) ? undefined : nearest(values, value);
+/** The labels of a dimension, among which a person looks for one. */
+export interface Labels {
+  readonly name: string;
+  readonly values: Float64Array | string[];
+  readonly clock?: Clock | undefined;
+  /** Values that differ by 360 are one place. */
+  readonly isLongitude?: boolean;
+  label(index: number): string;
 }
 
-const isStrings = (values: ArrayLike<number> | string[]): values is string[] => Array.isArray(values) && typeof values[0] === "string";
+const TURN = 360;
+const turned = (value: number): number => ((value % TURN) + TURN) % TURN;
+
+/** Distinct numbers in their order. Longitudes begin behind the widest gap of the circle. */
+function inOrder(values: Float64Array, isLongitude: boolean): number[] {
+  const numbers = values.filter(Number.isFinite).map((value) => (isLongitude ? turned(value) : value));
+  const sorted = [...new Set(numbers)].sort((a, b) => a - b);
+  if (!isLongitude || sorted.length < 2) return sorted;
+  const gap = (at: number): number =>
+    at ? sorted[at] - sorted[at - 1] : sorted[0] + TURN - sorted[sorted.length - 1];
+  const first = sorted.reduce((best, _, at) => (gap(at) > gap(best) + 1e-9 ? at : best), 0);
+  return [...sorted.slice(first), ...sorted.slice(0, first).map((value) => value + TURN)];
+}
+
+/**
+ * The number nearest to `place`, and whether it is near: within half of the distance to its neighbour on the side of
+ * `place`; beyond the ends, half of the last distance. A single number is near to itself only.
+ */
+function nearNumber(
+  values: Float64Array,
+  place: number,
+  isLongitude: boolean,
+): { index: number; isNear: boolean } {
+  const offset = (value: number): number => {
+    const difference = place - value;
+    return isLongitude ? turned(difference + TURN / 2) - TURN / 2 : difference;
+  };
+  const index = nearest(values.map(offset), 0);
+  const sorted = inOrder(values, isLongitude);
+  const off = offset(values[index]);
+  const at = nearest(sorted.map(offset), 0);
+  const above = at + 1 < sorted.length ? sorted[at + 1] - sorted[at] : NaN;
+  const below = at > 0 ? sorted[at] - sorted[at - 1] : NaN;
+  const [asked, other] = off > 0 ? [above, below] : [below, above];
+  const spacing = Number.isNaN(asked) ? other : asked;
+  // Coordinates of 32 bits are not exact
+  const isEqual = Math.abs(off) <= 1e-6 * Math.abs(place);
+  return { index, isNear: off === 0 || isEqual || Math.abs(off) <= (spacing / 2) * (1 + 1e-6) };
+}
+
+/** The index of a label, or a sentence why there is none. */
+function labelIndex(text: string, labels: Labels): number | string {
+  const { name, values, clock, isLongitude = false, label } = labels;
+  if (!(values instanceof Float64Array)) return textIndex(text, name, values);
+  const period = clock ? periodOf(text, clock.calendar) : { start: Number(text), end: Number(text) };
+  if (typeof period === "string") return period;
+  if (!Number.isFinite(period.start))
+    return `"${text}" is not a number: write a value of ${name}, or # and an index.`;
+  // A year, a month or a day has the first label that lies in it
+  const inside = values.findIndex((value) => value >= period.start && value < period.end);
+  if (inside >= 0)
+    return values.reduce(
+      (best, value, at) => (value >= period.start && value < values[best] ? at : best),
+      inside,
+    );
+  const { index, isNear } = nearNumber(values, period.start, isLongitude);
+  if (isNear) return index;
+  const known = [...values.keys()]
+    .filter((at) => Number.isFinite(values[at]))
+    .sort((a, b) => values[a] - values[b]);
+  if (!known.length) return `${name} has no values.`;
+  const range =
+    known.length > 1 ? `goes from ${label(known[0])} to ${label(known[known.length - 1])}` : "has one label";
+  return `${text} is not on this axis: ${name} ${range}, and the nearest label is ${label(index)}.`;
+}
+
+function textIndex(text: string, name: string, values: readonly string[]): number | string {
+  const begin = text.toLowerCase();
+  const exact = values.findIndex((value) => value.toLowerCase() === begin);
+  if (exact >= 0) return exact;
+  const matches = [...values.keys()].filter((at) => values[at].toLowerCase().startsWith(begin));
+  if (matches.length === 1) return matches[0];
+  const some = matches
+    .slice(0, 3)
+    .map((at) => values[at])
+    .join(", ");
+  if (matches.length)
+    return `${matches.length} labels of ${name} begin with "${text}": ${some}${matches.length > 3 ? ", …" : ""}.`;
+  return `No label of ${name} begins with "${text}".`;
+}
+
+/**
+ * The index of what a person typed as a place on a dimension: `#12` an index, a date of the calendar, a number, or a
+ * label. A sentence if there is no such place: it is never another one.
+ */
+export function typedIndex(typed: string, length: number, name: string, labels?: Labels): number | string {
+  const text = typed.trim();
+  const [, index] = /^#\s*(\S*)$/.exec(text) ?? [];
+  if (length === 0) return `${name} has no values.`;
+  if (text === "") return `Write a value of ${name}, or # and an index.`;
+  if (index === undefined && labels) return labelIndex(text, labels);
+  const at = /^\d+$/.test(index ?? text) ? Number(index ?? text) : NaN;
+  return at < length ? at : `The indices of ${name} go from 0 to ${length - 1}.`;
+}
 
 /** A place of an array that a person chose: an index along each dimension. */
 export type Point = readonly number[];
@@ -167,11 +276,18 @@ export const parsePoints = (text: string | undefined, shape: readonly number[]):
   (text ?? "")
     .split(",")
     .map((part) => part.split(".").map((at) => (/^\d+$/.test(at) ? Number(at) : NaN)))
-    .filter((point) => point.length === shape.length && point.every((at, dimension) => at < shape[dimension]!))
+    .filter(
+      (point) => point.length === shape.length && point.every((at, dimension) => at < shape[dimension]!),
+    )
     .slice(0, MOST_POINTS);
 
 /** The dimension of the lines of points: as the address says, else of times, else one that the plane does not show. */
-export function lineDimension(shape: readonly number[], { x, y }: Slice, isTime: (dimension: number) => boolean, text: string | undefined): number {
+export function lineDimension(
+  shape: readonly number[],
+  { x, y }: Slice,
+  isTime: (dimension: number) => boolean,
+  text: string | undefined,
+): number {
   const long = shape.map((_, dimension) => dimension).filter((dimension) => shape[dimension]! > 1);
   if (text && long.includes(Number(text))) return Number(text);
   const others = long.filter((dimension) => dimension !== x && dimension !== y);

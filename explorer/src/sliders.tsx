@@ -1,9 +1,10 @@
 /** Places on the dimensions that no axis shows: slider, typed value, play. */
 
 import type { ComponentChildren, VNode } from "preact";
-import type { ArrayNode, Decoded } from "./format/types";
+import type { Coordinate } from "./axes";
+import type { ArrayNode } from "./format/types";
 import { dimensionName } from "./nodes";
-import { Entry } from "./parts";
+import { Entry, Sign } from "./parts";
 import { typedIndex, type Slice } from "./slices";
 import { count } from "./text";
 
@@ -12,7 +13,7 @@ interface FixedProps {
   readonly shape: readonly number[];
   readonly slice: Slice;
   readonly what: string;
-  readonly coordinates?: ReadonlyMap<number, Decoded>;
+  readonly coordinates?: ReadonlyMap<number, Coordinate>;
   /** The coordinates are not there yet: nobody can type one. */
   readonly waiting?: boolean;
   readonly playing?: number;
@@ -44,9 +45,18 @@ export function Fixed({ node, shape, slice, what, coordinates, waiting = false, 
             {...(onPlay ? { onPlay: () => onPlay(playing === dimension ? -1 : dimension) } : {})}
             onPlace={(index) => set(dimension, index)}
           >
-            <Typed key={`${at} ${shown}`} label={name} disabled={waiting} shown={shown} length={shape[dimension]!} decoded={decoded} onIndex={(index) => set(dimension, index)} />
+            <Typed
+              key={`${at} ${shown}`}
+              name={name}
+              disabled={waiting}
+              shown={shown}
+              index={at}
+              length={shape[dimension]}
+              labels={decoded}
+              onIndex={(index) => set(dimension, index)}
+            />
             <span class="quiet">
-              {what} {count(at)} of {count(shape[dimension]!)}
+              {decoded && !decoded.isTime && decoded.units !== "1" && decoded.units} {what} {count(at)} of {count(shape[dimension]!)}
             </span>
           </Slider>
         );
@@ -74,7 +84,7 @@ export const Slider = ({ name, along, label, text, at, length, isPlaying, onPlay
     <span>{name}</span>
     {onPlay && (
       <button aria-pressed={isPlaying} aria-label={`${isPlaying ? "Stop" : "Play"} along ${along}`} onClick={onPlay}>
-        {isPlaying ? "■" : "▶"}
+        <Sign>{isPlaying ? "■" : "▶"}</Sign>
       </button>
     )}
     <input type="range" min={0} max={length - 1} value={at} aria-label={label} aria-valuetext={text} onInput={(event) => onPlace(Number(event.currentTarget.value))} />
@@ -82,12 +92,23 @@ export const Slider = ({ name, along, label, text, at, length, isPlaying, onPlay
   </div>
 );
 
-function Typed({ label, shown, length, decoded, disabled, onIndex }: { label: string; shown: string; disabled: boolean; length: number; decoded: Decoded | undefined; onIndex: (index: number) => void }): VNode {
-  const hint = decoded ? `${decoded.isTime ? "A date" : "A value"}, or # and an index` : "An index";
-  const enter = (text: string): boolean => {
-    const at = text === shown ? undefined : typedIndex(text, length, decoded);
-    if (at !== undefined) onIndex(at);
-    return at !== undefined || text === shown;
+interface TypedProps {
+  readonly name: string;
+  readonly shown: string;
+  readonly index: number;
+  readonly length: number;
+  readonly labels: Coordinate | undefined;
+  readonly disabled: boolean;
+  onIndex(index: number): void;
+}
+
+function Typed({ name, shown, index, length, labels, disabled, onIndex }: TypedProps): VNode {
+  const hint = labels ? `${labels.isTime ? "A date" : "A value"}, or # and an index` : "An index";
+  const enter = (text: string): string | void => {
+    const at = text === shown ? index : typedIndex(text, length, name, labels);
+    if (typeof at === "string") return `${at} Shown: ${shown}.`;
+    onIndex(at);
   };
-  return <Entry label={`${label}: ${hint}`} isUnlabelled isEager value={shown} size={14} disabled={disabled} title={hint} onEnter={enter} />;
+  const entry = { value: shown, size: 14, disabled, title: hint, onEnter: enter };
+  return <Entry label={`${name}: ${hint}`} isUnlabelled isEager {...entry} />;
 }

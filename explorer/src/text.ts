@@ -23,7 +23,28 @@ export function number(value: number): string {
   if (Number.isNaN(value)) return "no value";
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
   const size = Math.abs(value);
-  return size !== 0 && (size < 1e-4 || size >= 1e9) ? value.toExponential(4) : String(Number(value.toPrecision(6)));
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(4).replace(/\.?0*e/, "e");
+  return String(Number(value.toPrecision(6)));
+}
+
+/** 1st, 2nd, 3rd, 4th. */
+export function ordinal(value: number): string {
+  const ending = value % 100 > 10 && value % 100 < 14 ? undefined : ["st", "nd", "rd"][(value % 10) - 1];
+  return `${count(value)}${ending ?? "th"}`;
+}
+
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;
+
+/** A name within a text: letters from right to left do not turn what follows. */
+export const isolated = (name: string): string =>
+  RIGHT_TO_LEFT.test(name) ? `\u2068${name.replace(/[\u2066-\u2069]/g, "")}\u2069` : name;
+
+/** The begin of a text that fits into a width; `measure` is the width of a text. */
+export function fitted(text: string, width: number, measure: (text: string) => number): string {
+  if (measure(text) <= width) return text;
+  let length = text.length - 1;
+  while (length > 0 && measure(`${text.slice(0, length)}…`) > width) length--;
+  return `${text.slice(0, length).trimEnd()}…`;
 }
 
 export const firstLine = (text: string): string => text.split("\n", 1)[0]!;

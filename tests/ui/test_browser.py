@@ -54,8 +54,15 @@ def test_over_the_server(page: Any, site: Site) -> None:
 
 
 def test_over_the_server_at_an_array(page: Any, client: Client) -> None:
+    """The first view is the picture; colours by statistics that do not exist are no errors in the console."""
+    errors: list[str] = []
+    page.on("console", lambda message: message.type == "error" and errors.append(message.text))
     page.goto(client.server.url)
-    page.locator("body", has_text="int32").wait_for()
+    page.get_by_text("4,000 values: 0 to 3999").wait_for()
+    page.get_by_role("tab", name="Chunks").click()
+    page.get_by_role("combobox", name="Colour").select_option("mean")
+    page.get_by_text("2 chunks without statistics").wait_for()
+    assert errors == []
 
 
 def test_a_change_of_another_program(page: Any, client: Client, folder: Path) -> None:

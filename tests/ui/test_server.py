@@ -181,6 +181,11 @@ def test_files_of_the_format(client: Client, folder: Path) -> None:
 ID = "0" * 20
 
 
+def test_optional_file_that_does_not_exist_is_empty(client: Client) -> None:
+    reply = client.get(f"/repo/statistics/{ID}?optional=")
+    assert (reply.status, reply.body) == (200, b"")
+
+
 @pytest.mark.parametrize(
     "path",
     [

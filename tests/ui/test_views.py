@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ import frazil
 from frazil.cli.main import main
 
 pytestmark = pytest.mark.browser
+
+
+CALENDARS = ("noleap", "360_day", "julian", "standard", "proleptic_gregorian")
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,20 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         root.create_array(
             "again", data=np.random.default_rng(0).random(1000), chunks=(500,), dimension_names=["n"]
         )
+        times = root.create_group("times")
+        for calendar in CALENDARS:
+            attributes = {"units": "days since 1500-02-27", "calendar": calendar}
+            days = times.create_array(calendar, data=np.arange(3.0), dimension_names=[calendar])
+            days.attrs.update({**attributes, "bounds": f"{calendar}_bnds"})
+            edges = np.arange(3.0)[:, None] + [-0.5, 0.5]
+            times.create_array(f"{calendar}_bnds", data=edges, dimension_names=[calendar, "side"])
+        flags: dict[str, Any] = {"flag_values": [0, 4], "flag_meanings": "good bad", "units": "1"}
+        root.create_array("flags", data=np.array([[0, 4], [4, 4]], "u1"), attributes=flags)
+        ocean = root.create_group("ocean")
+        for name, units in (("nav_lat", "degrees_north"), ("nav_lon", "degrees_east")):
+            places = np.mgrid[-40:41:20, 0:40:10][0 if name == "nav_lat" else 1].astype("f8")
+            ocean.create_array(name, data=places, dimension_names=["y", "x"]).attrs["units"] = units
+        ocean.create_array("sst", data=np.arange(20.0).reshape(5, 4), dimension_names=["y", "x"])
         for name, code in (("polar", "EPSG:3413"), ("unknown", "EPSG:2056")):
             group = root.create_group(name, attributes={"proj:code": code})
             for axis, metres in (("x", np.linspace(-2e6, 2e6, 4)), ("y", np.linspace(2e6, -2e6, 5))):
@@ -57,6 +75,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for name in ("t", "whole"):
             zarr.open_array(store, path=name)[2] = 80.5
         again = zarr.open_array(store, path="again")
+        zarr.open_array(store, path="times/noleap")[1] = 1.5
+        zarr.open_group(store).create_group(".frazil").create_array("url", data=np.arange(3))
         again[:500] = again[:500]  # the same values in a new chunk
         again[500:] = 1
     assert main(["ui", str(folder / "ice"), "--static", str(folder / "page")]) == 0
@@ -108,6 +128,116 @@ def test_line_and_table(page: Any, address: str) -> None:  # noqa: F811
     page.get_by_role("img", name="Line of t along time").locator("canvas").wait_for()
     page.get_by_role("combobox", name="Show").select_option("table")
     page.get_by_role("rowheader", name="2020-01-03").wait_for()
+
+
+@pytest.mark.parametrize("calendar", CALENDARS)
+def test_times_have_the_dates_of_their_calendar(page: Any, address: str, calendar: str) -> None:  # noqa: F811
+    cftime = pytest.importorskip("cftime", reason="needs the extra `test`")
+    units = "days since 1500-02-27"
+    numbers = [0, 1.5 if calendar == "noleap" else 1, 2]
+    dates = [cftime.num2date(number, units, calendar) for number in numbers]
+    minutes = [date.strftime("%Y-%m-%d %H:%M") for date in dates]
+    page.goto(f"{address}#/v/main/times/{calendar}?view=data&show=table")
+    page.get_by_text("3 values:").wait_for()
+    shown = page.get_by_role("cell").all_inner_texts()
+    assert [text if len(text) > 10 else f"{text} 00:00" for text in shown] == minutes
+    page.goto(f"{address}#/v/main/times/{calendar}_bnds?view=data")
+    first, last = (cftime.num2date(number, units, calendar) for number in (-0.5, 2.5))
+    page.get_by_text(f"6 values: {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}").wait_for()
+
+
+def test_difference_of_times_is_a_duration(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/diff/main~1/main/times/noleap?view=data")
+    page.get_by_text(
+        "1 of 3 values differ; mean of the values that differ +0.5 days; largest 0.5 days"
+    ).wait_for()
+
+
+def test_a_typed_place_is_never_another_one(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/t?view=data")
+    date = page.get_by_role("textbox", name="time")
+    for text, reason in (
+        (
+            "1990",
+            "time goes from 2020-01-01 to 2020-01-04, and the nearest label is 2020-01-01. Shown: 2020",
+        ),
+        ("2019-02-29", "The calendar standard has no date 2019-02-29"),
+        ("#4", "The indices of time go from 0 to 3. Shown: 2020-01-01."),
+    ):
+        date.fill(text)
+        page.keyboard.press("Enter")
+        page.get_by_role("alert").get_by_text(reason).wait_for()
+        assert date.input_value() == text
+        assert date.get_attribute("aria-invalid") == "true"
+    date.fill("2020-01")
+    page.keyboard.press("Enter")
+    page.get_by_role("alert").wait_for(state="detached")
+    assert date.input_value() == "2020-01-01"
+    point = page.get_by_role("textbox", name="Add a point")
+    for text, label in (("-45, 30", "lon 315, lat 30"), ("355, 60", "lon 0, lat 60")):
+        point.fill(text)
+        page.keyboard.press("Enter")
+        page.get_by_text(f": {label}").first.wait_for()
+    point.fill("10, 95")
+    page.keyboard.press("Enter")
+    page.get_by_text("lat goes from -60 to 60, and the nearest label is 60.").wait_for()
+    page.goto(f"{address}#/v/main/ocean/sst?view=data")
+    point.fill("200, 0")
+    page.keyboard.press("Enter")
+    page.get_by_text("No cell of this part of the grid is at longitude 200, latitude 0.").wait_for()
+
+
+def test_north_is_up_where_latitudes_are_known(page: Any, address: str) -> None:  # noqa: F811
+    for array, first in (("t", "60"), ("ocean/sst", "4")):
+        page.goto(f"{address}#/v/main/{array}?view=data&show=table")
+        page.get_by_role("rowheader").first.get_by_text(first, exact=True).wait_for()
+
+
+def test_flags_have_meanings_and_no_mean(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(f"{address}#/v/main/flags?view=data")
+    page.get_by_text("4 values. 4 (bad): 3; 0 (good): 1.").wait_for()
+    page.get_by_role("application").focus()
+    page.keyboard.press("ArrowRight")
+    page.get_by_text("dimension 1 1, dimension 0 0: 4 (bad)").wait_for()
+
+
+def test_groups_of_frazil_itself_have_an_address_only(page: Any, address: str) -> None:  # noqa: F811
+    page.goto(address)
+    page.get_by_role("link", name="/times/noleap").wait_for()
+    assert page.get_by_text(".frazil").count() == 0
+    page.get_by_role("link", name="Differences from its parent").click()
+    page.get_by_text("nodes differ").wait_for()
+    assert page.get_by_text(".frazil").count() == 0
+    page.goto(f"{address}#/v/main/")
+    page.get_by_role("treeitem", name="flags").wait_for()
+    assert page.get_by_text(".frazil").count() == 0
+    page.goto(f"{address}#/v/main/.frazil/url?view=data")
+    page.get_by_text("3 values: 0 to 2").wait_for()
+
+
+def colour_at(page: Any, x: float, y: float) -> Any:  # noqa: F811
+    image = pytest.importorskip("PIL.Image", reason="needs the extra `test`")
+    return image.open(io.BytesIO(page.screenshot())).convert("RGB").getpixel((round(x), round(y)))
+
+
+def test_dot_of_the_selected_commit(page: Any, address: str) -> None:  # noqa: F811
+    """The dot of the selected commit is larger, also on the first screen, and lies above its row."""
+    page.goto(address)
+    lane, side = (11, 92, 158), 3  # pixels from the middle of a dot that only the larger one covers
+    rows = [page.get_by_role("option", name=name) for name in ("correct one day", "first <b>days</b>")]
+    rows[0].wait_for()
+    left = page.locator("canvas.gutter").bounding_box()["x"] + 12
+    for selected in range(2):
+        end = time.monotonic() + patience(20)
+        while True:
+            boxes = [row.bounding_box() for row in rows]
+            middles = [box["y"] + box["height"] / 2 for box in boxes]
+            dots = [colour_at(page, left, y) for y in middles]
+            edges = [colour_at(page, left + side, y) == lane for y in middles]
+            if dots == [lane, lane] and edges == [selected == 0, selected == 1]:
+                break
+            assert time.monotonic() < end, (dots, edges)
+        rows[1].click()
 
 
 #: The colours of four cells of 40 pixels in the middle of a map.

@@ -1,14 +1,27 @@
 /** Reads regions of arrays: which chunks, their bytes in few requests, and the copy of what was asked for. */
 import { codecList, planOf, shardIndex, shardOf, type ChunkSpec } from "./codecs";
 import { copyBox, dtypeOf, filled, product, strides, type DType, type Elements } from "./elements";
-import { formatError, reading } from "./files";
+import { reading } from "./files";
 import { chunkGrid, type ChunkGrid } from "./grid";
 import { parallel, pool } from "./pool";
 import { readBytes } from "./remote";
-import { ChunkKind, ExplorerError, type ArrayNode, type ChunkRef, type Region, type Repository, type Snapshot, type Source } from "./types";
+import {
+  ChunkKind,
+  ExplorerError,
+  type ArrayNode,
+  type ChunkRef,
+  type Lost,
+  type ManifestPart,
+  type Region,
+  type Repository,
+  type Snapshot,
+  type Source,
+} from "./types";
 
 const MAX_BYTES = 2 ** 30;
 const MAX_CHUNKS = 100_000;
+const MAX_SPANS = 1_000_000; // chunks along one dimension
+const MAX_REFERENCES = 1_000_000; // of an array that are read for a few of them
 /** Neighbours in one file are read together if the gap is small, up to a size. */
 const GAP = 1 << 16;
 const JOINED = 1 << 23;
@@ -23,40 +36,115 @@ interface Axis {
 }
 
 /** The part of an axis within [start, start + length): first element after start, number, and place in the result. */
-function within({ first, step, count }: Axis, start: number, length: number): { at: number; count: number; place: number } {
+function within(
+  { first, step, count }: Axis,
+  start: number,
+  length: number,
+): { at: number; count: number; place: number } {
   const skipped = Math.max(0, Math.ceil((start - first) / step));
   const end = Math.min(count, Math.ceil((start + length - first) / step));
   return { at: first + skipped * step - start, count: Math.max(0, end - skipped), place: skipped };
 }
 
-/** Chunks along one dimension that have a wanted element: index, first element, length. */
-function chunksOf(axis: Axis, grid: ChunkGrid, d: number): { index: number; start: number; length: number }[] {
-  const out: { index: number; start: number; length: number }[] = [];
-  const add = (index: number, start: number, length: number): void => {
-    if (within(axis, start, length).count > 0) out.push({ index, start, length });
-  };
-  if (axis.count === 0) return out;
-  const last = axis.first + (axis.count - 1) * axis.step;
+/** A chunk along one dimension: index, first element, length. */
+interface Span {
+  readonly index: number;
+  readonly start: number;
+  readonly length: number;
+}
+
+/** Chunks along one dimension that have a wanted element, from the chunk `low` up to the chunk `high`, exclusive. */
+function chunksOf(
+  { first, step, count }: Axis,
+  grid: ChunkGrid,
+  d: number,
+  low: number,
+  high: number,
+): Span[] {
+  const out: Span[] = [];
   const edges = grid.edges?.[d];
   if (edges) {
     let start = 0;
     edges.forEach((length, index) => {
-      add(index, start, length);
+      const isWanted = within({ first, step, count }, start, length).count > 0;
+      if (isWanted && index >= low && index < high) out.push({ index, start, length });
       start += length;
     });
     return out;
   }
   const length = grid.chunkShape[d];
   if (length < 1) throw new ExplorerError("format", "a chunk without elements");
-  for (let index = Math.floor(axis.first / length); index * length <= last; index++) {
-    add(index, index * length, length);
-    if (out.length > MAX_CHUNKS) throw new ExplorerError("unsupported", `the region has more than ${MAX_CHUNKS} chunks. Choose a smaller one`);
+  // One step for each chunk that has a wanted element, although others may lie between them
+  for (let at = Math.max(0, Math.ceil((low * length - first) / step)); at < count;) {
+    const index = Math.floor((first + at * step) / length);
+    if (index >= high) break;
+    out.push({ index, start: index * length, length });
+    if (out.length > MAX_SPANS) throw tooMany(`more than ${MAX_SPANS}`);
+    at = Math.max(at + 1, Math.ceil(((index + 1) * length - first) / step));
   }
   return out;
 }
 
+const tooMany = (count: string): ExplorerError =>
+  new ExplorerError(
+    "unsupported",
+    `the region has ${count} chunks, at most ${MAX_CHUNKS} are read. Choose a smaller one`,
+  );
+
+/** How many chunks are stored in a box of the chunk grid, at most. */
+export function storedChunks(
+  parts: readonly ManifestPart[],
+  low: readonly number[],
+  high: readonly number[],
+): number {
+  return parts.reduce((sum, { extents, count }) => {
+    const shared = low.map((from, d) =>
+      Math.max(0, Math.min(high[d], extents[2 * d + 1]) - Math.max(from, extents[2 * d])),
+    );
+    return sum + Math.min(count, product(shared));
+  }, 0);
+}
+
+/** The wanted chunks that are stored, with their place in each list of `perAxis`. */
+async function references(
+  snapshot: Snapshot,
+  path: string,
+  perAxis: Span[][],
+  signal?: AbortSignal,
+): Promise<[ChunkRef, Span[]][]> {
+  const count = product(perAxis.map(({ length }) => length));
+  const found: [ChunkRef, Span[]][] = [];
+  if (count > MAX_CHUNKS) {
+    // Of a sparse array, what is stored is less than what is wanted
+    const stored = snapshot.manifests(path).reduce((sum, part) => sum + part.count, 0);
+    if (stored > MAX_REFERENCES) throw tooMany(String(count));
+    const spans = perAxis.map((list) => new Map(list.map((span) => [span.index, span])));
+    const table = await snapshot.chunks(path);
+    for (let row = 0; row < table.length; row++) {
+      const chosen = spans.map((map, d) => map.get(table.coords[row * spans.length + d]));
+      const ref = chosen.every((span) => span !== undefined) && table.reference?.(row);
+      if (ref) found.push([ref, chosen as Span[]]);
+    }
+    if (found.length > MAX_CHUNKS) throw tooMany(String(found.length));
+    return found;
+  }
+  const places = strides(perAxis.map(({ length }) => length));
+  const indices = Array.from({ length: count }, (_, i) => i);
+  await parallel(indices, async (i) => {
+    signal?.throwIfAborted();
+    const chosen = perAxis.map((list, d) => list[Math.floor(i / places[d]) % list.length]);
+    const ref = await snapshot.chunk(
+      path,
+      chosen.map(({ index }) => index),
+    );
+    if (ref) found.push([ref, chosen]);
+  });
+  return found;
+}
+
 interface Piece {
   readonly ref: ChunkRef;
+  readonly name: string;
   readonly start: number[]; // of the chunk, in elements of the array
   readonly shape: number[];
 }
@@ -65,9 +153,14 @@ interface Piece {
 class Target {
   readonly shape: number[];
   readonly elements: Elements;
+  readonly lost: Lost[] = [];
   private readonly steps: number[];
 
-  constructor(readonly axes: Axis[], readonly type: DType, fill: unknown) {
+  constructor(
+    readonly axes: Axis[],
+    readonly type: DType,
+    fill: unknown,
+  ) {
     this.shape = axes.map(({ count }) => count);
     this.steps = strides(this.shape);
     this.elements = filled(type, product(this.shape), fill);
@@ -77,46 +170,120 @@ class Target {
     return this.axes.every((axis, d) => within(axis, start[d], shape[d]).count > 0);
   }
 
+  /** A part without values. */
+  lose(start: number[], shape: number[], name: string, error: unknown): void {
+    const parts = this.axes.map((axis, d) => within(axis, start[d], shape[d]));
+    const message = `${name}: ${error instanceof Error ? error.message : String(error)}`;
+    const kind = error instanceof ExplorerError ? error.kind : "format";
+    this.lost.push({
+      start: parts.map(({ place }) => place),
+      count: parts.map(({ count }) => count),
+      message,
+      kind,
+    });
+  }
+
   put(elements: Elements, start: number[], shape: number[]): void {
     const from = strides(shape);
     const parts = this.axes.map((axis, d) => within(axis, start[d], shape[d]));
-    const to = { elements: this.elements, start: parts.reduce((sum, { place }, d) => sum + place * this.steps[d], 0), steps: this.steps };
-    const source = { elements, start: parts.reduce((sum, { at }, d) => sum + at * from[d], 0), steps: from.map((step, d) => step * this.axes[d].step) };
-    copyBox(to, source, parts.map(({ count }) => count), this.type.size);
+    const to = {
+      elements: this.elements,
+      start: parts.reduce((sum, { place }, d) => sum + place * this.steps[d], 0),
+      steps: this.steps,
+    };
+    const source = {
+      elements,
+      start: parts.reduce((sum, { at }, d) => sum + at * from[d], 0),
+      steps: from.map((step, d) => step * this.axes[d].step),
+    };
+    copyBox(
+      to,
+      source,
+      parts.map(({ count }) => count),
+      this.type.size,
+    );
   }
 }
 
 type Read = (start: number, end: number) => Promise<Uint8Array>;
 
-/** Decodes a chunk, or of a shard only the inner chunks that are wanted. */
-async function decodeInto(target: Target, spec: ChunkSpec, start: number[], size: number, read: Read): Promise<void> {
+/** What is wrong with the stored bytes. Another attempt does not help, and other chunks can be read. */
+const isDamage = (error: unknown): boolean =>
+  !(error instanceof ExplorerError) || error.kind === "format" || error.kind === "not-found";
+
+/** Decodes a chunk, or of a shard only the inner chunks that are wanted. A damaged one is a lost part of the result. */
+async function decodeInto(
+  target: Target,
+  name: string,
+  spec: ChunkSpec,
+  start: number[],
+  size: number,
+  read: Read,
+): Promise<void> {
+  try {
+    await decode(target, name, spec, start, size, read);
+  } catch (error) {
+    if (isAbort(error) || !isDamage(error)) throw error;
+    target.lose(start, spec.shape, name, error);
+  }
+}
+
+const isAbort = (error: unknown): boolean => error instanceof DOMException && error.name === "AbortError";
+
+async function decode(
+  target: Target,
+  name: string,
+  spec: ChunkSpec,
+  start: number[],
+  size: number,
+  read: Read,
+): Promise<void> {
   const plan = planOf(spec);
-  if (plan.serializer.name !== "sharding_indexed" || plan.arrays.length > 0 || plan.bytes.length > 0 || size <= SMALL_SHARD) {
-    target.put(await pool().chunk(spec, await read(0, size)), start, spec.shape);
-    return;
+  const isShard =
+    plan.serializer.name === "sharding_indexed" && plan.arrays.length === 0 && plan.bytes.length === 0;
+  if (!isShard || size <= SMALL_SHARD) {
+    try {
+      return target.put(await pool().chunk(spec, await read(0, size)), start, spec.shape);
+    } catch (error) {
+      // The other chunks of a shard can be read
+      if (!isShard || !isDamage(error)) throw error;
+    }
   }
   const { configuration } = plan.serializer;
   const shard = shardOf(spec, configuration);
   if (shard.indexSize > size) throw new RangeError("a shard is smaller than its index");
-  const index = await shardIndex(shard, configuration, shard.isAtEnd ? await read(size - shard.indexSize, size) : await read(0, shard.indexSize));
+  const index = await shardIndex(
+    shard,
+    configuration,
+    shard.isAtEnd ? await read(size - shard.indexSize, size) : await read(0, shard.indexSize),
+  );
   const places = strides(shard.grid);
   const parts: { offset: number; length: number; start: number[] }[] = [];
   for (let i = 0; i < index.length / 2; i++) {
-    const inner = shard.grid.map((count, d) => start[d] + (Math.floor(i / places[d]) % count) * shard.inner.shape[d]);
+    const inner = shard.grid.map(
+      (count, d) => start[d] + (Math.floor(i / places[d]) % count) * shard.inner.shape[d],
+    );
     if (index[2 * i] < 0 || !target.isWanted(inner, shard.inner.shape)) continue;
     if (index[2 * i] + index[2 * i + 1] > size) throw new RangeError("an inner chunk ends after its shard");
     parts.push({ offset: index[2 * i], length: index[2 * i + 1], start: inner });
   }
-  await inGroups(parts, read, ({ start: inner, length }, part) => decodeInto(target, shard.inner, inner, length, part));
+  await inGroups(parts, read, ({ start: inner, length }, part) =>
+    decodeInto(target, name, shard.inner, inner, length, part),
+  );
 }
 
 /** Reads ranges, neighbours together, and passes each on with a reader of its bytes. */
-async function inGroups<T extends { offset: number; length: number }>(items: T[], read: Read, use: (item: T, part: Read) => Promise<void>): Promise<void> {
+async function inGroups<T extends { offset: number; length: number }>(
+  items: T[],
+  read: Read,
+  use: (item: T, part: Read) => Promise<void>,
+): Promise<void> {
   const groups: T[][] = [];
   let end = -1;
   for (const item of items.toSorted((a, b) => a.offset - b.offset)) {
     const group = groups[groups.length - 1];
-    if (group && item.offset - end <= GAP && item.offset + item.length - group[0].offset <= JOINED) group.push(item);
+    if (group && item.offset - end <= GAP && item.offset + item.length - group[0].offset <= JOINED)
+      group.push(item);
     else groups.push([item]);
     end = Math.max(group === groups[groups.length - 1] ? end : 0, item.offset + item.length);
   }
@@ -127,8 +294,18 @@ async function inGroups<T extends { offset: number; length: number }>(items: T[]
       return use(group[0], (from, to) => read(offset + from, offset + to));
     }
     const first = group[0].offset;
-    const data = await read(first, Math.max(...group.map(({ offset, length }) => offset + length)));
-    for (const item of group) await use(item, async (from, to) => data.subarray(item.offset - first + from, item.offset - first + to));
+    const end = Math.max(...group.map(({ offset, length }) => offset + length));
+    const data = await read(first, end).catch((error) => {
+      // A file that ends too early still has the first of its chunks
+      if (isAbort(error) || !isDamage(error)) throw error;
+      return undefined;
+    });
+    if (!data)
+      return parallel(group, (item) => use(item, (from, to) => read(item.offset + from, item.offset + to)));
+    for (const item of group)
+      await use(item, async (from, to) =>
+        data.subarray(item.offset - first + from, item.offset - first + to),
+      );
   });
 }
 
@@ -136,7 +313,11 @@ function axesOf(node: ArrayNode, start: number[], stop: number[], step: number[]
   return node.shape.map((length, d) => {
     const [from, to, by] = [start[d], stop[d], step[d] ?? 1];
     const isValid = [from, to, by].every(Number.isSafeInteger) && from >= 0 && to <= length && by > 0;
-    if (!isValid) throw new ExplorerError("unsupported", `${node.path}: ${from}:${to}:${by} is not a selection of dimension ${d}, which has ${length} elements`);
+    if (!isValid)
+      throw new ExplorerError(
+        "unsupported",
+        `${node.path}: ${from}:${to}:${by} is not a selection of dimension ${d}, which has ${length} elements`,
+      );
     return { first: from, step: by, count: Math.max(0, Math.ceil((to - from) / by)) };
   });
 }
@@ -153,7 +334,11 @@ export async function readRegion(
   signal?: AbortSignal,
 ): Promise<Region> {
   const node = snapshot.node(path);
-  if (node?.kind !== "array") throw new ExplorerError("not-found", node ? `${path} is a group` : `no node ${path} in snapshot ${snapshot.id}`);
+  if (node?.kind !== "array")
+    throw new ExplorerError(
+      "not-found",
+      node ? `${path} is a group` : `no node ${path} in snapshot ${snapshot.id}`,
+    );
   const array = node as ArrayNode;
   const { document } = array;
   const grid = chunkGrid(array);
@@ -161,48 +346,68 @@ export async function readRegion(
   const fill = document.fill_value;
   const what = `${path} of snapshot ${snapshot.id}`;
   const type = dtypeOf(document.data_type);
-  if (product(axes.map(({ count }) => count)) * (type.size || 64) > MAX_BYTES) throw new ExplorerError("unsupported", "the region is too large for a page. Choose a smaller one, or a step");
+  if (product(axes.map(({ count }) => count)) * (type.size || 64) > MAX_BYTES)
+    throw new ExplorerError(
+      "unsupported",
+      "the region is too large for a page. Choose a smaller one, or a step",
+    );
   const target = reading(what, () => new Target(axes, type, fill));
-  const spec = (shape: number[]): ChunkSpec => ({ codecs: document.codecs, type: document.data_type, fill, shape });
+  const spec = (shape: number[]): ChunkSpec => ({
+    codecs: document.codecs,
+    type: document.data_type,
+    fill,
+    shape,
+  });
   reading(what, () => codecList(document.codecs));
 
-  const perAxis = axes.map((axis, d) => chunksOf(axis, grid, d));
-  const count = product(perAxis.map(({ length }) => length));
-  if (count > MAX_CHUNKS) throw new ExplorerError("unsupported", `the region has ${count} chunks, at most ${MAX_CHUNKS} are read. Choose a smaller one`);
-  const places = strides(perAxis.map(({ length }) => length));
+  const parts = snapshot.manifests(path);
+  const perAxis = axes.map((axis, d) => {
+    const low = parts.reduce((least, { extents }) => Math.min(least, extents[2 * d]), Infinity);
+    const high = parts.reduce((most, { extents }) => Math.max(most, extents[2 * d + 1]), 0);
+    return low < high ? chunksOf(axis, grid, d, low, high) : [];
+  });
   const files = new Map<string, (Piece & { offset: number; length: number })[]>();
-  const indices = Array.from({ length: count }, (_, i) => i);
-  await parallel(indices, async (i) => {
-    signal?.throwIfAborted();
-    const chosen = perAxis.map((list, d) => list[Math.floor(i / places[d]) % list.length]);
-    const ref = await snapshot.chunk(path, chosen.map(({ index }) => index));
-    if (!ref) return;
-    const piece = { ref, start: chosen.map(({ start: at }) => at), shape: chosen.map(({ length }) => length), offset: ref.offset, length: ref.size };
-    const file = ref.kind === ChunkKind.Inline ? `inline ${i}` : `${ref.kind} ${ref.location} ${ref.checksum ?? ""}`;
+  for (const [ref, spans] of parts.length ? await references(snapshot, path, perAxis, signal) : []) {
+    const index = spans.map((span) => span.index);
+    const where =
+      ref.kind === ChunkKind.Native
+        ? ` in chunks/${ref.location}`
+        : ref.location
+          ? ` in ${ref.location}`
+          : "";
+    const name = `chunk ${index.join(", ")} of ${path}${where}`;
+    const [start, shape] = [spans.map((span) => span.start), spans.map((span) => span.length)];
+    const piece = { ref, name, start, shape, offset: ref.offset, length: ref.size };
+    const file =
+      ref.kind === ChunkKind.Inline ? `inline ${index}` : `${ref.kind} ${ref.location} ${ref.checksum ?? ""}`;
     const list = files.get(file);
     if (list) list.push(piece);
     else files.set(file, [piece]);
-  });
+  }
 
+  let count = 0;
   await parallel([...files.values()], async (pieces) => {
     const [{ ref }] = pieces;
     const whole: ChunkRef = { ...ref, offset: 0 };
+    count += pieces.length;
     await inGroups(
       pieces,
       (from, to) => {
         signal?.throwIfAborted();
         return readBytes(source, repository.configuration ?? {}, whole, from, to, signal);
       },
-      async (piece, read) => {
+      (piece, read) => {
         signal?.throwIfAborted();
-        try {
-          await decodeInto(target, spec(piece.shape), piece.start, piece.length, read);
-        } catch (error) {
-          if (signal?.aborted) throw error;
-          throw formatError(`chunk at ${piece.start.join(", ")} of ${path}${ref.location ? ` in ${ref.location}` : ""}`, error);
-        }
+        return decodeInto(target, piece.name, spec(piece.shape), piece.start, piece.length, read);
       },
     );
   });
-  return { shape: target.shape, raw: type.wrap(target.elements), ...(type.isComplex ? { isComplex: true } : {}) };
+  const { lost } = target;
+  if (lost.length > 0 && lost.length >= count) throw new ExplorerError(lost[0].kind, lost[0].message);
+  return {
+    shape: target.shape,
+    raw: type.wrap(target.elements),
+    ...(type.isComplex ? { isComplex: true } : {}),
+    ...(lost.length ? { lost } : {}),
+  };
 }

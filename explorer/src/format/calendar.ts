@@ -9,7 +9,9 @@ const LEAP_MONTHS = MONTHS.map((days, month) => (month === 1 ? 29 : days));
 function marchDays([year, month, day]: Date3, isJulian: boolean): number {
   const y = month <= 2 ? year - 1 : year;
   const dayOfYear = Math.floor((153 * (month + (month > 2 ? -3 : 9)) + 2) / 5) + day - 1;
-  const leap = isJulian ? Math.floor(y / 4) - 2 : Math.floor(y / 4) - Math.floor(y / 100) + Math.floor(y / 400);
+  const leap = isJulian
+    ? Math.floor(y / 4) - 2
+    : Math.floor(y / 4) - Math.floor(y / 100) + Math.floor(y / 400);
   return y * 365 + leap + dayOfYear - 719468;
 }
 
@@ -46,7 +48,10 @@ function even(months: number[]): Calendar {
   };
 }
 
-const march = (isJulian: boolean): Calendar => ({ days: (date) => marchDays(date, isJulian), date: (days) => marchDate(days, isJulian) });
+const march = (isJulian: boolean): Calendar => ({
+  days: (date) => marchDays(date, isJulian),
+  date: (days) => marchDate(days, isJulian),
+});
 const [GREGORIAN, JULIAN] = [march(false), march(true)];
 const MIXED: Calendar = {
   days: (date) => {
@@ -81,10 +86,12 @@ const UNITS: [RegExp, number][] = [
   [/^weeks?$/, 7 * DAY],
 ];
 
-const SINCE = /^\s*(\S+)\s+since\s+(-?\d+)-(\d{1,2})-(\d{1,2})(?:(?:\s+|T)(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?)?\s*(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?\s*$/i;
+const SINCE =
+  /^\s*(\S+)\s+since\s+(-?\d+)-(\d{1,2})-(\d{1,2})(?:(?:\s+|T)(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?)?\s*(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?\s*$/i;
 
 export interface Clock {
   readonly calendar: string;
+  readonly duration: readonly [unit: string, milliseconds: number]; // the unit of differences
   readonly step: number; // milliseconds of a unit
   readonly origin: number; // milliseconds since 1970-01-01 of the calendar
 }
@@ -92,7 +99,9 @@ export interface Clock {
 /** The clock of units like "days since 1900-01-01"; undefined if they are no times. */
 export function clockOf(units: string, calendar = "standard"): Clock | undefined {
   const match = SINCE.exec(units);
-  const rule = Object.hasOwn(CALENDARS, calendar.toLowerCase()) ? CALENDARS[calendar.toLowerCase()] : undefined;
+  const rule = Object.hasOwn(CALENDARS, calendar.toLowerCase())
+    ? CALENDARS[calendar.toLowerCase()]
+    : undefined;
   const unit = match && UNITS.find(([name]) => name.test(match[1].toLowerCase()))?.[1];
   // a month is a length of time in one calendar only
   const step = unit ?? (match && rule === DAY_360 && /^months?$/i.test(match[1]) ? 30 * DAY : undefined);
@@ -101,50 +110,130 @@ export function clockOf(units: string, calendar = "standard"): Clock | undefined
   const zone = sign ? (Number(zoneHour) * 60 + Number(zoneMinute ?? 0)) * (sign === "-" ? -1 : 1) : 0;
   const time = ((Number(hour ?? 0) * 60 + Number(minute ?? 0) - zone) * 60 + Number(second ?? 0)) * 1000;
   if (Number(m) < 1 || Number(m) > 12) return undefined;
-  return { calendar: calendar.toLowerCase(), step, origin: rule.days([Number(y), Number(m), Number(d)]) * DAY + time };
+  const origin = rule.days([Number(y), Number(m), Number(d)]) * DAY + time;
+  return { calendar: calendar.toLowerCase(), duration: [match[1], step], step, origin };
 }
 
 const two = (value: number): string => String(value).padStart(2, "0");
 
-export type Precision = "day" | "minute" | "second" | "millisecond";
+const PRECISIONS = ["year", "month", "day", "minute", "second", "millisecond"] as const;
+export type Precision = (typeof PRECISIONS)[number];
 
-export function precisionOf(times: Iterable<number>): Precision {
-  let out: Precision = "day";
+/** The coarsest precision, from days on, that shows all of these times. */
+export function precisionOf(times: Iterable<number>, least: Precision = "day"): Precision {
+  let out = PRECISIONS.indexOf(least);
   for (const time of times) {
     if (!Number.isFinite(time)) continue;
     const rounded = Math.round(time);
-    if (rounded % 1000 !== 0) return "millisecond";
-    if (rounded % 60_000 !== 0) out = "second";
-    else if (rounded % DAY !== 0 && out === "day") out = "minute";
+    out = Math.max(out, rounded % 1000 ? 5 : rounded % 60_000 ? 4 : rounded % DAY ? 3 : 2);
+    if (out === 5) break;
   }
-  return out;
+  return PRECISIONS[out];
 }
 
-/** The text of a time in the calendar: 2001-02-29 is a date in some. */
-export function timeText(time: number, calendar: string, precision: Precision): string {
-  if (!Number.isFinite(time)) return "missing";
+/** Times farther from 1970 than this have no text: they are broken values. */
+const FARTHEST = 1e8 * DAY;
+
+/** The text of a time in the calendar: 2001-02-29 is a date in some. Undefined for what is no time. */
+export function timeText(time: number, calendar: string, precision: Precision): string | undefined {
+  if (!(Math.abs(time) <= FARTHEST)) return undefined;
   const rounded = Math.round(time);
   const days = Math.floor(rounded / DAY);
   const rest = rounded - days * DAY;
   const [year, month, day] = CALENDARS[calendar].date(days);
-  const date = `${year < 0 ? "-" : ""}${String(Math.abs(year)).padStart(4, "0")}-${two(month)}-${two(day)}`;
-  if (precision === "day") return date;
+  const years = `${year < 0 ? "-" : ""}${String(Math.abs(year)).padStart(4, "0")}`;
+  if (precision === "year") return years;
+  const date = `${years}-${two(month)}${precision === "month" ? "" : `-${two(day)}`}`;
+  if (precision === "month" || precision === "day") return date;
   const clock = `${two(Math.floor(rest / 3_600_000))}:${two(Math.floor(rest / 60_000) % 60)}`;
   if (precision === "minute") return `${date} ${clock}`;
   const seconds = two(Math.floor(rest / 1000) % 60);
   return `${date} ${clock}:${seconds}${precision === "second" ? "" : `.${String(rest % 1000).padStart(3, "0")}`}`;
 }
 
+const [SECOND, MINUTE, HOUR] = [1000, 60_000, 3_600_000];
+const MULTIPLES = [1, 2, 5, 10, 15, 30];
+/** Steps of an axis that have one length in all calendars. */
+const STEPS = [
+  ...[1, 2, 5, 10, 20, 50, 100, 200, 500],
+  ...MULTIPLES.map((each) => each * SECOND),
+  ...MULTIPLES.map((each) => each * MINUTE),
+  ...[1, 2, 3, 6, 12].map((each) => each * HOUR),
+  ...[1, 2, 5, 10].map((each) => each * DAY),
+];
+const MONTH = 30.5 * DAY;
+
+/** Round times of the calendar between two others for an axis, with their texts. */
+export function timeTicks(
+  low: number,
+  high: number,
+  most: number,
+  calendar: string,
+): { value: number; text: string }[] {
+  const rough = (high - low) / most;
+  const rule = CALENDARS[calendar];
+  if (!(rough > 0) || !Number.isFinite(rough)) return [];
+  const step = STEPS.find((each) => each >= rough);
+  if (step !== undefined) {
+    const first = Math.ceil(low / step);
+    const values = Array.from(
+      { length: Math.floor(high / step) - first + 1 },
+      (_, at) => (first + at) * step,
+    );
+    const precision = precisionOf([step]);
+    // Midnight has a date; other times of the day follow it
+    const text = (value: number): string => {
+      const whole = timeText(value, calendar, value % DAY ? precision : "day") ?? "";
+      return value % DAY ? whole.slice(whole.indexOf(" ") + 1) : whole;
+    };
+    return values.map((value) => ({ value, text: text(value) }));
+  }
+  const power = 12 * 10 ** Math.max(0, Math.floor(Math.log10(rough / (12 * MONTH))));
+  const months =
+    [1, 2, 3, 6, power, 2 * power, 5 * power, 10 * power].find((each) => each * MONTH >= rough) ?? 20 * power;
+  const [year, month] = rule.date(Math.floor(low / DAY));
+  const first = Math.ceil((year * 12 + month - 1) / months) * months;
+  const ticks = [];
+  for (let at = first; ; at += months) {
+    const value = rule.days([Math.floor(at / 12), at - Math.floor(at / 12) * 12 + 1, 1]) * DAY;
+    if (value > high) return ticks;
+    const text = timeText(value, calendar, months < 12 ? "month" : "year") ?? "";
+    if (value >= low) ticks.push({ value, text });
+  }
+}
+
 const TYPED = /^(-?\d{1,6})(?:-(\d\d?)(?:-(\d\d?)(?:[T ]+(\d\d?)(?::(\d\d)(?::(\d\d(?:\.\d*)?))?)?Z?)?)?)?$/;
 
-/** The time of a date as a person types it, in the milliseconds of `timeText`; undefined if the calendar has no such date. */
-export function timeOf(typed: string, calendar = "proleptic_gregorian"): number | undefined {
-  const rule = CALENDARS[calendar] ?? GREGORIAN;
-  const parts = TYPED.exec(typed.trim());
-  if (!parts) return undefined;
-  const [year, month, day, hour, minute, second] = [parts[1], parts[2] ?? 1, parts[3] ?? 1, parts[4] ?? 0, parts[5] ?? 0, parts[6] ?? 0].map(Number) as [number, number, number, number, number, number];
-  if (month < 1 || month > 12 || hour > 24 || minute > 59 || second >= 60) return undefined;
+/** The times that a typed date names, in milliseconds: from its begin up to its end, exclusive. */
+export interface Period {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** A date as a person types it: `2001`, `2001-02`, `2001-02-03 06:30`. A sentence if the calendar has no such date. */
+export function periodOf(typed: string, calendar: string): Period | string {
+  const rule = CALENDARS[calendar];
+  const text = typed.trim();
+  const parts = TYPED.exec(text);
+  if (!parts) return `"${text}" is not a date: write 2001-12-31 or 2001-12-31 06:30.`;
+  const [year, month, day, hour, minute, second] = [1, 2, 3, 4, 5, 6].map((at) =>
+    Number(parts[at] ?? (at < 4 ? 1 : 0)),
+  );
+  if (month < 1 || month > 12) return `There is no month ${month}.`;
+  if (hour > 24 || minute > 59 || second >= 60)
+    return `There is no time of day ${text.slice(text.search(/[T ]/) + 1)}.`;
   const days = rule.days([year, month, day]);
   const [, sameMonth, sameDay] = rule.date(days);
-  return sameMonth === month && sameDay === day ? days * DAY + ((hour * 60 + minute) * 60 + second) * 1000 : undefined;
+  if (sameMonth !== month || sameDay !== day) {
+    const before = [...Array(32).keys()]
+      .reverse()
+      .find((each) => each > 0 && each < day && rule.date(rule.days([year, month, each]))[2] === each);
+    const last = timeText(rule.days([year, month, before ?? 1]) * DAY, calendar, "day");
+    return `The calendar ${calendar} has no date ${text.slice(0, text.search(/[T ]|$/))}. The last one before it is ${last}.`;
+  }
+  const start = days * DAY + ((hour * 60 + minute) * 60 + second) * 1000;
+  if (parts[4] !== undefined) return { start, end: start };
+  const [nextYear, nextMonth] =
+    parts[2] === undefined ? [year + 1, 1] : month === 12 ? [year + 1, 1] : [year, month + 1];
+  return { start, end: parts[3] === undefined ? rule.days([nextYear, nextMonth, 1]) * DAY : start + DAY };
 }

@@ -1,11 +1,11 @@
 /** Snapshots: nodes, and the references of their chunks. */
-import { type Flat, text } from "./flatbuffer";
+import { idText, type Flat, text } from "./flatbuffer";
 import { Cache, FileType, readBody, reading, type Body } from "./files";
 import { chunkGrid, dtypeName } from "./grid";
-import { ChunkColumns, Manifest, type Extents } from "./manifest";
+import { ChunkColumns, Manifest } from "./manifest";
 import { PARALLEL } from "./pool";
 import { readStatistics } from "./statistics";
-import { ExplorerError, type ArrayNode, type ChunkRef, type ChunkStatistics, type ChunkTable, type Node, type Snapshot, type Source } from "./types";
+import { ExplorerError, type ArrayNode, type ChunkRef, type ChunkStatistics, type ChunkTable, type ManifestPart, type Node, type Snapshot, type Source } from "./types";
 import { properties } from "./values";
 
 export const MANIFEST_BYTES = 128 * 2 ** 20;
@@ -35,14 +35,9 @@ class NodeView {
   }
 }
 
-interface ManifestRef {
-  readonly id: string;
-  readonly extents: Extents;
-}
-
 class ArrayView extends NodeView implements ArrayNode {
   declare readonly kind: "array";
-  private refs: ManifestRef[] | undefined;
+  private refs: Omit<ManifestPart, "count">[] | undefined;
 
   get shape(): number[] {
     return chunkGrid(this).shape;
@@ -66,7 +61,7 @@ class ArrayView extends NodeView implements ArrayNode {
   }
 
   /** The manifests with the part of the chunk grid that each covers. */
-  get manifests(): ManifestRef[] {
+  get manifests(): Omit<ManifestPart, "count">[] {
     const { flat } = this;
     return (this.refs ??= flat.tables(flat.table(this.table, 4), 2).map((table) => {
       const [start, length] = flat.vector(table, 1, 8);
@@ -90,17 +85,31 @@ export function snapshotHead({ flat, spec }: Body) {
   };
 }
 
+/** The number of references of each manifest of a snapshot. */
+function manifestSizes(flat: Flat, root: number, spec: number): Map<string, number> {
+  if (spec === 1) {
+    const [start, count] = flat.vector(root, 6, MANIFEST_STRUCT);
+    const places = Array.from({ length: count }, (_, i) => start + MANIFEST_STRUCT * i);
+    return new Map(places.map((at) => [idText(flat.bytes, at, 12), flat.view.getUint32(at + 24, true)]));
+  }
+  return new Map(flat.tables(root, 7).map((table) => [flat.id(table, 0, 12), flat.u32(table, 2)]));
+}
+
+const MANIFEST_STRUCT = 32; // bytes: id, size, number of references
+
 export class SnapshotView implements Snapshot {
   readonly nodes: Node[];
+  private readonly sizes: Map<string, number>;
   private readonly byPath: Map<string, Node>;
   readonly source: Source;
 
-  constructor(readonly id: string, body: Body, source: Source, private readonly manifests: Cache<Manifest>) {
+  constructor(readonly id: string, body: Body, source: Source, private readonly files: Cache<Manifest>) {
     this.source = source;
     const { flat } = body;
     const root = flat.root();
     if (flat.id(root, 0, 12) !== id) throw new ExplorerError("format", `snapshots/${id}: the file is of snapshot ${flat.id(root, 0, 12)}`);
     flat.need(root, 2, 4, 5, 6); // nodes, message, metadata, manifest files
+    this.sizes = manifestSizes(flat, root, body.spec);
     const nodes = flat.tables(root, 2).map((table) => {
       flat.need(table, 2, 4); // zarr.json, what the node is
       const path = flat.required(table, 1);
@@ -123,6 +132,12 @@ export class SnapshotView implements Snapshot {
     return node;
   }
 
+  manifests(path: string): ManifestPart[] {
+    const node = this.array(path);
+    const parts = reading(`snapshots/${this.id}`, () => node.manifests);
+    return parts.map((part) => ({ ...part, count: this.sizes.get(part.id) ?? Infinity }));
+  }
+
   private manifest(id: string): Promise<Manifest> {
     const key = `manifests/${id}`;
     const load = async (): Promise<Manifest> => {
@@ -130,7 +145,7 @@ export class SnapshotView implements Snapshot {
       if (!body) throw new ExplorerError("not-found", `${key} is missing: no reader can find these chunks`);
       return reading(key, () => new Manifest(key, body));
     };
-    return this.manifests.get(id, load, (manifest) => manifest.size);
+    return this.files.get(id, load, (manifest) => manifest.size);
   }
 
   async chunks(path: string, onProgress?: (done: number, total: number) => void): Promise<ChunkColumns> {

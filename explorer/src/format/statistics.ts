@@ -85,7 +85,7 @@ export async function readStatistics(source: Source, node: ArrayNode, table: Chu
     signal?.throwIfAborted();
     const key = `statistics/${origin.id}`;
     const data = await source.get(key);
-    if (!data) return;
+    if (!data?.length) return; // a server answers with an empty file
     try {
       const columns = await columnsOf(data, origin.id, node.id, origin.count);
       if (columns) add(out, columns, origin, sizeOf);

@@ -1,5 +1,7 @@
 /** The contract between the reader of the format, the views and the homes of the explorer. */
 
+import type { Clock } from "./calendar";
+
 /** Where the files of a repository are: a server of `frazil ui`, a folder on a web server, memory in tests. */
 export interface Source {
   /** The bytes of a file, or of a part of it; `end` is exclusive. Undefined if there is no such file. Throws SourceError otherwise. */
@@ -72,8 +74,19 @@ export interface Snapshot {
   chunks(path: string, onProgress?: (done: number, total: number) => void): Promise<ChunkTable>;
   /** What Frazil stored about the elements of the chunks of a table of `chunks`. */
   statistics(path: string, table: ChunkTable, signal?: AbortSignal): Promise<ChunkStatistics>;
+  /** The manifests of an array. Without a request. */
+  manifests(path: string): readonly ManifestPart[];
   /** One reference, with as few requests as possible. */
   chunk(path: string, coords: number[]): Promise<ChunkRef | undefined>;
+}
+
+/** The part of the chunk grid of an array that a manifest covers. */
+export interface ManifestPart {
+  readonly id: string;
+  /** First chunk (inclusive) and last (exclusive) of each dimension, in turn. */
+  readonly extents: Uint32Array;
+  /** The references of the manifest, perhaps also those of other arrays. */
+  readonly count: number;
 }
 
 export const enum ChunkKind { Inline = 0, Native = 1, Virtual = 2 }
@@ -116,6 +129,33 @@ export interface Region {
   readonly raw: ArrayLike<number> | string[] | BigInt64Array | BigUint64Array;
   /** Complex numbers: two values for each element. */
   readonly isComplex?: boolean;
+  /** Parts without values, because their chunks cannot be read. */
+  readonly lost?: readonly Lost[];
 }
-/** CF: fill values to NaN, scale_factor, add_offset, times to milliseconds (with calendar) or labels. */
-export interface Decoded { readonly shape: number[]; readonly values: Float64Array | string[]; readonly isTime: boolean; readonly calendar?: string; readonly units?: string; label(index: number): string }
+/** A part of a region whose chunk is missing or damaged, and why. */
+export interface Lost {
+  readonly start: readonly number[];
+  readonly count: readonly number[];
+  readonly message: string;
+  readonly kind: ExplorerError["kind"];
+}
+
+/** Meanings of the numbers of an array. */
+export interface Flags {
+  /** All numbers with a meaning, in their order; undefined if a number can have several meanings. */
+  readonly values?: readonly number[];
+  names(value: number): string;
+}
+
+/** CF: fill values to NaN, scale_factor, add_offset, times to milliseconds (with their clock) or labels. */
+export interface Decoded {
+  readonly shape: number[];
+  readonly values: Float64Array | string[];
+  readonly isTime: boolean;
+  readonly clock?: Clock;
+  readonly units?: string;
+  readonly flags?: Flags;
+  label(index: number): string;
+  /** The text of any value; undefined if values are plain numbers. */
+  text?(value: number): string;
+}

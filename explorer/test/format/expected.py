@@ -331,6 +331,23 @@ def write_statistics(folder: Path) -> None:
     (folder / "expected.json").write_text(json.dumps(expected))
 
 
+def write_sparse(folder: Path) -> None:
+    """Arrays of very many chunks, of which few are stored, and one with four chunks."""
+    repo = frazil.Repository.create(str(folder))
+    step = -(-(2**31) // 1500)
+    with repo.transaction("main", message="create") as store:
+        wide = zarr.create_array(store, name="wide", shape=(2**31, 2**31), chunks=(1, 1), dtype="u1")
+        for at in ((0, 0), (5, 5), (step, step), (1400 * step, 0)):
+            wide[at] = 7
+        long = zarr.create_array(store, name="long", shape=(10**9,), chunks=(1,), dtype="u1")
+        long[60_000] = 7
+        zarr.create_array(store, name="empty", shape=(2**31, 2**31), chunks=(1, 1), dtype="u1")
+        values = np.random.default_rng(SEED).random((40, 40))
+        zarr.create_array(store, name="four", data=values, chunks=(20, 20), compressors=None)
+    with repo.transaction("main", message="shards") as store:
+        zarr.create_array(store, name="shards", data=values, chunks=(10, 10), shards=(20, 40))
+
+
 def main(folder: Path) -> None:
     """Write all of it below the folder."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -346,6 +363,7 @@ def main(folder: Path) -> None:
     write_frames(folder / "zstd")
     write_history(folder / "history")
     write_statistics(folder / "statistics")
+    write_sparse(folder / "sparse")
     (folder / "done").touch()
 
 

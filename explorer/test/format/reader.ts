@@ -1,7 +1,7 @@
 /** What the tests use of the reader. */
 export * from "../../src/format/types";
 export { openRepository } from "../../src/format/repository";
-export { readRegion } from "../../src/format/arrays";
+export { readRegion, storedChunks } from "../../src/format/arrays";
 export { decodeCF } from "../../src/format/cf";
 export { chunkGrid } from "../../src/format/grid";
 export { absoluteLocation, httpUrl, readBytes } from "../../src/format/remote";

@@ -1,6 +1,7 @@
 /** A repository in memory, of any size, for tests of the views. */
 
-import { ChunkKind, ExplorerError, type ArrayNode, type Changes, type ChunkTable, type Decoded, type History, type Node, type Region, type Repository, type Snapshot } from "../../src/format/types";
+import { decodeCF } from "../../src/format/cf";
+import { ChunkKind, ExplorerError, type ArrayNode, type Changes, type ChunkTable, type History, type Node, type Region, type Repository, type Snapshot } from "../../src/format/types";
 import type { Reader } from "../../src/home";
 
 const name = (row: number): string => row.toString(32).toUpperCase().padStart(20, "0");
@@ -104,6 +105,11 @@ export function memoryReader({ commits = 200, stations = 20 } = {}): Reader {
           tables.set(path, table);
           return table;
         },
+        manifests: (path) => {
+          const { shape, chunkShape } = found.node(path) as ArrayNode;
+          const extents = Uint32Array.from(shape.flatMap((length, d) => [0, Math.ceil(length / chunkShape[d])]));
+          return [{ id: "M", extents, count: Infinity }];
+        },
         async statistics(_path, { length }) {
           const column = (): Float64Array => new Float64Array(length).fill(NaN);
           return { minimum: column(), maximum: column(), mean: column(), gaps: column(), notes: [] };
@@ -146,11 +152,6 @@ export function memoryReader({ commits = 200, stations = 20 } = {}): Reader {
       }
       return { shape, raw };
     },
-    decode(node, { shape, raw }): Decoded {
-      const isTime = node.path === "/time";
-      const values = Float64Array.from(raw as ArrayLike<number>);
-      const units = node.document["attributes"] as Record<string, string>;
-      return { shape, values, isTime, ...(units["units"] ? { units: units["units"] } : {}), label: (at) => (isTime ? new Date(values[at]!).toISOString().slice(0, 10) : String(Number(values[at]!.toPrecision(6)))) };
-    },
+    decode: (_, node, region) => decodeCF(node, region),
   };
 }

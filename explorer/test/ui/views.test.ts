@@ -1,16 +1,38 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cellsOf, changedRows, chunkBox, compareTables, fileShade, kinds, paintCells, sizeShade, summary } from "../../src/chunks";
+import {
+  cellsOf,
+  changedRows,
+  chunkBox,
+  compareTables,
+  fileShade,
+  kinds,
+  paintCells,
+  sizeShade,
+  summary,
+} from "../../src/chunks";
 import { diverging, paint, robust, spread, symmetric, table, ticks } from "../../src/colour";
 import { changedData, compareLines, compareNodes } from "../../src/compare";
-import { timeOf, timeText } from "../../src/format/calendar";
-import type { ArrayNode } from "../../src/format/types";
-import { changedPaths, codecs, coordinate, gridShape, itemSize, rows, tree } from "../../src/nodes";
+import { clockOf, periodOf, timeText, timeTicks } from "../../src/format/calendar";
+import type { ArrayNode, History } from "../../src/format/types";
+import { changedPaths, codecs, coordinate, gridShape, itemSize, listed, rows, tree } from "../../src/nodes";
 import { parseRoute, resolve, writeRoute, HOME } from "../../src/route";
 import { search } from "../../src/search";
-import { box, boxShape, cellEdges, cellFinder, chunksOf, nearest, parseSlice, plane, sliceQuery, typedIndex } from "../../src/slices";
+import {
+  box,
+  boxShape,
+  cellEdges,
+  cellFinder,
+  chunksOf,
+  nearest,
+  parseSlice,
+  plane,
+  sliceQuery,
+  typedIndex,
+  type Labels,
+} from "../../src/slices";
 import { afterwards, first } from "../../src/state";
-import { bytes, firstLine, number, parent, when } from "../../src/text";
+import { bytes, firstLine, fitted, isolated, number, ordinal, parent, when } from "../../src/text";
 import { chunkWriters } from "../../src/writers";
 import { array, chunkTable, history, memoryReader, nodes } from "./memory";
 
@@ -26,15 +48,43 @@ test("addresses say the same after reading and writing", () => {
 });
 
 test("addresses that nobody wrote", () => {
-  for (const hash of ["", "#", "#/", "#/v", "#/v/", "#/diff/a", "#/nothing/here"]) assert.equal(parseRoute(hash).page, "history");
+  for (const hash of ["", "#", "#/", "#/v", "#/v/", "#/diff/a", "#/nothing/here"])
+    assert.equal(parseRoute(hash).page, "history");
   assert.equal(parseRoute("#/v/%E0%A4%A/x").version, "%E0%A4%A");
   assert.equal(parseRoute("#/v/main").path, "/");
   assert.equal(parseRoute("#/v/main//a//b?x=1?2").query["x"], "1?2");
 });
 
 test("names of versions", () => {
-  const names = { branches: new Map([["main", "B"], ["both", "C"], ["tag.x", "D"]]), tags: new Map([["both", "T"]]) };
-  const wanted = { main: "B", both: "C", "tag.both": "T", "branch.both": "C", "tag.x": "D", "1CECHNKREP0F1RSTCMT0": "1CECHNKREP0F1RSTCMT0" };
+  const ids = ["A", "B", "C", "D", "T"]; // each the parent of the next
+  const history = { parent: Int32Array.from([-1, 0, 1, 2, 3]), id: (row: number) => ids[row] } as History;
+  const branches = new Map([
+    ["main", "B"],
+    ["both", "C"],
+    ["tag.x", "D"],
+    ["x~1", "T"],
+  ]);
+  const names = { branches, tags: new Map([["both", "T"]]), history, row: (id: string) => ids.indexOf(id) };
+  const ancestors = {
+    "main~1": "A",
+    "main~": "A",
+    "~1": "A",
+    "main~0": "B",
+    "tag.both~2": "C",
+    "T~4": "A",
+    "x~1": "T",
+  };
+  for (const version of ["main~2", "main~9", "nothing~1", "main~x"])
+    assert.equal(resolve(names, version), version);
+  const wanted = {
+    ...ancestors,
+    main: "B",
+    both: "C",
+    "tag.both": "T",
+    "branch.both": "C",
+    "tag.x": "D",
+    "1CECHNKREP0F1RSTCMT0": "1CECHNKREP0F1RSTCMT0",
+  };
   for (const [version, id] of Object.entries(wanted)) assert.equal(resolve(names, version), id);
 });
 
@@ -47,8 +97,14 @@ test("slices of arrays", () => {
   assert.deepEqual([line.y, ...line.index], [-1, 0, 20, 143]);
   assert.deepEqual(box(shape, line, 100), { start: [0, 20, 143], stop: [365, 21, 144], step: [4, 1, 1] });
   assert.deepEqual(boxShape(box(shape, line, 100)), [92, 1, 1]);
-  for (const query of [{ x: "0", y: "1", i: "0,0,7", r0: "10-20", r1: "", r2: "" }, sliceQuery(shape, usual)]) {
-    assert.deepEqual(parseSlice(shape, sliceQuery(shape, parseSlice(shape, query))), parseSlice(shape, query));
+  for (const query of [
+    { x: "0", y: "1", i: "0,0,7", r0: "10-20", r1: "", r2: "" },
+    sliceQuery(shape, usual),
+  ]) {
+    assert.deepEqual(
+      parseSlice(shape, sliceQuery(shape, parseSlice(shape, query))),
+      parseSlice(shape, query),
+    );
   }
 });
 
@@ -76,31 +132,133 @@ test("planes", () => {
   assert.deepEqual([...plane(values.subarray(7, 8), [], -1, -1)], [7]);
 });
 
-test("typed places", () => {
-  const times = Float64Array.from([0, 1, 2], (day) => Date.UTC(2020, 0, 1 + day));
-  const table: [string, number | undefined][] = [["#2", 2], ["#3", undefined], ["2020-01-02", 1], ["2020-01-02 18:00", 2], ["2031", 2], ["yesterday", undefined], ["", undefined]];
-  for (const [text, at] of table) assert.equal(typedIndex(text, 3, { values: times, isTime: true }), at, text);
-  assert.equal(typedIndex("11.4", 3, { values: [10, 11, 12] }), 1);
-  assert.equal(typedIndex("ber", 3, { values: ["Oslo", "Bergen", "x"] }), 1);
-  assert.equal(typedIndex("2", 3), 2);
-  assert.equal(typedIndex("7", 3), undefined);
+const labelsOf = (values: number[] | string[], more: Partial<Labels> = {}): Labels => ({
+  name: "x",
+  values: typeof values[0] === "string" ? (values as string[]) : Float64Array.from(values as number[]),
+  label: (at) => String(values[at]),
+  ...more,
+});
+const even = (from: number, step: number, length: number): number[] =>
+  Array.from({ length }, (_, at) => from + at * step);
+
+test("a typed place is the label that it names, or a sentence", () => {
+  const globe = labelsOf(even(1.875, 3.75, 96), { isLongitude: true });
+  const region = labelsOf(even(-15, 0.25, 141), { isLongitude: true });
+  const wrapped = labelsOf([350, 355, 0, 5], { isLongitude: true });
+  const down = labelsOf(even(88.75, -2.5, 72));
+  const table: [string, Labels | undefined, number | RegExp][] = [
+    ["11.4", labelsOf([10, 11, 12]), 1],
+    ["12.5", labelsOf([10, 11, 12]), 2],
+    ["12.6", labelsOf([10, 11, 12]), /x goes from 10 to 12, and the nearest label is 12/],
+    ["9", labelsOf([10, 11, 12]), /nearest label is 10/],
+    ["3", labelsOf([3, 1, 2]), 0],
+    ["30", labelsOf([0, 10, 100]), 1],
+    ["54", labelsOf([0, 10, 100]), 1],
+    ["56", labelsOf([0, 10, 100]), 2],
+    ["146", labelsOf([0, 10, 100]), /nearest label is 100/],
+    ["5", labelsOf([5]), 0],
+    ["5.1", labelsOf([5]), /x has one label, and the nearest label is 5/],
+    ["0.1", labelsOf([Math.fround(0.1)]), 0],
+    ["1", labelsOf([NaN, 1, NaN]), 1],
+    ["-60", globe, 79],
+    ["300", globe, 79],
+    ["660", globe, 79],
+    ["359.9", globe, 95],
+    ["-0.1", globe, 95],
+    ["355", region, 40],
+    ["20.1", region, 140],
+    ["25", region, /from -15 to 20, and the nearest label is 20/],
+    ["-60", region, /nearest label is -15/],
+    ["50", region, /nearest label is 20/],
+    ["-2.5", wrapped, 1],
+    ["6", wrapped, 3],
+    ["100", wrapped, /nearest label is/],
+    ["95", down, /from -88.75 to 88.75, and the nearest label is 88.75/],
+    ["90", down, 0],
+    ["Infinity", down, /not a number/],
+    ["north", down, /not a number/],
+    ["#2", labelsOf([10, 11, 12]), 2],
+    ["#3", labelsOf([10, 11, 12]), /go from 0 to 2/],
+    ["#-1", labelsOf([10, 11, 12]), /go from 0 to 2/],
+    ["", labelsOf([1]), /Write/],
+    ["ber", labelsOf(["Oslo", "Bergen", "x"]), 1],
+    ["o", labelsOf(["Oslo", "O"]), 1],
+    ["st", labelsOf(["ST1", "ST2"]), /2 labels of x begin with "st": ST1, ST2/],
+    ["rome", labelsOf(["Oslo"]), /No label/],
+    ["2", undefined, 2],
+    ["96", undefined, /go from 0 to 95/],
+    ["1.5", undefined, /go from 0 to 95/],
+  ];
+  for (const [text, labels, wanted] of table) {
+    const found = typedIndex(text, labels?.values.length ?? 96, "x", labels);
+    if (typeof wanted === "number") assert.equal(found, wanted, `${text}: ${found}`);
+    else assert.match(String(found), wanted, text);
+  }
   assert.equal(nearest([5, NaN, 1], 2), 2);
 });
 
 test("typed dates of any calendar", () => {
-  const dates: [string, string, boolean][] = [["360_day", "2001-02-30", true], ["360_day", "2001-01-31", false], ["noleap", "2004-02-29", false], ["all_leap", "2001-02-29 06:30", true], ["standard", "1582-10-10", false], ["julian", "1900-02-29", true], ["proleptic_gregorian", "1900-02-29", false], ["noleap", "2001-13-01", false]];
+  const dates: [string, string, boolean][] = [
+    ["360_day", "2001-02-30", true],
+    ["360_day", "2001-01-31", false],
+    ["noleap", "2004-02-29", false],
+    ["all_leap", "2001-02-29 06:30", true],
+    ["standard", "1582-10-10", false],
+    ["julian", "1900-02-29", true],
+    ["proleptic_gregorian", "1900-02-29", false],
+    ["noleap", "2001-13-01", false],
+    ["noleap", "nonsense", false],
+  ];
   for (const [calendar, text, exists] of dates) {
-    const time = timeOf(text, calendar);
-    assert.equal(time !== undefined, exists, `${text} in ${calendar}`);
-    if (time !== undefined) assert.equal(timeText(time, calendar, text.length > 10 ? "minute" : "day"), text);
+    const period = periodOf(text, calendar);
+    assert.equal(typeof period === "object", exists, `${text} in ${calendar}`);
+    if (typeof period === "object")
+      assert.equal(timeText(period.start, calendar, text.length > 10 ? "minute" : "day"), text);
   }
-  const values = Float64Array.from([0, 1, 2], (at) => timeOf("2000-02-29", "360_day")! + at * 86_400_000);
-  assert.deepEqual(["2000-02-30", "2000-03-01", "2000-02-31"].map((text) => typedIndex(text, 3, { values, isTime: true, calendar: "360_day" })), [1, 2, undefined]);
+  assert.match(String(periodOf("2002-02-29", "noleap")), /noleap has no date 2002-02-29.*2002-02-28/);
+  const clock = clockOf("days since 2000-01-16 12:00", "360_day")!;
+  const months = labelsOf(even(clock.origin, 30 * clock.step, 48), { clock });
+  const table: [string, number | RegExp][] = [
+    ["2000-01", 0],
+    ["2000-02-16", 1],
+    ["2000", 0],
+    ["2001", 12],
+    ["2000-03-05", 2],
+    ["2003-12-30", 47],
+    ["1990", /is not on this axis/],
+    ["2004-01-05", /is not on this axis/],
+    ["2001-01-31", /360_day has no date/],
+  ];
+  for (const [text, wanted] of table) {
+    const found = typedIndex(text, 48, "time", months);
+    if (typeof wanted === "number") assert.equal(found, wanted, `${text}: ${found}`);
+    else assert.match(String(found), wanted, text);
+  }
+});
+
+test("round times on an axis", () => {
+  const texts = (calendar: string, units: string, length: number, most = 5): string => {
+    const { step, origin } = clockOf(units, calendar)!;
+    return timeTicks(origin, origin + length * step, most, calendar)
+      .map(({ text }) => text)
+      .join(" ");
+  };
+  assert.equal(
+    texts("360_day", "days since 2000-02-28", 4),
+    "2000-02-28 2000-02-29 2000-02-30 2000-03-01 2000-03-02",
+  );
+  assert.equal(texts("standard", "hours since 1582-10-04 12:00", 24), "12:00 18:00 1582-10-15 06:00 12:00");
+  assert.equal(texts("noleap", "days since 2000-01-01", 365), "2000-01 2000-04 2000-07 2000-10 2001-01");
+  assert.equal(texts("julian", "days since 1500-01-01", 36_525), "1500 1520 1540 1560 1580 1600");
+  assert.equal(texts("julian", "days since 1500-01-01", 0), "");
 });
 
 test("edges of cells", () => {
   assert.deepEqual([...cellEdges([1, 2, 4])!], [0.5, 1.5, 3, 5]);
-  assert.deepEqual([cellEdges([1, 1]), cellEdges([1, 3, 2]), cellEdges([NaN, 1]), cellEdges([])], Array(4).fill(undefined));
+  assert.deepEqual(
+    [cellEdges([1, 1]), cellEdges([1, 3, 2]), cellEdges([NaN, 1]), cellEdges([])],
+    Array(4).fill(undefined),
+  );
 });
 
 test("cells of a map", () => {
@@ -116,7 +274,8 @@ test("cells of a map", () => {
     [[5], 0, 5.2, 0],
     [[5], 0, NaN, -1],
   ];
-  for (const [values, period, value, cell] of table) assert.equal(cellFinder(cellEdges(values)!, period)(value), cell, `${values}: ${value}`);
+  for (const [values, period, value, cell] of table)
+    assert.equal(cellFinder(cellEdges(values)!, period)(value), cell, `${values}: ${value}`);
 });
 
 test("limits of colours", () => {
@@ -161,11 +320,20 @@ test("planes of any size fit a canvas", () => {
   const empty = chunkTable(array("/a", [0], [1], ["x"]));
   for (const grid of [[1e12], [1e9, 2], [2, 1e9], [1e6, 1e6], [40, 30]]) {
     const two = grid.length === 2;
-    const cells = cellsOf(empty, grid, two ? 1 : 0, two ? 0 : -1, grid.map(() => 0));
+    const cells = cellsOf(
+      empty,
+      grid,
+      two ? 1 : 0,
+      two ? 0 : -1,
+      grid.map(() => 0),
+    );
     assert.ok(cells.width <= 16_000 && cells.height <= 16_000 && cells.rows.length <= 4_100_000, `${grid}`);
     const last = grid.map((length) => length - 1);
     assert.ok(cells.cell(last) < cells.length, `${grid}`);
-    assert.ok(cells.coords(cells.length - 1).every((at, dimension) => at < grid[dimension]!), `${grid}`);
+    assert.ok(
+      cells.coords(cells.length - 1).every((at, dimension) => at < grid[dimension]!),
+      `${grid}`,
+    );
   }
 });
 
@@ -179,14 +347,23 @@ test("kinds, sizes, colours and changes of chunks", () => {
   const chunks = chunkTable(node, (at) => at < 80);
   const { kinds: found, size } = summary(chunks, 100);
   assert.equal(found[0]!.count, 20);
-  assert.equal(found.reduce((sum, kind) => sum + kind.count, 0), 100);
-  assert.equal(size, chunks.size.reduce((sum, one) => sum + one, 0));
+  assert.equal(
+    found.reduce((sum, kind) => sum + kind.count, 0),
+    100,
+  );
+  assert.equal(
+    size,
+    chunks.size.reduce((sum, one) => sum + one, 0),
+  );
   assert.equal(kinds(chunks)[0], 1);
   const sizes = sizeShade(chunks);
   assert.ok(kinds(chunks).every((_, row) => sizes.shade(row) >= 0 && sizes.shade(row) <= 255));
   const file = fileShade(chunks);
   assert.deepEqual([file(1), file(0)], [file(2), -1]);
-  assert.deepEqual([...changedRows(chunks, 1, Uint32Array.of(3, 99))].flatMap((one, row) => (one ? [row] : [])), [3]);
+  assert.deepEqual(
+    [...changedRows(chunks, 1, Uint32Array.of(3, 99))].flatMap((one, row) => (one ? [row] : [])),
+    [3],
+  );
   const cells = cellsOf(chunks, [100], 0, -1, [0]);
   const pixels = new Uint32Array(cells.width * cells.height);
   paintCells(cells, (row) => (row === 1 ? 0 : -1), Uint32Array.of(9), 5, 6, pixels);
@@ -209,7 +386,10 @@ test("differences of trees", async () => {
   const id = (row: number): string => repository.history.id(row);
   const [even, odd] = await Promise.all([repository.snapshot(id(50)), repository.snapshot(id(51))]);
   const data = await changedData(repository, id(50), id(51));
-  assert.deepEqual(compareNodes(even, odd, data), [{ path: "/stations/s00019", change: "added" }, { path: "/t2m", change: "data" }]);
+  assert.deepEqual(compareNodes(even, odd, data), [
+    { path: "/stations/s00019", change: "added" },
+    { path: "/t2m", change: "data" },
+  ]);
   assert.deepEqual(compareNodes(odd, even, data).at(0), { path: "/stations/s00019", change: "removed" });
   assert.equal(await changedData(repository, id(51), id(50)), undefined);
   assert.equal(compareNodes(even, odd, undefined).filter((item) => item.change === "unknown").length, 24);
@@ -220,25 +400,46 @@ test("the commit that wrote a chunk", async () => {
   const { repository } = memoryReader({ commits: 6 });
   const id = (row: number): string => repository.history.id(row);
   const writer = async (version: number, node: string, coords: number[]): Promise<string | undefined> =>
-    (await chunkWriters(repository, id(version), { id: node, shape: coords }, { length: 1, coords: Uint32Array.from(coords) })).commits.map(({ row }) => id(row))[0];
+    (
+      await chunkWriters(
+        repository,
+        id(version),
+        { id: node, shape: coords },
+        { length: 1, coords: Uint32Array.from(coords) },
+      )
+    ).commits.map(({ row }) => id(row))[0];
   assert.equal(await writer(5, "id of /t2m", [6, 0, 1]), id(5));
   assert.equal(await writer(5, "id of /t2m", [9, 0, 1]), undefined); // the log of the first commit is missing
   assert.equal(await writer(4, "id of /stations/s00019", [0]), id(3));
 });
 
 test("lines of texts", () => {
-  const signs = (before: string, after: string): string => compareLines(before, after).map((line) => line.sign + line.text).join("|");
+  const signs = (before: string, after: string): string =>
+    compareLines(before, after)
+      .map((line) => line.sign + line.text)
+      .join("|");
   assert.equal(signs("a\nb\nc", "a\nx\nc"), " a|-b|+x| c");
   assert.equal(signs("a", "a\nb"), " a|+b");
   const long = Array.from({ length: 3000 }, (_, at) => `line ${at}`);
-  assert.deepEqual(compareLines(long.join("\n"), [...long.slice(1), "new"].join("\n")).map((line) => line.sign), ["-", "+"]);
+  assert.deepEqual(
+    compareLines(long.join("\n"), [...long.slice(1), "new"].join("\n")).map((line) => line.sign),
+    ["-", "+"],
+  );
 });
 
 test("the tree as rows", () => {
   const root = tree(nodes(3));
-  assert.deepEqual(rows(root, () => true).map((branch) => branch.node.path).slice(-4), ["/stations", "/stations/s00000", "/stations/s00001", "/stations/s00002"]);
+  assert.deepEqual(
+    rows(root, () => true)
+      .map((branch) => branch.node.path)
+      .slice(-4),
+    ["/stations", "/stations/s00000", "/stations/s00001", "/stations/s00002"],
+  );
   assert.equal(rows(root, (branch) => branch.depth === 0).length, 7);
-  assert.deepEqual(rows(root, () => false, "s00001").map((branch) => branch.node.path), ["/", "/stations", "/stations/s00001"]);
+  assert.deepEqual(
+    rows(root, () => false, "s00001").map((branch) => branch.node.path),
+    ["/", "/stations", "/stations/s00001"],
+  );
   assert.equal(rows(root, () => false, "nothing").length, 0);
   assert.equal(rows(undefined, () => true).length, 0);
 });
@@ -250,25 +451,83 @@ test("facts of nodes", async () => {
   assert.equal(coordinate(snapshot, node, 1)?.path, "/lat");
   assert.equal(coordinate(snapshot, snapshot.node("/stations/s00000") as ArrayNode, 0), undefined); // another length
   assert.deepEqual(codecs(node), ["bytes (endian little)", "zstd (level 3)"]);
-  const sizes: [string, number | undefined][] = [["float64", 8], ["int16", 2], ["complex64", 8], ["bool", 1], ["string", undefined]];
+  const sizes: [string, number | undefined][] = [
+    ["float64", 8],
+    ["int16", 2],
+    ["complex64", 8],
+    ["bool", 1],
+    ["string", undefined],
+  ];
   for (const [dtype, size] of sizes) assert.equal(itemSize(dtype), size);
+});
+
+test("groups of Frazil itself are listed only where a person looks at one", () => {
+  const paths = ["/", "/.frazil", "/.frazil/url", "/a", "/a/.frazil", "/a/x.frazil"].map((path) => ({
+    path,
+  }));
+  const shown = (path: string): string[] => listed(paths, path).map((each) => each.path);
+  assert.deepEqual(shown("/a"), ["/", "/a", "/a/x.frazil"]);
+  assert.equal(shown("/.frazil/url").length, 6);
 });
 
 test("search in the history", () => {
   const { history: all } = history(3000);
-  const found = (text: string, names = new Map<number, string[]>()): number => search(all, text, names).length;
-  const counts: [string, number][] = [["hour 1234", 1], ["HOUR 1234 <b>", 1], ["author:ada", 1000], ['author:"Ada" hour 25', Array.from(all.parent, (_, row) => all.message(row) + all.id(row)).filter((text, row) => row % 3 && row % 2 && text.includes("25")).length], ["after:2024-01-02 before:2024-01-03", 144], ["nothing", 0], ["before:never", 3000]];
+  const found = (text: string, names = new Map<number, string[]>()): number =>
+    search(all, text, names).length;
+  const counts: [string, number][] = [
+    ["hour 1234", 1],
+    ["HOUR 1234 <b>", 1],
+    ["author:ada", 1000],
+    [
+      'author:"Ada" hour 25',
+      Array.from(all.parent, (_, row) => all.message(row) + all.id(row)).filter(
+        (text, row) => row % 3 && row % 2 && text.includes("25"),
+      ).length,
+    ],
+    ["after:2024-01-02 before:2024-01-03", 144],
+    ["nothing", 0],
+    ["before:never", 3000],
+  ];
   for (const [text, number] of counts) assert.equal(found(text), number, text);
   assert.equal(found("release", new Map([[7, ["tag.release"]]])), 1);
 });
 
 test("text", () => {
-  assert.deepEqual([0, 1, 999, 1500, 999_600, 123_456_789].map(bytes), ["0 bytes", "1 byte", "999 bytes", "1.50 kB", "1.00 MB", "123 MB"]);
-  assert.deepEqual([NaN, 3, 0.1 + 0.2, 1e-9, 1.5e12].map(number), ["no value", "3", "0.3", "1.0000e-9", "1500000000000"]);
+  assert.deepEqual([0, 1, 999, 1500, 999_600, 123_456_789].map(bytes), [
+    "0 bytes",
+    "1 byte",
+    "999 bytes",
+    "1.50 kB",
+    "1.00 MB",
+    "123 MB",
+  ]);
+  assert.deepEqual([NaN, 3, 0.1 + 0.2, 1e-9, 1.5e12].map(number), [
+    "no value",
+    "3",
+    "0.3",
+    "1e-9",
+    "1500000000000",
+  ]);
   assert.equal(when(NaN), "unknown time");
   assert.equal(when(0), "1970-01-01 00:00:00");
   assert.deepEqual(["/a", "/a/b"].map(parent), ["/", "/a"]);
   assert.equal(firstLine("a\nb"), "a");
+  assert.deepEqual([1, 2, 3, 4, 11, 12, 13, 21, 1002].map(ordinal), [
+    "1st",
+    "2nd",
+    "3rd",
+    "4th",
+    "11th",
+    "12th",
+    "13th",
+    "21st",
+    "1,002nd",
+  ]);
+  assert.equal(
+    fitted("Near-Surface Air", 8, (text) => text.length),
+    "Near-Su…",
+  );
+  assert.deepEqual(["lat", "\u202egpj.exe"].map(isolated), ["lat", "\u2068\u202egpj.exe\u2069"]);
 });
 
 test("what can wait comes after all that somebody waits for", async ({ mock }) => {
@@ -281,7 +540,8 @@ test("what can wait comes after all that somebody waits for", async ({ mock }) =
   };
   const { signal } = new AbortController();
   const [log, ends] = [[] as string[], [] as (() => void)[]];
-  const load = (name: string): Promise<unknown> => first(() => new Promise<void>((end) => ends.push(end)).then(() => log.push(name)), signal);
+  const load = (name: string): Promise<unknown> =>
+    first(() => new Promise<void>((end) => ends.push(end)).then(() => log.push(name)), signal);
   void load("version");
   void afterwards(async () => log.push("marks"), signal);
   await pass();

@@ -274,8 +274,14 @@ class _Handler(BaseHTTPRequestHandler):
         coding = {"Content-Encoding": "gzip"} if is_packed else {}
         return replace(answer, headers={**answer.headers, **coding, "Vary": "Accept-Encoding"})
 
-    def _of_file(self, key: str, _query: Mapping[str, str]) -> Answer:
-        content = self.server.files.content(key)
+    def _of_file(self, key: str, query: Mapping[str, str]) -> Answer:
+        try:
+            content = self.server.files.content(key)
+        except IcechunkError as error:
+            # A browser writes each status 404 into its console, also of a file that need not exist
+            if error.kind is not ErrorKind.OBJECT_NOT_FOUND or "optional" not in query:
+                raise
+            return self._whole(b"", BINARY)
         if content is None:
             raise _not_found()
         return self._of_content(content, TYPES["json"] if key.endswith(".json") else BINARY)
