@@ -142,6 +142,8 @@ def write_once(
         try:
             if not isinstance(storage.put(key, data, condition), Refused):
                 return True
+        except OutcomeUnknownError as error:
+            raise _unknown(storage, what, error.problem) from error
         except StorageError as error:
             if error.kind in _NOT_CARRIED_OUT and not attempt:
                 raise  # the first answer, so no earlier write is still in progress
@@ -154,16 +156,18 @@ def write_once(
                 return False
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise _unknown(storage, what, error) from error
+                raise _unknown(
+                    storage, what, f"an answer of the storage was lost ({error.problem})"
+                ) from error
     if storage.is_local:  # no request is still in progress
         raise not_applied(failure) from failure
-    raise _unknown(storage, what, failure) from failure
+    raise _unknown(storage, what, f"an answer of the storage was lost ({failure.problem})") from failure
 
 
-def _unknown(storage: Storage, what: str, error: StorageError) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
-        f"{what} may or may not have taken effect: an answer of the storage was lost ({error.problem})"
-    ).with_remedy("Look for the result in {} with `{}` before you repeat it", storage.label(), call("exists"))
+def _unknown(storage: Storage, what: str, why: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(f"{what} may or may not have taken effect: {why}").with_remedy(
+        "Look for the result in {} with `{}` before you repeat it", storage.label(), call("exists")
+    )
 
 
 TURNS: Final = "turns"

@@ -65,6 +65,7 @@ from frazil.storage.files import (
     check_short_read,
     create_file,
     file_errors,
+    flush_name,
     link_file,
     object_lock,
     open_inside,
@@ -282,7 +283,8 @@ class LocalStorage(SynchronousStorage, LocalCommit):
                     is_plain = is_plain and key.startswith(_NEVER_REPLACED)
                 case IfVersion(version):
                     is_plain = False
-                    if not replace_file(path, version, lambda: write_file(key, path, views, flusher)):
+                    write = partial(write_file, key, path, views, flusher, undo=lambda new: False)
+                    if not replace_file(path, version, write):
                         return Refused()
         return Stored(Version() if is_plain else version_of(*views))
 
@@ -436,7 +438,7 @@ class FileReplacement(OpenReplacement):
         with file_errors(new.key, "write"):
             if not replace_file(path, new.version, self.new.rename, new.old):
                 return Refused()
-            self.flusher.flush_names(os.path.dirname(path))
+            flush_name(new.key, path, self.flusher)
         self.flusher.note_flushed(path, self.new.descriptor)
         return Stored(version_of(new.data))
 

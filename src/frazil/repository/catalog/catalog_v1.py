@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from frazil import host
-from frazil.errors import ConflictError, ErrorKind, FormatError, StorageError
+from frazil.errors import ConflictError, ErrorKind, FormatError, OutcomeUnknownError, StorageError
 from frazil.format.ids import CONFIG, REPO, backup_key, backup_name, snapshot_key
 from frazil.format.repo_info import (
     Availability,
@@ -268,6 +268,8 @@ class CatalogV1(Catalog):
                     return None
             try:
                 is_stored = self.write_file(write)
+            except OutcomeUnknownError as error:
+                raise outcome_unknown(changed.entry, error.problem) from error
             except StorageError as error:
                 sent.append(SentWrite(write, changed, is_answered=False))
                 failures += 1
