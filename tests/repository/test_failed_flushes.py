@@ -136,7 +136,7 @@ def test_the_last_flush_fails(version: int, name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("first", range(1, 7))
+@pytest.mark.parametrize("first", range(1, 9))
 def test_a_creation_that_failed_can_be_repeated(version: int, first: int, tmp_path: Path) -> None:
     """All flushes from one on fail: of new folders, of the first files, and of the file that says all."""
     storage = local_filesystem_storage(tmp_path)
