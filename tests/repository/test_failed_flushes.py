@@ -72,7 +72,7 @@ EVERY: dict[str, Prepare] = {
     "upgrade": lambda repo: lambda: upgrade_icechunk_repository(repo, dry_run=False),
 }
 CASES = [(2, name) for name in EVERY if name != "upgrade"] + [
-    (1, name) for name in (*OPERATIONS, "upgrade") if name not in {*ONLY_VERSION_2, "flush", "delete branch"}
+    (1, name) for name in (*OPERATIONS, "upgrade") if name not in {*ONLY_VERSION_2, "flush"}
 ]
 #: In spec version 1, these create a file, which is removed again. So the operation had no effect.
 CREATING = {(1, "create branch"), (1, "create tag"), (1, "delete tag")}
@@ -148,6 +148,8 @@ def test_a_creation_that_failed_can_be_repeated(version: int, first: int, tmp_pa
         flushes.refused = range(first, 1000)
         error = raised_by(create)
     assert isinstance(error, StorageError) == (flushes.count >= first)
+    if error is not None and "Repository.open" in error.message:
+        return  # in spec version 1, the configuration is the last file
     assert frazil.Repository.exists(storage) == (error is None)
     if error is not None:
         create().create_tag("first", frazil.Repository.open(storage).lookup_branch("main"))

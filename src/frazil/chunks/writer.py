@@ -233,7 +233,10 @@ class ChunkWriter:
                 self._submit(pack)
         if self._open is not None:
             self._seal(self._open)
-        return [pack.put for pack in self._sealed.values() if pack.put is not None]
+        puts = [pack.put for pack in self._sealed.values() if pack.put is not None]
+        if self._content is not None and self._content.unflushed is not None:
+            puts.append(self._content.threads.submit(self._content.flush_names))
+        return puts
 
     def pending(self, chunk_id: bytes, start: int, stop: int) -> Buffer | None:
         """Return bytes of a pack that is not durable yet, or None if this writer does not have the pack."""

@@ -362,6 +362,13 @@ class LocalStorage(SynchronousStorage, LocalCommit):
             return FileReplacement(self, replacement, stack.pop_all(), new, self._flusher)
 
     @override
+    def flush_folders(self, folders: Iterable[str]) -> None:
+        """Flush the folders that exist, as ``LocalCommit.flush_folders``."""
+        for folder in folders:
+            with file_errors(folder, "write"), suppress(FileNotFoundError):
+                flush_name(folder, f"{self._path(folder)}/", self._flusher, lambda: True)
+
+    @override
     def local_queue(self, key: str) -> AbstractContextManager[None]:
         """Wait for the other writers of an object, for a second at most, as ``LocalCommit.local_queue``."""
         return object_lock(self._path(key), is_turn=True)

@@ -66,7 +66,7 @@ from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_document import from_document
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored, Version
 from frazil.storage.checks import skip_missing
-from frazil.storage.local_commit import put_many
+from frazil.storage.local_commit import flush_folders, put_many
 from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
@@ -338,6 +338,10 @@ class CatalogV1(Catalog):
                 return isinstance(answer, Stored)
             case DeleteFile(key):
                 self.storage.delete([key])
+                try:
+                    flush_folders(self.storage, [key.rpartition("/")[0]])
+                except StorageError as error:
+                    raise OutcomeUnknownError(f"`{key}` is deleted, but {error.problem}") from error
         return True
 
     def _checked(self, changed: RepoUpdate) -> RepoInfo:
