@@ -33,6 +33,7 @@ from xarray.core import indexing
 
 import frazil
 from frazil.lazy_names import ModuleOnDemand
+from frazil.threads import thread_errors
 
 if TYPE_CHECKING:
     import zarr
@@ -106,7 +107,8 @@ class _Values(BackendArray):
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Return the elements, for an event loop."""
-        return await asyncio.to_thread(self.__getitem__, key)
+        with thread_errors():
+            return await asyncio.to_thread(self.__getitem__, key)
 
     def _method(self, key: indexing.ExplicitIndexer) -> Any:
         if isinstance(key, indexing.OuterIndexer):

@@ -207,7 +207,11 @@ class ChunkWriter:
             if pack is None or len(parts) != 1:
                 return ChunkFlush(self._begin_uploads())
             self._open = None
-            puts = self._begin_uploads()
+            try:
+                puts = self._begin_uploads()
+            except BaseException:
+                self._open = pack
+                raise
             self._sealed[pack.id] = pack
             pack.put = Future()
         return ChunkFlush(puts, [(chunk_key(pack.id), parts[0])], partial(self._end_joint, pack, pack.put))
@@ -352,7 +356,12 @@ class ChunkWriter:
         self._submit(pack)
 
     def _submit(self, pack: Pack) -> Future[None]:
-        pack.put = upload = self._pool.submit(self._put, pack)
+        try:
+            upload = self._pool.submit(self._put, pack)
+        except StorageError as error:  # no thread can start: the next flush uploads the pack again
+            upload = Future()
+            upload.set_exception(error)
+        pack.put = upload
         return upload
 
     def _file_threads(self) -> ThreadPool:

@@ -17,7 +17,7 @@ import errno
 import hashlib
 import os
 import threading
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -57,7 +57,11 @@ _REASONS: Final = {
     ),
     errno.EISDIR: (ErrorKind.IO, "it is a directory, not a file"),
     errno.ENAMETOOLONG: (ErrorKind.IO, "the path is too long for this file system: use a shorter one"),
-    errno.EMFILE: (ErrorKind.IO, "this process has too many open files: close some, or raise `ulimit -n`"),
+    errno.EMFILE: (
+        ErrorKind.PROCESS_LIMIT,
+        "this process has too many open files: close some, or raise `ulimit -n`",
+    ),
+    errno.ENFILE: (ErrorKind.PROCESS_LIMIT, "this machine has too many open files: close some"),
     errno.ELOOP: (ErrorKind.IO, "its symbolic links form a loop"),
     errno.ESTALE: (ErrorKind.IO, "the file server has lost the file: mount the file system again"),
     errno.EIO: (ErrorKind.IO, "the device failed (EIO): see the log of the system"),
@@ -280,8 +284,9 @@ class Flusher:
             *[(self.flush_file, key, descriptor) for key, descriptor in files],
             *[(self.flush_names, path, path) for path in dict.fromkeys(directories)],
         ]
-        futures = [shared_pool(Purpose.FLUSHES).executor.submit(flush, *each) for each in flushes[1:]]
+        futures: list[Future[None]] = []
         try:
+            futures.extend(shared_pool(Purpose.FLUSHES).submit(flush, *each) for each in flushes[1:])
             flush(*flushes[0])
         finally:
             wait(futures)

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from frazil import host
-from frazil.errors import ConflictError, ErrorKind, FormatError, OutcomeUnknownError, StorageError
+from frazil.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ErrorKind,
+    FormatError,
+    OutcomeUnknownError,
+    StorageError,
+)
 from frazil.format.ids import CONFIG, REPO, backup_key, backup_name, snapshot_key
 from frazil.format.repo_info import (
     Availability,
@@ -297,11 +304,13 @@ class CatalogV1(Catalog):
                 data = encode_ref(after.branches[name], new_mark())
                 return PutFile(ref_key(storage, RefKind.BRANCH, name), data, condition)
             case UpdateKind.BRANCH_CREATED:
+                _require_other_file(info.branches, name)
                 data = encode_ref(after.branches[name], new_mark())
                 return PutFile(ref_key(storage, RefKind.BRANCH, name), data, IfAbsent())
             case UpdateKind.BRANCH_DELETED:
                 return DeleteFile(ref_key(storage, RefKind.BRANCH, name))
             case UpdateKind.TAG_CREATED:
+                _require_other_file(info.tags, name)
                 data = encode_ref(after.tags[name], new_mark())
                 return PutFile(ref_key(storage, RefKind.TAG, name), data, IfAbsent())
             case UpdateKind.TAG_DELETED:
@@ -431,6 +440,17 @@ class CatalogV1(Catalog):
                 if entry.id == new.parent:
                     return WriteOutcome.REFUSED
         return WriteOutcome.OVERWRITTEN
+
+
+def _require_other_file(refs: Mapping[str, bytes], name: str) -> None:
+    """Raise ``AlreadyExistsError`` if the file of a new ref would be that of another one."""
+    other = refs.other_case(name) if isinstance(refs, Refs) else None
+    if other is not None:
+        raise AlreadyExistsError(
+            f"`{other}` already exists, and the file system does not distinguish it from `{name}`. Use "
+            "another name, or upgrade the repository",
+            ErrorKind.INVALID_REF_NAME,
+        )
 
 
 def first_config(config: dict[str, Any]) -> PutFile:
