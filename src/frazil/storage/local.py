@@ -2,7 +2,8 @@
 
 **Whole objects.** A write goes to a temporary file beside the object and is flushed to the disk (``fsync``).
 Then one system call gives the file the object's name: ``os.replace``, or ``os.link`` if the name must be
-free. Last, the directory is flushed, so that the name survives a power failure. No file is changed in place.
+free. Last, the directory is flushed, so that the name survives a power failure. If this flush fails, it is
+tried again, and after that the outcome is unknown. No file is changed in place.
 
 **Conditional create** is ``os.link``: the kernel refuses a name that exists.
 
@@ -10,7 +11,8 @@ free. Last, the directory is flushed, so that the name survives a power failure.
 permanent lock file beside the object is locked with ``fcntl.lockf``. The kernel releases this lock when its
 owner dies for any reason, and the lock also works over NFS. It excludes only other processes. A lock between
 the threads of this process is held around it. (When a process closes any descriptor of a file, it loses all
-its locks on the file. Therefore only one thread may open the lock file at a time.)
+its locks on the file. Therefore only one thread may open the lock file at a time.) Inside of both, the inode
+of the object itself is locked with ``flock``, as other implementations do: ``design/074-failing-disks.md``.
 
 **Versions** are the SHA-256 of the bytes. Inode, time and size are not sufficient: file systems reuse an
 inode immediately, and their clocks have a resolution of milliseconds.
@@ -109,6 +111,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         >>> storage.put("repo", b"second", IfVersion(stored.version)) != Refused()
         True
         >>> storage.put_many([("chunks/A", b"1"), ("chunks/B", b"2")])
+        >>> storage.flush_folders(["chunks"])
         >>> with storage.local_queue("repo"):
         ...     old, version = storage.get_versioned("repo")
         >>> replacement = Replacement("repo", b"third", version, old, backup="overwritten/repo.1")
