@@ -33,7 +33,6 @@ import hashlib
 import logging
 import os
 import re
-import sys
 import zlib
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -211,7 +210,7 @@ class CachedStorage(Storage):
             age = host.time_us() / 1e6 - status.st_mtime
             blocks = (1 << -(-stop // _BLOCK)) - (1 << start // _BLOCK)
             stamp, checked = self._checked.get(path, (0, 0))
-            if status.st_uid != _user():
+            if not _is_own(status):
                 is_right = False
             elif stamp == status.st_mtime_ns and checked & blocks == blocks:
                 is_right = system.files.read_into(descriptor, [out], _BLOCKS + start) == len(out)
@@ -419,9 +418,9 @@ def _write_at(descriptor: int, position: int, data: Buffer) -> None:
 # ---- the folder
 
 
-def _user() -> int:
-    """Return the number of the user that owns new files. Windows has no numbers, and all files have 0."""
-    return os.geteuid() if sys.platform != "win32" else 0
+def _is_own(status: os.stat_result) -> bool:
+    """Return whether a file belongs to the user of this process. Windows has no numbers of users."""
+    return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
 
 
 @cache
@@ -431,13 +430,14 @@ def _is_usable(folder: str) -> bool:
         os.makedirs(folder, 0o700, exist_ok=True)
         status = os.stat(folder)
         problem = ""
-        if status.st_uid != _user():
-            problem = f"it belongs to user {status.st_uid} and not to user {_user()}. Use another folder"
-        elif status.st_mode & 0o022 and sys.platform != "win32":
+        has_modes = hasattr(os, "geteuid")
+        if not _is_own(status):
+            problem = f"it belongs to another user ({status.st_uid}). Use another folder"
+        elif status.st_mode & 0o022 and has_modes:
             problem = (
                 "other users can write to it, and may have changed its files. Delete it, or use another one"
             )
-        elif status.st_mode & 0o055 and sys.platform != "win32":
+        elif status.st_mode & 0o055 and has_modes:
             os.chmod(folder, 0o700)
     except OSError as error:
         problem = error.strerror or str(error)
