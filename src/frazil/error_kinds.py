@@ -260,6 +260,9 @@ class ErrorKind(StrEnum):
     """No answer in time. Try again, or raise the timeouts."""
     STORAGE_FULL = "storage-full"  # Frazil only
     """No space or quota left. Free some."""
+    PROCESS_LIMIT = "process-limit"  # Frazil only
+    """The process cannot start another thread, or open another file. Raise its limits (`ulimit -u`,
+    `ulimit -n`, those of its container), or let it do less at the same time."""
     OUTCOME_UNKNOWN = "outcome-unknown"  # Frazil only
     """The answer to a change was lost, and nothing tells whether it took effect. Find out
     (docs/handle-errors.md#when-the-outcome-is-unknown) before you repeat it."""

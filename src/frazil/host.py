@@ -13,13 +13,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from frazil.errors import ErrorKind, IcechunkError
+
 
 class Host:
     """The real host. A subclass for tests overrides the methods."""
 
     def time_us(self) -> int:
         """Return the clock of the host, in microseconds since 1970, UTC."""
-        return time.time_ns() // 1000
+        try:
+            return time.time_ns() // 1000
+        except OverflowError:  # Python has 63 bits for nanoseconds
+            return _LATEST_US
 
     def monotonic_us(self) -> int:
         """Return microseconds since some moment. Nobody can set this clock."""
@@ -48,9 +53,23 @@ def replace_host(host: Host) -> Iterator[None]:
         _host = before
 
 
+#: A time after those that Python and the format can represent.
+_LATEST_US: Final = 250_000_000_000_000_000
+
+
 def time_us() -> int:
-    """Return the clock of the host, in microseconds since 1970, UTC."""
-    return _host.time_us()
+    """Return the clock of the host, in microseconds since 1970, UTC.
+
+    Raises ``IcechunkError`` (``not-allowed``) if the clock is at a time that nothing can store.
+    """
+    now = _host.time_us()
+    if now >= _LATEST_US:
+        raise IcechunkError(
+            "the clock of this host is after the latest time that Python or the format can represent: Python "
+            "reads clocks up to the year 2262. Set the clock to the present time, and repeat the operation",
+            ErrorKind.NOT_ALLOWED,
+        )
+    return now
 
 
 def monotonic_us() -> int:

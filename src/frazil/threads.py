@@ -6,6 +6,8 @@ process (``shared_pool``).
 
 Callers can share a pool if none of its calls waits for another call of the same pool. Otherwise all threads
 may wait for a call that never starts. Therefore each purpose has another pool.
+
+A process may not be able to start another thread. Then the operation fails with ``StorageError``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from itertools import islice
-from typing import Final
+from typing import Final, override
+
+from frazil.errors import ErrorKind, StorageError
 
 
 class Purpose(StrEnum):
@@ -146,9 +150,36 @@ def shared_pool(purpose: Purpose) -> ThreadPool:
     return ThreadPool(purpose)
 
 
+class thread_errors:  # noqa: N801  # like contextlib.suppress
+    """Raise the error of Python for a thread that cannot start in a block as ``StorageError``."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+            raise StorageError(
+                "the process cannot start another thread: it has reached a limit of threads or of memory. "
+                "Raise the limit (`ulimit -u`, or that of the container), or let the process do less at the "
+                "same time, and repeat the operation",
+                ErrorKind.PROCESS_LIMIT,
+            ) from error
+
+
+class Threads(ThreadPoolExecutor):
+    """Threads whose start may fail with ``StorageError``."""
+
+    @override
+    def submit[**P, R](self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        with thread_errors():
+            return super().submit(fn, *args, **kwargs)
+
+
 def start_threads(purpose: Purpose, size: int | None = None) -> ThreadPoolExecutor:
     """Return a new pool. The caller shuts it down."""
-    return ThreadPoolExecutor(max(1, SIZES[purpose] if size is None else size), purpose.value)
+    return Threads(max(1, SIZES[purpose] if size is None else size), purpose.value)
 
 
 @contextmanager

@@ -41,6 +41,7 @@ from frazil.about import PACKAGE_FOLDER
 from frazil.cf import MEANING
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.target import joined_path
+from frazil.threads import thread_errors
 
 if TYPE_CHECKING:
     import dask.base as dask_base
@@ -175,7 +176,8 @@ class _Values(BackendArray):
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Return the elements, for an event loop."""
-        return await asyncio.to_thread(self.__getitem__, key)
+        with thread_errors():
+            return await asyncio.to_thread(self.__getitem__, key)
 
     def __dask_tokenize__(self) -> tuple[str, ...]:
         return self._array.__dask_tokenize__()

@@ -49,6 +49,7 @@ from frazil.arrays.selection import AxisSlice, Pieces, Region, chunks_of_slice
 from frazil.cf import MEANING
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64
+from frazil.threads import thread_errors
 from frazil.zarr_store.array_metadata import array_metadata
 from frazil.zarr_store.keys import parse_key
 from frazil.zarr_store.store import IcechunkStore
@@ -410,8 +411,9 @@ class BulkCodecPipeline(FusedCodecPipeline):
         is_inline = bool(batch) and is_quick(batch)
         # One thread for the whole read: the event loop is free for other callers. A thread costs more than
         # the read of few local chunks.
-        if read is not None and (read() if is_inline else await asyncio.to_thread(read)):
-            return ({"status": "present"},) * len(batch)
+        with thread_errors():
+            if read is not None and (read() if is_inline else await asyncio.to_thread(read)):
+                return ({"status": "present"},) * len(batch)
         if is_inline and self.sync_transform is not None:
             return self.read_sync(batch, out, drop_axes)
         result: tuple[Any, ...] = await super().read(batch, out, drop_axes)
@@ -424,8 +426,9 @@ class BulkCodecPipeline(FusedCodecPipeline):
         """Write the chunks of a selection. zarr calls this method."""
         batch = list(batch_info)
         write = zarr_write(batch, value, self.opened) if batch and not drop_axes else None
-        if write is not None and await asyncio.to_thread(write):
-            return
+        with thread_errors():
+            if write is not None and await asyncio.to_thread(write):
+                return
         if batch and self.sync_transform is not None and is_quick(batch):
             self.write_sync(batch, value, drop_axes)
         else:

@@ -5,6 +5,7 @@ version refers to a file that is missing, whatever became of the session.
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -17,9 +18,10 @@ from tests.maintenance.test_in_use import BY_CONTENT, REFUSED, leave_a_chunk, op
 from tests.support.tiers import deep
 
 import frazil
-from frazil.errors import IcechunkError, SnapshotNotFoundError
+from frazil.errors import IcechunkError, InternalError, SnapshotNotFoundError
 from frazil.host import replace_host
 from frazil.repository import clock
+from frazil.storage.memory import MemoryStorage
 
 AHEAD = (-86_400, -3_600, -1_200, 1_200, 3_600)
 
@@ -222,3 +224,20 @@ def test_leases_last_while_clocks_differ(ahead: float, host: HostTime) -> None:
     session.merge(part)
     session.commit("of a fork")
     require_whole(scene.storage)
+
+
+def test_a_clock_after_the_latest_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has no time after the year 2262. Nothing is stored meanwhile."""
+    repo = repository(MemoryStorage())
+    session = written(repo)
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time_ns", _too_late)
+        for act in (lambda: session.commit("late"), repo.save_config, lambda: repo.writable_session("main")):
+            with pytest.raises(IcechunkError, match="2262") as caught:
+                act()
+            assert not isinstance(caught.value, InternalError)
+    session.commit("in time")
+
+
+def _too_late() -> int:
+    raise OverflowError("timestamp too large to convert to C PyTime_t")

@@ -1,6 +1,7 @@
 """Identical chunks are stored once, whoever writes them, and garbage collection does not get them."""
 
 import datetime as dt
+import errno
 import os
 import pickle
 import time
@@ -13,6 +14,7 @@ import zarr
 
 import frazil
 from frazil.repository.catalog.collection_guard import CollectionWatch
+from frazil.storage import system
 
 CHUNK = 1 << 18
 DEDUPLICATING = frazil.RepositoryConfig(
@@ -70,6 +72,35 @@ def test_forks_find_each_other_s_chunks_and_bring_the_end_of_the_session_forward
     session.commit("merged")
     assert len(files(tmp_path)) == 2
     assert read(repo, "f1") == [7, 1]
+
+
+@pytest.mark.parametrize("in_fork", [False, True])
+def test_the_name_of_a_found_chunk_is_durable_before_the_commit(repo, tmp_path, monkeypatch, in_fork):
+    """Its writer may have been killed before its own flush."""
+    commit(repo, "a", [1])
+    chunks, flush, flushed = str(tmp_path / "repo" / "chunks"), system.files.flush_directory, []
+
+    def recording(path):
+        flushed.append((path, (tmp_path / "repo" / "repo").stat().st_ino))
+        if path == chunks and flushed.count(flushed[-1]) < 3:
+            raise OSError(errno.EIO, "broken")
+        flush(path)
+
+    def write(session):
+        fill(session, "b", [1, 1])
+        return pickle.loads(pickle.dumps(session)) if in_fork else session
+
+    session = repo.writable_session("main")
+    monkeypatch.setattr(system.files, "flush_directory", recording)
+    inode = (tmp_path / "repo" / "repo").stat().st_ino
+    with pytest.raises(frazil.StorageError, match="broken"):
+        session.merge(write(session.fork())) if in_fork else write(session).commit("b")
+    assert flushed.count((chunks, inode)) == 2  # a flush is tried twice
+    assert (tmp_path / "repo" / "repo").stat().st_ino == inode
+    if not in_fork:
+        session.commit("b")
+        assert flushed.count((chunks, inode)) == 3
+        assert read(repo, "b") == [1, 1]
 
 
 # --------------------------------------------------------------- the reference, and garbage collection

@@ -72,6 +72,35 @@ def test_branches(repo):
     assert repo.lookup_snapshot(third).message == "{'n': 3}"
 
 
+@pytest.mark.parametrize("name", ["a\nb", "a\0b", "\x1b[31ma", "a\x7f", "a\x85b", "x" * 1001, "\ud800"])
+def test_names_that_new_refs_cannot_have(repo, name):
+    tip = commit(repo, n=1)
+    failing(ErrorKind.INVALID_REF_NAME, repo.create_branch, name, tip)
+    failing(ErrorKind.INVALID_REF_NAME, repo.create_tag, name, tip)
+
+
+@pytest.mark.parametrize("name", ["main ", " a", "a/b", "é", "e\u0301", "日本", "x" * 1000, "\u202ea", ".."])
+def test_names_stay_as_they_are(repo, name):
+    tip = commit(repo, n=1)
+    repo.create_branch(name, tip)
+    repo.create_tag(name, tip)
+    assert (repo.list_branches(), repo.list_tags()) == ({"main", name}, {name})
+    repo.delete_branch(name)
+    failing(ErrorKind.REF_NOT_FOUND, repo.lookup_branch, name)
+    assert repo.lookup_tag(name) == tip
+
+
+def test_refs_of_other_programs_can_have_any_name(tmp_path):
+    icechunk = pytest.importorskip("icechunk")
+    other = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+    tip = other.lookup_branch("main")
+    other.create_branch("a\nb", tip)
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(tmp_path))
+    commit(repo, "a\nb", n=1)
+    repo.delete_branch("a\nb")
+    assert repo.list_branches() == {"main"}
+
+
 def test_many_open_or_create_one_repository(storage):
     with ThreadPoolExecutor(6) as threads:
         repos = list(threads.map(lambda _: frazil.Repository.open_or_create(storage), range(6)))

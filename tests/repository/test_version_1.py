@@ -21,6 +21,7 @@ from frazil.format.snapshot import decode_snapshot, encode_snapshot
 from frazil.repository.catalog.files_v1 import RefKind, ref_key
 from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.config_yaml import dump_config, load_config
+from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing import Fault, FaultyStorage
 
@@ -390,3 +391,37 @@ def test_the_changes_of_a_commit_are_unavailable_after_an_expiration(act: str) -
         getattr(repo, act)("main", "main" if act == "revert" else "other")
     assert error.value.kind == ErrorKind.REBASE_TX_LOG_PRUNED
     assert repo.lookup_branch("main") == tip
+
+
+class FoldingStorage(LocalStorage):
+    """A folder on a file system that does not distinguish upper and lower case."""
+
+    def _path(self, key: str) -> str:
+        return super()._path(key.lower() if key.lower().startswith("refs/") else key)
+
+    def with_settings(self, settings: Any) -> FoldingStorage:
+        return FoldingStorage(self._root, settings)
+
+
+def test_names_differ_by_case_on_every_file_system(tmp_path: Path) -> None:
+    storage = FoldingStorage(tmp_path)
+    repo = frazil.Repository.create(storage, spec_version=1)
+    tip = repo.lookup_branch("main")
+    repo.create_branch("dev", tip)
+    repo.create_tag("v1", tip)
+    for act in (
+        lambda: repo.delete_branch("DEV"),
+        lambda: repo.lookup_branch("MAIN"),
+        lambda: repo.lookup_tag("V1"),
+        lambda: repo.delete_tag("V1"),
+        lambda: repo.reset_branch("Dev", tip),
+        lambda: repo.writable_session("Main"),
+    ):
+        with pytest.raises(frazil.RefNotFoundError):
+            act()
+    for create in (repo.create_branch, repo.create_tag):
+        with pytest.raises(frazil.AlreadyExistsError, match="distinguish"):
+            create("DEV" if create == repo.create_branch else "V1", tip)
+    assert (repo.list_branches(), repo.list_tags()) == ({"main", "dev"}, {"v1"})
+    repo.delete_branch("dev")
+    assert repo.list_branches() == {"main"}

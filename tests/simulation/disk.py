@@ -1,4 +1,4 @@
-"""A disk that loses what is not flushed.
+"""A disk that loses what is not flushed, and that refuses to flush.
 
 `recorded` runs code over a real `LocalStorage` and records its system calls. `power_cuts` then replays
 them, and yields what a power cut after each call may leave. POSIX promises little:
@@ -10,6 +10,7 @@ them, and yields what a power cut after each call may leave. POSIX promises litt
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -42,8 +43,13 @@ class Call:
 
 @dataclass(eq=False)
 class Recorder:
-    """The module `os` for the code of the storage, which records calls. ``names`` has the files by path."""
+    """The module `os` for the code of the storage, which records calls. ``names`` has the files by path.
 
+    The flushes whose numbers are in ``refused`` fail, and have no effect.
+    """
+
+    refused: range = range(0)
+    flushes: int = 0
     calls: list[Call] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
     opened: dict[int, tuple[str, int]] = field(default_factory=dict)
@@ -80,6 +86,9 @@ class Recorder:
 
     def fsync(self, descriptor: int) -> None:
         path, file = self.opened[descriptor]
+        self.flushes += 1
+        if self.flushes in self.refused:
+            raise OSError(errno.EIO, "simulated: the disk refuses a flush")
         os.fsync(descriptor)
         self.calls.append(Call("flush-names", path) if os.path.isdir(path) else Call("flush", file=file))
 
@@ -115,9 +124,9 @@ class Recorder:
 
 
 @contextmanager
-def recorded() -> Iterator[Recorder]:
-    """Record the system calls of local storages during a block."""
-    recorder = Recorder()
+def recorded(refused: range = range(0)) -> Iterator[Recorder]:
+    """Record the system calls of local storages during a block. The ``refused`` flushes fail."""
+    recorder = Recorder(refused)
     with ExitStack() as stack:
         for name, module in list(sys.modules.items()):
             if name.startswith("frazil.storage.") and getattr(module, "os", None) is os:

@@ -6,13 +6,16 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.simulation.disk import Call, Recorder, lost_promises, recorded
 from tests.simulation.pools import installed
 from tests.simulation.scheduler import Scheduler, Turns
 
+import frazil
 from frazil.errors import ErrorKind, StorageError
+from frazil.storage import files, local
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, IfVersion, Stored
 from frazil.storage.local import FileReplacement, LocalStorage
 from frazil.storage.local_commit import Replacement
@@ -110,6 +113,23 @@ def after_a_killed_writer(recorder: Recorder, storage: LocalStorage) -> None:
     put(recorder, storage, "chunks/A", b"the first chunk")
 
 
+def update_a_repository(recorder: Recorder, storage: LocalStorage) -> None:
+    """What an operation reports as done is durable."""
+    repo = frazil.Repository.create(storage)
+    recorder.begin("repo", bytes(storage.get("repo")))
+    begin = LocalStorage.open_replacement
+
+    def open_replacement(self: LocalStorage, new: Replacement, objects: Any = ()) -> Any:
+        recorder.begin("repo", bytes(new.data))
+        return begin(self, new, objects)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalStorage, "open_replacement", open_replacement)
+        for name in ("first", "second"):
+            repo.create_tag(name, repo.lookup_branch("main"))
+            recorder.done("repo", bytes(storage.get("repo")))
+
+
 SEQUENCES = (
     put_always,
     update,
@@ -131,12 +151,14 @@ _JOINT = (
 type Sequence_ = Callable[[Recorder, LocalStorage], None]
 
 
-def recording(sequence: Sequence_, root: Path) -> list[Call]:
+def recording(sequence: Sequence_, root: Path, refused: range = range(0)) -> Recorder:
+    """Run a sequence, which ends with the first error of a refused flush."""
     root.mkdir()
-    with installed(Scheduler(Turns({}))), recorded() as recorder:
+    errors = (StorageError,) if refused else ()
+    with installed(Scheduler(Turns({}))), recorded(refused) as recorder, suppress(*errors):
         sequence(recorder, LocalStorage(root))
-    assert [call for call in recorder.calls if call.kind == "done"]
-    return recorder.calls
+    assert refused or [call for call in recorder.calls if call.kind == "done"]
+    return recorder
 
 
 def offences(sequence: Sequence_, calls: list[Call], root: Path) -> list[str]:
@@ -145,8 +167,49 @@ def offences(sequence: Sequence_, calls: list[Call], root: Path) -> list[str]:
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_a_power_cut_loses_nothing_and_every_flush_is_needed(sequence: Sequence_, tmp_path: Path) -> None:
-    calls = recording(sequence, tmp_path / "ice")
+    calls = recording(sequence, tmp_path / "ice").calls
     assert offences(sequence, calls, tmp_path / "ice") == []
     for flush in {call for call in calls if call.kind in ("flush", "flush-names")}:
         if flush.kind == "flush" or flush.path.startswith(str(tmp_path / "ice")):  # not the folders above
             assert offences(sequence, [call for call in calls if call != flush], tmp_path / "ice"), flush
+
+
+def refused_flushes(sequence: Sequence_, root: Path) -> list[str]:
+    """Return what is broken if one flush of a sequence fails, or all flushes from one on."""
+    root.mkdir()
+    broken: list[str] = []
+    for first in range(1, recording(sequence, root / "whole").flushes + 1):
+        for last in (first + 1, 1000):
+            folder = root / f"{first}-{last}"
+            calls = recording(sequence, folder, range(first, last)).calls
+            broken += offences(sequence, calls, folder)
+    return broken
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("sequence", [*SEQUENCES, update_a_repository])
+def test_a_refused_flush_is_no_success(sequence: Sequence_, tmp_path: Path) -> None:
+    assert refused_flushes(sequence, tmp_path / "ice") == []
+
+
+def _believed(key: str, path: str, flusher: files.Flusher, undo: object = None) -> None:
+    with suppress(OSError):
+        flusher.flush_names(os.path.dirname(path))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("sequence", [update, replace_twice, update_a_repository])
+def test_the_simulation_notices_that_a_failed_flush_is_a_success(
+    sequence: Sequence_, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (files, local):
+        monkeypatch.setattr(module, "flush_name", _believed)
+    assert refused_flushes(sequence, tmp_path / "ice")
+
+
+@pytest.mark.deep
+def test_the_simulation_notices_that_a_failed_flush_is_a_lost_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "OutcomeUnknownError", StorageError)
+    assert refused_flushes(update_a_repository, tmp_path / "ice")

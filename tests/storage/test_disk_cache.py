@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +32,7 @@ from frazil.testing import LatencyStorage
 from frazil.testing.storage_suite import StorageSuite
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer
+    from collections.abc import Buffer, Callable
 
     from tests.support.servers import RunningServer
 
@@ -252,6 +254,126 @@ def test_a_forked_child_gets_the_error_of_the_storage(tmp_path: Path) -> None:
             os._exit(7 if error.kind == ErrorKind.FORKED_PROCESS else 1)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+# trust
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize(
+    "call", ["open", "fstat", "pread", "preadv", "utime", "close", "pwrite", "ftruncate"]
+)
+@pytest.mark.parametrize("once", [True, False])
+def test_a_failing_disk_costs_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int, once: bool
+) -> None:
+    """Each call of the cache fails once, or always. The error never reaches the reader."""
+    plain, folder, original = _filled(MemoryStorage()), str(tmp_path), getattr(os, call)
+    cached, fresh = (CachedStorage(plain, folder, 20 * _BLOCK) for _ in range(2))
+    for number in range(len(_SIZES)):
+        cached.get(_key(number))
+    failing = 0
+
+    def fail(*args: Any, **options: Any) -> Any:
+        nonlocal failing
+        failing -= 1
+        if failing == 0 or (failing < 0 and not once):
+            if call == "close":
+                original(*args, **options)
+            raise OSError(code, "broken")
+        return original(*args, **options)
+
+    monkeypatch.setattr(os, call, fail)
+    for first in range(1, 12):
+        failing = first
+        for storage, start, stop in (
+            (cached, 3, 2 * _BLOCK),
+            (fresh, 0, None),
+            (fresh, 2 * _BLOCK, 3 * _BLOCK),
+        ):
+            storage.is_at_hand(_key(7), start, stop or _BLOCK)
+            for way in _WAYS:
+                request = way, _key(7), start, stop
+                assert _outcome(storage, *request) == _outcome(plain, *request)
+
+
+def test_a_file_of_another_object_is_noticed(tmp_path: Path) -> None:
+    plain = MemoryStorage()
+    for number in (1, 2):
+        plain.put(_key(number), bytes([number]) * 5000)
+    cached = CachedStorage(plain, str(tmp_path), 1 << 20)
+    for number in (1, 2):
+        cached.get(_key(number))
+    one, two = sorted(tmp_path.glob("*-chunks-*"))
+    shutil.copy2(one, two)
+    assert not CachedStorage(plain, str(tmp_path), 1 << 20).is_at_hand(_key(9), 0, 5000)
+    assert bytes(CachedStorage(plain, str(tmp_path), 1 << 20).get(_key(2), 5, 99)) == bytes([2]) * 94
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no owners")
+@pytest.mark.parametrize(
+    ("mode", "user", "error", "is_used"),
+    [
+        (0o700, None, None, True),
+        (0o755, None, None, True),  # and closed to others
+        (0o777, None, None, False),
+        (0o720, None, None, False),
+        (0o1777, None, None, False),
+        (0o700, 12345, None, False),
+        (None, None, errno.EACCES, False),
+        (None, None, errno.EROFS, False),
+        (None, None, errno.ENOENT, False),
+    ],
+)
+def test_a_folder_that_cannot_be_trusted_is_not_used(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    mode: int | None,
+    user: int | None,
+    error: int | None,
+    is_used: bool,
+) -> None:
+    folder, plain = tmp_path / "cache", _filled(LatencyStorage(MemoryStorage()))
+    if mode is not None:
+        folder.mkdir()
+        folder.chmod(mode)
+    if user is not None:
+        monkeypatch.setattr(os, "geteuid", lambda: user)
+    if error is not None:
+        monkeypatch.setattr(os, "makedirs", _raising(OSError(error, "refused")))
+    for _ in range(2):
+        cached = pickle.loads(pickle.dumps(cached_storage(plain, folder)))
+        for number in range(2, 5):
+            assert bytes(cached.get(_key(number))) == bytes(plain.get(_key(number)))
+    assert cache_usage(str(folder)).objects == (3 if is_used else 0)
+    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == (not is_used)
+    assert not is_used or folder.stat().st_mode & 0o777 == 0o700
+
+
+def _raising(error: OSError) -> Callable[..., None]:
+    def call(*args: object, **options: object) -> None:
+        raise error
+
+    return call
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no owners")
+def test_a_file_of_another_user_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, status = _filled(LatencyStorage(MemoryStorage())), os.fstat
+    CachedStorage(plain, str(tmp_path), 1 << 20).get(_key(2))
+    cached = CachedStorage(plain, str(tmp_path), 1 << 20)
+
+    def of_another_user(descriptor: int) -> os.stat_result:
+        fields = list(status(descriptor))
+        fields[4] += 12345
+        return os.stat_result(fields)
+
+    for fstat, requests in ((status, 0), (of_another_user, 1), (status, 0)):
+        monkeypatch.setattr(os, "fstat", fstat)
+        TRAFFIC.take_counts()
+        assert cached.get(_key(2))
+        assert TRAFFIC.take_counts().requests == requests
 
 
 # the limit

@@ -295,7 +295,7 @@ def test_a_web_server_that_cannot_be_reached() -> None:
         (errno.EROFS, ErrorKind.STORAGE_PERMISSION, "read only"),
         (errno.ENOSPC, ErrorKind.STORAGE_FULL, "space"),
         (errno.EDQUOT, ErrorKind.STORAGE_FULL, "quota"),
-        (errno.EMFILE, ErrorKind.IO, "open files"),
+        (errno.EMFILE, ErrorKind.PROCESS_LIMIT, "open files"),
         (errno.EPIPE, ErrorKind.IO, os.strerror(errno.EPIPE)),
     ],
 )

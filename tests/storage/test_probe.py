@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 from threading import Barrier
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.settings import StorageSettings
+from frazil.testing import Fault, FaultyStorage
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterator
@@ -124,6 +126,36 @@ def test_nothing_is_overwritten_before_the_storage_has_passed(clean: bool) -> No
     assert {info.key: bytes(storage.get(info.key)) for info in storage.list("")} == {
         FIRST_SNAPSHOT: b"of another writer"
     }
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_faults_do_not_look_like_missing_conditions(spec_version: int) -> None:
+    """A quarter of the writes are refused or lost. Only a storage that ignores a condition is refused."""
+    random = Random(0)
+
+    def choose(key: str, condition: Condition) -> Fault | None:
+        return random.choice([*Fault]) if random.random() < 0.24 else None
+
+    done = 0
+    for _ in range(100):
+        storage = MemoryStorage()
+        storage.is_local = False
+        try:
+            frazil.Repository.create(FaultyStorage(storage, choose), spec_version=spec_version)
+        except StorageError as error:
+            assert error.kind != ErrorKind.CONDITIONS_NOT_SUPPORTED  # noqa: PT017
+        else:
+            done += 1
+    assert done
+
+
+def test_a_storage_that_refuses_every_update_is_refused() -> None:
+    def choose(key: str, condition: Condition) -> Fault | None:
+        return Fault.REFUSED if isinstance(condition, IfVersion) else None
+
+    with pytest.raises(StorageError, match="update of a new object was refused") as caught:
+        probe_conditions(FaultyStorage(MemoryStorage(), choose))
+    assert caught.value.kind == ErrorKind.CONDITIONS_NOT_SUPPORTED
 
 
 def test_files_of_another_repository_are_not_deleted() -> None:

@@ -1,9 +1,11 @@
 """Chunk files: packs of many chunks, deduplication by hashes, and copies of ranges into new packs.
 
 With deduplication, the id of a file is the first 12 bytes of the SHA-256 of its chunk. An attacker can make a
-collision of 96 bits, so the bytes of an existing file are compared. A file that is younger than half of the
-lifetime of a session is used again: the session must commit before it can be collected (``keep_until``). An
-older file is written again, or the chunk gets a random id. Design: ``design/013-content-addressed.md``.
+collision of 96 bits, so the bytes of an existing file are compared. Its writer may have been killed before it
+flushed the name, so a commit flushes the names of files that it has found. A file that is younger than half
+of the lifetime of a session is used again: the session must commit before it can be collected
+(``keep_until``). An older file is written again, or the chunk gets a random id. Design:
+``design/013-content-addressed.md``.
 
 A copy of ranges takes the memory of about two packs, whatever their number. It compares the checksums in the
 trailers of the old files, so that a damaged chunk gets no checksum that says it is right.
@@ -34,9 +36,10 @@ from frazil.format.chunk_trailer import (
     trailer_size,
 )
 from frazil.format.columns import I64, U8, U32, copy_rows
-from frazil.format.ids import OBJECT_ID_BYTES, chunk_key, id_matrix
+from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, chunk_key, id_matrix
 from frazil.remedies import call
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, Refused, Storage, Stored
+from frazil.storage.local_commit import flush_folders
 from frazil.threads import Purpose, ThreadPool, map_bounded
 
 if TYPE_CHECKING:
@@ -168,6 +171,8 @@ class ContentStore:
         self._under_way = under_way
         #: When a commit must have referred to existing files that were used, in microseconds since 1970.
         self.keep_until: int | None = None
+        #: The last existing file that was used, if its name may not be durable.
+        self.unflushed: bytes | None = None
         self.start()
 
     def start(self) -> None:
@@ -215,6 +220,14 @@ class ContentStore:
                 del self._busy[id_]
             mine.set()
 
+    def flush_names(self) -> None:
+        """Make the names of existing files durable that were used since the last call."""
+        id_ = self.unflushed
+        if id_ is not None:
+            flush_folders(self._storage, [CHUNKS])
+            if self.unflushed is id_:  # otherwise another thread has used one meanwhile
+                self.unflushed = None
+
     # Internal
 
     def _put_apart(self, data: memoryview | bytes) -> bytes:
@@ -255,6 +268,7 @@ class ContentStore:
             # An eighth of the lifetime is for differences of clocks and for the commit itself.
             must_commit_by = until - self._settings.lifetime_us // 8
             with self._lock:
+                self.unflushed = id_
                 self.keep_until = min(self.keep_until or must_commit_by, must_commit_by)
             return True
         return False

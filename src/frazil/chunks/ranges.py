@@ -22,6 +22,7 @@ import numpy as np
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.lazy_names import ModuleOnDemand
+from frazil.threads import thread_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -320,7 +321,8 @@ async def fetch_async(range_: ByteRange) -> Outcome:
         return await range_.where.get_async(range_.start, range_.stop)
     except StorageError as error:
         if error.kind == ErrorKind.OBJECT_STORE:
-            return await asyncio.to_thread(_explained, range_, error)
+            with thread_errors():
+                return await asyncio.to_thread(_explained, range_, error)
         return error
     except Exception as error:
         return error

@@ -207,7 +207,11 @@ class ChunkWriter:
             if pack is None or len(parts) != 1:
                 return ChunkFlush(self._begin_uploads())
             self._open = None
-            puts = self._begin_uploads()
+            try:
+                puts = self._begin_uploads()
+            except BaseException:
+                self._open = pack
+                raise
             self._sealed[pack.id] = pack
             pack.put = Future()
         return ChunkFlush(puts, [(chunk_key(pack.id), parts[0])], partial(self._end_joint, pack, pack.put))
@@ -233,7 +237,10 @@ class ChunkWriter:
                 self._submit(pack)
         if self._open is not None:
             self._seal(self._open)
-        return [pack.put for pack in self._sealed.values() if pack.put is not None]
+        puts = [pack.put for pack in self._sealed.values() if pack.put is not None]
+        if self._content is not None and self._content.unflushed is not None:
+            puts.append(self._content.threads.submit(self._content.flush_names))
+        return puts
 
     def pending(self, chunk_id: bytes, start: int, stop: int) -> Buffer | None:
         """Return bytes of a pack that is not durable yet, or None if this writer does not have the pack."""
@@ -349,7 +356,12 @@ class ChunkWriter:
         self._submit(pack)
 
     def _submit(self, pack: Pack) -> Future[None]:
-        pack.put = upload = self._pool.submit(self._put, pack)
+        try:
+            upload = self._pool.submit(self._put, pack)
+        except StorageError as error:  # no thread can start: the next flush uploads the pack again
+            upload = Future()
+            upload.set_exception(error)
+        pack.put = upload
         return upload
 
     def _file_threads(self) -> ThreadPool:

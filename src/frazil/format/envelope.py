@@ -91,6 +91,18 @@ def spec_version_of(data: Buffer) -> int:
     return memoryview(data).cast("B")[36]
 
 
+def check_spec_version(version: int, check: str) -> None:
+    """Raise ``FormatError`` (``unsupported-spec-version``) unless Frazil reads files of a spec version."""
+    if version not in _SPEC_VERSIONS:
+        advice = "update Frazil, or use the program that wrote the file" if version else "the file is damaged"
+        raise FormatError(
+            f"the file has spec version {version}, and Frazil {__version__} reads the spec versions 1 and 2: "
+            f"{advice}",
+            ErrorKind.UNSUPPORTED_SPEC_VERSION,
+            check,
+        )
+
+
 def parse_header(data: Buffer, expected: FileType) -> Header:
     """Return the header of a file."""
     raw = bytes(memoryview(data)[:HEADER_BYTES])
@@ -101,12 +113,7 @@ def parse_header(data: Buffer, expected: FileType) -> Header:
             "file-header",
         )
     spec_version, file_type, compression = raw[36:]
-    if spec_version not in _SPEC_VERSIONS:
-        raise FormatError(
-            f"spec version {spec_version}, expected one of {_SPEC_VERSIONS}",
-            ErrorKind.UNSUPPORTED_SPEC_VERSION,
-            "file-spec-version",
-        )
+    check_spec_version(spec_version, "file-spec-version")
     if file_type != expected:
         raise FormatError(
             f"file type {file_type}, expected {expected.value} ({expected.name})",

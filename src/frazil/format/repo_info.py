@@ -42,6 +42,7 @@ from frazil.format.envelope import (
     FileType,
     LateFields,
     Violation,
+    check_spec_version,
     collect,
     complete,
     open_envelope,
@@ -608,6 +609,15 @@ def _open(data: Any, name: str) -> tuple[Tables, RepoInfo]:
     with reading(name):
         header, payload = open_envelope(data, FileType.REPO_INFO)
         root = Buffer(payload).root()
+        # First, because a later version may have other fields, such as another layout of chunk files.
+        both = (header.spec_version, int(root.scalars(0, np.uint8)[0]))
+        check_spec_version(max(both), "repo-spec-version")
+        if both != (_SPEC_VERSION, _SPEC_VERSION):
+            raise FormatError(
+                f"spec versions {both} in header and file, expected {_SPEC_VERSION}",
+                ErrorKind.UNSUPPORTED_SPEC_VERSION,
+                "repo-spec-version",
+            )
         slots = {
             "tags": 1,
             "branches": 2,
@@ -617,13 +627,6 @@ def _open(data: Any, name: str) -> tuple[Tables, RepoInfo]:
             "latest_updates": 7,
         }
         require(root, "repo info", "repo-required", **slots)
-        both = (header.spec_version, int(root.scalars(0, np.uint8)[0]))
-        if both != (_SPEC_VERSION, _SPEC_VERSION):
-            raise FormatError(
-                f"spec versions {both} in header and file, expected {_SPEC_VERSION}",
-                ErrorKind.UNSUPPORTED_SPEC_VERSION,
-                "repo-spec-version",
-            )
         config = None
         if root.present(_CONFIG)[0]:
             with reading("config", check="config-flexbuffer"):

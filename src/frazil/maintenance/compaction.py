@@ -8,6 +8,7 @@ writer commits in between, only the manifests that it changed are written once m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -36,6 +37,7 @@ from frazil.repository.catalog.repo_changes import branch_tip, require_online
 from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.catalog.version_info import CommitMethod
 from frazil.repository.clock import now_us
+from frazil.repository.retries import turn_of
 from frazil.repository.session.commit import RESERVED, write_commit
 from frazil.repository.session.commit_files import (
     REWRITE,
@@ -559,23 +561,27 @@ class Compaction:
     # The work and the commits
 
     def _commit(self, tip: Tip, commit: RewriteCommit) -> bytes:
-        for _ in range(_TRIES):
-            try:
-                self._relocate(tip)
-                return commit_manifests(
-                    self._context,
-                    commit,
-                    self._starts[tip.branch],
-                    tip.snapshot,
-                    self._prepared(tip),
-                    writes_others=self._writes_others(tip),
-                )
-            except (ConflictError, StorageError) as error:
-                later = self._tip(commit)
-                # A missing file is a loss, unless an expiration and a collection have removed the tip.
-                if commit.amend or error.kind not in _PASSING or later.snapshot.id == tip.snapshot.id:
-                    raise
-                tip = later if isinstance(error, ConflictError) else self._survey()[tip.branch]
+        with ExitStack() as turn:
+            for _ in range(_TRIES):
+                try:
+                    self._relocate(tip)
+                    return commit_manifests(
+                        self._context,
+                        commit,
+                        self._starts[tip.branch],
+                        tip.snapshot,
+                        self._prepared(tip),
+                        writes_others=self._writes_others(tip),
+                    )
+                except (ConflictError, StorageError) as error:
+                    # Otherwise, busy writers would move the branch during each attempt.
+                    turn.close()
+                    turn.enter_context(turn_of(self._context.storage, commit.branch))
+                    later = self._tip(commit)
+                    # A missing file is a loss, unless an expiration and a collection have removed the tip.
+                    if commit.amend or error.kind not in _PASSING or later.snapshot.id == tip.snapshot.id:
+                        raise
+                    tip = later if isinstance(error, ConflictError) else self._survey()[tip.branch]
         raise ConflictError(
             message=f"the branch {commit.branch} moved during each of {_TRIES} attempts to commit the "
             "compaction. Compact when fewer writers commit",

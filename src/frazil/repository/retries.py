@@ -13,7 +13,7 @@ of the turn keeps it for ``_LONGEST_TURN_S``, the next writer deletes its ticket
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -22,12 +22,13 @@ from typing import Final
 
 from frazil import host
 from frazil.errors import ErrorKind, OutcomeUnknownError, StorageError
-from frazil.format.ids import id_to_text
+from frazil.format.ids import REPO, id_to_text
 from frazil.format.repo_info import OpsEntry, UpdateKind
 from frazil.remedies import call
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.ids import new_object_id
 from frazil.storage.base import Condition, IfVersion, Refused, Storage
+from frazil.storage.local_commit import local_queue
 
 #: The longest pause after a lost race, in milliseconds.
 _LONGEST_MS: Final = 5_000.0
@@ -142,6 +143,8 @@ def write_once(
         try:
             if not isinstance(storage.put(key, data, condition), Refused):
                 return True
+        except OutcomeUnknownError as error:
+            raise _unknown(storage, what, error.problem) from error
         except StorageError as error:
             if error.kind in _NOT_CARRIED_OUT and not attempt:
                 raise  # the first answer, so no earlier write is still in progress
@@ -154,16 +157,18 @@ def write_once(
                 return False
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise _unknown(storage, what, error) from error
+                raise _unknown(
+                    storage, what, f"an answer of the storage was lost ({error.problem})"
+                ) from error
     if storage.is_local:  # no request is still in progress
         raise not_applied(failure) from failure
-    raise _unknown(storage, what, failure) from failure
+    raise _unknown(storage, what, f"an answer of the storage was lost ({failure.problem})") from failure
 
 
-def _unknown(storage: Storage, what: str, error: StorageError) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
-        f"{what} may or may not have taken effect: an answer of the storage was lost ({error.problem})"
-    ).with_remedy("Look for the result in {} with `{}` before you repeat it", storage.label(), call("exists"))
+def _unknown(storage: Storage, what: str, why: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(f"{what} may or may not have taken effect: {why}").with_remedy(
+        "Look for the result in {} with `{}` before you repeat it", storage.label(), call("exists")
+    )
 
 
 TURNS: Final = "turns"
@@ -195,6 +200,11 @@ def commit_queue(storage: Storage, branch: str, longest_s: float | None = None) 
     finally:
         with suppress(StorageError):  # the next writer deletes it
             storage.delete([ticket])
+
+
+def turn_of(storage: Storage, branch: str) -> AbstractContextManager[object]:
+    """Return a context that waits for the other writers of a branch, and holds the turn during its block."""
+    return local_queue(storage, REPO) if storage.is_local else commit_queue(storage, branch)
 
 
 def delete_dead(storage: Storage, now: int) -> None:

@@ -13,7 +13,11 @@ these are not cached. Every other key, and every other request, goes to the stor
 A read that does not find all its blocks gets all of them from the storage, with one request, and writes them
 before their records. All writers write the same bytes, so they need no lock. A block that does not match its
 record is not used: the file is deleted, and the storage is read. So a power failure, a writer that was
-killed, and a damaged disk cost a request and never an error.
+killed, and a damaged disk cost a request and never an error. The checksums begin with that of the name of the
+file, so the file of another object is noticed, too.
+
+**Trust.** A process uses a folder that belongs to its user, and that no other user can write. It checks this
+once, and files that belong to another user are not read. Without the folder, the storage is read.
 
 A process compares a block again only if the time of the last change of the file differs. Each write, and the
 stamp of the last use, which a read sets once in ten minutes, change this time.
@@ -30,8 +34,9 @@ import logging
 import os
 import re
 import zlib
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, override
 
@@ -43,7 +48,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage import system
 from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Refused, Storage, Stored, Version
 from frazil.storage.checks import check_range, range_past_end
-from frazil.storage.files import CALL_BYTES
+from frazil.storage.files import CALL_BYTES, file_errors
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator, Sequence
@@ -64,6 +69,8 @@ _is_entry: Final = re.compile(
     r"[0-9a-f]{16}-(?:chunks|manifests|transactions|snapshots)-[0-9A-HJKMNP-TV-Z]{20}"
 ).fullmatch
 _USAGE: Final = "usage"
+#: Files of another format have other names. They are deleted when they were not used for longest.
+_FORMAT: Final = 2
 
 _BLOCK: Final = 64 << 10
 _RECORDS: Final = 16
@@ -101,7 +108,7 @@ class CachedStorage(Storage):
         self.is_read_only: bool = inner.is_read_only
         self.is_whole_bucket: bool = inner.is_whole_bucket
         # The text has the place and the server, and no secrets.
-        identity = hashlib.sha256(repr(inner).encode()).hexdigest()[:16]
+        identity = hashlib.sha256(f"{_FORMAT}{inner!r}".encode()).hexdigest()[:16]
         self._stem = os.path.join(self.folder, f"{identity}-")
         self._process = 0
         #: Path -> the time of the last change of the file, and the blocks that were right since, as bits.
@@ -161,14 +168,11 @@ class CachedStorage(Storage):
     def is_at_hand(self, key: str, start: int, stop: int) -> bool:
         if not self._is_cached(key, start, stop):
             return self.inner.is_at_hand(key, start, stop)
-        try:
-            descriptor = system.files.open(self._path(key))
-        except OSError:
-            return False
-        try:
-            return _stored_records(descriptor, start, stop, _size(descriptor)) is not None
-        finally:
-            os.close(descriptor)
+        path = self._path(key)
+        with suppress(OSError), _opened(path) as descriptor:
+            size = _size(descriptor, _seed(path))
+            return _stored_records(descriptor, start, stop, size) is not None
+        return False
 
     def _is_cached(self, key: str, start: int, stop: int | None) -> bool:
         """Return whether a read may use the cache. In a forked child, the storage itself decides."""
@@ -180,6 +184,7 @@ class CachedStorage(Storage):
             and _is_immutable(key) is not None
             and (start if stop is None else stop) <= _LARGEST
             and (stop is None or stop - start <= CALL_BYTES)
+            and _is_usable(self.folder)
         )
 
     def _path(self, key: str) -> str:
@@ -190,13 +195,10 @@ class CachedStorage(Storage):
     ) -> memoryview | None:
         """Return a range from the cache, read into ``out`` if there is one, or None."""
         path = self._path(key)
-        try:
-            descriptor = system.files.open(path)
-        except OSError:
-            return None
         is_right: bool | None = None
-        try:
-            size = _size(descriptor)
+        with suppress(OSError), _opened(path) as descriptor:
+            seed = _seed(path)
+            size = _size(descriptor, seed)
             if size is not None:
                 if start >= size and (start or stop is not None):
                     raise range_past_end(key, start, size)
@@ -208,30 +210,29 @@ class CachedStorage(Storage):
             age = host.time_us() / 1e6 - status.st_mtime
             blocks = (1 << -(-stop // _BLOCK)) - (1 << start // _BLOCK)
             stamp, checked = self._checked.get(path, (0, 0))
-            if stamp == status.st_mtime_ns and checked & blocks == blocks:
+            if not _is_own(status):
+                is_right = False
+            elif stamp == status.st_mtime_ns and checked & blocks == blocks:
                 is_right = system.files.read_into(descriptor, [out], _BLOCKS + start) == len(out)
             else:
-                is_right = _read_blocks(descriptor, start, out, size)
+                is_right = _read_blocks(descriptor, start, out, size, seed)
                 if is_right and age > _SETTLED_SECONDS:
                     checked = checked if stamp == status.st_mtime_ns else 0
                     self._checked[path] = status.st_mtime_ns, checked | blocks
                     if len(self._checked) > _MOST_CHECKED:
                         self._checked.clear()
-            if is_right is False:
-                _log.warning("the cache file %s is damaged. It is read from the storage again", path)
-            if not is_right:
-                return None
-            if age > _STAMP_SECONDS:
+            if is_right and age > _STAMP_SECONDS:
                 with suppress(OSError):  # the folder may be read only
                     os.utime(path)
+        if is_right:
             return out
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
-            if is_right is False:
-                with suppress(OSError):
-                    system.files.unlink(path)
+        if is_right is False:
+            _log.warning(
+                "the cache file %s is damaged, or of another user. It is read from the storage again", path
+            )
+            with suppress(OSError):
+                system.files.unlink(path)
+        return None
 
     def _add(self, key: str, start: int, stop: int | None, data: Buffer) -> memoryview:
         """Write blocks from the storage into the cache. Return the bytes of the range."""
@@ -256,32 +257,31 @@ class CachedStorage(Storage):
             return
         os.makedirs(self.folder, 0o700, exist_ok=True)
         self._count(len(data))
-        descriptor = system.files.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
+        seed = _seed(path)
+        with _opened(path, os.O_RDWR | os.O_CREAT) as descriptor:
             system.files.make_sparse(descriptor)
             _write_at(descriptor, _BLOCKS + low, data)
             blocks = (data[at : at + _BLOCK] for at in range(0, len(data), _BLOCK))
-            _write_at(descriptor, _RECORDS + low // _BLOCK * 8, _records(map(zlib.crc32, blocks)))
+            _write_at(
+                descriptor,
+                _RECORDS + low // _BLOCK * 8,
+                _records(zlib.crc32(block, seed) for block in blocks),
+            )
             if is_end:
-                _write_at(descriptor, 0, _size_record(low + len(data)))
-        finally:
-            os.close(descriptor)
+                _write_at(descriptor, 0, _size_record(low + len(data), seed))
 
     # limit
 
     def _count(self, size: int) -> None:
         """Count bytes that are about to be written, and delete old files if they exceed the limit."""
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-        descriptor = system.files.open(os.path.join(self.folder, _USAGE), flags, 0o600)
-        try:
+        with _opened(os.path.join(self.folder, _USAGE), flags) as descriptor:
             os.write(descriptor, bytes(1 + -(-size // _UNIT)))
             is_full = os.fstat(descriptor).st_size * _UNIT > self.limit
             if is_full and system.files.lock(descriptor):  # otherwise another writer deletes files
                 most = self.limit - self.limit // 8 - size
                 os.ftruncate(descriptor, (size + _shrink(self.folder, most)) // _UNIT)
                 system.files.unlock(descriptor)
-        finally:
-            os.close(descriptor)
 
     # other requests
 
@@ -343,6 +343,20 @@ class CachedStorage(Storage):
         return CachedStorage(self.inner.with_user_agent(user_agent), self.folder, self.limit)
 
 
+@contextmanager
+def _opened(path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
+    descriptor = system.files.open(path, flags, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _seed(path: str) -> int:
+    """Return the checksum of the name of a file, with which the checksums of its blocks begin."""
+    return zlib.crc32(os.path.basename(path).encode())
+
+
 def _aligned(start: int, stop: int | None) -> tuple[int, int | None]:
     """Return the range of the blocks of a range."""
     return start // _BLOCK * _BLOCK, None if stop is None else -(-stop // _BLOCK) * _BLOCK
@@ -352,16 +366,16 @@ def _records(checksums: Iterable[int]) -> NDArray[np.uint64]:
     return np.array([*checksums], "<u8") | np.uint64(_MARK)
 
 
-def _size_record(size: int) -> bytes:
+def _size_record(size: int, seed: int) -> bytes:
     data = size.to_bytes(8, "little")
-    return data + _records([zlib.crc32(data)]).tobytes()
+    return data + _records([zlib.crc32(data, seed)]).tobytes()
 
 
-def _size(descriptor: int) -> int | None:
+def _size(descriptor: int, seed: int) -> int | None:
     """Return the size of the object of a file, or None if it is not known."""
     record = system.files.read_at(descriptor, _RECORDS, 0)
     size = int.from_bytes(record[:8], "little")
-    return size if record == _size_record(size) else None
+    return size if record == _size_record(size, seed) else None
 
 
 def _stored_records(descriptor: int, start: int, stop: int, size: int | None) -> NDArray[np.uint64] | None:
@@ -372,7 +386,7 @@ def _stored_records(descriptor: int, start: int, stop: int, size: int | None) ->
     return records if len(records) == last - first and records.all() else None
 
 
-def _read_blocks(descriptor: int, start: int, out: memoryview, size: int | None) -> bool | None:
+def _read_blocks(descriptor: int, start: int, out: memoryview, size: int | None, seed: int) -> bool | None:
     """Fill ``out`` with the bytes from ``start``. Return False for a damaged block, None for a missing one.
 
     The blocks are read whole, because each has one checksum; the bytes around the range go to other memory.
@@ -387,7 +401,7 @@ def _read_blocks(descriptor: int, start: int, out: memoryview, size: int | None)
     before, after = bytearray(start - low), bytearray(high - stop)
     if system.files.read_into(descriptor, [before, out, after], _BLOCKS + low) < high - low:
         return False
-    checksums = [zlib.crc32(before)] + [0] * (count - 1)
+    checksums = [zlib.crc32(before, seed)] + [seed] * (count - 1)
     for number, first in enumerate(range(low - start, len(out), _BLOCK)):
         checksums[number] = zlib.crc32(out[max(first, 0) : first + _BLOCK], checksums[number])
     checksums[-1] = zlib.crc32(after, checksums[-1])
@@ -402,6 +416,34 @@ def _write_at(descriptor: int, position: int, data: Buffer) -> None:
 
 
 # ---- the folder
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """Return whether a file belongs to the user of this process. Windows has no numbers of users."""
+    return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+
+
+@cache
+def _is_usable(folder: str) -> bool:
+    """Create the folder, and return whether it can be trusted. It warns once in a process if not."""
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        status = os.stat(folder)
+        problem = ""
+        has_modes = hasattr(os, "geteuid")
+        if not _is_own(status):
+            problem = f"it belongs to another user ({status.st_uid}). Use another folder"
+        elif status.st_mode & 0o022 and has_modes:
+            problem = (
+                "other users can write to it, and may have changed its files. Delete it, or use another one"
+            )
+        elif status.st_mode & 0o055 and has_modes:
+            os.chmod(folder, 0o700)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        _log.warning("the cache folder %s is not used, and the storage is read: %s", folder, problem)
+    return not problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,15 +461,16 @@ def cache_limit(size: int | str | None = None) -> int:
 
 def cache_usage(folder: str) -> CacheUsage:
     """Return what a folder of a cache contains."""
-    files = _files(folder)
+    with file_errors(folder, "list"):
+        files = _files(folder)
     return CacheUsage(len(files), sum(size for _, size, _ in files))
 
 
 def clear_cache(folder: str) -> CacheUsage:
     """Delete all files of a cache, and no others. Return what it contained. Readers need no notice."""
     usage = cache_usage(folder)
-    _shrink(folder, -1)
-    with suppress(FileNotFoundError):
+    with file_errors(folder, "delete"), suppress(FileNotFoundError):
+        _shrink(folder, -1)
         os.truncate(os.path.join(folder, _USAGE), 0)
     return usage
 
@@ -468,8 +511,9 @@ def cached_storage(storage: Storage, folder: str | PathLike[str], size: int | st
 
     Args:
         storage: Storage that has the objects. A storage on this machine is returned as it is.
-        folder: Folder of the cache, which is created if it does not exist. Only the user can read it. ``~``
-            at its start means the home directory.
+        folder: Folder of the cache, which is created at the first read. Only the user can read it. ``~`` at
+            its start means the home directory. A folder that cannot be created, that belongs to another
+            user, or to which others can write, is not used: each process warns once, and reads the storage.
         size: Most bytes on disk, as a number or a text such as ``"50GB"``. The files that were not used for
             longest are deleted. Default: the variable ``FRAZIL_CACHE_SIZE``, or 10 GB.
 
@@ -477,7 +521,7 @@ def cached_storage(storage: Storage, folder: str | PathLike[str], size: int | st
         The storage.
 
     Raises:
-        InvalidInputError: ``invalid-argument`` if the folder cannot be created, or for another size.
+        InvalidInputError: ``invalid-argument`` if ``folder`` is a file, or for another size.
 
     Examples:
         >>> from frazil.storage import s3_storage
@@ -488,11 +532,8 @@ def cached_storage(storage: Storage, folder: str | PathLike[str], size: int | st
     limit, path = cache_limit(size), os.path.abspath(os.path.expanduser(folder))
     if storage.is_local:
         return storage
-    try:
-        os.makedirs(path, 0o700, exist_ok=True)
-    except OSError as error:
+    if os.path.isfile(path):
         raise InvalidInputError(
-            f"the folder of a cache must be a directory that can be created, got {path!r}: {error.strerror}",
-            ErrorKind.INVALID_ARGUMENT,
-        ) from error
+            f"the folder of a cache must be a directory, got the file {path!r}", ErrorKind.INVALID_ARGUMENT
+        )
     return CachedStorage(storage.origin(), path, limit)

@@ -17,13 +17,13 @@ import errno
 import hashlib
 import os
 import threading
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from frazil import host
-from frazil.errors import ErrorKind, StorageError
+from frazil.errors import ErrorKind, OutcomeUnknownError, StorageError
 from frazil.storage import system
 from frazil.storage.base import Version
 from frazil.storage.checks import object_not_found, range_past_end
@@ -57,7 +57,11 @@ _REASONS: Final = {
     ),
     errno.EISDIR: (ErrorKind.IO, "it is a directory, not a file"),
     errno.ENAMETOOLONG: (ErrorKind.IO, "the path is too long for this file system: use a shorter one"),
-    errno.EMFILE: (ErrorKind.IO, "this process has too many open files: close some, or raise `ulimit -n`"),
+    errno.EMFILE: (
+        ErrorKind.PROCESS_LIMIT,
+        "this process has too many open files: close some, or raise `ulimit -n`",
+    ),
+    errno.ENFILE: (ErrorKind.PROCESS_LIMIT, "this machine has too many open files: close some"),
     errno.ELOOP: (ErrorKind.IO, "its symbolic links form a loop"),
     errno.ESTALE: (ErrorKind.IO, "the file server has lost the file: mount the file system again"),
     errno.EIO: (ErrorKind.IO, "the device failed (EIO): see the log of the system"),
@@ -280,8 +284,9 @@ class Flusher:
             *[(self.flush_file, key, descriptor) for key, descriptor in files],
             *[(self.flush_names, path, path) for path in dict.fromkeys(directories)],
         ]
-        futures = [shared_pool(Purpose.FLUSHES).executor.submit(flush, *each) for each in flushes[1:]]
+        futures: list[Future[None]] = []
         try:
+            futures.extend(shared_pool(Purpose.FLUSHES).submit(flush, *each) for each in flushes[1:])
             flush(*flushes[0])
         finally:
             wait(futures)
@@ -362,33 +367,61 @@ def object_lock(path: str, *, is_turn: bool = False) -> Iterator[None]:
             try:
                 descriptor = system.files.open(lock_path, os.O_RDWR | os.O_CREAT)
                 stack.callback(os.close, descriptor)
-                is_locked = _is_locked(
-                    descriptor, deadline, _LONGEST_TURN_PAUSE if is_turn else _LONGEST_LOCK_PAUSE
-                )
+                pause = _LONGEST_TURN_PAUSE if is_turn else _LONGEST_LOCK_PAUSE
+                is_locked = _is_locked(descriptor, deadline, pause)
                 if is_locked:
                     stack.callback(system.files.unlock, descriptor)
             except OSError:
                 if not is_turn:
                     raise
         if not is_locked and not is_turn:
-            raise StorageError(
-                f"could not lock {lock_path!r} within {LOCK_SECONDS:.0f} s: another process holds it and may "
-                "be stopped. Continue or end that process",
-                ErrorKind.SEMAPHORE_ACQUIRE,
-            )
+            raise _lock_timeout(lock_path)
         yield
 
 
-def _is_locked(descriptor: int, deadline: int, longest_pause: float) -> bool:
+def _is_locked(
+    descriptor: int, deadline: int, longest_pause: float = _LONGEST_LOCK_PAUSE, *, by_process: bool = True
+) -> bool:
     """Lock a file. Return False if another process still holds the lock at the deadline."""
     pause = 0.0001
-    while not system.files.lock(descriptor, by_process=True):
+    while not system.files.lock(descriptor, by_process=by_process):
         if host.monotonic_us() > deadline:
             return False
         # With a random pause, waiting processes do not try at the same moments.
         host.pause(pause * host.random_between(0.5, 1.5))
         pause = min(pause * 2, longest_pause)
     return True
+
+
+@contextmanager
+def locked_file(path: str) -> Iterator[int]:
+    """Open the file at ``path``, and hold the lock of its inode. The caller holds the lock of the object.
+
+    Other implementations lock the inode (``flock``), and replace the file under this lock. So after the lock
+    the path may have another inode, and the lock of the old one means nothing. Where the file system has no
+    such locks, the lock of the object remains.
+    """
+    deadline = host.monotonic_us() + round(LOCK_SECONDS * 1e6)
+    while True:
+        descriptor = system.files.open(path, follow=True)
+        try:
+            if system.files.renames_open_files and not _is_locked(descriptor, deadline, by_process=False):
+                raise _lock_timeout(path)
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                yield descriptor
+                return
+        finally:
+            if system.files.renames_open_files:  # a child that was forked meanwhile has the descriptor, too
+                system.files.unlock(descriptor)
+            os.close(descriptor)
+
+
+def _lock_timeout(path: str) -> StorageError:
+    return StorageError(
+        f"could not lock {path!r} within {LOCK_SECONDS:.0f} s: another process holds it and may "
+        "be stopped. Continue or end that process",
+        ErrorKind.SEMAPHORE_ACQUIRE,
+    )
 
 
 # ---- writes
@@ -442,22 +475,44 @@ class NewFile:
                 system.files.unlink(self.temporary)
 
 
+def flush_name(key: str, path: str, flusher: Flusher, undo: Callable[[], bool] = lambda: False) -> None:
+    """Make the new name of an object durable. Try it again after an error.
+
+    If the second flush fails, too, ``undo`` takes the name away, and the error is that of the flush. If
+    ``undo`` returns False, a power failure decides whether the object stays: ``OutcomeUnknownError``.
+    """
+    folder = os.path.dirname(path)
+    try:
+        flusher.flush_names(folder)
+    except OSError:
+        try:
+            flusher.flush_names(folder)
+        except OSError as error:
+            if undo():
+                raise
+            raise OutcomeUnknownError(
+                f"{key!r} has its new content, but the disk refused twice to make its name durable: "
+                f"{reason_of(error)[1]} ({error.strerror}). A power failure may lose the new content"
+            ) from error
+
+
 def write_file(
     key: str,
     path: str,
     parts: Iterable[memoryview],
     flusher: Flusher,
     set_name: Callable[[NewFile], None] = NewFile.rename,
+    undo: Callable[[NewFile], bool] = lambda new: True,
 ) -> None:
-    """Write a file, make it durable, give it its name, and make the name durable."""
+    """Write a file, make it durable, give it its name, and make the name durable. See ``flush_name``."""
     with closing(NewFile(key, path, parts, flusher)) as new:
         flusher.flush_file(new.descriptor)
         set_name(new)
-    flusher.flush_names(os.path.dirname(path))
+        flush_name(key, path, flusher, lambda: undo(new))
 
 
 def create_file(key: str, path: str, parts: Sequence[memoryview], flusher: Flusher) -> bool:
-    """Write a file under a free name. Return False if the name exists."""
+    """Write a file under a free name. Return False if the name exists. After an error, the name is free."""
 
     def rename_if_free(new: NewFile) -> None:
         with object_lock(path):
@@ -465,20 +520,29 @@ def create_file(key: str, path: str, parts: Sequence[memoryview], flusher: Flush
                 raise FileExistsError(path)
             new.rename()
 
+    def remove(new: NewFile) -> bool:
+        """Remove the name, unless another writer has replaced the file. Return whether the name is free."""
+        is_removed = False
+        with suppress(OSError, StorageError), object_lock(path), locked_file(path) as descriptor:
+            if os.path.samestat(os.fstat(new.descriptor), os.fstat(descriptor)):
+                system.files.unlink(path)
+                is_removed = True
+        return is_removed
+
     try:
         try:
-            write_file(key, path, parts, flusher, lambda new: os.link(new.temporary, path))
+            write_file(key, path, parts, flusher, lambda new: os.link(new.temporary, path), remove)
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise
-            write_file(key, path, parts, flusher, rename_if_free)
+            write_file(key, path, parts, flusher, rename_if_free, remove)
     except FileExistsError:
         return False
     return True
 
 
 def replace_file(path: str, version: Version, replace: Callable[[], None], old: Buffer | None = None) -> bool:
-    """Call ``replace`` under the lock of an object if the object has this version. Return whether it had.
+    """Call ``replace`` under the locks of an object if the object has this version. Return whether it had.
 
     ``old`` are the bytes of the version, if the caller has them: to compare them is faster than to hash them.
     """
@@ -486,16 +550,15 @@ def replace_file(path: str, version: Version, replace: Callable[[], None], old: 
         return False
     with object_lock(path):
         try:
-            descriptor = system.files.open(path, follow=True)
-            try:
-                current = read_range(descriptor, path, 0, None)
-            finally:
-                os.close(descriptor)
+            with ExitStack() as stack:
+                current = read_range(stack.enter_context(locked_file(path)), path, 0, None)
+                if not system.files.renames_open_files:
+                    stack.close()
+                if current == old or version_of(current) == version:
+                    replace()
+                    return True
         except MISSING_FILE:
             return False
-        if current == old or version_of(current) == version:
-            replace()
-            return True
     return False
 
 

@@ -2,7 +2,8 @@
 
 **Whole objects.** A write goes to a temporary file beside the object and is flushed to the disk (``fsync``).
 Then one system call gives the file the object's name: ``os.replace``, or ``os.link`` if the name must be
-free. Last, the directory is flushed, so that the name survives a power failure. No file is changed in place.
+free. Last, the directory is flushed, so that the name survives a power failure. If this flush fails, it is
+tried again, and after that the outcome is unknown. No file is changed in place.
 
 **Conditional create** is ``os.link``: the kernel refuses a name that exists.
 
@@ -10,7 +11,8 @@ free. Last, the directory is flushed, so that the name survives a power failure.
 permanent lock file beside the object is locked with ``fcntl.lockf``. The kernel releases this lock when its
 owner dies for any reason, and the lock also works over NFS. It excludes only other processes. A lock between
 the threads of this process is held around it. (When a process closes any descriptor of a file, it loses all
-its locks on the file. Therefore only one thread may open the lock file at a time.)
+its locks on the file. Therefore only one thread may open the lock file at a time.) Inside of both, the inode
+of the object itself is locked with ``flock``, as other implementations do: ``design/074-failing-disks.md``.
 
 **Versions** are the SHA-256 of the bytes. Inode, time and size are not sufficient: file systems reuse an
 inode immediately, and their clocks have a resolution of milliseconds.
@@ -65,6 +67,7 @@ from frazil.storage.files import (
     check_short_read,
     create_file,
     file_errors,
+    flush_name,
     link_file,
     object_lock,
     open_inside,
@@ -108,6 +111,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         >>> storage.put("repo", b"second", IfVersion(stored.version)) != Refused()
         True
         >>> storage.put_many([("chunks/A", b"1"), ("chunks/B", b"2")])
+        >>> storage.flush_folders(["chunks"])
         >>> with storage.local_queue("repo"):
         ...     old, version = storage.get_versioned("repo")
         >>> replacement = Replacement("repo", b"third", version, old, backup="overwritten/repo.1")
@@ -282,7 +286,8 @@ class LocalStorage(SynchronousStorage, LocalCommit):
                     is_plain = is_plain and key.startswith(_NEVER_REPLACED)
                 case IfVersion(version):
                     is_plain = False
-                    if not replace_file(path, version, lambda: write_file(key, path, views, flusher)):
+                    write = partial(write_file, key, path, views, flusher, undo=lambda new: False)
+                    if not replace_file(path, version, write):
                         return Refused()
         return Stored(Version() if is_plain else version_of(*views))
 
@@ -358,6 +363,13 @@ class LocalStorage(SynchronousStorage, LocalCommit):
             flushes = [(file.key, file.descriptor) for file in [new, *named]]
             self._flusher.flush_together([*flushes, *old], folders)
             return FileReplacement(self, replacement, stack.pop_all(), new, self._flusher)
+
+    @override
+    def flush_folders(self, folders: Iterable[str]) -> None:
+        """Flush the folders that exist, as ``LocalCommit.flush_folders``."""
+        for folder in folders:
+            with file_errors(folder, "write"), suppress(FileNotFoundError):
+                flush_name(folder, f"{self._path(folder)}/", self._flusher, lambda: True)
 
     @override
     def local_queue(self, key: str) -> AbstractContextManager[None]:
@@ -436,7 +448,7 @@ class FileReplacement(OpenReplacement):
         with file_errors(new.key, "write"):
             if not replace_file(path, new.version, self.new.rename, new.old):
                 return Refused()
-            self.flusher.flush_names(os.path.dirname(path))
+            flush_name(new.key, path, self.flusher)
         self.flusher.note_flushed(path, self.new.descriptor)
         return Stored(version_of(new.data))
 

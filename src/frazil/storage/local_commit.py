@@ -88,6 +88,16 @@ class LocalCommit(Protocol):
         """
         ...
 
+    def flush_folders(self, folders: Iterable[str]) -> None:
+        """Make the names of the objects in folders durable, and deletions of such names.
+
+        A writer that finds an object calls this method before it publishes a reference to the object: the
+        writer of the object may have been killed before its own flush. Other storages need nothing like it.
+
+        Args:
+            folders: Keys without their last segment, such as ``chunks``.
+        """
+
     def local_queue(self, key: str) -> AbstractContextManager[None]:
         """Return a context that waits for the other writers of an object on this machine.
 
@@ -122,6 +132,12 @@ def open_replacement(
     put_many(storage, objects)
     storage.backup(replacement.key, replacement.version, replacement.old, replacement.backup)
     return OpenReplacement(storage, replacement)
+
+
+def flush_folders(storage: Storage, folders: Iterable[str]) -> None:
+    """Do the same as ``LocalCommit.flush_folders``, in any storage."""
+    if isinstance(storage, LocalCommit):
+        storage.flush_folders(folders)
 
 
 def local_queue(storage: Storage, key: str) -> AbstractContextManager[None]:

@@ -17,6 +17,7 @@ import errno
 import os
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, override
 from urllib.parse import quote
 
@@ -57,7 +58,10 @@ class System:
         raise NotImplementedError
 
     def lock(self, descriptor: int, *, by_process: bool = False) -> bool:
-        """Lock a file against other descriptors or processes. Return False if another one has the lock."""
+        """Lock a file against other descriptors or processes. Return False if another one has the lock.
+
+        True also means that the file system has no locks of descriptors.
+        """
         raise NotImplementedError
 
     def unlock(self, descriptor: int) -> None:
@@ -102,6 +106,10 @@ _LOCK_BYTE: Final = 1 << 30
 #: Arguments of ``msvcrt.locking``: ``LK_NBLCK`` and ``LK_UNLCK``.
 _LOCK: Final = 2
 _UNLOCK: Final = 0
+#: Errors of ``flock`` on a file system that has no such locks, or only for files that are open for writing.
+_NO_FLOCK: Final = frozenset(
+    {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+)
 #: Errors of a lock that another descriptor holds.
 _HELD: Final = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
 #: Names that no file of Windows can have, and characters with another meaning there.
@@ -276,7 +284,17 @@ else:
         @override
         def lock(self, descriptor: int, *, by_process: bool = False) -> bool:
             call = fcntl.lockf if by_process else fcntl.flock
-            return _is_free(lambda: call(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB))
+            try:
+                return _is_free(lambda: call(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB))
+            except OSError as error:
+                if by_process or error.errno not in _NO_FLOCK:
+                    raise
+            return True
+
+        @override
+        def unlock(self, descriptor: int) -> None:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
 
         @override
         def flush_directory(self, path: str) -> None:

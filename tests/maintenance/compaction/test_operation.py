@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,12 @@ from tests.maintenance.schedules import Killed, Seen, killing
 from tests.maintenance.test_in_use import opened_by
 from tests.repository.version_1 import copy_of
 from tests.support.judge import same_by_reference
+from tests.support.patience import patience
 
 import frazil
 from frazil.errors import ConflictError, InvalidInputError, RefNotFoundError, StorageError
+from frazil.maintenance import compaction
+from frazil.storage import files as storage_files
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -328,6 +332,34 @@ def test_a_late_compaction_keeps_its_work() -> None:
     repo.garbage_collect(LATER)
     assert not files(storage) & before
     assert read(frazil.Repository.open(storage))[:6] == [1, 1, 77, 77, 3, 3]
+
+
+def test_busy_writers_wait_for_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer commits before each attempt, unless the compaction has the turn."""
+    repo = small_files(frazil.local_filesystem_storage(tmp_path))
+    monkeypatch.setattr(storage_files, "TURN_SECONDS", patience(30))
+    commit, writers = compaction.commit_manifests, []
+
+    def write_rebased(repo: frazil.Repository, value: int) -> None:
+        session = repo.writable_session("main")
+        zarr.open_array(session.store, path="u")[15] = value
+        session.commit(f"u {value}", rebase_with=frazil.BasicConflictSolver())
+
+    def commit_late(*args: Any, **options: Any) -> bytes:
+        writer = Thread(target=write_rebased, args=(repo.reopen(), len(writers)))
+        writers.append(writer)
+        writer.start()
+        writer.join(0.2)
+        return commit(*args, **options)
+
+    monkeypatch.setattr(compaction, "commit_manifests", commit_late)
+    repo.upkeep.compact("merge", branch="main", limits=LIMITS, engine="inline").apply()
+    for writer in writers:
+        writer.join()
+    assert len(writers) < 5
+    assert [each.message for each in repo.ancestry(branch="main")].count("merge") == 1
+    messages = {each.message for each in repo.ancestry(branch="main")}
+    assert messages >= {f"u {value}" for value in range(len(writers))}
 
 
 def test_an_amend_does_not_replace_the_commit_of_others() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
+from frazil.format.envelope import FileType, open_envelope, seal
 from frazil.storage.memory import MemoryStorage
 
 REPO = frazil.Repository
@@ -138,17 +140,40 @@ def test_a_whole_repository_is_not_replaced() -> None:
     assert len(messages(storage)) == 4
 
 
-def test_a_later_format_is_no_damage() -> None:
+@pytest.mark.parametrize("place", ["header", "field"])
+def test_a_later_format_is_no_damage(place: str) -> None:
+    """Its chunk files may have another layout, so only ``repo`` is read. The error says what to do."""
     storage = MemoryStorage()
-    repository(storage)
+    repo = repository(storage)
     data = bytearray(storage.get("repo"))
-    data[36] = 9
+    if place == "header":
+        data[36] = 3
+    else:
+        payload = bytearray(open_envelope(bytes(data), FileType.REPO_INFO)[1])
+        table = int.from_bytes(payload[:4], "little")
+        vtable = table - int.from_bytes(payload[table : table + 4], "little", signed=True)
+        field = table + int.from_bytes(payload[vtable + 4 : vtable + 6], "little")
+        assert payload[field] == 2
+        payload[field] = 3
+        data = bytearray(seal([bytes(payload)], FileType.REPO_INFO, spec_version=2))
     storage.put("repo", bytes(data))
-    for act in (REPO.open, lambda storage: REPO.upkeep.restore(storage).apply()):
-        with pytest.raises(FormatError) as error:
+    assert REPO.exists(storage)
+    acts: list[Callable[[MemoryStorage], object]] = [
+        REPO.open,
+        REPO.open_or_create,
+        REPO.fetch_config,
+        lambda storage: REPO.open_session(storage, "main"),
+        lambda storage: REPO.upkeep.restore(storage).apply(),
+        lambda storage: repo.upkeep.doctor(),
+        lambda storage: repo.readonly_session("main"),
+        lambda storage: repo.create_tag("new", repo.lookup_branch("main")),
+    ]
+    for act in acts if place == "field" else [REPO.fetch_spec_version, *acts]:
+        with pytest.raises(FormatError, match=r"spec version 3.*1 and 2: update Frazil") as error:
             act(storage)
         assert error.value.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION
         assert "restore" not in str(error.value)
+    assert not repo.upkeep.verify().ok
 
 
 def test_nothing_to_restore_from() -> None:

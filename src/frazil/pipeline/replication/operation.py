@@ -63,7 +63,7 @@ from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.handle.opening import not_empty, require_prefix
 from frazil.repository.handle.repository import Repository, context_of
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, storage_label
-from frazil.storage.local_commit import put_many
+from frazil.storage.local_commit import flush_folders, put_many
 from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects
 from frazil.survey.survey import Survey
 from frazil.threads import Purpose, thread_pool
@@ -467,6 +467,9 @@ class _RepositoryCopy:
             for key, data in flat.files(_LEVEL):
                 target.put(key, data)
         self._repair_target(copy)
+        flush_folders(
+            target, (*FOLDERS, OVERWRITTEN)
+        )  # an earlier copy may have been killed before its flush
         # Write the repo info, if no other writer has written it.
         is_refused = isinstance(target.put(REPO, copy.repo_object, condition), Refused)
         if is_refused and bytes(target.get(REPO)) != copy.repo_object:

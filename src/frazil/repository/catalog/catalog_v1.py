@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from frazil import host
-from frazil.errors import ConflictError, ErrorKind, FormatError, StorageError
+from frazil.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ErrorKind,
+    FormatError,
+    OutcomeUnknownError,
+    StorageError,
+)
 from frazil.format.ids import CONFIG, REPO, backup_key, backup_name, snapshot_key
 from frazil.format.repo_info import (
     Availability,
@@ -66,7 +73,7 @@ from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_document import from_document
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored, Version
 from frazil.storage.checks import skip_missing
-from frazil.storage.local_commit import put_many
+from frazil.storage.local_commit import flush_folders, put_many
 from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
@@ -268,6 +275,8 @@ class CatalogV1(Catalog):
                     return None
             try:
                 is_stored = self.write_file(write)
+            except OutcomeUnknownError as error:
+                raise outcome_unknown(changed.entry, error.problem) from error
             except StorageError as error:
                 sent.append(SentWrite(write, changed, is_answered=False))
                 failures += 1
@@ -295,11 +304,13 @@ class CatalogV1(Catalog):
                 data = encode_ref(after.branches[name], new_mark())
                 return PutFile(ref_key(storage, RefKind.BRANCH, name), data, condition)
             case UpdateKind.BRANCH_CREATED:
+                _require_other_file(info.branches, name)
                 data = encode_ref(after.branches[name], new_mark())
                 return PutFile(ref_key(storage, RefKind.BRANCH, name), data, IfAbsent())
             case UpdateKind.BRANCH_DELETED:
                 return DeleteFile(ref_key(storage, RefKind.BRANCH, name))
             case UpdateKind.TAG_CREATED:
+                _require_other_file(info.tags, name)
                 data = encode_ref(after.tags[name], new_mark())
                 return PutFile(ref_key(storage, RefKind.TAG, name), data, IfAbsent())
             case UpdateKind.TAG_DELETED:
@@ -336,6 +347,10 @@ class CatalogV1(Catalog):
                 return isinstance(answer, Stored)
             case DeleteFile(key):
                 self.storage.delete([key])
+                try:
+                    flush_folders(self.storage, [key.rpartition("/")[0]])
+                except StorageError as error:
+                    raise OutcomeUnknownError(f"`{key}` is deleted, but {error.problem}") from error
         return True
 
     def _checked(self, changed: RepoUpdate) -> RepoInfo:
@@ -425,6 +440,17 @@ class CatalogV1(Catalog):
                 if entry.id == new.parent:
                     return WriteOutcome.REFUSED
         return WriteOutcome.OVERWRITTEN
+
+
+def _require_other_file(refs: Mapping[str, bytes], name: str) -> None:
+    """Raise ``AlreadyExistsError`` if the file of a new ref would be that of another one."""
+    other = refs.other_case(name) if isinstance(refs, Refs) else None
+    if other is not None:
+        raise AlreadyExistsError(
+            f"`{other}` already exists, and the file system does not distinguish it from `{name}`. Use "
+            "another name, or upgrade the repository",
+            ErrorKind.INVALID_REF_NAME,
+        )
 
 
 def first_config(config: dict[str, Any]) -> PutFile:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from threading import RLock
 from typing import Final
 from urllib.parse import unquote
@@ -51,6 +52,8 @@ from frazil.threads import Purpose, map_bounded
 
 _FILE: Final = "ref.json"
 _DELETED: Final = "ref.json.deleted"
+#: A file with this key exists where the file system does not distinguish upper and lower case.
+_UPPER_MAIN: Final = f"{REFS}/branch.main/{_FILE}".upper()
 _ENCODED: Final = re.compile(rb"[\x00-\x1f\x7f-\xff\\{}^%`\]\[\">~<#|*?]")
 
 
@@ -145,7 +148,11 @@ _KINDS: Final = {kind.value: kind for kind in RefKind}
 
 
 class Refs(Mapping[str, bytes]):
-    """The snapshot ids of refs by name. Each ref is read once, when it is needed."""
+    """The snapshot ids of refs by name. Each ref is read once, when it is needed.
+
+    A file system may not distinguish upper and lower case, and then opens the file of another name. There,
+    the names in the listing decide.
+    """
 
     def __init__(self, storage: Storage, kind: RefKind) -> None:
         self._storage = storage
@@ -167,7 +174,19 @@ class Refs(Mapping[str, bytes]):
             raise RefNotFoundError(f"there is no branch or tag `{name}`", ErrorKind.REF_NOT_FOUND)
         return ref
 
+    @cached_property
+    def _folds_case(self) -> bool:
+        return self._storage.is_local and self._storage.head(_UPPER_MAIN) is not None
+
+    def other_case(self, name: str) -> str | None:
+        """Return another name whose file this name would have on this file system."""
+        folded = name.casefold()
+        names = (each for each in self if each != name and each.casefold() == folded)
+        return next(names, None) if self._folds_case else None
+
     def _read(self, name: str) -> Ref | None:
+        if self._folds_case and name not in [*self]:
+            return None
         ref, is_tag = read_ref(self._storage, self._kind, name), self._kind is RefKind.TAG
         is_deleted = ref and is_tag and self._storage.head(tombstone_key(self._storage, name))
         return None if is_deleted else ref

@@ -7,6 +7,7 @@ more. The requirements return a value that a change needs, or raise the error wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -183,8 +184,22 @@ def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
         ).with_remedy(CHANGES_STAY, shell="Run the command again")
 
 
+#: The most characters of a name, and characters that no name has: they would change what a terminal shows.
+_LONGEST_NAME: Final = 1000
+_control_character = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
+
+
 def require_name(name: str) -> None:
-    """Raise ``InvalidInputError`` (``invalid-ref-name``) for a name that a branch or tag cannot have."""
+    """Raise ``InvalidInputError`` (``invalid-ref-name``) for a name that no new branch or tag can have.
+
+    Other implementations accept such names, so an existing branch or tag may have one.
+    """
+    if len(name) > _LONGEST_NAME or _control_character(name):
+        raise InvalidInputError(
+            f"the name of a branch or tag must have at most {_LONGEST_NAME} characters and no control "
+            f"characters, got {len(name)} characters: {name!r:.80}",
+            ErrorKind.INVALID_REF_NAME,
+        )
     if not name:
         raise InvalidInputError(
             "the name of a branch or tag must not be empty, got ''", ErrorKind.INVALID_REF_NAME

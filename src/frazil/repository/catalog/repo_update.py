@@ -9,7 +9,8 @@ still has this version. Otherwise it starts again. A local commit stores its own
 attempt has a unique name: the random name of its backup, which the new ``repo`` contains. After every answer
 except success, the loop reads ``repo`` again, and looks for the names of all its attempts in the ops log, and
 in older backups if the log does not reach back. A late write cannot take effect after that: its condition is
-a version that does not exist any more once another write has succeeded.
+a version that does not exist any more once another write has succeeded. ``OutcomeUnknownError`` of a storage
+is another case: the write took effect, and may be lost in a power failure. No read can tell.
 
 Specification: *Updates to the repo info file*.
 """
@@ -33,6 +34,7 @@ from frazil.errors import (
     ErrorKind,
     FormatError,
     IcechunkError,
+    OutcomeUnknownError,
     RepositoryNotFoundError,
     StorageError,
 )
@@ -355,6 +357,8 @@ def update_repo_info(
                 answer = ready.finish()
         except StorageError as error:
             is_sent = at.backup in sent.infos
+            if is_sent and isinstance(error, OutcomeUnknownError):
+                raise outcome_unknown(sent.entry or changed.entry, error.problem) from error
             if first is not None and not is_sent:
                 raise  # the files of the commit are not stored
             failures += 1

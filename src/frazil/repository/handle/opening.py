@@ -74,6 +74,7 @@ from frazil.storage.base import IfAbsent, Refused, Storage, Version
 from frazil.storage.checks import PROBES, create_and_probe, probe_conditions
 from frazil.storage.chunk_places import open_on_demand
 from frazil.storage.credential_families import AnyCredential
+from frazil.storage.local_commit import flush_folders
 from frazil.storage.object_store_config import ObjectStoreConfig
 from frazil.storage.option_names import shown_url
 
@@ -382,6 +383,7 @@ def _write_first_files(context: Context, config: dict[str, Any] | None, *, is_em
         if not storage.is_local:
             probe_conditions(storage)
         refused = [key for key, data in files if isinstance(storage.put(key, data, IfAbsent()), Refused)]
+        flush_folders(storage, [key.partition("/")[0] for key in refused])
         if snapshot_key(INITIAL_SNAPSHOT_ID) in refused:
             # Another creation has written the snapshot. It stays, because `repo` of either has its time. The
             # random microseconds make the bytes of both differ.
@@ -404,7 +406,14 @@ def _write_first_files_v1(catalog: CatalogV1, config: dict[str, Any] | None) -> 
     if storage.head(REPO) is not None:
         raise not_empty(storage, REPO, is_repository=True)
     if config is not None:  # only the creator of `main` writes the configuration
-        catalog.write_file(first_config(config))
+        try:
+            catalog.write_file(first_config(config))
+        except StorageError as error:
+            raise StorageError(
+                f"the repository in {storage.label()} was created, but not its configuration: "
+                f"{error.problem}. Open it with `Repository.open`, and call `save_config`",
+                error.kind,
+            ) from error
 
 
 def _create_first(storage: Storage, key: str, data: bytes, policy: RetryPolicy) -> None:

@@ -17,6 +17,7 @@ from frazil.about import PACKAGE_FOLDER
 from frazil.arguments import checks_arguments
 from frazil.display import Lines, record_html
 from frazil.errors import InvalidInputError
+from frazil.format.envelope import HEADER_BYTES, FileType, parse_header, reading
 from frazil.format.ids import REPO
 from frazil.maintenance.plan import ChunkStorageStats, GCSummary
 from frazil.repository import handle
@@ -44,6 +45,7 @@ from frazil.repository.handle.version_history import VersionHistory, ref_rows
 from frazil.repository.session.session import Session
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage.base import Storage
+from frazil.storage.checks import skip_missing
 from frazil.storage.credential_families import AnyCredential
 from frazil.storage.settings import StorageSettings
 
@@ -414,14 +416,17 @@ class Repository(
             The version, or None if ``storage`` contains no repository.
 
         Raises:
-            FormatError: ``unsupported-spec-version`` if the format is older than spec version 1.
+            FormatError: ``unsupported-spec-version`` if the format is older than spec version 1, or later
+                than the newest one that Frazil reads.
         """
         storage = storage_at(storage)
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
-        for key, version in ((REPO, SpecVersion.v2), (V1_MAIN, SpecVersion.v1)):
-            if storage.head(key) is not None:
-                return version
+        with skip_missing(), reading(REPO):
+            parse_header(storage.get(REPO, 0, HEADER_BYTES), FileType.REPO_INFO)
+            return SpecVersion.v2
+        if storage.head(V1_MAIN) is not None:
+            return SpecVersion.v1
         refuse_older(storage)
         return None
 

@@ -22,6 +22,7 @@ from frazil.errors import (
     ConflictError,
     ErrorKind,
     InvalidInputError,
+    OutcomeUnknownError,
     RefNotFoundError,
     SessionStateError,
     StorageError,
@@ -224,6 +225,8 @@ def _write_repo_info(storage: Storage, level: int, readers: int) -> None:
         info, condition = next_step
         try:
             answer = storage.put(REPO, encode_repo_info(info, level=level), condition)
+        except OutcomeUnknownError:
+            raise
         except StorageError as error:
             # The next attempt reads whether the write took effect.
             failure = error

@@ -50,6 +50,7 @@ from frazil.repository.ids import new_node_id
 from frazil.repository.session.chunk_refs import ArrayEntry, ChunkRows
 from frazil.repository.session.commit_files import ManifestUpdate
 from frazil.repository.session.read_tracker import PathKind, ReadTracker
+from frazil.threads import thread_errors
 
 if TYPE_CHECKING:
     import asyncio
@@ -526,7 +527,8 @@ class Workspace:
         try:
             return await self.reader.read_async(ref, start, stop)
         except StorageError as error:
-            await asyncio.to_thread(self._require_listed, ref, error)
+            with thread_errors():
+                await asyncio.to_thread(self._require_listed, ref, error)
             raise
 
     def _require_listed(self, ref: ChunkRef, error: StorageError) -> None:

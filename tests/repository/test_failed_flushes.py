@@ -1,0 +1,172 @@
+"""The disk refuses to make the last change of an operation durable: that is never a success."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import zarr
+from tests.repository.test_outcome import ONLY_VERSION_2, OPERATIONS, Prepare, quick, raised_by, write
+
+import frazil
+from frazil.errors import ErrorKind, OutcomeUnknownError, StorageError
+from frazil.jobs.staging import Folder
+from frazil.repository.handle.upgrade import upgrade_icechunk_repository
+from frazil.storage import local_filesystem_storage, system
+from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored
+
+_LATER = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def _with_forks(repo: frazil.Repository) -> Callable[[], Any]:
+    session = repo.writable_session("main")
+    fork = session.fork()
+    zarr.open_array(fork.store, path="x")[7] = 7
+    session.merge(fork)
+    return lambda: session.commit("mine")
+
+
+def _rebased(repo: frazil.Repository) -> Callable[[], Any]:
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="x")[7] = 7
+    write(repo, 3)
+    return lambda: session.commit("mine", rebase_with=frazil.ConflictDetector())
+
+
+def _redone(repo: frazil.Repository) -> Callable[[], Any]:
+    repo.history.undo().apply()
+    return repo.history.redo().apply
+
+
+def _job(repo: frazil.Repository) -> Callable[[], Any]:
+    jobs = pytest.importorskip("tests.jobs.test_job")  # with the packages of the extra `pipeline`
+    return lambda: jobs.run_job(jobs.counting(repo), jobs.Inline())
+
+
+EVERY: dict[str, Prepare] = {
+    **OPERATIONS,
+    "rebase": _rebased,
+    "forks": _with_forks,
+    "job": _job,
+    "undo": lambda repo: repo.history.undo().apply,
+    "redo": _redone,
+    "restore_to": lambda repo: repo.history.restore_to(list(repo.ops_log())[1]).apply,
+    "expire": lambda repo: lambda: repo.expire_snapshots(_LATER),
+    "retain": lambda repo: repo.upkeep.retain(frazil.Retention(last=1)).apply,
+    "squash": lambda repo: repo.upkeep.squash("main", list(repo.ancestry(branch="main"))[-2].id).apply,
+    "compact": lambda repo: (
+        (
+            repo.upkeep.compact(
+                "mine", branch="main", limits=frazil.CompactionLimits(manifests=True), engine="inline"
+            )
+        ).apply
+    ),
+    "rewrite": lambda repo: lambda: repo.rewrite_manifests("mine", branch="main"),
+    "status": lambda repo: lambda: repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.read_only)),
+    "upgrade": lambda repo: lambda: upgrade_icechunk_repository(repo, dry_run=False),
+}
+CASES = [(2, name) for name in EVERY if name != "upgrade"] + [
+    (1, name) for name in (*OPERATIONS, "upgrade") if name not in {*ONLY_VERSION_2, "flush"}
+]
+#: In spec version 1, these create a file, which is removed again. So the operation had no effect.
+CREATING = {(1, "create branch"), (1, "create tag"), (1, "delete tag")}
+
+
+class Flushes:
+    """The flushes of the folder of a storage. Those whose number is in ``refused`` fail."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+        self.refused: range | tuple[int, ...] = ()
+        self.count = 0
+        self._flush = system.files.flush_directory
+
+    def flush(self, path: str) -> None:
+        if path.startswith((self.root + "/refs", self.root + "/trans")) or path == self.root:
+            self.count += 1
+            if self.count in self.refused:
+                raise OSError(errno.EIO, "Input/output error")
+        self._flush(path)
+
+
+@contextmanager
+def _refusing(root: Path) -> Iterator[Flushes]:
+    flushes = Flushes(root)
+    with mock.patch.object(system.files, "flush_directory", flushes.flush):
+        yield flushes
+
+
+def _repository(storage: Storage, version: int) -> frazil.Repository:
+    repo = frazil.Repository.create(storage, quick(), spec_version=version)
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="x", shape=(16,), chunks=(1,), dtype="i4", compressors=None)
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    write(repo, 1)
+    write(repo, 2)
+    return repo
+
+
+@pytest.mark.parametrize(("version", "name"), CASES)
+def test_the_last_flush_fails(version: int, name: str, tmp_path: Path) -> None:
+    """A flush that fails once is repeated. If the second one fails, too, nobody can tell what stays."""
+    outcomes = []
+    for number in range(3):
+        root = tmp_path / str(number)
+        work = EVERY[name](_repository(local_filesystem_storage(root), version))
+        with _refusing(root) as flushes:
+            if outcomes:
+                last = outcomes[0][1]
+                flushes.refused = (last,) if number == 1 else range(last, last + 1000)
+            error = raised_by(work)
+        outcomes.append((error, flushes.count))
+        repo = frazil.Repository.open(local_filesystem_storage(root))
+        if name != "status":
+            repo.create_tag("later", repo.lookup_branch("main"))
+    assert [error for error, _ in outcomes[:2]] == [None, None]
+    assert outcomes[1][1] == outcomes[0][1] + 1
+    assert isinstance(outcomes[2][0], StorageError)
+    assert isinstance(outcomes[2][0], OutcomeUnknownError) == ((version, name) not in CREATING), outcomes
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("first", range(1, 9))
+def test_a_creation_that_failed_can_be_repeated(version: int, first: int, tmp_path: Path) -> None:
+    """All flushes from one on fail: of new folders, of the first files, and of the file that says all."""
+    storage = local_filesystem_storage(tmp_path)
+
+    def create() -> frazil.Repository:
+        return frazil.Repository.create(storage, quick(), spec_version=version)
+
+    with _refusing(tmp_path) as flushes:
+        flushes.refused = range(first, 1000)
+        error = raised_by(create)
+    assert isinstance(error, StorageError) == (flushes.count >= first)
+    if error is not None and "Repository.open" in error.message:
+        return  # in spec version 1, the configuration is the last file
+    assert frazil.Repository.exists(storage) == (error is None)
+    if error is not None:
+        create().create_tag("first", frazil.Repository.open(storage).lookup_branch("main"))
+
+
+def test_conditional_writes_of_files(tmp_path: Path) -> None:
+    """A new object is removed again. A replaced one stays, and the error says that this is not certain."""
+    storage, folder = local_filesystem_storage(tmp_path), Folder(local_filesystem_storage(tmp_path), "a")
+    first = storage.put("repo", b"1", IfAbsent())
+    assert isinstance(first, Stored)
+    with mock.patch.object(system.files, "flush_directory", side_effect=OSError(errno.EIO, "broken")):
+        for call in (lambda: folder.put("b", b"1"), lambda: storage.put("c", b"1", IfAbsent())):
+            error = raised_by(call)
+            assert error is not None
+            assert error.kind == ErrorKind.IO
+        with pytest.raises(OutcomeUnknownError):
+            storage.put("repo", b"2", IfVersion(first.version))
+    assert sorted(info.key for info in storage.list("")) == ["repo"]
+    assert bytes(storage.get("repo")) == b"2"
+    assert folder.put("b", b"1")
