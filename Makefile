@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline test-sail lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders explorer explorer-check explorer-test docs pictures golden clean
+.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline test-sail test-nfs lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders explorer explorer-check explorer-test docs pictures golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -39,6 +39,10 @@ test-pipeline: ## the extra `pipeline` alone, without pyspark, with the pinned a
 
 test-sail: ## SQL, DataFrames and pipelines on Sail, Spark without a JVM
 	@scripts/test-python 3.13 --sail $(ARGS)
+
+test-nfs: ## two clients of a real NFS server, in a user-mode Linux. Needs Debian and root
+	@scripts/setup test
+	@scripts/test-nfs $(ARGS)
 
 lint:    ## style and format
 	@scripts/setup lint

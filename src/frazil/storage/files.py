@@ -403,10 +403,12 @@ def locked_file(path: str) -> Iterator[int]:
     """
     deadline = host.monotonic_us() + round(LOCK_SECONDS * 1e6)
     while True:
+        system.files.refresh_names(os.path.dirname(path))
         descriptor = system.files.open(path, follow=True)
         try:
             if system.files.renames_open_files and not _is_locked(descriptor, deadline, by_process=False):
                 raise _lock_timeout(path)
+            system.files.refresh_names(os.path.dirname(path))
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 yield descriptor
                 return

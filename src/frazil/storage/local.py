@@ -17,6 +17,11 @@ of the object itself is locked with ``flock``, as other implementations do: ``de
 **Versions** are the SHA-256 of the bytes. Inode, time and size are not sufficient: file systems reuse an
 inode immediately, and their clocks have a resolution of milliseconds.
 
+**Network file systems.** A client of NFS keeps the names of a folder for 30 s and more, and opens the old
+file of a name that another client has replaced. Therefore a read of an object that may be replaced first
+opens its folder, which makes the client ask the server. So does a read that finds no file. On other file
+systems this costs microseconds.
+
 **Hidden names.** Temporary files and lock files have names of the form ``<object>#<digits>``. The
 object_store crate, which the reference uses to list directories, also uses such names for unfinished uploads
 and does not list them. A killed writer leaves only such files behind. They do no harm.
@@ -89,6 +94,8 @@ if TYPE_CHECKING:
 _LARGEST_HASHED_ALWAYS: Final = 256 << 10
 #: Nobody replaces a chunk file under the condition of a version. So a large one needs no version either.
 _NEVER_REPLACED: Final = "chunks/"
+#: The folders whose objects nobody replaces. The name of such an object always means the same bytes.
+_WRITTEN_ONCE: Final = (_NEVER_REPLACED, "manifests/", "snapshots/", "transactions/")
 #: Number of files that are written before the first of them is flushed.
 _OPEN_FILES: Final = 64
 
@@ -171,7 +178,10 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         check_range(start, stop)
         TRAFFIC.count()
         with file_errors(key, "read"):
-            descriptor = self._open(self._path(key))
+            path = self._path(key)
+            if not key.startswith(_WRITTEN_ONCE):
+                system.files.refresh_names(os.path.dirname(path))
+            descriptor = self._open(path)
             try:
                 return TRAFFIC.count_read(read_range(descriptor, key, start, stop))
             finally:
@@ -196,6 +206,9 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         """Open an object. It may be a link to a file below the root: the kernel detects links at no cost."""
         try:
             return system.files.open(path)
+        except FileNotFoundError:
+            system.files.refresh_names(os.path.dirname(path))
+            return system.files.open(path)
         except OSError as error:
             if error.errno not in _IS_LINK:
                 raise
@@ -211,6 +224,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         path = self._path(key)
         TRAFFIC.count()
         with file_errors(key, "look up"):
+            system.files.refresh_names(os.path.dirname(path))
             try:
                 status = os.stat(path)
             except MISSING_FILE:
@@ -281,6 +295,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
                 case Always():
                     write_file(key, path, views, flusher)
                 case IfAbsent():
+                    system.files.refresh_names(os.path.dirname(path))
                     if os.path.lexists(path) or not create_file(key, path, views, flusher):
                         return Refused()
                     is_plain = is_plain and key.startswith(_NEVER_REPLACED)

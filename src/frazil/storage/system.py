@@ -82,6 +82,9 @@ class System:
     def flush_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
 
+    def refresh_names(self, path: str) -> None:
+        """Let a network file system ask its server whether the names in a directory have changed."""
+
     def disk_bytes(self, status: os.stat_result) -> int:
         """Return an upper bound of the bytes that a file takes on the disk."""
         return status.st_size
@@ -303,6 +306,12 @@ else:
                 self.flush_file(descriptor)
             finally:
                 os.close(descriptor)
+
+        @override
+        def refresh_names(self, path: str) -> None:
+            # A client of NFS trusts the names that it has for 30 s and more, unless the directory is opened.
+            with suppress(OSError):
+                os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
 
         @override
         def disk_bytes(self, status: os.stat_result) -> int:
