@@ -430,7 +430,20 @@ class TableWriter(DataSourceArrowWriter):
             box = box_around(self._layout, rows.distinct([axis.name for axis in self._layout.axes]))
             mode += "" if box is None else f" of {box_text(self._layout, box)}"
         summary = message_of(len(rows.table), self._schema.names, self._target.group, mode)
-        run_job(*job_of(rows, self._target, self._options, id=self._id, message=self._message or summary))
+        place = self._target.repo.storage.label()
+        job, engine = job_of(
+            rows,
+            self._target,
+            self._options,
+            id=self._id,
+            message=self._message or summary,
+            metadata={"written_to": place},
+        )
+        try:
+            run_job(job, engine)
+        except IcechunkError as error:
+            error.add_note(f"Nothing was written to {place}, branch {self._target.branch}")
+            raise
 
 
 def write_options(options: Options, modes: Sequence[str]) -> WriteOptions:
