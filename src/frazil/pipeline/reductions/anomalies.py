@@ -211,7 +211,7 @@ def _subtract(
     source = open_array(shared.data, each.field.path)
     result = open_array(fork, each.path, "r+")
     shape = tuple(np.subtract(stop, start).tolist())
-    read = output = count = 0
+    count = 0
     for low, high in zip(*blocks(shape, each.field.grid, each.field.raw.itemsize, shared.block), strict=True):
         region = tuple(map(slice, (low + start).tolist(), (high + start).tolist()))
         raw = np.asarray(source[region])
@@ -221,9 +221,8 @@ def _subtract(
             with np.errstate(divide="ignore", invalid="ignore"):
                 values /= _baseline_values(shared.climatology, each, each.spread, region)
         result[region] = values.astype(each.dtype)
-        read, output = read + raw.nbytes, output + values.size * each.dtype.itemsize
         count += len(split(raw.shape, [max(1, n) for n in each.field.grid])[0])
-    return Outcome(None, shape[0] if shape else 1, count, read, output)
+    return Outcome(rows=shape[0] if shape else 1, chunks=count)
 
 
 def _baseline_values(

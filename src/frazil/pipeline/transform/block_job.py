@@ -185,8 +185,7 @@ class ComputedArrays:
     ``compute(session, start, stop)`` returns the values of a block. ``block`` is the shape of the blocks, a
     multiple of the chunks and shards of all results. In round 0 ``session`` is the source, in later rounds
     the target with the results of earlier rounds. ``tasks`` is the least number of tasks, if there are so
-    many blocks; without it small blocks share a task. ``cell`` is the shape in which ``old`` is read: the
-    metrics count the bytes that are read in these cells.
+    many blocks; without it small blocks share a task.
     """
 
     old: ArrayInfo
@@ -195,7 +194,6 @@ class ComputedArrays:
     compute: Compute
     round: int = 0
     tasks: int | None = None
-    cell: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,11 +427,10 @@ def compute_blocks(
         return fetch_chunks(fork, source, item)
     computed = computed_arrays[item.computed]
     arrays = [open_array(fork, new.path, "r+") for new in computed.new]
-    size = 0
     for start, stop in zip(item.starts.tolist(), item.stops.tolist(), strict=True):
         region = tuple(map(slice, start, stop))
         blocks = computed.compute(source or fork, tuple(start), tuple(stop))
-        for array, new, block in zip(arrays, computed.new, blocks, strict=True):
+        for array, block in zip(arrays, blocks, strict=True):
             shape = tuple(np.subtract(stop, start).tolist())
             if block.shape != shape:  # zarr might broadcast it
                 raise InvalidInputError(
@@ -441,19 +438,11 @@ def compute_blocks(
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
             array[region] = block
-            size += block.size * new.itemsize
         del blocks, block  # before the next block is read
     lengths = item.stops - item.starts
-    read = 0
-    if computed.cell is not None:
-        cell, ends = np.array(computed.cell, np.int64), np.array(computed.old.shape, np.int64)
-        covered = np.minimum(-(-item.stops // cell) * cell, ends) - item.starts // cell * cell
-        read = int(np.prod(covered, axis=1).sum()) * computed.old.itemsize
     return Outcome(
         rows=int(lengths[:, 0].sum()) if lengths.shape[1] else len(lengths),
         chunks=sum(math.prod(cells(each, array.chunks)) for each in lengths.tolist() for array in arrays),
-        bytes_read=read,
-        bytes_written=size,
     )
 
 

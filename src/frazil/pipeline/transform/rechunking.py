@@ -380,7 +380,7 @@ def _rewrite(
 
 def _copy(old: ArrayInfo, new: ArrayInfo, stage: Stage, number: int) -> ComputedArrays:
     read = functools.partial(_read_block, old.path)
-    return ComputedArrays(old, (new,), stage.block, read, number, cell=stage.read)
+    return ComputedArrays(old, (new,), stage.block, read, number)
 
 
 def _read_block(path: str, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
