@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ def contents(repo: frazil.Repository, group: str) -> dict[str, Any]:
     members = zarr.open_group(repo.readonly_session("main").store, path=group, mode="r").members(None)
     arrays = {path: each for path, each in members if isinstance(each, zarr.Array)}
     return {
-        path: (np.asarray(each[...]).tolist(), each.metadata.dimension_names, dict(each.attrs))
+        path: (np.asarray(each[...]), each.metadata.dimension_names, dict(each.attrs))
         for path, each in arrays.items()
     }
 
@@ -187,3 +188,41 @@ def test_metrics_count_what_is_read_and_written(repo: frazil.Repository, name: s
     size = sum(each.nbytes for each in written if isinstance(each, zarr.Array))
     assert size <= metrics.bytes_written <= size + 200  # with coordinates
     assert metrics.bytes_written > 0
+
+
+@dataclass(frozen=True)
+class Slots:
+    """An engine that could run some tasks at the same time."""
+
+    slots: int
+    resumable = False
+    run = Inline.run
+
+
+#: Operations whose tasks are not divided by the bytes of their arrays.
+UNDIVIDED = {"select", "crop", "quantile", "regrid"}
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in UNDIVIDED])
+def test_tasks_fill_the_engine(name: str) -> None:
+    """46 MB are several tasks for two slots, and their number does not change a bit of the results."""
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    time = np.datetime64("2025-12-01", "ns") + np.arange(720) * np.timedelta64(1, "h")
+    lat, lon = np.linspace(-70, 70, 100), np.arange(160) * 2.25
+    values = np.random.default_rng(0).normal(280, 5, (720, 100, 160)).astype("f4")
+    dataset = xr.Dataset({"t": (("time", "lat", "lon"), values)}, {"time": time, "lat": lat, "lon": lon})
+    dataset["lat"].attrs["units"], dataset["lon"].attrs["units"] = "degrees_north", "degrees_east"
+    encoding = {"t": {"chunks": (24, 50, 80)}}
+    with repo.transaction("main", message="a month") as store:
+        dataset.to_zarr(store, group="data", consolidated=False, zarr_format=3, encoding=encoding)
+    results, tasks = {}, []
+    for slots in (1, 2, 64):
+        to = Target(repo, group=f"for{slots}")
+        metrics = OPERATIONS[name](repo, to=to, engine=Slots(slots)).metrics
+        assert metrics is not None
+        tasks.append(metrics.tasks)
+        results[slots] = contents(repo, to.group)
+    assert 2 <= tasks[1] <= 64, tasks
+    np.testing.assert_equal(results[1], results[2])
+    np.testing.assert_equal(results[1], results[64])

@@ -22,6 +22,7 @@ from frazil.changes.change_set import table_of
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.jobs.blocks import I64, Budget, block_shape, cells, groups, sizes, split
+from frazil.jobs.engine import Engine, EngineName, task_bytes
 from frazil.jobs.job import Job, JobResult, Phase, RunOptions, Target, Tasks, Version, digest
 from frazil.jobs.job_run import require_free, run_with_options
 from frazil.jobs.task_results import Outcome
@@ -168,9 +169,7 @@ def fetch_chunks(fork: ForkSession, source: Session, transfer: ChunkTransfer) ->
     return Outcome(chunks=len(table), bytes_read=size, bytes_written=size)
 
 
-_LEAST_TASK: Final = 8_000_000
 _MOST_TASK: Final = 256_000_000
-_TASKS: Final = 32
 
 
 #: ``(session, start, stop)``: a function, which can be pickled, that returns the values of a block: one array
@@ -284,7 +283,9 @@ def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
     require_free(version, target, reads, [each.path for each in new])
 
     def prepare_later(number: int, session: Session, values: list[Any]) -> Tasks:
-        return Tasks(_block_items(outputs.computed, number), (None, tuple(outputs.computed)))
+        return Tasks(
+            _block_items(outputs.computed, number, options.get("engine")), (None, tuple(outputs.computed))
+        )
 
     def delete_temporary(session: Session, values: list[Any]) -> None:
         for each in outputs.temporary:
@@ -295,7 +296,7 @@ def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
     job = Job(
         work.name,
         target,
-        functools.partial(_prepare, work),
+        functools.partial(_prepare, work, options.get("engine")),
         compute_blocks,
         delete_temporary if outputs.temporary else None,
         work.parameters,
@@ -308,7 +309,7 @@ def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
     return run_with_options(job, options)
 
 
-def _prepare(work: BlockJob, session: Session) -> Tasks:
+def _prepare(work: BlockJob, engine: Engine | EngineName | None, session: Session) -> Tasks:
     """Create the results, and return the tasks of the first round."""
     outputs, source = work.outputs, work.session
     if work.in_place:
@@ -346,7 +347,7 @@ def _prepare(work: BlockJob, session: Session) -> Tasks:
         share_chunks(session, source, share)
     else:
         share_chunks(session, source, transfers)
-    return Tasks(items + _block_items(outputs.computed, 0), (source, tuple(outputs.computed)))
+    return Tasks(items + _block_items(outputs.computed, 0, engine), (source, tuple(outputs.computed)))
 
 
 def _refuse_relabelling(session: Session, source: Session, outputs: OutputArrays) -> None:
@@ -398,19 +399,24 @@ def _refuse_relabelling(session: Session, source: Session, outputs: OutputArrays
         )
 
 
-def _block_items(computed: Sequence[ComputedArrays], round_number: int) -> list[BlockItem]:
+def _block_items(
+    computed: Sequence[ComputedArrays], round_number: int, engine: Engine | EngineName | None
+) -> list[BlockItem]:
     """Return the items of one round."""
     items: list[BlockItem] = []
     for index, each in enumerate(computed):
         if each.round != round_number:
             continue
         shape = each.new[0].shape
-        size = sum(new.itemsize for new in each.new)
+        elements = math.prod(shape)
+        total = elements * sum(new.itemsize for new in each.new)
         starts, stops = split(shape, each.block)
-        total = size * math.prod(shape)
-        least = max(total // _TASKS, _LEAST_TASK) if each.tasks is None else max(total // each.tasks, 1)
-        per_task = min(least, _MOST_TASK)
-        offsets = groups(sizes(starts, stops) * size, per_task).tolist()
+        if each.tasks is None:  # the cost is that of what is read and written
+            total += each.old.itemsize * math.prod(each.old.shape)
+            per_task = task_bytes(total, _MOST_TASK, engine)
+        else:
+            per_task = min(max(total // each.tasks, 1), _MOST_TASK)
+        offsets = groups(sizes(starts, stops) * (total // max(elements, 1)), per_task).tolist()
         items += [BlockItem(index, starts[low:high], stops[low:high]) for low, high in pairwise(offsets)]
     return items
 
