@@ -338,7 +338,7 @@ def _family_arrays(
         target = target_array(variable, path, dataset.dim, length, request.chunks, encoding, virtual)
         shared: dict[str, int] = {}
         if array is None and virtual is None and not variable.coordinate:
-            chunks = _shared_chunks(existing.arrays, target.dims) | (request.chunks or {})
+            chunks = {**_shared_chunks(existing.arrays, target.dims), **(request.chunks or {})}
             alike = target_array(variable, path, dataset.dim, length, chunks, encoding, virtual)
             if alike.chunk_bytes <= LARGEST:
                 target, shared = alike, chunks
