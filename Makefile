@@ -9,10 +9,15 @@ demo:    ## write real data with Spark into one repository, and show the result
 
 pipeline: ## a daily pipeline, on this machine and on a cluster that loses a worker; each runs twice
 	@scripts/setup demo
+	@echo "1. on this machine"
 	@scripts/run python examples/daily_pipeline.py pipeline-output/machine $(ARGS)
+	@echo "2. on this machine, again: nothing is left to do"
 	@scripts/run python examples/daily_pipeline.py pipeline-output/machine $(ARGS)
+	@echo "3. on a cluster that loses a worker"
 	@scripts/run python examples/daily_pipeline.py pipeline-output/cluster --cluster --kill-worker $(ARGS)
+	@echo "4. on the cluster, again: nothing is left to do"
 	@scripts/run python examples/daily_pipeline.py pipeline-output/cluster --cluster --kill-worker $(ARGS)
+	@echo "look at the results: scripts/run frazil ui pipeline-output/machine/repository"
 
 test:    ## the tests for every change: a few minutes. ARGS="-k name" for pytest
 	@scripts/setup test

@@ -36,10 +36,10 @@ from pyspark.sql import SparkSession
 import frazil
 from frazil.spark import (
     Exists,
+    JobResult,
     Monotonic,
     NanShare,
     NoDuplicates,
-    Progress,
     Range,
     Target,
     Units,
@@ -47,7 +47,6 @@ from frazil.spark import (
     climatology,
     get_spark,
     ingest,
-    job_metrics,
     write_audit_publish,
 )
 from frazil.testing.spark_cluster import SparkCluster, spark_cluster
@@ -67,37 +66,39 @@ RULES = [
 def morning(directory: Path, days: int, keep: int) -> bool:
     """Bring the repository up to date, and return whether it changed."""
     files = deliver(directory / "archive", days)
-    repo = frazil.Repository.open_or_create(frazil.local_filesystem_storage(str(directory / "repository")))
+    place = directory / "repository"
+    told(f"{directory}, {'again' if place.exists() else 'first run'}")
     told(f"{len(files)} files, until {files[-1].stem[-10:]}")
+    repo = frazil.Repository.open_or_create(frazil.local_filesystem_storage(str(place)))
 
     def work(target: Target) -> object:
         told(f"Spark is {get_spark().sparkContext.master}")  # without new files, Spark does not start
-        with Progress("   ingest", 0, sys.stdout) as bar:
-            return ingest(
-                [str(file) for file in files],
-                Target(target.repo, target.branch, "/weather"),
-                concat_dim="time",
-                mode="backfill",
-                chunks={"time": 40, "latitude": 36, "longitude": 72},
-                on_problem="quarantine",
-                on_change="rewrite",
-                allow={"hole"},
-                progress=bar,
-            )
+        return ingest(
+            [str(file) for file in files],
+            Target(target.repo, target.branch, "/weather"),
+            concat_dim="time",
+            mode="backfill",
+            chunks={"time": 40, "latitude": 36, "longitude": 72},
+            on_problem="quarantine",
+            on_change="rewrite",
+            allow={"hole"},
+        )
 
     published = write_audit_publish(repo, work, RULES, job_id=name_of(files))
     if published.done_before:
         told(f"publish: nothing new since {published.snapshot_id}")
     else:
-        for file in published.value.quarantined if published.value else ():
-            told(f"left out: {Path(file).name}, which is damaged")
+        if published.value:
+            told(f"ingest: {cost(published.value)}")
+            for file in published.value.quarantined:
+                told(f"left out: {Path(file).name}, which is damaged")
         told(f"audit: {sum(row.ok for row in published.report.rows)} rules hold")
         told(f"publish: main is {published.snapshot_id}")
 
     means = climatology(
         Version.of(repo), ["/weather/t2m", "/weather/tp"], "month", to=Target(repo, group="/climatology")
     )
-    told(f"climatology: {'unchanged' if means.done_before else means.snapshot_id}")
+    told(f"climatology: {'unchanged' if means.done_before else f'{cost(means)}, {means.snapshot_id}'}")
     changed = not (published.done_before and means.done_before)
     picture = directory / f"climatology-{means.snapshot_id}.png"
     if not picture.exists():
@@ -105,8 +106,8 @@ def morning(directory: Path, days: int, keep: int) -> bool:
             old.unlink()
         draw(repo.readonly_session("main").store, picture)
     changed |= tidy(repo, keep)
-    if changed:
-        report(repo)
+    told(f"results: the repository {place}, the picture {picture}")
+    told(f"look at them: frazil ui {place}; frazil log {place}")
     return changed
 
 
@@ -144,14 +145,10 @@ def tidy(repo: frazil.Repository, keep: int) -> bool:
     return True
 
 
-def report(repo: frazil.Repository) -> None:
-    """Print the metrics of the newest jobs, which their commits record."""
-    for row in job_metrics(repo, branch="main")[:2]:
-        told(
-            f"{row['name']}: {row['tasks']} tasks ({row['retries']} retried), "
-            f"{row['bytes_read'] / 1e6:.1f} MB read, {row['bytes_written'] / 1e6:.1f} MB written, "
-            f"{row['requests']} requests, {row['seconds']:.1f} s"
-        )
+def cost(job: JobResult) -> str:
+    """Return the metrics of a job, which its commit records too."""
+    metrics = job.metrics
+    return f"{metrics.work()}, {metrics.bytes_read / 1e6:.1f} MB read, {metrics.writes()} written"
 
 
 def told(line: str) -> None:
@@ -196,6 +193,7 @@ def on_a_cluster(options: argparse.Namespace) -> int:
     """Run this program in another process, with a cluster as its Spark."""
     given = {"--days": options.days, "--keep": options.keep}
     command = [sys.executable, __file__, str(options.directory), *(f"{k}={v}" for k, v in given.items())]
+    told("on a cluster with two workers, which starts first")
     with spark_cluster() as cluster:
         driver = subprocess.Popen(command, env={**os.environ, **cluster.environment})
         if options.kill_worker:

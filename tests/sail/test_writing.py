@@ -70,6 +70,24 @@ def test_each_mode_writes_what_it_writes_without_spark(
     assert repo.lookup_branch("frame") != repo.lookup_tag("v1")
 
 
+def test_a_row_may_lack_a_value(spark: SparkSession, tmp_path: Path) -> None:
+    rows = pa.table(
+        {
+            "x": pa.array([1, 2, 3], pa.int32()),
+            "v": pa.array([1.5, None, float("nan")]),
+            "w": pa.array([None, 2.5, None]),
+        }
+    )
+    frames = {"local": spark.createDataFrame(rows), "union": spark.createDataFrame(rows[:1])}
+    frames["union"] = frames["union"].union(spark.createDataFrame(rows[1:]))
+    expected = write_table(rows, Target(frazil.Repository.create(tmp_path / "alone")), dims=["x"])
+    for name, frame in frames.items():
+        repo = frazil.Repository.create(tmp_path / name)
+        result = write_table(frame, Target(repo), dims=["x"], partitions=2)
+        tables = [arrow.dataset(each.version.session()).to_table() for each in (result, expected)]
+        assert tables[0] == tables[1]
+
+
 def test_a_new_repository_has_columns_of_all_types(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql(
         "SELECT id AS x, CAST(id AS STRING) AS text, id % 2 = 0 AS flag, id * 1.5D AS value, "

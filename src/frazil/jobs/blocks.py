@@ -130,7 +130,8 @@ class Limits:
     """The limits of a reduction or a validation, in bytes.
 
     Args:
-        task: The values that one task reads. Default: 128 MB.
+        task: The most values that one task reads. Default: 128 MB. A task reads less if that gives an engine
+            enough tasks, and at least 8 MB.
         block: The values that a task reads at once, before decoding. Default: 32 MB.
         state: The partial results that one task holds. Default: 256 MB.
         small: The largest result whose partial results are sent to the driver. Default: 32 MB.

@@ -421,6 +421,29 @@ def engine_of(engine: Engine | EngineName | None) -> Engine:
     return default_engine() if engine is None else engine_of_caller(engine)
 
 
+#: The least number of tasks of an operation, if each of them has `LEAST_TASK` bytes.
+LEAST_TASKS: Final = 32
+LEAST_TASK: Final = 8_000_000
+
+
+def slots_of(engine: Engine | EngineName | None) -> int:
+    """Return the number of tasks that an engine runs at the same time; None: the CPUs of this machine.
+
+    The default engine is created only for work: a job that is done already does not start Spark.
+    """
+    return (os.cpu_count() or 1) if engine is None else getattr(engine_of(engine), "slots", 1)
+
+
+def least_tasks(engine: Engine | EngineName | None) -> int:
+    """Return the number of tasks that fill an engine. It is the same for all engines with a few slots."""
+    return max(LEAST_TASKS, 2 * slots_of(engine))
+
+
+def task_bytes(total: int, most: int, engine: Engine | EngineName | None) -> int:
+    """Return the bytes of one task of ``total`` bytes: at most ``most``, and less to fill the engine."""
+    return min(most, max(total // least_tasks(engine), LEAST_TASK))
+
+
 def local_processes() -> Local:
     """Return the engine ``"local"``."""
     return Local(processes=True)

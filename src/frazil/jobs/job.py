@@ -426,7 +426,7 @@ class Metrics(Summary):
         rows: The number of rows that tasks report, such as steps of a dimension.
         chunks: The number of chunks that tasks wrote.
         bytes_read: The bytes of values that tasks read, before compression.
-        bytes_written: The bytes of values that tasks wrote, before compression.
+        bytes_written: The bytes of values that tasks and the driver wrote, before compression.
         requests: The number of requests to storages by tasks, and by the driver before the commit.
         stored_bytes_read: The bytes that these requests read from storages.
         stored_bytes_written: The bytes that these requests wrote to storages.

@@ -417,7 +417,7 @@ def run_attempt(attempt: Attempt, staging: Staging | None) -> JobResult:
             for phase in job.phases:
                 values = rounds.run(phase.prepare, phase.work, values)
             if job.finish is not None:
-                job.finish(session, values)
+                rounds.on_driver(job.finish, session, values)
             metrics = rounds.metrics(host.monotonic_seconds() - attempt.started)
             snapshot_id, is_own = session.snapshot_id, False
             if session.has_uncommitted_changes:

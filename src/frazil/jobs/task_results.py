@@ -269,8 +269,10 @@ class Outcome:
         value: A small value for ``finish``, which can be pickled. Default: None.
         rows: The number of rows that the task processed, for progress and metrics.
         chunks: The number of chunks that the task wrote.
-        bytes_read: The bytes of values that the task read, before compression.
-        bytes_written: The bytes of values that the task wrote, before compression.
+        bytes_read: The bytes of values that the task read, before compression. The default, None, is what
+            Frazil counts in its operations.
+        bytes_written: The bytes of values that the task wrote, before compression. The default, None, is what
+            Frazil counts in its operations.
 
     >>> from frazil.pipeline import Outcome
     >>> Outcome(rows=24, chunks=2).rows
@@ -280,8 +282,8 @@ class Outcome:
     value: Any = None
     rows: int = 0
     chunks: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
+    bytes_read: int | None = None
+    bytes_written: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,8 +309,9 @@ class Result:
 def encode_result(result: Result) -> bytes:
     """Return a result as bytes, for `decode_result`."""
     outcome, reads = result.outcome, result.reads
+    numbers = outcome.rows, outcome.chunks, outcome.bytes_read or 0, outcome.bytes_written or 0
     header = {
-        "outcome": list(map(int, (outcome.rows, outcome.chunks, outcome.bytes_read, outcome.bytes_written))),
+        "outcome": list(map(int, numbers)),
         "ends": result.ends,
         "retries": result.retries,
         "seconds": result.seconds,

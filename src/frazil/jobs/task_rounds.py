@@ -65,6 +65,7 @@ from frazil.repository.session.session import ForkSession, Session, state_of
 from frazil.repository.session.staged_work import STAGING
 from frazil.storage.checks import TRAFFIC
 from frazil.survey.columns import each_once
+from frazil.zarr_store.arrays import counted_values
 
 _NUMBER: Final = struct.Struct("<Q")
 #: The driver buffers up to this many references before it stages them.
@@ -100,11 +101,18 @@ class Rounds:
     task_seconds: float = 0.0
     longest: float = 0.0
 
+    def on_driver[**P, R](self, step: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the result of a step of the job in this process, and count the values that it writes."""
+        with counted_values() as counts:
+            result = step(*args, **kwargs)
+        self.totals["bytes_written"] += counts.written
+        return result
+
     def run(self, prepare: Callable[..., Any], work: Work, *args: Any) -> list[Any]:
         """Run the work for all items of ``prepare(session, *args)``, and return the values of the tasks."""
         session, staged = self.session, None
         generation = state_of(session).generation
-        tasks = prepare(session, *args)
+        tasks = self.on_driver(prepare, session, *args)
         if not isinstance(tasks, Tasks):
             raise InvalidInputError(
                 f"`prepare` must return Tasks, got {type(tasks).__name__}", ErrorKind.INVALID_ARGUMENT
@@ -154,8 +162,8 @@ class Rounds:
             resumed=int(result.staged),
             rows=outcome.rows,
             chunks=outcome.chunks,
-            bytes_read=outcome.bytes_read,
-            bytes_written=outcome.bytes_written,
+            bytes_read=outcome.bytes_read or 0,
+            bytes_written=outcome.bytes_written or 0,
             requests=stored.requests,
             stored_bytes_read=stored.bytes_read,
             stored_bytes_written=stored.bytes_written,
@@ -164,7 +172,7 @@ class Rounds:
             self.progress.advance(
                 rows=outcome.rows,
                 chunks=outcome.chunks,
-                bytes=outcome.bytes_written,
+                bytes=outcome.bytes_written or 0,
                 resumed=result.staged,
             )
         return outcome.value
@@ -342,10 +350,17 @@ def run_task(shared: bytes, message: bytes) -> bytes:
     if attempt() and staged is not None and (data := staged.get_result(number, work.__module__)) is not None:
         return data
     fork = common.base.fork()  # not `base`, which this process uses for the next task
-    outcome = work(fork, common.shared, pickle.loads(message[_NUMBER.size :]))
+    with counted_values() as counts:
+        outcome = work(fork, common.shared, pickle.loads(message[_NUMBER.size :]))
     if not isinstance(outcome, Outcome):
         raise TypeError(f"the work function of a job must return an Outcome, got {type(outcome).__name__}")
     fork.workspace.end(*AFTER_TASK)  # such as those of a thread that still runs
+    read, written = outcome.bytes_read, outcome.bytes_written
+    outcome = replace(
+        outcome,
+        bytes_read=counts.read if read is None else read,
+        bytes_written=counts.written if written is None else written,
+    )
     fork.workspace.writer.flush()  # the result must refer only to durable chunks
     seconds = round(host.monotonic_seconds() - started, 6)
     changes, segments = stage_references(fork, common.references)

@@ -8,7 +8,8 @@ chunks. Executors read only these chunks.
 ``schema`` looks the version up once, and the pickle carries it along. For a table of the catalog, and for
 a schema that the user passes, Spark does not call ``schema``; the version is then looked up during
 planning. ``CREATE TABLE`` keeps the schema and forgets the options. So ``schema`` writes the options,
-except secrets, into the metadata of the columns, where ``reader`` and ``writer`` find them.
+except secrets, into the metadata of the columns, where ``reader`` finds them. ``writer`` does not look there:
+the columns of a query carry the metadata of the table that the rows come from.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from frazil.spark.tables.data_source_reader import (
     schema_of_rows,
 )
 from frazil.spark.tables.options import (
+    LOCATION,
     READ,
     SECRET,
     SINK,
@@ -58,6 +60,7 @@ from frazil.spark.tables.options import (
     Options,
     Profiles,
     Use,
+    listed,
     open_session_at,
     options_of,
     repository_at,
@@ -67,7 +70,7 @@ from frazil.spark.tables.options import (
 from frazil.spark.tables.repository_tables import ROW_CHANGES
 from frazil.spark.tables.scan import Scan, ScanTask, Split, blocks_of, plan_scan
 from frazil.spark.tables.scan_frame import frame_of_rows, frame_of_tasks
-from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark
+from frazil.spark.tables.schemas import argument_error, declared_schema, to_arrow_schema, to_spark
 from frazil.spark.tables.write_table import TableWriter
 
 if TYPE_CHECKING:
@@ -100,17 +103,22 @@ class FrazilDataSource(spark.DataSource):
     @override
     def schema(self) -> StructType:
         named = options_of(self.options, READ)
-        stored = {name: value for name, value in named.items() if name not in SECRET}
-        if "provider" in self.options and len(stored) < len(named):
-            lost = ", ".join(sorted(named.keys() - stored.keys()))
+        declared = None if "table" in named else declared_schema(listed(named, "columns"))
+        dropped = SECRET | {"columns"} if declared else SECRET  # the catalog has the declared columns
+        stored = {name: value for name, value in named.items() if name not in dropped}
+        lost = ", ".join(sorted(named.keys() & SECRET))
+        if "provider" in self.options and lost:
             warnings.warn(
                 f"A table of Spark's catalog does not keep the secret options {lost}. Set them in the "
                 "environment of the processes, or in a profile",
                 UserWarning,
                 stacklevel=2,
             )
-        is_located = not named.keys().isdisjoint({"path", "profile"})
-        metadata = {TABLE_OPTIONS: json.dumps(stored)} if is_located else None
+        # Only a table of the catalog forgets its options. Rows of other relations carry no metadata along.
+        is_stored = "provider" in self.options and not named.keys().isdisjoint(LOCATION)
+        metadata = {TABLE_OPTIONS: json.dumps(stored)} if is_stored else None
+        if declared is not None:
+            return to_spark(declared, metadata)
         options = self.profiles.resolve(named)
         if options.get("table") == FEED:
             return to_spark(SCHEMA, metadata)
@@ -126,6 +134,13 @@ class FrazilDataSource(spark.DataSource):
     @override
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         options = self._options(READ, schema)
+        if self.handle is None and "path" not in options:
+            raise argument_error(
+                "The repository of a table must be in Spark's catalog, got none: a table that was created "
+                "with a list of columns or AS SELECT, or whose columns were altered, has no options. Type "
+                "SELECT ... FROM t WITH (path = '...'), or drop the table and type CREATE TABLE t USING "
+                "frazil OPTIONS (path '...')"
+            )
         if options.get("table") == FEED:
             raise argument_error(
                 f"The table {FEED} must be read as a stream, got a batch query. Use spark.readStream, or the "
@@ -141,15 +156,7 @@ class FrazilDataSource(spark.DataSource):
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
-        options = self._options(WRITE, schema)
-        if "path" not in options and self.handle is None:
-            raise argument_error(
-                "Option `path` must be set to write, got none. Spark gives the options of a table to the "
-                "statement only if a column of the query has another name or type than that of the table. "
-                "Type INSERT INTO t WITH (path = '...') SELECT ..., or use "
-                "DataFrame.writeTo('t').option('path', ...).append(). CREATE TABLE ... AS SELECT never has "
-                "the path: write with DataFrame.write.format('frazil').option('path', ...)"
-            )
+        options = self._options(WRITE)
         return TableWriter(self._repository_to_write(options), options, to_arrow_schema(schema), overwrite)
 
     @override
@@ -168,10 +175,10 @@ class FrazilDataSource(spark.DataSource):
 
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:
-        options = self._options(SINK, schema)
+        options = self._options(SINK)
         return RowsWriter(self._repository_to_write(options), options, schema.names, overwrite)
 
-    def _options(self, use: Use, schema: StructType) -> dict[str, str]:
+    def _options(self, use: Use, schema: StructType | None = None) -> dict[str, str]:
         return self.profiles.resolve(options_of(self.options, use, schema))
 
     def _repository(self, options: Options) -> Repository:
@@ -182,6 +189,14 @@ class FrazilDataSource(spark.DataSource):
 
     def _repository_to_write(self, options: Options) -> Repository:
         """Return the repository. The first write creates it, if the rows can create arrays."""
+        if self.handle is None and "path" not in options:
+            raise argument_error(
+                "The statement must name the repository that it writes, got none: Spark gives a writer the "
+                "options of the statement only, and not those of the table. Type INSERT INTO t WITH (path = "
+                "'...') SELECT ..., or DataFrame.writeTo('t').option('path', '...').append(); profile may "
+                "replace path. CREATE TABLE ... AS SELECT cannot name it: write with "
+                "DataFrame.write.format('frazil').option('path', '...'), then create the table"
+            )
         try:
             return self._repository(options)
         except RepositoryNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Arrays of zarr over a session, with errors that name the chunk that cannot be decoded.
+"""Arrays of zarr over a session, with counts of values, and errors that name a chunk that cannot be decoded.
 
 Codecs raise errors of any class in the pipeline of zarr, where the chunk is not known any more. After such a
 failure, the selection is repeated over a store without chunks, which records the requested keys. Then the
@@ -7,9 +7,13 @@ chunks are decoded one by one. A read without an error costs nothing more.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import zarr
 from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore, StorePath
@@ -24,6 +28,28 @@ from frazil.zarr_store.store import IcechunkStore, open_array
 _NOT_OF_CHUNKS: Final = (IndexError, MemoryError)
 
 
+@dataclass(slots=True)
+class ValueCounts:
+    """The bytes of the values of selections, before compression."""
+
+    read: int = 0
+    written: int = 0
+
+
+_COUNTS: Final[ContextVar[ValueCounts | None]] = ContextVar("frazil_value_counts", default=None)
+
+
+@contextmanager
+def counted_values() -> Iterator[ValueCounts]:
+    """Count the values that this thread reads and writes through arrays of `array_at`."""
+    counts = ValueCounts()
+    token = _COUNTS.set(counts)
+    try:
+        yield counts
+    finally:
+        _COUNTS.reset(token)
+
+
 def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zarr.Array[Any]:
     """Open an array of a session or store."""
     store = source if isinstance(source, IcechunkStore) else source.store
@@ -35,7 +61,13 @@ def _naming(method: str) -> Any:
 
     def select(self: NamingArray, selection: Any = ..., *values: Any, **options: Any) -> Any:
         try:
-            return getattr(super(NamingArray, self), method)(selection, *values, **options)
+            result = getattr(super(NamingArray, self), method)(selection, *values, **options)
+            counts = _COUNTS.get()
+            if counts is not None and values:
+                counts.written += np.size(values[0]) * self.dtype.itemsize
+            elif counts is not None:
+                counts.read += np.size(result) * self.dtype.itemsize
+            return result
         except IcechunkError:
             raise  # the error of the store names the chunk
         except _NOT_OF_CHUNKS:

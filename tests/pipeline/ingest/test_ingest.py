@@ -461,3 +461,29 @@ def test_chunks_of_the_caller_and_of_the_files_stay(tmp_path: Path) -> None:
         assert zarr.open_array(repo.readonly_session("main").store, path="t").chunks == expected
         assert (chosen.shape, chosen.bytes) == (expected, int(np.prod(expected)) * 8)
         assert word in chosen.reason
+
+
+def test_a_later_variable_has_the_chunks_of_the_group(tmp_path: Path, repo: frazil.Repository) -> None:
+    """The caller names chunks once."""
+    days, grid = np.arange(4) * 12 + 700_000, ("time", "y", "x")
+    for number in range(4):
+        time = days[number] + np.arange(12)
+        data = xr.Dataset({"t": (grid, np.full((12, 8, 8), 1.0 * number))}, {"time": time})
+        if number >= 2:
+            data["p"] = grid, np.full((12, 8, 8), 2, "i2")
+            data["mask"] = ("y", "x"), np.ones((8, 8))
+            data["station"] = "time", np.ones(12)
+        data["time"].attrs["units"] = "hours since 1900-01-01"
+        data.to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf", unlimited_dims=["time"])
+    files = [str(tmp_path / f"{number}.nc") for number in range(4)]
+    ingest(files[:2], repo, engine=Inline(), concat_dim="time", chunks={"time": 24, "x": 4})
+    more = {"mode": "append", "engine": Inline(), "concat_dim": "time"}
+    result = ingest(files[2:], repo, **more)
+    arrays = {
+        name: zarr.open_array(repo.readonly_session("main").store, path=name)
+        for name in ("t", "p", "mask", "station")
+    }
+    assert arrays["p"].chunks == arrays["t"].chunks == (24, 8, 4)
+    assert arrays["mask"].chunks == (8, 4)
+    assert arrays["station"].chunks == (24,)
+    assert {each.reason for each in result.report.chunks} == {"as in other arrays of the group"}

@@ -163,7 +163,7 @@ def test_a_job_of_two_stages_goes_on_where_it_was_and_leaves_nothing_between(
     slices: frazil.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = read(Version.of(slices), "t")[:]
-    monkeypatch.setattr("frazil.pipeline.transform.block_job._LEAST_TASK", 20_000)
+    monkeypatch.setattr("frazil.jobs.engine.LEAST_TASK", 20_000)
     real = zarr.Array.__setitem__
     done: list[str] = []
 

@@ -19,7 +19,7 @@ from tests.support.patience import patience
 
 import frazil
 from frazil.errors import IcechunkError
-from frazil.spark import Selection, Target, map_chunks, read, scan, write_table
+from frazil.spark import Selection, Target, create_table_statement, map_chunks, read, scan, write_table
 
 pytestmark = pytest.mark.spark
 
@@ -181,12 +181,11 @@ def test_the_data_source_writes_rows(
     spark.sql(f"CREATE TABLE stations USING frazil OPTIONS (path '{place}')")
     try:
         shuffled(spark, "x >= 4").selectExpr("x - 100 AS a", "y", "v").createOrReplaceTempView("more")
-        spark.sql("INSERT INTO stations SELECT * FROM more")
+        spark.sql(f"INSERT INTO stations WITH (path = '{place}') SELECT * FROM more")
         commit = next(iter(stations.ancestry(branch="main")))
         assert commit.message == "Write 24 rows to `/` (x, y, v), mode append"
+        assert commit.metadata["written_to"] == stations.storage.label()
         own_names = "SELECT a - 4 AS x, y, v FROM more"
-        with pytest.raises(Exception, match=r"INSERT INTO t WITH \(path"):
-            spark.sql(f"INSERT INTO stations {own_names}")
         spark.sql(f"INSERT INTO stations WITH (path = '{place}') {own_names}")
         later = spark.sql("SELECT a - 8 AS x, y, v FROM more")
         later.writeTo("stations").option("path", place).append()
@@ -194,6 +193,60 @@ def test_the_data_source_writes_rows(
         spark.sql("DROP TABLE stations")
     assert values(stations).shape == (20, 6)
     assert all((values(stations)[start : start + 4] == WHOLE[:4]).all() for start in (8, 12, 16))
+
+
+@pytest.mark.deep
+def test_a_statement_writes_to_the_repository_that_it_names(spark: SparkSession, tmp_path: Path) -> None:
+    """The columns of a query have the metadata of the table that is read: it does not name the target."""
+    paths = {name: str(tmp_path / name) for name in "abc"}
+    targets = {name: frazil.Repository.create(paths[name]) for name in "ab"}
+    options = dict.fromkeys("ab", "write 'upsert'") | {
+        "c": "dims 'x,y', columns 'x BIGINT, y DOUBLE, v DOUBLE'"
+    }
+    table = pa.table({"x": [0, 1], "y": [0.5, 0.5], "v": [1.0, 2.0]})
+    for repo in targets.values():
+        write_table(table, Target(repo), dims=["x", "y"])
+    for name, more in options.items():
+        spark.sql(f"CREATE TABLE {name} USING frazil OPTIONS (path '{paths[name]}', {more})")
+    tips = {name: repo.lookup_branch("main") for name, repo in targets.items()}
+    b, plain = spark.table("b"), "SELECT * FROM b"
+    renamed = "SELECT x, y AS y2, v + 1 AS v FROM b"
+    refused = [
+        *(
+            lambda sql=f"INSERT {verb} a {query}": spark.sql(sql)
+            for verb in ("INTO", "OVERWRITE")
+            for query in (plain, renamed)
+        ),
+        lambda: b.write.mode("overwrite").insertInto("a"),
+        lambda: b.write.mode("append").format("frazil").option("write", "insert").saveAsTable("a"),
+        lambda: b.writeTo("a").append(),
+        lambda: spark.sql(
+            f"CREATE TABLE d USING frazil OPTIONS (path '{paths['c']}', dims 'x,y') AS {plain}"
+        ),
+    ]
+    try:
+        for call in refused:
+            with pytest.raises(PySparkException, match=r"INSERT INTO t WITH \(path"):
+                call()
+        assert {name: repo.lookup_branch("main") for name, repo in targets.items()} == tips
+        for query in (plain, renamed):
+            spark.sql(f"INSERT INTO a WITH (path = '{paths['a']}', write = 'upsert') {query}")
+            assert targets["b"].lookup_branch("main") == tips["b"]
+        assert sorted(map(tuple, spark.table("a").collect())) == [(0, 0.5, 2.0), (1, 0.5, 3.0)]
+        with pytest.raises(PySparkException, match=f"Nothing was written to .*{paths['a']}"):
+            spark.sql(f"INSERT INTO a WITH (path = '{paths['a']}') {plain}")
+        spark.sql(f"CREATE TEMPORARY VIEW view_of_a USING frazil OPTIONS (path '{paths['a']}')")
+        spark.sql(f"INSERT OVERWRITE view_of_a {plain}")
+        assert spark.table("a").collect() == b.collect()
+        spark.sql(f"INSERT INTO c WITH (path = '{paths['c']}', dims = 'x,y') {plain}")
+        statement = create_table_statement(spark, "c")
+        spark.sql("DROP TABLE c")
+        spark.sql(statement)
+        assert sorted(map(tuple, spark.table("c").collect())) == sorted(map(tuple, b.collect()))
+    finally:
+        spark.catalog.dropTempView("view_of_a")
+        for name in "abc":
+            spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def test_the_first_write_creates_the_repository(spark: SparkSession, tmp_path: Path) -> None:

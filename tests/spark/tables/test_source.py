@@ -27,7 +27,13 @@ from tests.spark.tables.test_reading import climate, write_dataset
 
 import frazil
 from frazil.credentials import Credentials, HttpAccess, LocalFileSystemAccess, S3Credentials
-from frazil.errors import ErrorKind, InvalidInputError, RefNotFoundError, SnapshotNotFoundError
+from frazil.errors import (
+    ErrorKind,
+    InvalidInputError,
+    RefNotFoundError,
+    RepositoryNotFoundError,
+    SnapshotNotFoundError,
+)
 from frazil.spark.data_source import FrazilDataSource
 from frazil.spark.tables.options import READ, options_of, repository_at, session_at, storage_at
 from pyspark_frazil import DefaultSource
@@ -73,10 +79,26 @@ def test_a_table_of_the_catalog_knows_its_place(place: str) -> None:
     assert options_of({"branch": "dev"}, READ, schema)["branch"] == "dev"
     with pytest.raises(InvalidInputError, match=r"`stream-max-commit`. Did you mean `stream-max-commits`\?"):
         options_of({"path": place, "stream-max-commit": "1"}, READ)
-    with pytest.raises(InvalidInputError, match=r"INSERT INTO t WITH \(path"):
-        FrazilDataSource({}).writer(StructType([StructField("x", DoubleType())]), False)
+    for call in (FrazilDataSource({}).writer, FrazilDataSource({"write": "upsert"}).streamWriter):
+        with pytest.raises(InvalidInputError, match=r"INSERT INTO t WITH \(path"):
+            call(schema, False)  # the columns of the rows name the table that the rows come from
+    some = StructType([schema[0], StructField("tas", FloatType())])
+    with pytest.raises(InvalidInputError, match=r"SELECT \.\.\. FROM t WITH \(path"):
+        FrazilDataSource({}).reader(some)
+    assert not FrazilDataSource({"path": place}).schema()[0].metadata
     with pytest.raises(InvalidInputError, match="got the option tag"):
         FrazilDataSource({"path": place, "provider": "frazil", "tag": "v1"}).writer(schema, False)
+
+
+def test_a_table_is_declared_before_its_repository(tmp_path: Path) -> None:
+    options = {"path": str(tmp_path / "later"), "provider": "frazil", "columns": "a b long,t TIMESTAMP"}
+    schema = FrazilDataSource(options).schema()
+    assert schema.simpleString() == "struct<a b:bigint,t:timestamp>"
+    assert json.loads(schema[1].metadata["frazil"]) == {"path": options["path"]}
+    with pytest.raises(RepositoryNotFoundError):
+        FrazilDataSource({}).reader(schema)
+    with pytest.raises(InvalidInputError, match=r"a type for each column.* got `b`"):
+        FrazilDataSource({**options, "columns": "a double, b"}).schema()
 
 
 def test_columns_are_those_of_the_schema(place: str) -> None:

@@ -343,6 +343,12 @@ def _family_arrays(
         virtual = _virtual_chunks(change, family, name, pieces)
         encoding = (request.encoding or {}).get(name)
         target = target_array(variable, path, dataset.dim, length, request.chunks, encoding, virtual)
+        shared: dict[str, int] = {}
+        if array is None and virtual is None and not variable.coordinate:
+            chunks = {**_shared_chunks(existing.arrays, target.dims), **(request.chunks or {})}
+            alike = target_array(variable, path, dataset.dim, length, chunks, encoding, virtual)
+            if alike.chunk_bytes <= LARGEST:
+                target, shared = alike, chunks
         if array is not None:
             target = matched_array(array, target, virtual, windows)
         elif windows.keys() & set(target.dims):
@@ -352,7 +358,7 @@ def _family_arrays(
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         elif virtual is None:
-            target = _with_chosen_chunks(change, family, target, variable, others)
+            target = _with_chosen_chunks(change, family, target, variable, others, shared)
         if target.axis is not None:
             others.append(target)
         if array is None:
@@ -424,16 +430,35 @@ def _virtual_chunks(
     return replace(virtual, chunks=chunks, unit=0)
 
 
+def _shared_chunks(arrays: Mapping[str, zarr.Array[Any]], dims: Sequence[str]) -> dict[str, int]:
+    """Return the chunk lengths along dimensions in which the data of a group with most dimensions agree."""
+    data = [array for name, array in arrays.items() if name not in dims_of(array)]
+    lengths = dict[str, int]()
+    for dim in dims:
+        with_dim = [array for array in data if dim in dims_of(array)]
+        most = max((array.ndim for array in with_dim), default=0)
+        steps = {array.chunks[dims_of(array).index(dim)] for array in with_dim if array.ndim == most}
+        if len(steps) == 1:
+            lengths[dim] = steps.pop()
+    return lengths
+
+
 def _with_chosen_chunks(
     change: GroupChange,
     family: Family,
     target: TargetArray,
     variable: VariableSchema,
     data: Sequence[TargetArray],
+    shared: Mapping[str, int],
 ) -> TargetArray:
-    """Return a new array with chosen chunks. A coordinate follows the chunks of the arrays ``data``."""
+    """Return a new array with chosen chunks. A coordinate follows the chunks of the arrays ``data``.
+
+    ``shared`` are the chunk lengths of the caller, and of other arrays of the group.
+    """
     request, dim, axis = change.request, change.dataset.dim, target.axis
     sizes = request.chunks or {}
+    if shared.keys() - sizes.keys() and (dim in shared or axis is None):
+        return replace(target, chunk_reason="as in other arrays of the group")
     has_choice = "chunks" in (request.encoding or {}).get(target.name, {}) or dim in sizes
     if has_choice or axis is None:
         has_choice = has_choice or not sizes.keys().isdisjoint(target.dims)

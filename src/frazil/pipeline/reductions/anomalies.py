@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Limits, blocks, split
+from frazil.jobs.engine import Engine, EngineName, task_bytes
 from frazil.jobs.job import Job, JobResult, RunOptions, Source, Target, Tasks, Version, with_options
 from frazil.jobs.job_run import require_free, run_with_options
 from frazil.jobs.task_results import Outcome
@@ -159,7 +161,9 @@ def anomaly(
     job = Job(
         "anomaly",
         target,
-        functools.partial(_prepare, _Shared(data, session, baselines, limits.block), limits.task),
+        functools.partial(
+            _prepare, _Shared(data, session, baselines, limits.block), limits.task, options.get("engine")
+        ),
         _subtract,
         None,
         {
@@ -178,7 +182,7 @@ def anomaly(
     return run_with_options(job, options)
 
 
-def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
+def _prepare(shared: _Shared, most: int, engine: Engine | EngineName | None, session: Session) -> Tasks:
     writes = [each.path for each in shared.baselines]
     coordinates = CoordinateWriter.of(ArrayLookup(shared.data), session, writes)
     items: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
@@ -196,7 +200,8 @@ def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
             overwrite=has_node(session, each.path),
         )
         coordinates.copy_coordinates(field, field.dims, each.path)
-        starts, stops = blocks(field.shape, field.grid, field.raw.itemsize, task)
+        size = task_bytes(math.prod(field.shape) * field.raw.itemsize, most, engine)
+        starts, stops = blocks(field.shape, field.grid, field.raw.itemsize, size)
         corners = zip(map(tuple, starts.tolist()), map(tuple, stops.tolist()), strict=True)
         items += [(number, low, high) for low, high in corners]
     return Tasks(items, shared)
@@ -211,7 +216,7 @@ def _subtract(
     source = open_array(shared.data, each.field.path)
     result = open_array(fork, each.path, "r+")
     shape = tuple(np.subtract(stop, start).tolist())
-    read = output = count = 0
+    count = 0
     for low, high in zip(*blocks(shape, each.field.grid, each.field.raw.itemsize, shared.block), strict=True):
         region = tuple(map(slice, (low + start).tolist(), (high + start).tolist()))
         raw = np.asarray(source[region])
@@ -221,9 +226,8 @@ def _subtract(
             with np.errstate(divide="ignore", invalid="ignore"):
                 values /= _baseline_values(shared.climatology, each, each.spread, region)
         result[region] = values.astype(each.dtype)
-        read, output = read + raw.nbytes, output + values.size * each.dtype.itemsize
         count += len(split(raw.shape, [max(1, n) for n in each.field.grid])[0])
-    return Outcome(None, shape[0] if shape else 1, count, read, output)
+    return Outcome(rows=shape[0] if shape else 1, chunks=count)
 
 
 def _baseline_values(

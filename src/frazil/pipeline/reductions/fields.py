@@ -295,14 +295,19 @@ class CoordinateWriter:
         if parent not in self.groups:  # before the first array is replaced
             arrays = zarr.open_group(self.session.store, path=parent.strip("/"), mode="r").arrays()
             self.groups[parent] = {each: dimensions(member) for each, member in arrays}
+        bounds = str(array.attrs.get("bounds", ""))
+        if self.groups[parent].get(bounds, ())[:-1] != dims:
+            bounds = ""  # else they belong to the coordinate, and change with it
         for other, other_dims in self.groups[parent].items():
-            is_replaced = f"{parent}/{other}".strip("/") in self.writes or other in others or other == name
+            is_replaced = f"{parent}/{other}".strip("/") in self.writes or other in {*others, name, bounds}
             if not is_replaced and set(dims) <= set(other_dims):
                 raise InvalidInputError(
                     f"to must be a group whose `{name}` is equal to that of the results, got a group where "
                     f"`{other}` is labelled with another `{name}`. Pass another group",
                     ErrorKind.NOT_ALLOWED,
                 )
+        if bounds and bounds != attributes.get("bounds"):
+            del zarr.open_group(self.session.store, path=parent, mode="r+")[bounds]
         return False
 
 

@@ -89,11 +89,6 @@ class Partial:
     groups: Index
     fields: Fields
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all fields."""
-        return sum(each.nbytes for each in self.fields)
-
 
 _COUNT: Final = (np.int64, 0)
 

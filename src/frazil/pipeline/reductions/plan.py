@@ -19,6 +19,7 @@ from datasketches import kll_doubles_sketch  # type: ignore[import-not-found,imp
 from numpy.typing import NDArray
 
 from frazil.jobs.blocks import Limits, block_shape, blocks, cells, slabs, split
+from frazil.jobs.engine import Engine, EngineName, task_bytes
 from frazil.pipeline.reductions.fields import Field, Grouping
 from frazil.pipeline.reductions.kernels import Cells, Fields, Index, Kernel, Partial, Values
 
@@ -325,11 +326,16 @@ class ReductionPlan:
     slots: int = 1
 
 
-def plan_reduction(number: int, reduction: Reduction, limits: Limits) -> ReductionPlan:
-    """Return the plan of the reduction ``number`` of a job."""
-    plan = _plan_on_driver(number, reduction, limits)
-    if plan is not None:
-        return plan
+def plan_reduction(
+    number: int, reduction: Reduction, limits: Limits, engine: Engine | EngineName | None = None
+) -> ReductionPlan:
+    """Return the plan of the reduction ``number`` of a job. The engine does not change chunks of results."""
+    field = reduction.field
+    task = task_bytes(math.prod(field.shape) * field.raw.itemsize, limits.task, engine)
+    for size in (task, limits.task):  # few tasks may return partial results where many return too much
+        plan = _plan_on_driver(number, reduction, limits, size)
+        if plan is not None:
+            return plan
     # The box of the retained axes that one task computes: joined chunks, or a part of a chunk.
     if reduction.is_exact:
         cells_read = max(1, math.prod(reduction.over_shape))
@@ -341,7 +347,7 @@ def plan_reduction(number: int, reduction: Reduction, limits: Limits) -> Reducti
     if not reduction.is_exact and math.prod(box) > most:
         # A part of a chunk: the chunk is read more than once, but the state of the part fits.
         box = block_shape(box, (1,) * len(box), 1, most)
-    group_chunk, per_task = _group_lengths(reduction, limits, box)
+    group_chunk, per_task = _group_lengths(reduction, limits, box, task)
     plan = ReductionPlan(Combination.IN_TASK, reduction.arranged(group_chunk, box), (), box, group_chunk)
     ranges = [
         (start, min(start + per_task, reduction.groups)) for start in range(0, reduction.groups, per_task)
@@ -357,17 +363,20 @@ def plan_reduction(number: int, reduction: Reduction, limits: Limits) -> Reducti
     return replace(plan, combination=Combination.IN_SCRATCH, items=items, slots=len(cuts))
 
 
-def _plan_on_driver(number: int, reduction: Reduction, limits: Limits) -> ReductionPlan | None:
-    """Return a plan whose partial results go to the driver, if they are small enough."""
+def _plan_on_driver(number: int, reduction: Reduction, limits: Limits, task: int) -> ReductionPlan | None:
+    """Return a plan whose partial results go to the driver, if they are small enough.
+
+    A task reads about ``task`` bytes.
+    """
     field, state = reduction.field, math.prod(reduction.retained_shape) * reduction.groups * reduction.width
     if reduction.is_exact or state > limits.small:
         return None
     order = [*reduction.over[::-1], *reduction.retained[::-1]]
-    block = block_shape(field.shape, field.grid, field.raw.itemsize, limits.task, order)
+    block = block_shape(field.shape, field.grid, field.raw.itemsize, task, order)
     pieces = math.prod(cells(reduction.over_shape, [block[axis] for axis in reduction.over]))
     if state * pieces > limits.returned:
         return None
-    corners = blocks(field.shape, field.grid, field.raw.itemsize, limits.task, order)
+    corners = blocks(field.shape, field.grid, field.raw.itemsize, task, order)
     columns = (
         map(tuple, corner[:, list(axes)].tolist())
         for axes in (reduction.retained, reduction.over)
@@ -382,7 +391,7 @@ def _plan_on_driver(number: int, reduction: Reduction, limits: Limits) -> Reduct
     return ReductionPlan(Combination.ON_DRIVER, chunks, items, box, reduction.groups)
 
 
-def _group_lengths(reduction: Reduction, limits: Limits, box: tuple[int, ...]) -> tuple[int, int]:
+def _group_lengths(reduction: Reduction, limits: Limits, box: tuple[int, ...], task: int) -> tuple[int, int]:
     """Return the number of groups in a chunk of the result, and in the part of one task: whole chunks."""
     groups, box_cells = reduction.groups, max(1, math.prod(box))
     chunk = max(1, min(groups, 4 * limits.chunk // (8 * box_cells)))
@@ -392,9 +401,10 @@ def _group_lengths(reduction: Reduction, limits: Limits, box: tuple[int, ...]) -
     elif reduction.has_ordered_groups:
         read_per_group = max(1, reduction.read_per_cell * box_cells // groups)
         groups_per_input_chunk = -(-groups * reduction.over_grid[0] // max(1, reduction.over_shape[0]))
-        enough = max(1, limits.task // read_per_group, 4 * groups_per_input_chunk)
-        chunk = min(chunk, enough)
-        per_task = min(per_task, enough)
+        chunk, per_task = (
+            min(most, max(1, size // read_per_group, 4 * groups_per_input_chunk))
+            for most, size in ((chunk, limits.task), (per_task, task))
+        )
     return chunk, -(-min(per_task, groups) // chunk) * chunk
 
 

@@ -449,7 +449,10 @@ def run_reduction(
         statistics = how if isinstance(how, str) else all_how
         result = target.path(field.path)
         reductions += reductions_of(arrays, field, result, statistics, all_dims, groups, options)
-    plans = [plan_reduction(number, each, options["limits"]) for number, each in enumerate(reductions)]
+    plans = [
+        plan_reduction(number, each, options["limits"], options.get("engine"))
+        for number, each in enumerate(reductions)
+    ]
     work = _ReductionJob(arrays, options, tuple(reductions), tuple(plans), target.path(_SCRATCH))
     fields = [reduction.field for reduction in reductions]
     require_free(version, target, [field.path for field in fields], work.writes)

@@ -178,14 +178,14 @@ class Shared:
 def reduce_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
     """Compute a part of the results, or partial results of them: the task of the first phase."""
     reduction, combination = shared.reductions[item.number], shared.combinations[item.number]
-    states, size = _states(shared, reduction, item)
+    states = _states(shared, reduction, item)
     if combination is Combination.ON_DRIVER:
-        return Outcome((item, states), bytes_read=size)
+        return Outcome((item, states))
     groups = np.arange(*item.groups, dtype=np.int64)
-    box, output = _box_region(item.retained_start, item.retained_stop), 0
+    box = _box_region(item.retained_start, item.retained_stop)
     for number, state in enumerate(states):
         if combination is not Combination.IN_SCRATCH:
-            output += _write_part(fork, reduction, number, item, result_values(reduction, number, state))
+            _write_part(fork, reduction, number, item, result_values(reduction, number, state))
             continue
         kernel = reduction.measures[number].kernel
         if len(state.groups) < len(groups):
@@ -195,12 +195,11 @@ def reduce_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
         for field, values in enumerate(state.fields):
             array = open_array(fork, scratch_path(shared.scratch, item.number, number, field), "r+")
             array[(slice(item.slot, item.slot + 1), slice(*item.groups), *box)] = values[None]
-            output += values.nbytes
-    return Outcome(None, rows=len(groups), chunks=1, bytes_read=size, bytes_written=output)
+    return Outcome(rows=len(groups), chunks=1)
 
 
-def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any], int]:
-    """Return the state of each measure (a `Partial`, or the cells of a quantile), and the bytes read."""
+def _states(shared: Shared, reduction: Reduction, item: Item) -> list[Any]:
+    """Return the state of each measure: a `Partial`, or the cells of a quantile."""
     if reduction.is_exact:
         return _exact_states(shared, reduction, item)
     array = open_array(shared.session, reduction.field.path)
@@ -208,7 +207,7 @@ def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any]
     groups = np.arange(*item.groups, dtype=np.int64)
     shape = box_shape(item.retained_start, item.retained_stop)
     states = [empty_partial(kernel, groups, shape) for kernel in kernels]
-    has_cells, size = np.zeros(len(groups), np.bool_), 0
+    has_cells = np.zeros(len(groups), np.bool_)
     blocks = list(read_blocks(reduction, item, shared.block))
     known = known_part(shared.session, reduction, item, blocks)
     if known is not None:
@@ -221,7 +220,6 @@ def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any]
         if codes is not None and not (codes >= 0).any():
             continue
         raw = np.asarray(array[region_of(reduction, part.retained_start, part.retained_stop, start, stop)])
-        size += raw.nbytes
         for low, high in retained_boxes(reduction, part, shared.block):
             box_states = [_box_of(state, item, low, high) for state in states]
             for first, end in slab_spans(reduction, low, high, start, stop):
@@ -232,10 +230,8 @@ def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any]
                 for kernel, state in zip(kernels, box_states, strict=True):
                     absorb_partial(kernel, state, kernel.partial_of(cells))
     if reduction.grouping is None or item.over_start == (0,) * len(item.over_start):
-        return list(states), size
-    return [
-        Partial(groups[has_cells], tuple(each[has_cells] for each in state.fields)) for state in states
-    ], size
+        return list(states)
+    return [Partial(groups[has_cells], tuple(each[has_cells] for each in state.fields)) for state in states]
 
 
 def _box_of(state: Partial, item: Item, low: Corner, high: Corner) -> Partial:
@@ -246,8 +242,8 @@ def _box_of(state: Partial, item: Item, low: Corner, high: Corner) -> Partial:
     return Partial(state.groups, tuple(each[(slice(None), *box)] for each in state.fields))
 
 
-def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any], int]:
-    """Return all cells of the item, decoded, with their groups, once for each measure, and the bytes read."""
+def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> list[Any]:
+    """Return all cells of the item, decoded, with their groups, once for each measure."""
     field, array = reduction.field, open_array(shared.session, reduction.field.path)
     low, high = item.retained_start, item.retained_stop
     shape = box_shape(low, high)
@@ -260,10 +256,9 @@ def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> tuple[lis
             codes += [] if block_codes is None else [block_codes]
     rows = sum(int(np.prod(stop - start, dtype=np.int64)) for start, stop in blocks)
     values: Values | None = None
-    size = row = 0
+    row = 0
     for start, stop in blocks:
         raw = np.asarray(array[region_of(reduction, low, high, start, stop)])
-        size += raw.nbytes
         if values is None:  # after the first read, which needs the same memory again for a while
             values = np.empty((rows, *shape), field.dtype)
         for first, end in slab_spans(reduction, low, high, start, stop):
@@ -274,7 +269,7 @@ def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> tuple[lis
     if values is None:
         values = np.zeros((0, *shape), field.dtype)
     state = values, None if reduction.grouping is None else np.concatenate(codes)
-    return [state] * len(reduction.measures), size
+    return [state] * len(reduction.measures)
 
 
 # Results
@@ -305,12 +300,11 @@ def result_values(reduction: Reduction, number: int, state: Any) -> Values:
         return values.astype(measure.dtype, copy=False)
 
 
-def _write_part(session: Session, reduction: Reduction, number: int, item: Item, values: Values) -> int:
-    """Write the part of a result that is the item's. Returns the number of bytes."""
+def _write_part(session: Session, reduction: Reduction, number: int, item: Item, values: Values) -> None:
+    """Write the part of a result that is the item's."""
     region = reduction.arranged(slice(*item.groups), _box_region(item.retained_start, item.retained_stop))
     index: tuple[Any, ...] = (..., *region)
     open_array(session, reduction.measures[number].path, "r+")[index] = values
-    return values.nbytes
 
 
 def _box_region(low: Sequence[int], high: Sequence[int]) -> tuple[slice, ...]:
@@ -354,7 +348,6 @@ def combine_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
     reduction = shared.reductions[item.number]
     box = _box_region(item.retained_start, item.retained_stop)
     groups = np.arange(*item.groups, dtype=np.int64)
-    read = output = 0
     for number, measure in enumerate(reduction.measures):
         kernel = measure.kernel
         arrays = [
@@ -365,7 +358,6 @@ def combine_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
         for slot in range(item.slot):
             index: tuple[Any, ...] = (slot, slice(*item.groups), *box)
             part = Partial(groups, tuple(np.asarray(array[index]) for array in arrays))
-            read += part.nbytes
             state = part if state is None else combine_partials(kernel, state, part)
-        output += _write_part(fork, reduction, number, item, result_values(reduction, number, state))
-    return Outcome(None, rows=len(groups), chunks=1, bytes_read=read, bytes_written=output)
+        _write_part(fork, reduction, number, item, result_values(reduction, number, state))
+    return Outcome(rows=len(groups), chunks=1)

@@ -15,7 +15,7 @@ import numpy as np
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, slabs
-from frazil.jobs.engine import engine_of
+from frazil.jobs.engine import least_tasks
 from frazil.jobs.job import JobResult, Source, Target, Version, takes_versions, with_options
 from frazil.jobs.parallel_write import Block
 from frazil.jobs.task_failures import dumps
@@ -238,10 +238,6 @@ def _hash_code(code: CodeType, update: Callable[[bytes], Any]) -> None:
             update(_pickled(constant) if isinstance(constant, frozenset) else repr(constant).encode())
 
 
-#: The least number of tasks of a function, whose cost is unknown.
-_TASKS: Final = 32
-
-
 @with_options(GridRunOptions)
 @takes_versions
 def map_blocks(
@@ -291,7 +287,7 @@ def map_blocks(
         attributes: The attributes of the results, or a list with one mapping for each. The default, None, are
             the attributes of the first input.
         tasks: The least number of tasks, if the results have this many chunks. The default, None, is 32,
-            or the number of tasks that the engine runs at the same time if that is larger.
+            or twice the number of tasks that the engine runs at the same time if that is larger.
         max_mem: The most memory for the values that are read and written for one block, in bytes: a number,
             or a text such as ``"1GB"``. It does not bound what the function needs in between. The default,
             None, is 256 MB, or more where one chunk needs more.
@@ -330,10 +326,7 @@ def map_blocks(
     ]
     if tasks is not None and tasks < 1:
         raise InvalidInputError(f"tasks must be at least 1, got {tasks}", ErrorKind.INVALID_ARGUMENT)
-    # The default engine is created only for work: a job that is done already does not start Spark.
-    if options.get("engine") is not None:
-        options["engine"] = engine_of(options["engine"])
-    tasks = tasks or max(_TASKS, getattr(options.get("engine"), "slots", 1))
+    tasks = tasks or least_tasks(options.get("engine"))
     try:
         parameter_names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # some compiled functions have no signature

@@ -22,6 +22,7 @@ from frazil.changes.change_set import table_of
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.jobs.blocks import I64, Budget, block_shape, cells, groups, sizes, split
+from frazil.jobs.engine import Engine, EngineName, task_bytes
 from frazil.jobs.job import Job, JobResult, Phase, RunOptions, Target, Tasks, Version, digest
 from frazil.jobs.job_run import require_free, run_with_options
 from frazil.jobs.task_results import Outcome
@@ -168,9 +169,7 @@ def fetch_chunks(fork: ForkSession, source: Session, transfer: ChunkTransfer) ->
     return Outcome(chunks=len(table), bytes_read=size, bytes_written=size)
 
 
-_LEAST_TASK: Final = 8_000_000
 _MOST_TASK: Final = 256_000_000
-_TASKS: Final = 32
 
 
 #: ``(session, start, stop)``: a function, which can be pickled, that returns the values of a block: one array
@@ -185,8 +184,7 @@ class ComputedArrays:
     ``compute(session, start, stop)`` returns the values of a block. ``block`` is the shape of the blocks, a
     multiple of the chunks and shards of all results. In round 0 ``session`` is the source, in later rounds
     the target with the results of earlier rounds. ``tasks`` is the least number of tasks, if there are so
-    many blocks; without it small blocks share a task. ``cell`` is the shape in which ``old`` is read: the
-    metrics count the bytes that are read in these cells.
+    many blocks; without it small blocks share a task.
     """
 
     old: ArrayInfo
@@ -195,7 +193,6 @@ class ComputedArrays:
     compute: Compute
     round: int = 0
     tasks: int | None = None
-    cell: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +283,9 @@ def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
     require_free(version, target, reads, [each.path for each in new])
 
     def prepare_later(number: int, session: Session, values: list[Any]) -> Tasks:
-        return Tasks(_block_items(outputs.computed, number), (None, tuple(outputs.computed)))
+        return Tasks(
+            _block_items(outputs.computed, number, options.get("engine")), (None, tuple(outputs.computed))
+        )
 
     def delete_temporary(session: Session, values: list[Any]) -> None:
         for each in outputs.temporary:
@@ -297,7 +296,7 @@ def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
     job = Job(
         work.name,
         target,
-        functools.partial(_prepare, work),
+        functools.partial(_prepare, work, options.get("engine")),
         compute_blocks,
         delete_temporary if outputs.temporary else None,
         work.parameters,
@@ -310,7 +309,7 @@ def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
     return run_with_options(job, options)
 
 
-def _prepare(work: BlockJob, session: Session) -> Tasks:
+def _prepare(work: BlockJob, engine: Engine | EngineName | None, session: Session) -> Tasks:
     """Create the results, and return the tasks of the first round."""
     outputs, source = work.outputs, work.session
     if work.in_place:
@@ -348,7 +347,7 @@ def _prepare(work: BlockJob, session: Session) -> Tasks:
         share_chunks(session, source, share)
     else:
         share_chunks(session, source, transfers)
-    return Tasks(items + _block_items(outputs.computed, 0), (source, tuple(outputs.computed)))
+    return Tasks(items + _block_items(outputs.computed, 0, engine), (source, tuple(outputs.computed)))
 
 
 def _refuse_relabelling(session: Session, source: Session, outputs: OutputArrays) -> None:
@@ -400,19 +399,24 @@ def _refuse_relabelling(session: Session, source: Session, outputs: OutputArrays
         )
 
 
-def _block_items(computed: Sequence[ComputedArrays], round_number: int) -> list[BlockItem]:
+def _block_items(
+    computed: Sequence[ComputedArrays], round_number: int, engine: Engine | EngineName | None
+) -> list[BlockItem]:
     """Return the items of one round."""
     items: list[BlockItem] = []
     for index, each in enumerate(computed):
         if each.round != round_number:
             continue
         shape = each.new[0].shape
-        size = sum(new.itemsize for new in each.new)
+        elements = math.prod(shape)
+        total = elements * sum(new.itemsize for new in each.new)
         starts, stops = split(shape, each.block)
-        total = size * math.prod(shape)
-        least = max(total // _TASKS, _LEAST_TASK) if each.tasks is None else max(total // each.tasks, 1)
-        per_task = min(least, _MOST_TASK)
-        offsets = groups(sizes(starts, stops) * size, per_task).tolist()
+        if each.tasks is None:  # the cost is that of what is read and written
+            total += each.old.itemsize * math.prod(each.old.shape)
+            per_task = task_bytes(total, _MOST_TASK, engine)
+        else:
+            per_task = min(max(total // each.tasks, 1), _MOST_TASK)
+        offsets = groups(sizes(starts, stops) * (total // max(elements, 1)), per_task).tolist()
         items += [BlockItem(index, starts[low:high], stops[low:high]) for low, high in pairwise(offsets)]
     return items
 
@@ -429,11 +433,10 @@ def compute_blocks(
         return fetch_chunks(fork, source, item)
     computed = computed_arrays[item.computed]
     arrays = [open_array(fork, new.path, "r+") for new in computed.new]
-    size = 0
     for start, stop in zip(item.starts.tolist(), item.stops.tolist(), strict=True):
         region = tuple(map(slice, start, stop))
         blocks = computed.compute(source or fork, tuple(start), tuple(stop))
-        for array, new, block in zip(arrays, computed.new, blocks, strict=True):
+        for array, block in zip(arrays, blocks, strict=True):
             shape = tuple(np.subtract(stop, start).tolist())
             if block.shape != shape:  # zarr might broadcast it
                 raise InvalidInputError(
@@ -441,19 +444,11 @@ def compute_blocks(
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
             array[region] = block
-            size += block.size * new.itemsize
         del blocks, block  # before the next block is read
     lengths = item.stops - item.starts
-    read = 0
-    if computed.cell is not None:
-        cell, ends = np.array(computed.cell, np.int64), np.array(computed.old.shape, np.int64)
-        covered = np.minimum(-(-item.stops // cell) * cell, ends) - item.starts // cell * cell
-        read = int(np.prod(covered, axis=1).sum()) * computed.old.itemsize
     return Outcome(
         rows=int(lengths[:, 0].sum()) if lengths.shape[1] else len(lengths),
         chunks=sum(math.prod(cells(each, array.chunks)) for each in lengths.tolist() for array in arrays),
-        bytes_read=read,
-        bytes_written=size,
     )
 
 

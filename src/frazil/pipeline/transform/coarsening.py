@@ -22,6 +22,7 @@ from frazil.argument_docs import with_argument_docs
 from frazil.arguments import require_choice
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, slabs
+from frazil.jobs.engine import Engine, EngineName, task_bytes
 from frazil.jobs.job import JobResult, Source, Target, Version, takes_versions, with_options
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
@@ -228,6 +229,7 @@ class CoarseArrays:
     how: How
     boundary: Edge
     budget: Budget
+    engine: Engine | EngineName | None
     coordinates: set[str] = field(init=False)
     bounds: set[str | None] = field(init=False)
     outputs: OutputArrays = field(init=False)
@@ -261,7 +263,9 @@ class CoarseArrays:
             new = coarse_array(below, path, windows, chunks)
             elements = float(np.prod(windows.lengths, dtype=float))
             factor = 1 + elements * below.itemsize / new.itemsize  # the block, and its source
-            block = block_for([new], self.budget, [below], factor=factor)
+            size = math.ceil(factor * new.itemsize * math.prod(new.shape))
+            tasks = max(-(-size // task_bytes(size, self.budget.size, self.engine)), 1)
+            block = block_for([new], self.budget, [below], factor=factor, tasks=tasks)
             blocks = functools.partial(_window_block, below, windows, str(new.dtype))
             self.computed.append(ComputedArrays(below, (new,), block, blocks, number))
             below = new
@@ -320,7 +324,9 @@ def coarsen(
     session = version.session()
     arrays = with_companions(session, arrays_below(session, paths))
     require_windows(factors, how, boundary, arrays)
-    coarse = CoarseArrays(session, arrays, factors, how, boundary, Budget.of(options.get("max_mem")))
+    coarse = CoarseArrays(
+        session, arrays, factors, how, boundary, Budget.of(options.get("max_mem")), options.get("engine")
+    )
     for array in arrays:
         path = [to.path(array.path)]
         is_own_result = all(array.axis(name) is None for name in factors)
@@ -471,7 +477,9 @@ def pyramid(
             f"{[each.path for each in arrays]}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    coarse = CoarseArrays(session, arrays, factors, how, "trim", Budget.of(options.get("max_mem")))
+    coarse = CoarseArrays(
+        session, arrays, factors, how, "trim", Budget.of(options.get("max_mem")), options.get("engine")
+    )
     fields = [each for each in arrays if not is_coordinate(each, coarse.coordinates)]
     count = levels or 0
     if levels is None:

@@ -21,7 +21,8 @@ from zarr.abc.codec import Codec
 
 from frazil.argument_docs import with_argument_docs
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.blocks import Budget, block_shape
+from frazil.jobs.blocks import Budget, block_shape, cells
+from frazil.jobs.engine import LEAST_TASK, slots_of
 from frazil.jobs.job import (
     BoundedRunOptions,
     JobResult,
@@ -81,6 +82,11 @@ class Stage:
         lengths = zip(self.shape, self.block, self.read, strict=True)
         return self.itemsize * math.prod(int(covered(n, np.array([b]), r)[0]) for n, b, r in lengths)
 
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes that all tasks read and write."""
+        return self.bytes_read + self.itemsize * math.prod(self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class RechunkPlan:
@@ -101,7 +107,14 @@ class RechunkPlan:
     @property
     def bytes_moved(self) -> int:
         """Bytes that all stages read and write."""
-        return sum(stage.bytes_read + stage.itemsize * math.prod(stage.shape) for stage in self.stages)
+        return sum(stage.bytes_moved for stage in self.stages)
+
+    def bytes_at_once(self, slots: int) -> float:
+        """Return the bytes that one of ``slots`` moves, if each stage is divided evenly among them."""
+        return sum(
+            stage.bytes_moved / min(slots, max(math.prod(cells(stage.shape, stage.block)), 1))
+            for stage in self.stages
+        )
 
 
 def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int) -> RechunkPlan:
@@ -127,6 +140,24 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
         first = _stage(shape, read, chunks, itemsize, max_bytes)
         plans.append(RechunkPlan((first, _stage(shape, chunks, write, itemsize, max_bytes))))
     return min(plans, key=lambda plan: (plan.bytes_moved, -math.prod(plan.intermediate or shape)))
+
+
+def parallel_plan(
+    shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int, slots: int
+) -> RechunkPlan:
+    """Return the plan of `rechunk_plan` for which ``slots`` tasks at a time move the fewest bytes each.
+
+    Smaller blocks make more tasks, which may read a chunk several times.
+    """
+    read, write = clipped_chunks(read, shape), clipped_chunks(write, shape)
+    size, least = itemsize * math.prod(shape), itemsize * (math.prod(read) + 2 * math.prod(write))
+    plans = [rechunk_plan(shape, read, write, itemsize, max_bytes)]
+    pieces = 2
+    while slots > 1 and pieces <= min(2 * slots, size // LEAST_TASK):
+        budget = least + size * 3 // (2 * pieces)  # the pieces are whole chunks, and not equal
+        plans.append(rechunk_plan(shape, read, write, itemsize, min(max_bytes, budget)))
+        pieces *= 2
+    return min(plans, key=lambda plan: (plan.bytes_at_once(slots), plan.bytes_moved))
 
 
 def covered(length: int, block: NDArray[np.int64], cell: int) -> NDArray[np.int64]:
@@ -347,7 +378,7 @@ def _rewrite(
     target, budget = target_or_source(version, to), Budget.of(options.get("max_mem")).size
     if not arrays:
         raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
-    in_place = is_in_place(version, target)
+    in_place, slots = is_in_place(version, target), slots_of(options.get("engine"))
     computed: list[ComputedArrays] = []
     transferred: list[TransferredArray] = []
     temporary: list[ArrayInfo] = []
@@ -357,7 +388,7 @@ def _rewrite(
             if not in_place:
                 transferred.append(replace(TransferredArray.whole(old, new.path), new=new))
             continue
-        plan = rechunk_plan(old.shape, old.chunks, new.grid, old.itemsize, budget)
+        plan = parallel_plan(old.shape, old.chunks, new.grid, old.itemsize, budget, slots)
         if plan.intermediate is None:
             computed.append(_copy(old, new, plan.stages[0], 0))
             continue
@@ -380,7 +411,7 @@ def _rewrite(
 
 def _copy(old: ArrayInfo, new: ArrayInfo, stage: Stage, number: int) -> ComputedArrays:
     read = functools.partial(_read_block, old.path)
-    return ComputedArrays(old, (new,), stage.block, read, number, cell=stage.read)
+    return ComputedArrays(old, (new,), stage.block, read, number)
 
 
 def _read_block(path: str, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from frazil.display import suggest
@@ -43,9 +44,11 @@ SECRET: Final = frozenset(name.replace("_", "-") for name in SECRET_OPTION_NAMES
 _STORAGE: Final = frozenset(name.replace("_", "-") for name in OPTION_NAMES)
 #: The options that name a version.
 VERSION_OPTIONS: Final = ("branch", "tag", "snapshot-id", "as-of-timestamp", "version")
+#: The options that name a repository.
+LOCATION: Final = frozenset({"path", "profile"})
 #: The options of `repository_at` and `session_at`.
 PLACE_OPTIONS: Final = _STORAGE | frozenset(
-    {"path", "profile", "authorize-virtual", "virtual-credentials", *VERSION_OPTIONS}
+    {*LOCATION, "authorize-virtual", "virtual-credentials", *VERSION_OPTIONS}
 )
 
 
@@ -175,7 +178,7 @@ def choice(options: Options, name: str, choices: tuple[str, ...]) -> str:
     return text
 
 
-#: The name of the options of a table in the metadata of its first column.
+#: The name of the options of a table in the metadata of its columns.
 TABLE_OPTIONS: Final = "frazil"
 
 _VERSIONS: Final = frozenset(VERSION_OPTIONS)
@@ -299,7 +302,7 @@ _BY_LETTERS: Final = {_letters(name): name for name in sorted(_ALL)}
 
 
 def options_of(query: Options, use: Use, schema: StructType | None = None) -> dict[str, str]:
-    """Return the options of a reader or writer: those of the query, or those in the schema of a table.
+    """Return the options of a query. A reader without a location has those in the ``schema`` of a table.
 
     A table of the catalog may also have options of another ``use``, because it is read and written.
     """
@@ -310,16 +313,51 @@ def options_of(query: Options, use: Use, schema: StructType | None = None) -> di
         # A table with a profile has no path. Its catalog adds the path of a folder that it manages.
         unused = {"path"} if "profile" in options else set()
         options = {name: value for name, value in options.items() if name in _ALL - unused}
-    if options.keys().isdisjoint({"path", "profile"}) and schema is not None:
-        metadata = (field.metadata or {} for field in schema.fields)
-        stored = next((each[TABLE_OPTIONS] for each in metadata if TABLE_OPTIONS in each), None)
-        if stored is not None:
-            options = with_defaults(options, json.loads(stored))
+    if options.keys().isdisjoint(LOCATION) and schema is not None:
+        stored = {(field.metadata or {}).get(TABLE_OPTIONS) for field in schema.fields}
+        # A table that was created AS SELECT has the metadata of other tables in some of its columns.
+        if len(stored) == 1 and (text := stored.pop()) is not None:
+            options = with_defaults(options, json.loads(text))
     unknown = sorted(options.keys() - _ALL)
     if unknown:
         raise argument_error("; ".join(advice(name, use) for name in unknown))
     _require_used(of_query, options, use)
     return options
+
+
+def create_table_statement(spark: SparkSession, table: str) -> str:
+    """Return the statement of SQL that creates a table of Spark's catalog again.
+
+    ``SHOW CREATE TABLE`` prints the columns only, because Spark does not know the options of a source in
+    Python. The statement has no secret options, which Spark's catalog does not keep.
+
+    Args:
+        spark: The session.
+        table: The name of a table that was created with ``CREATE TABLE ... USING frazil OPTIONS (...)``.
+
+    Returns:
+        The statement.
+
+    Raises:
+        InvalidInputError: The table has no options of Frazil (``invalid-argument``).
+
+    Examples:
+        >>> import frazil.spark
+        >>> spark = frazil.spark.get_spark()
+        >>> sql = "CREATE TABLE climate USING frazil OPTIONS ('path' = 's3://b/ice', 'columns' = 'x DOUBLE')"
+        >>> table = spark.sql(sql)
+        >>> frazil.spark.create_table_statement(spark, "climate")
+        "CREATE TABLE climate USING frazil OPTIONS ('path' = 's3://b/ice')"
+        >>> table = spark.sql("DROP TABLE climate")
+    """
+    options = options_of({}, READ, spark.table(table).schema)
+    if not options:
+        raise argument_error(
+            f"table must be one of the catalog that was created with USING frazil OPTIONS (...), got {table}"
+        )
+    escaped = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in options.items()}
+    texts = ", ".join(f"'{name}' = '{value}'" for name, value in escaped.items())
+    return f"CREATE TABLE {table} USING frazil OPTIONS ({texts})"
 
 
 def _require_used(of_query: Iterable[str], options: Options, use: Use) -> None:

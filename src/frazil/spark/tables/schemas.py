@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -27,6 +27,10 @@ _SPARK: Final[dict[pa.DataType, spark.DataType]] = {
     pa.duration("us"): spark.DayTimeIntervalType(),
 }
 _ARROW: Final = {other: arrow for arrow, other in _SPARK.items()}
+#: Names of types in SQL, in lower case.
+_NAMED: Final = {
+    name: arrow for arrow, kind in _SPARK.items() for name in (kind.simpleString(), kind.typeName())
+}
 
 
 def argument_error(text: str) -> InvalidInputError:
@@ -92,3 +96,18 @@ def is_number(column: pa.DataType) -> bool:
 
 def _is_text(column: pa.DataType) -> bool:
     return bool(pa.types.is_string(column) or pa.types.is_binary(column))
+
+
+def declared_schema(columns: Sequence[str]) -> pa.Schema | None:
+    """Return the schema of columns with types, such as ``lat DOUBLE``; None if no column has a type."""
+    pairs = [each.rpartition(" ") for each in columns]
+    types = [_NAMED.get(kind.lower()) if name else None for name, _, kind in pairs]
+    if not any(types):
+        return None
+    if not all(types):
+        wrong = columns[types.index(None)]
+        raise argument_error(
+            f"Option `columns` must have a type for each column, or for none, got `{wrong}`. The types are "
+            f"{', '.join(sorted({kind.simpleString() for kind in _SPARK.values()}))}"
+        )
+    return pa.schema([pa.field(name.strip(), each) for (name, _, _), each in zip(pairs, types, strict=True)])

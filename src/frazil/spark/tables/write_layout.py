@@ -505,7 +505,6 @@ def write_rows(
     nobody = np.zeros(0, np.int64)
     arrays = [array_at(session, each.path, "r+") for each in layout.variables]
     values = [encode(rows[each.name], each.decoder, each.dtype, each.name) for each in layout.variables]
-    stored_bytes = 0
     for unit in targets.tolist():
         mine = members.get(unit, nobody)
         corner = np.unravel_index(unit, layout.units) if layout.units else ()
@@ -530,8 +529,7 @@ def write_rows(
             if len(mine):
                 block[tuple(local[axis] for axis in variable.axes)] = column[mine]
             array[own] = block
-            stored_bytes += block.nbytes
-    return Outcome(rows=len(rows), chunks=len(targets) * len(arrays), bytes_written=stored_bytes)
+    return Outcome(rows=len(rows), chunks=len(targets) * len(arrays))
 
 
 def _block(

@@ -26,6 +26,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from frazil.arrow.grid import column_error
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError
@@ -68,6 +69,7 @@ from frazil.spark.tables.write_layout import (
 
 #: The column that has the number of the group of a row.
 _GROUP: Final = "__frazil_group"
+_ROWS: Final = "__frazil_rows"
 _RESULT: Final = ["number", "result"]
 
 
@@ -137,7 +139,7 @@ class DataFrameRows:
                 yield pa.RecordBatch.from_arrays([*batch.columns, group], [*schema.names, _GROUP])
 
         def result_of(number: int, rows: pa.Table) -> pa.Table:
-            with with_rows(rows.drop_columns([_GROUP])):
+            with with_rows(rows):
                 try:
                     result = task(shared, messages[number])
                 except BaseException as error:
@@ -154,15 +156,26 @@ class DataFrameRows:
             rows = pa.Table.from_batches(filled) if filled else to_arrow_schema(keyed).empty_table()
             if filled and pc.min_max(rows[_GROUP]).as_py() != {"min": number, "max": number}:
                 raise InternalError(f"task {number} got rows of another task")
-            yield from result_of(number, rows).to_batches()
+            yield from result_of(number, rows.drop_columns([_GROUP])).to_batches()
+
+        def nest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            """Sail (0.7) refuses a null in a column of a cogroup, and takes it in a struct."""
+            for batch in batches:
+                *columns, group = batch.columns
+                rows = pa.StructArray.from_arrays(columns, schema.names)
+                yield pa.RecordBatch.from_arrays([rows, group], [_ROWS, _GROUP])
 
         def work_on_sail(numbers: pa.Table, rows: pa.Table) -> pa.Table:
-            return result_of(numbers["id"][0].as_py(), rows)
+            every = pa.Table.from_struct_array(rows[_ROWS].combine_chunks())
+            return result_of(numbers["id"][0].as_py(), every.rename_columns(schema.names).cast(schema))
 
         grouped = self.frame.mapInArrow(key, keyed)
         if is_sail(self.frame.sparkSession):  # it has no partition by number
             of_tasks = self.frame.sparkSession.createDataFrame([(each,) for each in messages], "id int")
-            both = of_tasks.groupBy("id").cogroup(grouped.groupBy(_GROUP))
+            nested = grouped.mapInArrow(
+                nest, StructType().add(_ROWS, to_spark(schema)).add(_GROUP, "integer")
+            )
+            both = of_tasks.groupBy("id").cogroup(nested.groupBy(_GROUP))
             call = both.applyInArrow(work_on_sail, RESULTS).collect
         else:
             call = grouped.repartitionById(grouping.groups, _GROUP).mapInArrow(work, RESULTS).collect
@@ -430,7 +443,20 @@ class TableWriter(DataSourceArrowWriter):
             box = box_around(self._layout, rows.distinct([axis.name for axis in self._layout.axes]))
             mode += "" if box is None else f" of {box_text(self._layout, box)}"
         summary = message_of(len(rows.table), self._schema.names, self._target.group, mode)
-        run_job(*job_of(rows, self._target, self._options, id=self._id, message=self._message or summary))
+        place = self._target.repo.storage.label()
+        job, engine = job_of(
+            rows,
+            self._target,
+            self._options,
+            id=self._id,
+            message=self._message or summary,
+            metadata={"written_to": place},
+        )
+        try:
+            run_job(job, engine)
+        except IcechunkError as error:
+            error.add_note(f"Nothing was written to {place}, branch {self._target.branch}")
+            raise
 
 
 def write_options(options: Options, modes: Sequence[str]) -> WriteOptions:
