@@ -23,6 +23,7 @@ from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 from icechunk_kit.schema import Document as Document
 from icechunk_kit.schema import pack
 
+flexbuffers.Key.__str__ = lambda key: key.Bytes.decode()  # the library decodes keys as ASCII
 MAGIC = "ICE🧊CHUNK".encode()
 FILE_TYPES = {"Snapshot": 1, "Manifest": 2, "TransactionLog": 4, "Repo": 6}
 FOLDERS = {"Snapshot": "snapshots", "Manifest": "manifests", "TransactionLog": "transactions"}
@@ -301,7 +302,8 @@ class Repository:
         if self.version == 1 and parent is not None:
             document["parent_id"] = parent
         put("Snapshot", id, document)
-        put("TransactionLog", id, {"id": id, **changes(self.states.get(parent, {}), self.states[id])})
+        if number or self.version == 2:  # writers of version 1 give the initial snapshot no log
+            put("TransactionLog", id, {"id": id, **changes(self.states.get(parent, {}), self.states[id])})
         self.snapshots.append(
             {"id": id, "parent": parent, "flushed_at": time, "message": message, "metadata": metadata or {}}
         )

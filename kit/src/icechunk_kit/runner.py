@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -14,10 +15,10 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep, time_ns
-from typing import Any
+from typing import IO, Any
 
-from icechunk_kit.case import Case, Step, matches, substitute
-from icechunk_kit.checks import check
+from icechunk_kit.case import Case, KitError, Step, matches, substitute
+from icechunk_kit.checks import check, fields
 from icechunk_kit.store import Store
 
 #: The members of a step that are not of the request.
@@ -47,6 +48,7 @@ class Adapter:
     name: str = ""
     _process: subprocess.Popen[str] | None = None
     _lines: queue.Queue[str] = field(default_factory=queue.Queue)
+    _errors: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
 
     def __enter__(self) -> Adapter:
         return self
@@ -59,6 +61,7 @@ class Adapter:
         if self._process is None:
             self._start()
         assert self._process is not None and self._process.stdin is not None
+        line = ""
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
@@ -70,10 +73,21 @@ class Adapter:
         except (BrokenPipeError, ValueError):
             answer = None
         if not isinstance(answer, dict):
+            if line:
+                self.stop()
+                raise AdapterFailure(f"the answer is not an object of JSON in one line: {line.strip()[:200]}")
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
             code = self._process.poll()
             self.stop()
-            raise AdapterFailure(f"the adapter ended with status {code}, or its answer is not a line of JSON")
+            raise AdapterFailure(f"the adapter ended with status {code}: {self._last_words()}")
         return answer
+
+    def _last_words(self) -> str:
+        """Return the last line of the standard error."""
+        self._errors.seek(max(0, self._errors.seek(0, 2) - 2000))
+        lines = self._errors.read().decode("utf-8", "replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed no error")
 
     def peak(self, *, reset: bool = False) -> int:
         """Return the largest memory since the last reset, in MiB. 0 where the system has no number."""
@@ -94,12 +108,17 @@ class Adapter:
             self._process = None
 
     def _start(self) -> None:
-        self._process = subprocess.Popen(
-            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        self._lines = queue.Queue()
-        threading.Thread(target=_read_lines, args=(self._process.stdout, self._lines), daemon=True).start()
-        self.ask({"op": "start", "location": {}}, 120)  # the time of imports is not that of a case
+        pipe = subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(
+                self.command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True
+            )
+            self._lines = queue.Queue()
+            arguments = (self._process.stdout, self._lines)
+            threading.Thread(target=_read_lines, args=arguments, daemon=True).start()
+            self.ask({"op": "start", "location": {}}, 120)  # the time of imports is not that of a case
+        except (OSError, AdapterFailure) as error:
+            raise KitError(f"the adapter does not start: {shlex.join(self.command)}: {error}") from None
 
 
 def _read_lines(stream: Iterable[str], lines: queue.Queue[str]) -> None:
@@ -163,6 +182,8 @@ def _own(store: Store, step: Step) -> Any:
             return store.plan(step["faults"])
         case "kit.check":
             return check(folder, step.get("rules"))
+        case "kit.fields":
+            return fields(folder, step["kind"], step["id"], step["path"])
         case "kit.now":
             now = time_ns() // 1000
             sleep(0.02)  # the times of files come from a clock that is up to 10 ms behind

@@ -5,12 +5,13 @@
   are the fields of `files.Node`. Groups above a node are added.
 - A reference is hexadecimal text (inline), or `native:HEX`, `virtual:URL`, or a form of `COMPRESSIONS` and a
   URL, and `[START:STOP]` behind it if the chunk is a part of the file. `none` has no field.
-- `+ branch ID NAME...`, `+ tag ID NAME...`, `+ update KIND NAME=VALUE...`: names, and the log of updates.
+- `+ branch ID NAME...`, `+ tag ID NAME...`, `+ update KIND NAME=VALUE...`: names, and the log of updates
+  (`times=9`: so many).
   `+ forget ID...` takes snapshots out of the list, and `updates` the log. `+ version NUMBER`: from here on.
 - `+ put KEY TEXT`, `+ remove PATTERN`, `+ copy KEY KEY`: any file. `+ write` writes the repo file, which a
   case without this line gets at its end.
-- `+ allow FOLDER [NAME]`: a container of virtual chunks for the steps that follow. `+ at FOLDER`: they are
-  about another repository.
+- `+ allow FOLDER [NAME]`: a container of virtual chunks or of a prefix of URLs, for the steps that follow.
+  `+ at FOLDER`: they are about another repository.
 - Other modules add lines with the decorator `line`.
 
 Lines with more indentation change the files of the line before them: `edit KIND PATH NAME=VALUE... -NAME...`
@@ -207,7 +208,8 @@ def tag(builder: Builder, id: str, *names: str) -> None:
 @line
 def update(builder: Builder, kind: str, *fields: str) -> None:
     values = {name: builder.ids.get(value, value) for name, value in pairs(fields).items()}
-    builder.repository.log(kind, **values)
+    for _ in range(values.pop("times", 1)):
+        builder.repository.log(kind, **values)
 
 
 @line
@@ -257,6 +259,9 @@ def at(builder: Builder, name: str) -> None:
 
 @line
 def allow(builder: Builder, folder: str, name: str | None = None) -> None:
+    if "://" in folder:
+        builder.facts["containers"] = [folder]
+        return
     path = builder.root / folder
     prefix, store = f"{path.as_uri()}/", {"local_file_system": str(path)}
     container = {"name": name, "url_prefix": prefix, "store": store}
