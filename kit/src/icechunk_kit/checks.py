@@ -50,7 +50,8 @@ class Files:
 
     def __post_init__(self) -> None:
         for kind, folder in {**FOLDERS, "Repo": ""}.items():
-            names = ["repo"] if kind == "Repo" else [path.name for path in (self.folder / folder).glob("*")]
+            pattern = "repo" if kind == "Repo" else "*"
+            names = [path.name for path in (self.folder / folder).glob(pattern)]
             self.files[kind] = {name: load(self.folder / folder / name, kind) for name in sorted(names)}
 
     @cached_property

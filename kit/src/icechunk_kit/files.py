@@ -74,7 +74,7 @@ def envelope(
     """
     file_type = FILE_TYPES[kind] if file_type is None else file_type
     compress = compress or (partial(zstandard.compress, level=3) if compression == 1 else bytes)
-    header = magic + writer.encode().ljust(24) + bytes([version, file_type, compression])
+    header = magic + writer.encode("utf-8", "surrogateescape").ljust(24) + bytes([version, file_type, compression])
     return file(header + compress(body(buffer)))
 
 
@@ -89,7 +89,7 @@ def edit(path: str, /, *absent: str, **fields: Any) -> Edit:
     Args:
         path: Leads from the root to these tables: members and positions with dots, `*` for all of a list.
         absent: The fields that are removed.
-        fields: The new values of fields.
+        fields: The new values of fields, or functions of the old ones.
     """
 
     def change(document: Document) -> None:
@@ -100,7 +100,7 @@ def edit(path: str, /, *absent: str, **fields: Any) -> Edit:
             else:
                 tables = [table[key if isinstance(table, dict) else int(key)] for table in tables]
         for table in tables:
-            table.update(fields)
+            table |= {key: each(table[key]) if callable(each) else each for key, each in fields.items()}
             for name in absent:
                 del table[name]
 

@@ -48,7 +48,9 @@ class Adapter:
     name: str = ""
     _process: subprocess.Popen[str] | None = None
     _lines: queue.Queue[str] = field(default_factory=queue.Queue)
+    #: The standard error, and where it ended at the last answer.
     _errors: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
+    _mark: int = 0
 
     def __enter__(self) -> Adapter:
         return self
@@ -81,11 +83,12 @@ class Adapter:
             code = self._process.poll()
             self.stop()
             raise AdapterFailure(f"the adapter ended with status {code}: {self._last_words()}")
+        self._mark = self._errors.seek(0, 2)
         return answer
 
     def _last_words(self) -> str:
-        """Return the last line of the standard error."""
-        self._errors.seek(max(0, self._errors.seek(0, 2) - 2000))
+        """Return the last line of the standard error since the last answer."""
+        self._errors.seek(max(self._mark, self._errors.seek(0, 2) - 2000))
         lines = self._errors.read().decode("utf-8", "replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "it printed no error")
 
@@ -159,7 +162,10 @@ def _run(adapters: Sequence[Adapter], rival: Adapter, case: Case, folder: Path) 
             if any(fault.get("steps") for fault in step.get("faults", ())):
                 perform({"op": "nothing"}, rival)  # its process must run when the other client waits for it
             if step["op"].startswith("kit."):
-                answer = {"value": _own(store, substitute(step, names))}
+                try:
+                    answer = {"value": _own(store, substitute(step, names))}
+                except Exception as error:  # a file that is no file of Icechunk
+                    answer = {"value": f"the files cannot be read: {type(error).__name__}: {error}"}
                 outcome, detail = "passed", ""
                 if not _accepts(step.get("expect", "*"), answer, names):
                     outcome, detail = "failed", f"{json.dumps(step)[:600]}: {json.dumps(answer)[:600]}"

@@ -69,6 +69,8 @@ NAMED |= {
     "DEEP_JSON": b'{"a":' * 200_000,
     "DICTIONARY": DICTIONARY,
     "LATER": [("string", "later"), ("u64", 2**63), ("[ObjectId12]", [bytes(12)])],
+    "REVERSED": lambda rows: rows[::-1],
+    "TWICE": lambda rows: [row for row in rows for _ in range(2)],
     "OWNER": [{"name": "owner", "value": flexbuffer({"a": [1]})}],
     # compressions, and changes of a body or of a file
     "bomb_declared": bomb(2**20, 2**50),
