@@ -74,7 +74,9 @@ def envelope(
     """
     file_type = FILE_TYPES[kind] if file_type is None else file_type
     compress = compress or (partial(zstandard.compress, level=3) if compression == 1 else bytes)
-    header = magic + writer.encode("utf-8", "surrogateescape").ljust(24) + bytes([version, file_type, compression])
+    header = (
+        magic + writer.encode("utf-8", "surrogateescape").ljust(24) + bytes([version, file_type, compression])
+    )
     return file(header + compress(body(buffer)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import queue
 import re
@@ -49,7 +50,7 @@ class Adapter:
     _process: subprocess.Popen[str] | None = None
     _lines: queue.Queue[str] = field(default_factory=queue.Queue)
     #: The standard error, and where it ended at the last answer.
-    _errors: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
+    _errors: IO[bytes] = field(default_factory=io.BytesIO)
     _mark: int = 0
 
     def __enter__(self) -> Adapter:
@@ -80,9 +81,9 @@ class Adapter:
                 raise AdapterFailure(f"the answer is not an object of JSON in one line: {line.strip()[:200]}")
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(5)
-            code = self._process.poll()
+            ending = f"status {self._process.poll()}: {self._last_words()}"
             self.stop()
-            raise AdapterFailure(f"the adapter ended with status {code}: {self._last_words()}")
+            raise AdapterFailure(f"the adapter ended with {ending}")
         self._mark = self._errors.seek(0, 2)
         return answer
 
@@ -109,9 +110,10 @@ class Adapter:
             with suppress(OSError), self._process:  # closes the pipes
                 pass
             self._process = None
+            self._errors.close()
 
     def _start(self) -> None:
-        pipe = subprocess.PIPE
+        pipe, self._errors, self._mark = subprocess.PIPE, tempfile.TemporaryFile(), 0  # noqa: SIM115 - `stop` closes it
         try:
             self._process = subprocess.Popen(
                 self.command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True
@@ -121,6 +123,7 @@ class Adapter:
             threading.Thread(target=_read_lines, args=arguments, daemon=True).start()
             self.ask({"op": "start", "location": {}}, 120)  # the time of imports is not that of a case
         except (OSError, AdapterFailure) as error:
+            self._errors.close()
             raise KitError(f"the adapter does not start: {shlex.join(self.command)}: {error}") from None
 
 
