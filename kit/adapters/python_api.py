@@ -1,4 +1,4 @@
-"""The adapter of libraries with the Python interface of icechunk: `python adapters/python_api.py frazil`."""
+"""The adapter of libraries with the interface of icechunk: `python kit/adapters/python_api.py frazil`."""
 
 from __future__ import annotations
 

@@ -150,7 +150,10 @@ class Builder:
         text = re.sub(r"\$\w+", lambda match: ids.get(match[0], match[0]), text)
         self.change(details)
         op, words, content = split(text)
+        count = len(self.created.snapshots) if self.created else 1
         steps = LINES[op](self, *words, **({} if content is None else {"content": content}))
+        if {*self.edits, *self.headers} - {"Repo"} and details and len(self.repository.snapshots) == count:
+            raise ValueError(f"the line {op!r} writes no file that the lines below it could change")
         return [self.facts | step for step in steps or []]
 
     def change(self, details: Sequence[str]) -> None:
