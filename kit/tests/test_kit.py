@@ -60,7 +60,7 @@ def test_tap_and_status_of_a_failure(tmp_path: Path, capsys: pytest.CaptureFixtu
     [
         ("python nowhere.py", "*", "nowhere.py: the adapter ended with status 2: "),
         ("no-such-command x", "*", "No such file or directory"),
-        ("", "*", "empty"),
+        ("", "*", "does not start"),
         ("python 'x", "*", "No closing quotation"),
         ("echo hello", "*", "hello"),
         (f"{sys.executable} -c 1/0", "*", "ZeroDivisionError: division by zero"),

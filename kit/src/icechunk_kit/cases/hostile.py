@@ -69,6 +69,8 @@ NAMED |= {
     "DEEP_JSON": b'{"a":' * 200_000,
     "DICTIONARY": DICTIONARY,
     "LATER": [("string", "later"), ("u64", 2**63), ("[ObjectId12]", [bytes(12)])],
+    "BY_COMPONENTS": lambda rows: sorted(rows, key=lambda row: row["path"].split("/")),
+    "REPEATED": lambda rows: [rows[0] | {"refs": rows[0]["refs"] * 100_000}] * 2000,
     "REVERSED": lambda rows: rows[::-1],
     "TWICE": lambda rows: [row for row in rows for _ in range(2)],
     "OWNER": [{"name": "owner", "value": flexbuffer({"a": [1]})}],
@@ -140,16 +142,6 @@ def words(builder: Builder, kind: str, word: str) -> list[Step]:
 
 
 @line
-def repeated(builder: Builder, arrays: str, references: str) -> None:
-    def repeat(document: Document) -> None:
-        (array,) = document["arrays"]
-        document["arrays"] = [array | {"refs": array["refs"] * int(references)}] * int(arrays)
-
-    builder.edits["Manifest"] = repeat
-    builder.commit([node("/a 4/1 0=01")])
-
-
-@line
 def exchange(builder: Builder, *patterns: str) -> None:
     """Give two files the content of each other."""
     one, other = (path for pattern in patterns for path in sorted(builder.folder.glob(pattern)))
@@ -201,12 +193,3 @@ def share(builder: Builder) -> None:
         lambda document: document.update(manifest_files_v2=lists["manifest_files_v2"]),
     )
     builder.commit([array, Node("/b", [3], [3])], "two")
-
-
-@line
-def components(builder: Builder, *paths: str) -> None:
-    """Commit groups in the order of the components of their paths."""
-    builder.edits["Snapshot"] = lambda document: document["nodes"].sort(
-        key=lambda row: row["path"].split("/")
-    )
-    builder.commit([Node(path) for path in paths])

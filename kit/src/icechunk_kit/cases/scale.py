@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from icechunk_kit.case import Step
 from icechunk_kit.cases.repositories import Builder, line
-from icechunk_kit.cases.script import steps
 from icechunk_kit.files import FIRST_TIME, ROOT_ID, Document, Node, encode_id, identifier, inline
 from icechunk_kit.schema import pack, unpack
 
@@ -137,10 +136,3 @@ def manifests(builder: Builder, count: str) -> None:
 @line
 def arrays(builder: Builder, count: str) -> None:
     builder.commit([value(n, f"/{n}") for n in range(int(count))], shared=True)
-
-
-@line
-def updates(builder: Builder, count: str) -> list[Step]:
-    for _ in range(int(count)):
-        builder.repository.log("ConfigChangedUpdate")
-    return steps("updates " + "ConfigChanged " * int(count) + "RepoInitialized")
