@@ -260,15 +260,7 @@ def collect(repo: Any, before: int) -> None:
     repo.garbage_collect(moment(before))
 
 
-def flag(repo: Any, name: str, value: bool | None) -> None:
-    if not hasattr(repo, "set_feature_flag"):
-        raise NotImplementedError
-    repo.set_feature_flag(name, value)
-
-
 def status(repo: Any, value: str) -> None:
-    if not hasattr(repo, "set_status"):
-        raise NotImplementedError
     repo.set_status(library.RepoStatus(getattr(library.RepoAvailability, value.replace("-", "_"))))
 
 
@@ -318,7 +310,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "expire": on_repository(expire),
     "collect": on_repository(collect),
     "upgrade": on_repository(upgrade),
-    "flag": on_repository(flag),
+    "flag": on_repository(lambda repo, name, value: repo.set_feature_flag(name, value)),
     "status": on_repository(status),
 }
 

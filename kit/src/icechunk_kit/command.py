@@ -29,20 +29,11 @@ def selection(options: argparse.Namespace) -> list[Case]:
     return cases
 
 
-def split(command: str) -> list[str]:
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise KitError(
-            f"the command of the adapter cannot be split into words: {command!r}: {error}"
-        ) from None
-    if not words:
-        raise KitError("the command of the adapter is empty")
-    return words
-
-
 def run_cases(options: argparse.Namespace) -> int:
-    adapters = [Adapter(split(command)) for command in options.adapter]
+    try:
+        adapters = [Adapter(shlex.split(command)) for command in options.adapter]
+    except ValueError as error:
+        raise KitError(f"the command of the adapter is wrong: {options.adapter}: {error}") from None
     results: list[Result] = []
     try:
         for result in run(adapters, selection(options), options.patience):

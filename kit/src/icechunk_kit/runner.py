@@ -122,7 +122,7 @@ class Adapter:
             arguments = (self._process.stdout, self._lines)
             threading.Thread(target=_read_lines, args=arguments, daemon=True).start()
             self.ask({"op": "start", "location": {}}, 120)  # the time of imports is not that of a case
-        except (OSError, AdapterFailure) as error:
+        except (OSError, IndexError, AdapterFailure) as error:  # IndexError: no command
             self._errors.close()
             raise KitError(f"the adapter does not start: {shlex.join(self.command)}: {error}") from None
 

@@ -17,6 +17,10 @@ __all__ = ["hostile", "scale", "turns"]  # they add lines that write files
 REPETITION = re.compile(r"\{([^{}]*)\*(\d+)\}")
 
 
+def repeat(match: re.Match[str]) -> str:
+    return "".join(match[1].replace("#", f"{number:08}") for number in range(int(match[2])))
+
+
 def build(place: str, lines: list[str], version: str, folder: Path) -> list[Step]:
     """Write the files of a case, and return its steps. An error names the place of the case."""
     try:
@@ -28,7 +32,7 @@ def build(place: str, lines: list[str], version: str, folder: Path) -> list[Step
 def perform(lines: list[str], version: str, folder: Path) -> list[Step]:
     builder, result = Builder(folder, version), []
     texts = [line.replace("FOLDER", folder.as_uri()) for line in lines]
-    texts = [REPETITION.sub(lambda match: match[1] * int(match[2]), line) for line in texts]
+    texts = [REPETITION.sub(repeat, line) for line in texts]
     for number, line in enumerate(texts):
         details = []
         for detail in texts[number + 1 :]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from icechunk_kit.case import Step
 from icechunk_kit.cases.repositories import Builder, line
-from icechunk_kit.files import FIRST_TIME, ROOT_ID, Document, Node, encode_id, identifier, inline
+from icechunk_kit.files import FIRST_TIME, Document, Node, encode_id, identifier, inline
 from icechunk_kit.schema import pack, unpack
 
 type Rows = npt.NDArray[np.uint8]
@@ -122,17 +122,6 @@ def hierarchy(builder: Builder, groups: str, arrays: str) -> None:
 
 
 @line
-def tags(builder: Builder, count: str) -> None:
-    id = builder.commit([value(5)])
-    builder.repository.tags = {f"v{n}": id if n % 2 else ROOT_ID for n in range(int(count))}
-
-
-@line
 def manifests(builder: Builder, count: str) -> None:
     refs = {(n,): inline(bytes([n % 251])) for n in range(int(count))}
     builder.commit([Node("/a", [int(count)], [1], refs=refs, split=[[(n, n + 1)] for (n,) in refs])])
-
-
-@line
-def arrays(builder: Builder, count: str) -> None:
-    builder.commit([value(n, f"/{n}") for n in range(int(count))], shared=True)

@@ -2,7 +2,8 @@
 
 A line `case ID` begins a case. The lines `level`, `version`, `rule`, `why`, `seconds`, `mebibytes` and
 `store` follow. Before the first case they are the default of the file. Each line that begins with `|` makes a
-case of its own: its cells take the places `{0}`, `{1}`... of the other lines. `{TEXT*COUNT}` repeats a text.
+case of its own: its cells take the places `{0}`, `{1}`... of the other lines. `{TEXT*COUNT}` repeats a text,
+and `#` in it is the number of the repetition, in 8 digits.
 Indented lines are steps. With more indentation they belong to the line before them: to a fault, or to a line
 that writes files (`+ ...`, see `repositories`). `1: STEP` is a step of the second implementation. `STEP ->
 ANSWER` has an expectation: JSON, `error KIND...`, `value or error`, or `any: [...]` with several answers,
