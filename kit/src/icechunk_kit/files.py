@@ -234,9 +234,8 @@ class Repository:
         self.tags: dict[str, bytes] = {}
         self.config: Document | None = None
         self.updates = [{"update_type": ("RepoInitializedUpdate", {}), "updated_at": FIRST_TIME}]
-        self.commit(
-            [], message="Repository initialized", id=ROOT_ID, metadata={"__icechunk": {"is_root": True}}
-        )
+        mark = {"__icechunk": {"is_root": True}} if version == 2 else {"__root": True}
+        self.commit([], message="Repository initialized", id=ROOT_ID, metadata=mark)
 
     def put(self, key: str, data: bytes) -> int:
         """Write a file, and return its size."""

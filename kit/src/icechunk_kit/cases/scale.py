@@ -104,14 +104,10 @@ def chain(builder: Builder, count: str) -> list[Step]:
 
     last = struct.pack(">I", len(number) - 1) + bytes(8)
     builder.headers["Repo"] = {"body": change}
-    builder.repository.commit([value(5)], id=last)
+    builder.repository.commit([Node("/a", [3], [1], refs={(0,): inline(b"\5")})], id=last)
     builder.ids["one"] = last
     messages = [{"id": "*", "message": "commit", "time": "*"}] * len(number)
     return [{"op": "log", "ref": {"branch": "main"}, "expect": messages}]
-
-
-def value(number: int, path: str = "/a") -> Node:
-    return Node(path, [3], [1], refs={(0,): inline(bytes([number % 251]))})
 
 
 @line
