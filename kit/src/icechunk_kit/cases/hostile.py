@@ -14,8 +14,7 @@ from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 from icechunk_kit.case import Step
 from icechunk_kit.cases.repositories import DICTIONARY, NAMED, Builder, line, node, patch
 from icechunk_kit.cases.script import steps
-from icechunk_kit.files import ROOT_ID, Change, Document, Node, edit, edits, encode_id, flexbuffer
-from icechunk_kit.schema import TABLES, UNIONS
+from icechunk_kit.files import ROOT_ID, Change, edit, encode_id, flexbuffer
 
 
 def streamed(body: bytes) -> bytes:
@@ -142,33 +141,12 @@ def words(builder: Builder, kind: str, word: str) -> list[Step]:
 
 
 @line
-def exchange(builder: Builder, *patterns: str) -> None:
-    """Give two files the content of each other."""
-    one, other = (path for pattern in patterns for path in sorted(builder.folder.glob(pattern)))
-    contents = one.read_bytes(), other.read_bytes()
-    other.write_bytes(contents[0])
-    one.write_bytes(contents[1])
-
-
-@line
 def property(builder: Builder, text: str) -> None:
     """Commit a property with the encoded value."""
     value = NAMED[text] if text in NAMED and isinstance(NAMED[text], bytes) else bytes.fromhex(text)
     items = [{"name": "key", "value": value}]
     builder.edits = {"Snapshot": edit("", metadata=items), "Repo": edit("snapshots.*", metadata=items)}
     builder.commit([])
-
-
-@line
-def update_kinds(builder: Builder) -> list[Step]:
-    """Log an update of each kind."""
-    values = {"string": "main", "ObjectId12": ROOT_ID, "u8": 1, "u16": 3, "bool": True}
-    values["RepoStatus"] = {"availability": 1, "set_at": 5}
-    _, *kinds = UNIONS["UpdateType"]
-    for kind in kinds:
-        builder.repository.log(kind, **{name: values[type_] for name, type_, _ in TABLES[kind]})
-    names = [kind.removesuffix("Update") for kind in reversed(kinds)]
-    return steps(f"updates {' '.join(names)} RepoInitialized")
 
 
 @line
@@ -179,17 +157,3 @@ def expire(builder: Builder, *names: str) -> None:
     builder.repository.snapshots[-1] |= {"parent": ROOT_ID, "info": {"pruned_ancestor_tx_logs": logs}}
     for id in logs:
         Path(builder.folder, "snapshots", encode_id(id)).unlink()
-
-
-@line
-def share(builder: Builder) -> None:
-    """Make two commits. The second one refers to the manifest of the first one."""
-    lists: Document = {}
-    array = node("/a 6/3 0=010203")
-    builder.edits["Snapshot"] = lists.update
-    builder.commit([array])
-    builder.edits["Snapshot"] = edits(
-        lambda document: document["nodes"].__setitem__(slice(0, 2), lists["nodes"]),
-        lambda document: document.update(manifest_files_v2=lists["manifest_files_v2"]),
-    )
-    builder.commit([array, Node("/b", [3], [3])], "two")

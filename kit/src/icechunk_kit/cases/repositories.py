@@ -210,7 +210,7 @@ def tag(builder: Builder, id: str, *names: str) -> None:
 
 @line
 def update(builder: Builder, kind: str, *fields: str) -> None:
-    values = {name: builder.ids.get(value, value) for name, value in pairs(fields).items()}
+    values = {name: builder.ids.get(str(value), value) for name, value in pairs(fields).items()}
     for _ in range(values.pop("times", 1)):
         builder.repository.log(kind, **values)
 

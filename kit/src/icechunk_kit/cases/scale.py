@@ -111,13 +111,6 @@ def chain(builder: Builder, count: str) -> list[Step]:
 
 
 @line
-def hierarchy(builder: Builder, groups: str, arrays: str) -> None:
-    nodes = [Node(f"/g{n:03}/a{m:02}", [4], [2]) for n in range(int(groups)) for m in range(int(arrays))]
-    nodes[7_777].refs = {(1,): inline(b"\1")}
-    builder.commit([*nodes, *(Node(f"/g{n:03}") for n in range(int(groups)))])
-
-
-@line
 def manifests(builder: Builder, count: str) -> None:
     refs = {(n,): inline(bytes([n % 251])) for n in range(int(count))}
     builder.commit([Node("/a", [int(count)], [1], refs=refs, split=[[(n, n + 1)] for (n,) in refs])])
