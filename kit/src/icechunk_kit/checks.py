@@ -156,11 +156,7 @@ def check(folder: Path, rules: Iterable[str] | None = None) -> list[str]:
     return [f"{name}: {text}" for name in names for text in RULES[name](files)]
 
 
-DECODERS: dict[str, Callable[[bytes], Any]] = {
-    "flexbuffers": flexbuffers.Loads,
-    "messagepack": msgpack.unpackb,
-    "json": json.loads,
-}
+DECODERS = {"flexbuffers": flexbuffers.Loads, "messagepack": msgpack.unpackb}
 
 
 def fields(folder: Path, kind: str, name: str, path: str) -> list[Any]:

@@ -46,7 +46,6 @@ class Adapter:
     """The process of an adapter. It starts with the first request, and again after a failure."""
 
     command: Sequence[str]
-    name: str = ""
     _process: subprocess.Popen[str] | None = None
     _lines: queue.Queue[str] = field(default_factory=queue.Queue)
     #: The standard error, and where it ended at the last answer.
