@@ -83,13 +83,6 @@ def test_an_adapter_that_dies_says_why(tmp_path: Path, capsys: pytest.CaptureFix
     assert "ended with status 1: ValueError: no more" in capsys.readouterr().out
 
 
-def build(file: Path) -> None:
-    before = set(CASES)
-    register(file)
-    for name in CASES.keys() - before:
-        CASES[name].build(file.parent)
-
-
 HEADS = "level reader\nrule silent\nwhy It is.\n"
 
 
@@ -102,16 +95,16 @@ HEADS = "level reader\nrule silent\nwhy It is.\n"
         (f"{HEADS}case test.edit\n  + tag root v\n      edit Snapshot . id=1", "line 4, case test.edit: "),
     ],
 )
-def test_a_case_that_is_written_badly_has_a_place(text: str, message: str, tmp_path: Path) -> None:
+def test_a_case_that_is_written_badly_has_a_place(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = {"reference.native": CASES["reference.native"]}
+    monkeypatch.setattr("icechunk_kit.cases.CASES", cases)
     file = tmp_path / "bad.cases"
     file.write_text(text)
-    before = set(CASES)
-    try:
-        with pytest.raises(KitError, match=re.escape(message)):
-            build(file)
-    finally:
-        for name in CASES.keys() - before:
-            del CASES[name]
+    with pytest.raises(KitError, match=re.escape(message)):  # noqa: PT012 - some errors come with the files
+        register(file)
+        list(cases.values())[-1].build(tmp_path)
 
 
 ROW = {"id": "a.b", "version": "2.0", "level": "reader", "ground": "silent", "detail": "step 1: no\nanswer"}

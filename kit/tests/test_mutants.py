@@ -18,7 +18,7 @@ import icechunk_kit.cases  # noqa: F401 - registers the cases
 import pytest
 from icechunk_kit.case import CASES, Case
 from icechunk_kit.checks import load
-from icechunk_kit.files import FOLDERS, ROOT_ID, encode_id, envelope
+from icechunk_kit.files import FOLDERS, ROOT_ID, envelope
 from icechunk_kit.runner import Adapter, run
 from icechunk_kit.schema import pack
 
@@ -49,7 +49,6 @@ SPOILED = [
     if line and line[0] != "#"
 ]
 KINDS = {folder: kind for kind, folder in FOLDERS.items()}
-ROOT = encode_id(ROOT_ID)
 READER = ("refs", "log", "properties", "list", "metadata", "read", "count", "diff", "updates", "get")
 
 
@@ -81,40 +80,29 @@ class Spoiled(Inside):
         self.kind, self.statement = kind, compile(statement, kind, "exec")
 
     def ask(self, request: dict[str, Any], seconds: float) -> Any:
-        folder = Path(request["location"]["path"], "")
+        folder = Path(request["location"]["path"])
         before = {path: path.read_bytes() for path in files(folder)}
-        old = load(folder / "repo", "Repo").document if before and folder / "repo" in before else None
-        if old and self.kind == "Before":
-            self.spoil(folder / "repo", "Repo", {"old": old, "request": request})
+        if self.kind == "Before" and folder / "repo" in before:
+            self.spoil(folder / "repo", "Repo")
         answer = super().ask(request, seconds)
         is_first = request["op"] == "create" or request.get("message") == "message base"
         for path in files(folder) if not is_first or "is_root" in self.statement.co_names else ():
             if path.read_bytes() != before.get(path) and KINDS.get(path.parent.name, "Repo") == self.kind:
-                self.spoil(path, self.kind, {"old": old, "request": request})
+                self.spoil(path, self.kind)
         return answer
 
-    def spoil(self, path: Path, kind: str, names: dict[str, Any]) -> None:
-        file, header = load(path, kind), dict[str, Any]()
-        names |= {
-            "ROOT_ID": ROOT_ID,
-            "d": file.document,
-            "path": path,
-            "header": header,
-            "is_root": path.name == ROOT,
-        }
-        exec(self.statement, names)
+    def spoil(self, path: Path, kind: str) -> None:
+        file = load(path, kind)
+        names: dict[str, Any] = {"ROOT_ID": ROOT_ID, "d": file.document, "path": path, "header": {}}
+        exec(self.statement, names | {"is_root": path.name == "1CECHNKREP0F1RSTCMT0"})
         if path.exists():
-            header = {"version": file.header[36], "writer": "a mutant"} | header
-            path.write_bytes(envelope(kind, pack(kind, names["d"]), **header))
+            header = {"version": file.header[36], "writer": "a mutant"} | names["header"]
+            path.write_bytes(envelope(kind, pack(kind, file.document), **header))
 
 
 def files(folder: Path) -> list[Path]:
     """Return the metadata files in the order in which a writer writes them."""
-    return [
-        path
-        for name in ("manifests/*", "snapshots/*", "transactions/*", "repo")
-        for path in folder.glob(name)
-    ]
+    return [path for name in (*(f"{room}/*" for room in KINDS), "repo") for path in folder.glob(name)]
 
 
 @pytest.fixture(autouse=True)
@@ -150,6 +138,7 @@ def test_a_mutant_fails(rule: str) -> None:
     assert failures(Inside(source.replace(old, new)), {pattern})
 
 
+@pytest.mark.deep  # takes seconds
 def test_a_writer_whose_files_are_only_written_again_passes() -> None:
     patterns = {pattern for _, pattern, _, kind, _ in SPOILED}
     for kind in {kind for _, _, _, kind, _ in SPOILED}:
