@@ -210,9 +210,10 @@ def tag(builder: Builder, id: str, *names: str) -> None:
 
 @line
 def update(builder: Builder, kind: str, *fields: str) -> None:
-    values = {name: builder.ids.get(str(value), value) for name, value in pairs(fields).items()}
+    values = pairs(fields)
     for _ in range(values.pop("times", 1)):
-        builder.repository.log(kind, **values)
+        content = {key: builder.ids.get(str(value), value) for key, value in values.items()}
+        builder.repository.log(kind, **content)
 
 
 @line
