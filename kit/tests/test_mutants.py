@@ -48,6 +48,10 @@ SPOILED = [
     for line in (HERE / "spoiled.txt").read_text().splitlines()
     if line and line[0] != "#"
 ]
+RIGHT = {
+    "Repo": 'header["compression"] = 0',
+    "Snapshot": 'd["nodes"].sort(key=lambda node: node["path"].split("/"))',
+}
 KINDS = {folder: kind for kind, folder in FOLDERS.items()}
 READER = ("refs", "log", "properties", "list", "metadata", "read", "count", "diff", "updates", "get")
 
@@ -139,11 +143,12 @@ def test_a_mutant_fails(rule: str) -> None:
 
 
 @pytest.mark.deep  # takes seconds
-def test_a_writer_whose_files_are_only_written_again_passes() -> None:
-    patterns = {pattern for _, pattern, _, kind, _ in SPOILED}
-    for kind in {kind for _, _, _, kind, _ in SPOILED}:
-        found = failures(Spoiled(kind, "pass"), patterns)
-        assert [text for text in found if "manifest.size" not in text] == []  # another form, the same content
+@pytest.mark.parametrize("kind", sorted({kind for _, _, _, kind, _ in SPOILED}))
+def test_a_writer_that_follows_the_text_passes(kind: str) -> None:
+    """Its files have another form than those of Frazil, and the same content."""
+    names = {"write.names", *(["write.nodes.order"] if kind == "Snapshot" else [])}
+    found = failures(Spoiled(kind, RIGHT.get(kind, "pass")), names | {pattern for _, pattern, *_ in SPOILED})
+    assert [text for text in found if "manifest.size" not in text] == []
 
 
 @pytest.mark.sample(12)

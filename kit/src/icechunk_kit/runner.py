@@ -115,7 +115,7 @@ class Adapter:
         pipe, self._errors, self._mark = subprocess.PIPE, tempfile.TemporaryFile(), 0  # noqa: SIM115 - `stop` closes it
         try:
             self._process = subprocess.Popen(
-                self.command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True
+                self.command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True, errors="replace"
             )
             self._lines = queue.Queue()
             arguments = (self._process.stdout, self._lines)
