@@ -91,8 +91,7 @@ def table(content: Mapping[str, Any]) -> str:
     for choice in BY_LEVEL:
         text = cells(content["results"], [choice | ground for ground in BY_GROUND])
         lines += [f"| {' | '.join(choice.values())} | {text} |"] if text.strip(" |") else []
-    outcomes = " / ".join(OUTCOMES)
-    return "\n".join([*lines, "", f"Each cell: {outcomes}. Reached: {summary(content)}."])
+    return "\n".join([*lines, "", f"Each cell: {' / '.join(OUTCOMES)}. Reached: {summary(content)}."])
 
 
 def comparison(documents: Sequence[dict[str, Any]]) -> str:
