@@ -89,7 +89,7 @@ class Adapter:
     def _last_words(self) -> str:
         """Return the last line of the standard error since the last answer."""
         self._errors.seek(max(self._mark, self._errors.seek(0, 2) - 2000))
-        lines = self._errors.read().decode("utf-8", "replace").split("\n")
+        lines = re.sub("\x1b\\[[0-9;]*m", "", self._errors.read().decode("utf-8", "replace")).split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "it printed no error")
 
     def peak(self, *, reset: bool = False) -> int:
