@@ -545,12 +545,9 @@ def _clock(files: Files) -> Iterator[str]:
             *(u["updated_at"] for u in file.document.get("latest_updates", [])),
         ]
         modified = (files.folder / FOLDERS.get(file.kind, "") / file.name).stat().st_mtime
-        if is_by_writer(file) and abs(next(filter(None, times)) / 1e6 - modified) > 600:
+        is_by_kit = file.header[36] == 1 or file.header[12:].startswith(b"icechunk-kit")
+        if not is_by_kit and abs(next(filter(None, times), 0) / 1e6 - modified) > 600:
             yield f"{file.kind} {file.name}"
-
-
-def is_by_writer(file: File) -> bool:
-    return file.header[36] == 2 and not file.header[12:].startswith(b"icechunk-kit")
 
 
 @rule("repo.strings")

@@ -127,8 +127,9 @@ class Adapter:
 
 
 def _read_lines(stream: Iterable[str], lines: queue.Queue[str]) -> None:
-    for line in stream:
-        lines.put(line)
+    with suppress(ValueError, OSError):  # `stop` closes the stream
+        for line in stream:
+            lines.put(line)
     lines.put("")
 
 
