@@ -1,4 +1,4 @@
-"""The adapter of libraries with the Python interface of icechunk: `python adapters/python_api.py frazil`."""
+"""The adapter of libraries with the interface of icechunk: `python kit/adapters/python_api.py frazil`."""
 
 from __future__ import annotations
 
@@ -72,11 +72,24 @@ def repository(location: Location) -> Any:
     if not prefixes:
         return library.Repository.open(storage(location))
     config = library.Repository.fetch_config(storage(location)) or library.RepositoryConfig.default()
+    access = {prefix: container(prefix, location) for prefix in prefixes}
     for prefix in set(prefixes) - set(config.virtual_chunk_containers or {}):
+        config.set_virtual_chunk_container(library.VirtualChunkContainer(prefix, access[prefix][0]))
+    return library.Repository.open(
+        storage(location), config, {prefix: access[prefix][1] for prefix in prefixes}
+    )
+
+
+def container(prefix: str, location: Location) -> tuple[Any, Any]:
+    """Return the store of a container and the right to read it. Objects are in that of the repository."""
+    if prefix.startswith("file://"):
         store = library.local_filesystem_store(prefix.removeprefix("file://"))
-        config.set_virtual_chunk_container(library.VirtualChunkContainer(prefix, store))
-    access = dict.fromkeys(prefixes, library.Credentials.LocalFileSystemAccess())
-    return library.Repository.open(storage(location), config, access)
+        return store, library.Credentials.LocalFileSystemAccess()
+    s3 = location["s3"]
+    place = {"region": s3["region"], "endpoint_url": s3["endpoint"]}
+    keys = {"access_key_id": s3["access_key"], "secret_access_key": s3["secret_key"]}
+    store = library.s3_store(**place, allow_http=True, force_path_style=True)
+    return store, library.Credentials.S3(library.s3_credentials(**keys))
 
 
 def get(store: Any, key: str) -> bytes | None:
@@ -247,6 +260,10 @@ def collect(repo: Any, before: int) -> None:
     repo.garbage_collect(moment(before))
 
 
+def status(repo: Any, value: str) -> None:
+    repo.set_status(library.RepoStatus(getattr(library.RepoAvailability, value.replace("-", "_"))))
+
+
 def upgrade(repo: Any) -> None:
     if not hasattr(library, "upgrade_icechunk_repository"):
         raise NotImplementedError
@@ -293,6 +310,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "expire": on_repository(expire),
     "collect": on_repository(collect),
     "upgrade": on_repository(upgrade),
+    "flag": on_repository(lambda repo, name, value: repo.set_feature_flag(name, value)),
+    "status": on_repository(status),
 }
 
 if __name__ == "__main__":

@@ -467,6 +467,10 @@ async def diff(repository, **ends):
         for array in table["updated_chunks"]:
             indexes = chunks.setdefault(array["node_id"], set())
             indexes.update(tuple(chunk["coords"].view("<u4").tolist()) for chunk in array["chunks"])
+    for i in chunks.keys() & after.keys():
+        rank = len(json.loads(bytes(stores[1].nodes[after[i]]["user_data"]))["shape"])
+        if any(len(index) != rank for index in chunks[i]):
+            raise ValueError(f"a transaction log has coordinates of {after[i]} that have not {rank} numbers")
     return {
         "new": sorted(after[i] for i in ids["new"] & after.keys() - both),
         "deleted": sorted(before[i] for i in ids["deleted"] & before.keys() - both),

@@ -36,7 +36,7 @@ def build(folder: Path, change: str = "") -> list[str]:
     builder.perform("write", [])
     if change.startswith("+ "):
         builder.perform(change[2:])
-    return check(folder)
+    return check(folder, RULES)
 
 
 def test_a_right_repository_breaks_no_rule(tmp_path: Path) -> None:

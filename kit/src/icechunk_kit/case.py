@@ -20,6 +20,13 @@ type Step = dict[str, Any]
 
 LEVELS = ("reader", "writer", "maintainer")
 VERSIONS = ("1", "2.0", "2.1")
+#: Why a case has its expectation: a sentence of the specification decides, the text is silent and existing
+#: repositories decide, or a file is damaged and an implementation must survive it.
+GROUNDS = ("sentence", "silent", "robustness")
+
+
+class KitError(Exception):
+    """A request, an adapter or a case that the kit cannot use. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,7 @@ class Case:
         id: Words with dots, for example `read.header.magic`. It never changes.
         level: What an implementation does that must pass this case: one of `LEVELS`.
         version: The version of the format in which the case is written: one of `VERSIONS`.
-        rule: The sentence of the specification, or "silent".
+        rule: The sentence of the specification that decides, or the word "silent" or "robustness".
         why: What goes wrong for a user when an implementation fails here.
         build: Writes the files into a folder, and returns the steps.
         seconds, mebibytes: Bounds of the time and of the additional memory of the adapter.
@@ -46,6 +53,11 @@ class Case:
     seconds: float = 20.0
     mebibytes: int = 1024
     store: bool = False
+
+    @property
+    def ground(self) -> str:
+        """One of `GROUNDS`."""
+        return self.rule if self.rule in GROUNDS else GROUNDS[0]
 
 
 CASES: dict[str, Case] = {}

@@ -16,6 +16,7 @@ from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
+import msgpack  # type: ignore[import-untyped]
 import zstandard
 from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 
@@ -49,7 +50,8 @@ class Files:
 
     def __post_init__(self) -> None:
         for kind, folder in {**FOLDERS, "Repo": ""}.items():
-            names = ["repo"] if kind == "Repo" else [path.name for path in (self.folder / folder).glob("*")]
+            pattern = "repo" if kind == "Repo" else "*"
+            names = [path.name for path in (self.folder / folder).glob(pattern)]
             self.files[kind] = {name: load(self.folder / folder / name, kind) for name in sorted(names)}
 
     @cached_property
@@ -73,6 +75,10 @@ class Files:
     def document(self, kind: str, id: bytes) -> Document | None:
         file = self.files[kind].get(encode_id(id))
         return file.document if file else None
+
+    def is_first_of_version_1(self, info: Document) -> bool:
+        file = self.files["Snapshot"].get(encode_id(info["id"]))
+        return file is not None and file.header[36] == 1 and "parent_id" not in file.document
 
     def snapshots(self) -> Iterator[tuple[str, Document, Document]]:
         """Yield the name, the document and the entry of each snapshot that has a file of version 2."""
@@ -144,14 +150,42 @@ def load(path: Path, kind: str) -> File:
 
 
 def check(folder: Path, rules: Iterable[str] | None = None) -> list[str]:
-    """Return what breaks the rules, by default all of them: texts that begin with the name of the rule."""
+    """Return what breaks the rules, by default all but those of `STRICT`: texts that begin with the rule."""
     files = Files(folder)
-    return [
-        f"{name}: {text}"
-        for name, rule in RULES.items()
-        if rules is None or name in rules
-        for text in rule(files)
-    ]
+    names = [name for name in RULES if name not in STRICT] if rules is None else rules
+    return [f"{name}: {text}" for name in names for text in RULES[name](files)]
+
+
+DECODERS = {"flexbuffers": flexbuffers.Loads, "messagepack": msgpack.unpackb}
+
+
+def fields(folder: Path, kind: str, name: str, path: str) -> list[Any]:
+    """Return the values of a field in a file, or in all files of a kind, as values of JSON.
+
+    Args:
+        name: The name of a file. Empty: all files of this kind.
+        path: Leads from the root to the field: members and positions with dots, `*` for all of a list, and a
+            name of `DECODERS`.
+    """
+    files = Files(folder).files[kind].values()
+    values: list[Any] = [file.document for file in files if name in ("", file.name)]
+    for key in path.split("."):
+        if key == "*":
+            values = [each for value in values for each in value or []]
+        elif key in DECODERS:
+            values = [DECODERS[key](value) for value in values]
+        else:
+            values = [value.get(key) if isinstance(value, dict) else value[int(key)] for value in values]
+    return [_as_json(value) for value in values]
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value with text in the place of bytes: an id as it is in names of files, or hexadecimal."""
+    if isinstance(value, bytes):
+        return encode_id(value) if len(value) in (8, 12) else value.hex()
+    if isinstance(value, dict):
+        return {key: _as_json(each) for key, each in value.items()}
+    return [_as_json(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 type Rule = Callable[[Files], Iterable[str]]
@@ -182,21 +216,23 @@ def is_writer(text: bytes) -> bool:
     return bool(text.decode("utf-8", "replace").strip()) and not re.search(rb"[\0\t\n]|^ ", text)
 
 
-#: Rules of each file alone: the header, and the id in its name. The reference refuses a compression of 0.
+#: Rules of each file alone: the header, and the id in its name.
 FILE_RULES: dict[str, Callable[[File], bool]] = {
     "header.magic": lambda file: file.header[:12] == MAGIC,
     "header.writer": lambda file: is_writer(file.header[12:36]),
     "header.version": lambda file: file.header[36] in (1, 2),
     "header.type": lambda file: file.header[37] == FILE_TYPES[file.kind],
-    "header.compression": lambda file: file.header[38] == 1,
+    "header.compression": lambda file: file.header[38] in (0, 1),
     "id.name": lambda file: file.kind == "Repo" or file.name == encode_id(file.document["id"]),
+    "repo.version": lambda file: file.kind != "Repo" or file.document["spec_version"] == file.header[36] == 2,
 }
+#: Rules that only a case with their name applies.
+STRICT = ("order.components",)
 WHAT = ("new", "deleted", "updated")
 LISTS = [f"{what}_{kind}" for what in WHAT for kind in ("groups", "arrays")]
-#: Lists that ascend: the lists of each file of a kind, and by which member. The nodes are in the order of the
-#: bytes of the whole path, because the reference finds them by bisection.
+#: Lists that ascend: the lists of each file of a kind, and by which member.
 ORDERS = {
-    "order.nodes": ("Snapshot", "nodes path"),
+    "order.components": ("Snapshot", "nodes path"),
     "order.manifest_files": ("Snapshot", "manifest_files_v2 id"),
     "order.properties": ("Snapshot", "metadata name"),
     "order.arrays": ("Manifest", "arrays node_id"),
@@ -208,6 +244,7 @@ ORDERS = {
     "order.tags": ("Repo", "tags name"),
     "order.branches": ("Repo", "branches name"),
     "order.deleted_tags": ("Repo", "deleted_tags"),
+    "order.flags": ("Repo", "enabled_feature_flags", "disabled_feature_flags"),
     "order.snapshots": ("Repo", "snapshots id"),
     "order.updates": ("Repo", "latest_updates updated_at"),
 }
@@ -219,8 +256,8 @@ def lists(document: Document, words: Sequence[str]) -> Iterator[list[Any]]:
     if len(words) == 3:
         for row in rows:
             yield from lists(row, words[1:])
-    elif words[-1] == "to":  # compared part by part
-        yield [row["to"].split("/") for row in rows]
+    elif words[-1] in ("to", "path"):  # compared part by part
+        yield [row[words[-1]].split("/") for row in rows]
     elif words[-1] == "updated_at":
         yield [-row["updated_at"] for row in rows]
     else:
@@ -243,6 +280,13 @@ def _per_file(is_right: Callable[[File], bool]) -> Rule:
 
 RULES |= {name: _per_file(is_right) for name, is_right in FILE_RULES.items()}
 RULES |= {name: _ascend(*lists_of) for name, lists_of in ORDERS.items()}
+
+
+@rule("order.nodes", Files.snapshots)
+def _nodes(snapshot: Document, *_: Any) -> bool:
+    """MUST be sorted by path. Also the order of bytes is accepted: `order.components` is the text."""
+    paths = [node["path"] for node in snapshot["nodes"]]
+    return paths in (sorted(set(paths), key=key) for key in (str.encode, lambda path: path.split("/")))
 
 
 @rule("layout")
@@ -380,7 +424,8 @@ def _log_file(files: Files) -> Iterator[str]:
     """Each snapshot MUST have a corresponding transaction log file stored at transactions/{id}."""
     for info in files.infos:
         for id in (info["id"], *info.get("pruned_ancestor_tx_logs", [])):
-            if files.document("TransactionLog", id) is None:
+            # writers of version 1 give the initial snapshot no log
+            if files.document("TransactionLog", id) is None and not files.is_first_of_version_1(info):
                 yield encode_id(id)
 
 
@@ -455,7 +500,8 @@ def _repo_parent(files: Files) -> Iterator[str]:
         steps, at = 0, entry
         while steps <= len(entries) and 0 <= at["parent_offset"] < len(entries):
             steps, at = steps + 1, entries[at["parent_offset"]]
-        if at["parent_offset"] != -1 or at["id"] != ROOT_ID:
+        is_first = at["id"] == ROOT_ID or files.is_first_of_version_1(at)
+        if at["parent_offset"] != -1 or not is_first:
             yield encode_id(entry["id"])
 
 
@@ -488,6 +534,20 @@ def _time(files: Files) -> Iterator[str]:
     for info in files.infos:
         if info["parent"] and info["flushed_at"] <= times[info["parent"]]:
             yield encode_id(info["id"])
+
+
+@rule("time.clock")
+def _clock(files: Files) -> Iterator[str]:
+    """Non-leap microseconds since Jan 1, 1970 UTC."""
+    for file in (*files.files["Snapshot"].values(), *files.files["Repo"].values()):
+        times = [
+            file.document.get("flushed_at"),
+            *(u["updated_at"] for u in file.document.get("latest_updates", [])),
+        ]
+        modified = (files.folder / FOLDERS.get(file.kind, "") / file.name).stat().st_mtime
+        is_by_kit = file.header[36] == 1 or file.header[12:].startswith(b"icechunk-kit")
+        if not is_by_kit and abs(next(filter(None, times), 0) / 1e6 - modified) > 600:
+            yield f"{file.kind} {file.name}"
 
 
 @rule("repo.strings")

@@ -11,23 +11,29 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import icechunk_kit.cases  # noqa: F401 - registers the cases
-from icechunk_kit.case import CASES, LEVELS, VERSIONS, Case
+from icechunk_kit.case import CASES, LEVELS, VERSIONS, Case, KitError
 from icechunk_kit.report import badge, comparison, description, document, export, table, tap
 from icechunk_kit.runner import Adapter, Result, run
 
 
 def selection(options: argparse.Namespace) -> list[Case]:
-    return [
+    cases = [
         case
         for id, case in sorted(CASES.items())
         if fnmatch(id, options.only)
         and LEVELS.index(case.level) <= LEVELS.index(options.level)
         and case.version in (options.version or VERSIONS)
     ]
+    if not cases:
+        raise KitError(f"no case of this level and version has a name that matches {options.only!r}")
+    return cases
 
 
 def run_cases(options: argparse.Namespace) -> int:
-    adapters = [Adapter(shlex.split(command)) for command in options.adapter]
+    try:
+        adapters = [Adapter(shlex.split(command)) for command in options.adapter]
+    except ValueError as error:
+        raise KitError(f"the command of the adapter is wrong: {options.adapter}: {error}") from None
     results: list[Result] = []
     try:
         for result in run(adapters, selection(options), options.patience):
@@ -38,12 +44,14 @@ def run_cases(options: argparse.Namespace) -> int:
     finally:
         for adapter in adapters:
             adapter.stop()
-    content = document(options.name or options.adapter[0], results)
-    print("\n".join(tap(content["results"])) if options.tap else "\n" + table(content["results"]))
+    content = document(options.name or options.adapter[0], results, partial=options.only != "*")
+    print("\n".join(tap(content["results"])) if options.tap else "\n" + table(content))
     if options.json:
         options.json.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     if options.badge:
-        options.badge.write_text(badge(content["levels"]))
+        options.badge.write_text(badge(content))
+    if all(each.outcome == "unsupported" for each in results):
+        raise KitError("the adapter supports none of these cases")
     return int(any(each.outcome == "failed" for each in results))
 
 
@@ -92,7 +100,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("file", nargs="+", type=Path, help="what `run --json` wrote")
     command.set_defaults(action=compare)
     options = parser.parse_args(arguments)
-    result: int = options.action(options)
+    try:
+        result: int = options.action(options)
+    except KitError as error:
+        print(f"icechunk-kit: {error}", file=sys.stderr)
+        return 2
     return result
 
 

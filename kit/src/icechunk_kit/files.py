@@ -23,6 +23,7 @@ from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 from icechunk_kit.schema import Document as Document
 from icechunk_kit.schema import pack
 
+flexbuffers.Key.__str__ = lambda key: key.Bytes.decode()  # the library decodes keys as ASCII
 MAGIC = "ICE🧊CHUNK".encode()
 FILE_TYPES = {"Snapshot": 1, "Manifest": 2, "TransactionLog": 4, "Repo": 6}
 FOLDERS = {"Snapshot": "snapshots", "Manifest": "manifests", "TransactionLog": "transactions"}
@@ -73,7 +74,9 @@ def envelope(
     """
     file_type = FILE_TYPES[kind] if file_type is None else file_type
     compress = compress or (partial(zstandard.compress, level=3) if compression == 1 else bytes)
-    header = magic + writer.encode().ljust(24) + bytes([version, file_type, compression])
+    header = (
+        magic + writer.encode("utf-8", "surrogateescape").ljust(24) + bytes([version, file_type, compression])
+    )
     return file(header + compress(body(buffer)))
 
 
@@ -88,7 +91,7 @@ def edit(path: str, /, *absent: str, **fields: Any) -> Edit:
     Args:
         path: Leads from the root to these tables: members and positions with dots, `*` for all of a list.
         absent: The fields that are removed.
-        fields: The new values of fields.
+        fields: The new values of fields, or functions of the old ones.
     """
 
     def change(document: Document) -> None:
@@ -99,7 +102,7 @@ def edit(path: str, /, *absent: str, **fields: Any) -> Edit:
             else:
                 tables = [table[key if isinstance(table, dict) else int(key)] for table in tables]
         for table in tables:
-            table.update(fields)
+            table |= {key: each(table[key]) if callable(each) else each for key, each in fields.items()}
             for name in absent:
                 del table[name]
 
@@ -231,9 +234,8 @@ class Repository:
         self.tags: dict[str, bytes] = {}
         self.config: Document | None = None
         self.updates = [{"update_type": ("RepoInitializedUpdate", {}), "updated_at": FIRST_TIME}]
-        self.commit(
-            [], message="Repository initialized", id=ROOT_ID, metadata={"__icechunk": {"is_root": True}}
-        )
+        mark = {"__icechunk": {"is_root": True}} if version == 2 else {"__root": True}
+        self.commit([], message="Repository initialized", id=ROOT_ID, metadata=mark)
 
     def put(self, key: str, data: bytes) -> int:
         """Write a file, and return its size."""
@@ -301,7 +303,8 @@ class Repository:
         if self.version == 1 and parent is not None:
             document["parent_id"] = parent
         put("Snapshot", id, document)
-        put("TransactionLog", id, {"id": id, **changes(self.states.get(parent, {}), self.states[id])})
+        if number or self.version == 2:  # writers of version 1 give the initial snapshot no log
+            put("TransactionLog", id, {"id": id, **changes(self.states.get(parent, {}), self.states[id])})
         self.snapshots.append(
             {"id": id, "parent": parent, "flushed_at": time, "message": message, "metadata": metadata or {}}
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -12,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from icechunk_kit.case import LEVELS, VERSIONS, Case
+from icechunk_kit.case import CASES, GROUNDS, LEVELS, VERSIONS, Case
 from icechunk_kit.runner import OUTCOMES, Result
 
 #: The colours of a badge: every level, some level, none.
@@ -20,18 +19,25 @@ COLOURS = ("#2e7d32", "#9a6700", "#b42318")
 INTRODUCTION = (
     "Each cell has the cases that passed, failed and are not supported. The script",
     "`kit/scripts/results` makes this page.",
-    "A case that failed is a difference from the specification, or from what the reference does where the",
-    "text is silent. The [deviations](deviations/README.md) explain many of them.",
+    "The first three columns have all cases by their ground: a *sentence* of the specification decides, the",
+    "text is *silent* and existing repositories decide, or a file is damaged and an implementation must",
+    "survive it (*robustness*). The specification has no demand of the last ground: its cases count for no",
+    "level.",
+    "The [deviations](deviations/README.md) explain many of the cases that failed.",
 )
 
 
 def description(case: Case) -> dict[str, str]:
     """Return what a case is, without its files."""
-    return {key: getattr(case, key) for key in ("id", "level", "version", "rule", "why")}
+    return {key: getattr(case, key) for key in ("id", "level", "version", "ground", "rule", "why")}
 
 
-def document(name: str, results: Sequence[Result]) -> dict[str, Any]:
-    """Return everything that a page of results needs, as values of JSON."""
+def document(name: str, results: Sequence[Result], *, partial: bool = False) -> dict[str, Any]:
+    """Return everything that a page of results needs, as values of JSON.
+
+    Args:
+        partial: A pattern selected the cases.
+    """
     rows = [
         {
             **description(each.case),
@@ -42,33 +48,50 @@ def document(name: str, results: Sequence[Result]) -> dict[str, Any]:
         for each in results
     ]
     today = datetime.now(UTC).date().isoformat()
-    return {"implementation": name, "date": today, "levels": levels(rows), "results": rows}
-
-
-def counts(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[int]]:
-    """Return for each level and version that has results how often each of `OUTCOMES` is there."""
-    total = Counter((row["level"], row["version"], row["outcome"]) for row in rows)
-    cells = {key: [total[*key, outcome] for outcome in OUTCOMES] for key in product(LEVELS, VERSIONS)}
-    return {key: cell for key, cell in cells.items() if any(cell)}
+    facts = {"implementation": name, "date": today, "levels": levels(rows), "partial": partial}
+    return {**facts, "results": rows}
 
 
 def levels(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return for each version the highest level of which, and of all below, each case passed. Empty: none."""
-    reached, cells = dict.fromkeys(VERSIONS, ""), counts(rows)
-    for version in VERSIONS:
-        for level in LEVELS:
-            passed, *others = cells.get((level, version), [0])
-            if any(others):
-                break
-            reached[version] = level if passed else reached[version]
+    """Return for each version the highest level of which, and of all below, each case passed. Empty: none.
+
+    A level is the format: cases about damaged files do not count. A case that did not run has not passed.
+    """
+    reached, passed = dict.fromkeys(VERSIONS, ""), {row["id"] for row in rows if row["outcome"] == "passed"}
+    for version, level in product(VERSIONS, LEVELS):
+        below = LEVELS[: LEVELS.index(level) + 1]
+        needed = [case for case in CASES.values() if case.version == version and case.level in below]
+        if passed.issuperset(case.id for case in needed if case.ground != "robustness"):
+            reached[version] = level
     return reached
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the counts for each level and version, in Markdown."""
-    lines = ["| level | version | " + " | ".join(OUTCOMES) + " |", "|---|---|" + "--:|" * len(OUTCOMES)]
-    lines += [f"| {' | '.join(key)} | {' | '.join(map(str, cell))} |" for key, cell in counts(rows).items()]
-    return "\n".join(lines)
+def summary(content: Mapping[str, Any]) -> str:
+    """Return the levels that an implementation reached, in words."""
+    words = [f"{level} {version}" for version, level in content["levels"].items() if level]
+    return ", ".join(words) or ("part of the cases" if content["partial"] else "no level")
+
+
+def cells(rows: Iterable[Mapping[str, Any]], choices: Iterable[Mapping[str, str]]) -> str:
+    """Return cells of a table: how often each of `OUTCOMES` is there, for each choice of rows."""
+    texts = []
+    for choice in choices:
+        outcomes = [row["outcome"] for row in rows if choice.items() <= row.items()]
+        texts.append(" / ".join(str(outcomes.count(each)) for each in OUTCOMES) if outcomes else "")
+    return " | ".join(texts)
+
+
+BY_GROUND = [{"ground": ground} for ground in GROUNDS]
+BY_LEVEL = [{"level": level, "version": version} for level, version in product(LEVELS, VERSIONS)]
+
+
+def table(content: Mapping[str, Any]) -> str:
+    """Return the counts for each level, version and ground, in Markdown."""
+    lines = [f"| level | version | {' | '.join(GROUNDS)} |", "|---|---|" + "--:|" * len(GROUNDS)]
+    for choice in BY_LEVEL:
+        text = cells(content["results"], [choice | ground for ground in BY_GROUND])
+        lines += [f"| {' | '.join(choice.values())} | {text} |"] if text.strip(" |") else []
+    return "\n".join([*lines, "", f"Each cell: {' / '.join(OUTCOMES)}. Reached: {summary(content)}."])
 
 
 def comparison(documents: Sequence[dict[str, Any]]) -> str:
@@ -77,18 +100,17 @@ def comparison(documents: Sequence[dict[str, Any]]) -> str:
     Args:
         documents: The results of each implementation, as `document` returns them.
     """
-    columns = list(product(LEVELS, VERSIONS))
-    lines = ["# Results", "", *INTRODUCTION, ""]
-    lines.append("| implementation | date | " + " | ".join(" ".join(column) for column in columns) + " |")
-    lines.append("|---|---|" + "--:|" * len(columns))
+    heads = [" ".join(choice.values()) for choice in BY_GROUND + BY_LEVEL]
+    lines = ["# Results", "", *INTRODUCTION, "", f"| implementation | date | {' | '.join(heads)} |"]
+    lines.append("|---|---|" + "--:|" * len(heads))
     for each in documents:
-        cells = counts(each["results"])
-        texts = [" / ".join(map(str, cells.get(column, []))) for column in columns]
-        lines.append(f"| {each['implementation']} | {each['date']} | {' | '.join(texts)} |")
+        text = cells(each["results"], BY_GROUND + BY_LEVEL)
+        lines.append(f"| {each['implementation']} | {each['date']} | {text} |")
     for each in documents:
         failed = [row for row in each["results"] if row["outcome"] == "failed"]
+        failed.sort(key=lambda row: GROUNDS.index(row["ground"]))
         lines += ["", f"## {each['implementation']}", ""] if failed else []
-        lines += [f"- `{row['id']}`: {_short(row['detail'])}" for row in failed]
+        lines += [f"- {row['ground']}, `{row['id']}`: {_short(row['detail'])}" for row in failed]
     return "\n".join(lines) + "\n"
 
 
@@ -110,11 +132,10 @@ def tap(rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     yield f"1..{len(rows)}"
 
 
-def badge(reached: Mapping[str, str]) -> str:
-    """Return an SVG that says the highest level of each version, as `levels` returns them."""
-    words = [f"{level} {version}" for version, level in reached.items() if level]
-    text = ", ".join(words) or "no level"
-    colour = COLOURS[0 if len(words) == len(VERSIONS) else 1 if words else 2]
+def badge(content: Mapping[str, Any]) -> str:
+    """Return an SVG that says the levels that an implementation reached."""
+    text, count = summary(content), sum(map(bool, content["levels"].values()))
+    colour = COLOURS[0 if count == len(VERSIONS) else 1 if count or content["partial"] else 2]
     left, right = 66, 14 + 7 * len(text)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import queue
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -14,10 +16,10 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep, time_ns
-from typing import Any
+from typing import IO, Any
 
-from icechunk_kit.case import Case, Step, matches, substitute
-from icechunk_kit.checks import check
+from icechunk_kit.case import Case, KitError, Step, matches, substitute
+from icechunk_kit.checks import check, fields
 from icechunk_kit.store import Store
 
 #: The members of a step that are not of the request.
@@ -44,9 +46,11 @@ class Adapter:
     """The process of an adapter. It starts with the first request, and again after a failure."""
 
     command: Sequence[str]
-    name: str = ""
     _process: subprocess.Popen[str] | None = None
     _lines: queue.Queue[str] = field(default_factory=queue.Queue)
+    #: The standard error, and where it ended at the last answer.
+    _errors: IO[bytes] = field(default_factory=io.BytesIO)
+    _mark: int = 0
 
     def __enter__(self) -> Adapter:
         return self
@@ -59,6 +63,7 @@ class Adapter:
         if self._process is None:
             self._start()
         assert self._process is not None and self._process.stdin is not None
+        line = ""
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
@@ -70,10 +75,22 @@ class Adapter:
         except (BrokenPipeError, ValueError):
             answer = None
         if not isinstance(answer, dict):
-            code = self._process.poll()
+            if line:
+                self.stop()
+                raise AdapterFailure(f"the answer is not an object of JSON in one line: {line.strip()[:200]}")
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
+            ending = f"status {self._process.poll()}: {self._last_words()}"
             self.stop()
-            raise AdapterFailure(f"the adapter ended with status {code}, or its answer is not a line of JSON")
+            raise AdapterFailure(f"the adapter ended with {ending}")
+        self._mark = self._errors.seek(0, 2)
         return answer
+
+    def _last_words(self) -> str:
+        """Return the last line of the standard error since the last answer."""
+        self._errors.seek(max(self._mark, self._errors.seek(0, 2) - 2000))
+        lines = re.sub("\x1b\\[[0-9;]*m", "", self._errors.read().decode("utf-8", "replace")).split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed no error")
 
     def peak(self, *, reset: bool = False) -> int:
         """Return the largest memory since the last reset, in MiB. 0 where the system has no number."""
@@ -92,19 +109,27 @@ class Adapter:
             with suppress(OSError), self._process:  # closes the pipes
                 pass
             self._process = None
+            self._errors.close()
 
     def _start(self) -> None:
-        self._process = subprocess.Popen(
-            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        self._lines = queue.Queue()
-        threading.Thread(target=_read_lines, args=(self._process.stdout, self._lines), daemon=True).start()
-        self.ask({"op": "start", "location": {}}, 120)  # the time of imports is not that of a case
+        pipe, self._errors, self._mark = subprocess.PIPE, tempfile.TemporaryFile(), 0  # noqa: SIM115 - `stop` closes it
+        try:
+            self._process = subprocess.Popen(
+                self.command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True, errors="replace"
+            )
+            self._lines = queue.Queue()
+            arguments = (self._process.stdout, self._lines)
+            threading.Thread(target=_read_lines, args=arguments, daemon=True).start()
+            self.ask({"op": "start", "location": {}}, 120)  # the time of imports is not that of a case
+        except (OSError, IndexError, AdapterFailure) as error:  # IndexError: no command
+            self._errors.close()
+            raise KitError(f"the adapter does not start: {shlex.join(self.command)}: {error}") from None
 
 
 def _read_lines(stream: Iterable[str], lines: queue.Queue[str]) -> None:
-    for line in stream:
-        lines.put(line)
+    with suppress(ValueError, OSError):  # `stop` closes the stream
+        for line in stream:
+            lines.put(line)
     lines.put("")
 
 
@@ -140,7 +165,10 @@ def _run(adapters: Sequence[Adapter], rival: Adapter, case: Case, folder: Path) 
             if any(fault.get("steps") for fault in step.get("faults", ())):
                 perform({"op": "nothing"}, rival)  # its process must run when the other client waits for it
             if step["op"].startswith("kit."):
-                answer = {"value": _own(store, substitute(step, names))}
+                try:
+                    answer = {"value": _own(store, substitute(step, names))}
+                except Exception as error:  # a file that is no file of Icechunk
+                    answer = {"value": f"the files cannot be read: {type(error).__name__}: {error}"}
                 outcome, detail = "passed", ""
                 if not _accepts(step.get("expect", "*"), answer, names):
                     outcome, detail = "failed", f"{json.dumps(step)[:600]}: {json.dumps(answer)[:600]}"
@@ -163,6 +191,8 @@ def _own(store: Store, step: Step) -> Any:
             return store.plan(step["faults"])
         case "kit.check":
             return check(folder, step.get("rules"))
+        case "kit.fields":
+            return fields(folder, step["kind"], step["id"], step["path"])
         case "kit.now":
             now = time_ns() // 1000
             sleep(0.02)  # the times of files come from a clock that is up to 10 ms behind

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from icechunk_kit.case import CASES, Case, Step, substitute
+from icechunk_kit.case import CASES, Case, KitError, Step, substitute
 from icechunk_kit.cases import hostile, scale, turns
 from icechunk_kit.cases.repositories import Builder
 from icechunk_kit.cases.script import parse, steps
@@ -17,11 +17,22 @@ __all__ = ["hostile", "scale", "turns"]  # they add lines that write files
 REPETITION = re.compile(r"\{([^{}]*)\*(\d+)\}")
 
 
-def build(lines: list[str], version: str, folder: Path) -> list[Step]:
-    """Write the files of a case, and return its steps."""
+def repeat(match: re.Match[str]) -> str:
+    return "".join(match[1].replace("#", f"{number:08}") for number in range(int(match[2])))
+
+
+def build(place: str, lines: list[str], version: str, folder: Path) -> list[Step]:
+    """Write the files of a case, and return its steps. An error names the place of the case."""
+    try:
+        return perform(lines, version, folder)
+    except Exception as error:
+        raise KitError(f"{place}: {type(error).__name__}: {error}") from error
+
+
+def perform(lines: list[str], version: str, folder: Path) -> list[Step]:
     builder, result = Builder(folder, version), []
     texts = [line.replace("FOLDER", folder.as_uri()) for line in lines]
-    texts = [REPETITION.sub(lambda match: match[1] * int(match[2]), line) for line in texts]
+    texts = [REPETITION.sub(repeat, line) for line in texts]
     for number, line in enumerate(texts):
         details = []
         for detail in texts[number + 1 :]:
@@ -47,14 +58,24 @@ def fill(text: str, cells: list[str]) -> str:
 def register(path: Path) -> None:
     """Register the cases of a file."""
     default: dict[str, Any] = {"version": "2.0"}
-    text = "\n".join(line for line in path.read_text().splitlines() if line.strip()[:1] not in ("", "#"))
-    for number, block in enumerate(("\n" + text).split("\ncase ")):
-        id, *lines = block.splitlines()
+    blocks: list[tuple[int, list[str]]] = [(0, ["case "])]
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if line.startswith("case "):
+            blocks.append((number, []))
+        if line.strip()[:1] not in ("", "#"):
+            blocks[-1][1].append(line)
+    for number, (head, *lines) in blocks:
+        id, place = (
+            head.removeprefix("case "),
+            f"{path.name}, line {number}, case {head.removeprefix('case ')}",
+        )
         heads = [line.partition(" ") for line in lines if line[0] not in " |"]
         facts = default | {key: True if key == "store" else rest for key, _, rest in heads}
         if number == 0:
             default = facts
             continue
+        if lacks := {"level", "rule", "why"} - facts.keys() or facts.keys() - Case.__slots__:
+            raise KitError(f"{place}: these heads are missing or unknown: {', '.join(sorted(lacks))}")
         for row in [line for line in lines if line.startswith("|")] or ["|"]:
             cells = [cell.strip() for cell in row.strip("|").split("|")]
             script = [fill(line, cells) for line in lines if line.startswith("  ")]
@@ -62,9 +83,10 @@ def register(path: Path) -> None:
                 key: fill(fact, cells) if isinstance(fact, str) else fact for key, fact in facts.items()
             }
             words |= {key: parse(words[key]) for key in ("seconds", "mebibytes") if key in words}
-            function = partial(build, [line for line in script if line.strip()], words["version"])
+            function = partial(build, place, [line for line in script if line.strip()], words["version"])
             name = fill(id, cells)
-            assert name not in CASES, name
+            if name in CASES:
+                raise KitError(f"{place}: there is another case {name}")
             CASES[name] = Case(name, build=function, **words)
 
 

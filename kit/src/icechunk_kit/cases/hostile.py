@@ -14,8 +14,7 @@ from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 from icechunk_kit.case import Step
 from icechunk_kit.cases.repositories import DICTIONARY, NAMED, Builder, line, node, patch
 from icechunk_kit.cases.script import steps
-from icechunk_kit.files import ROOT_ID, Change, Document, Node, edit, edits, encode_id, flexbuffer
-from icechunk_kit.schema import TABLES, UNIONS
+from icechunk_kit.files import ROOT_ID, Change, edit, encode_id, flexbuffer
 
 
 def streamed(body: bytes) -> bytes:
@@ -69,6 +68,10 @@ NAMED |= {
     "DEEP_JSON": b'{"a":' * 200_000,
     "DICTIONARY": DICTIONARY,
     "LATER": [("string", "later"), ("u64", 2**63), ("[ObjectId12]", [bytes(12)])],
+    "BY_COMPONENTS": lambda rows: sorted(rows, key=lambda row: row["path"].split("/")),
+    "REPEATED": lambda rows: [rows[0] | {"refs": rows[0]["refs"] * 100_000}] * 2000,
+    "REVERSED": lambda rows: rows[::-1],
+    "TWICE": lambda rows: [row for row in rows for _ in range(2)],
     "OWNER": [{"name": "owner", "value": flexbuffer({"a": [1]})}],
     # compressions, and changes of a body or of a file
     "bomb_declared": bomb(2**20, 2**50),
@@ -138,43 +141,12 @@ def words(builder: Builder, kind: str, word: str) -> list[Step]:
 
 
 @line
-def repeated(builder: Builder, arrays: str, references: str) -> None:
-    def repeat(document: Document) -> None:
-        (array,) = document["arrays"]
-        document["arrays"] = [array | {"refs": array["refs"] * int(references)}] * int(arrays)
-
-    builder.edits["Manifest"] = repeat
-    builder.commit([node("/a 4/1 0=01")])
-
-
-@line
-def exchange(builder: Builder, *patterns: str) -> None:
-    """Give two files the content of each other."""
-    one, other = (path for pattern in patterns for path in sorted(builder.folder.glob(pattern)))
-    contents = one.read_bytes(), other.read_bytes()
-    other.write_bytes(contents[0])
-    one.write_bytes(contents[1])
-
-
-@line
 def property(builder: Builder, text: str) -> None:
     """Commit a property with the encoded value."""
     value = NAMED[text] if text in NAMED and isinstance(NAMED[text], bytes) else bytes.fromhex(text)
     items = [{"name": "key", "value": value}]
     builder.edits = {"Snapshot": edit("", metadata=items), "Repo": edit("snapshots.*", metadata=items)}
     builder.commit([])
-
-
-@line
-def update_kinds(builder: Builder) -> list[Step]:
-    """Log an update of each kind."""
-    values = {"string": "main", "ObjectId12": ROOT_ID, "u8": 1, "u16": 3, "bool": True}
-    values["RepoStatus"] = {"availability": 1, "set_at": 5}
-    _, *kinds = UNIONS["UpdateType"]
-    for kind in kinds:
-        builder.repository.log(kind, **{name: values[type_] for name, type_, _ in TABLES[kind]})
-    names = [kind.removesuffix("Update") for kind in reversed(kinds)]
-    return steps(f"updates {' '.join(names)} RepoInitialized")
 
 
 @line
@@ -185,26 +157,3 @@ def expire(builder: Builder, *names: str) -> None:
     builder.repository.snapshots[-1] |= {"parent": ROOT_ID, "info": {"pruned_ancestor_tx_logs": logs}}
     for id in logs:
         Path(builder.folder, "snapshots", encode_id(id)).unlink()
-
-
-@line
-def share(builder: Builder) -> None:
-    """Make two commits. The second one refers to the manifest of the first one."""
-    lists: Document = {}
-    array = node("/a 6/3 0=010203")
-    builder.edits["Snapshot"] = lists.update
-    builder.commit([array])
-    builder.edits["Snapshot"] = edits(
-        lambda document: document["nodes"].__setitem__(slice(0, 2), lists["nodes"]),
-        lambda document: document.update(manifest_files_v2=lists["manifest_files_v2"]),
-    )
-    builder.commit([array, Node("/b", [3], [3])], "two")
-
-
-@line
-def components(builder: Builder, *paths: str) -> None:
-    """Commit groups in the order of the components of their paths."""
-    builder.edits["Snapshot"] = lambda document: document["nodes"].sort(
-        key=lambda row: row["path"].split("/")
-    )
-    builder.commit([Node(path) for path in paths])

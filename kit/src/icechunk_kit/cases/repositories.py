@@ -5,12 +5,13 @@
   are the fields of `files.Node`. Groups above a node are added.
 - A reference is hexadecimal text (inline), or `native:HEX`, `virtual:URL`, or a form of `COMPRESSIONS` and a
   URL, and `[START:STOP]` behind it if the chunk is a part of the file. `none` has no field.
-- `+ branch ID NAME...`, `+ tag ID NAME...`, `+ update KIND NAME=VALUE...`: names, and the log of updates.
+- `+ branch ID NAME...`, `+ tag ID NAME...`, `+ update KIND NAME=VALUE...`: names, and the log of updates
+  (`times=9`: so many).
   `+ forget ID...` takes snapshots out of the list, and `updates` the log. `+ version NUMBER`: from here on.
 - `+ put KEY TEXT`, `+ remove PATTERN`, `+ copy KEY KEY`: any file. `+ write` writes the repo file, which a
   case without this line gets at its end.
-- `+ allow FOLDER [NAME]`: a container of virtual chunks for the steps that follow. `+ at FOLDER`: they are
-  about another repository.
+- `+ allow FOLDER [NAME]`: a container of virtual chunks or of a prefix of URLs, for the steps that follow.
+  `+ at FOLDER`: they are about another repository.
 - Other modules add lines with the decorator `line`.
 
 Lines with more indentation change the files of the line before them: `edit KIND PATH NAME=VALUE... -NAME...`
@@ -149,7 +150,10 @@ class Builder:
         text = re.sub(r"\$\w+", lambda match: ids.get(match[0], match[0]), text)
         self.change(details)
         op, words, content = split(text)
+        count = len(self.created.snapshots) if self.created else 1
         steps = LINES[op](self, *words, **({} if content is None else {"content": content}))
+        if {*self.edits, *self.headers} - {"Repo"} and details and len(self.repository.snapshots) == count:
+            raise ValueError(f"the line {op!r} writes no file that the lines below it could change")
         return [self.facts | step for step in steps or []]
 
     def change(self, details: Sequence[str]) -> None:
@@ -206,8 +210,10 @@ def tag(builder: Builder, id: str, *names: str) -> None:
 
 @line
 def update(builder: Builder, kind: str, *fields: str) -> None:
-    values = {name: builder.ids.get(value, value) for name, value in pairs(fields).items()}
-    builder.repository.log(kind, **values)
+    values = pairs(fields)
+    for _ in range(values.pop("times", 1)):
+        content = {key: builder.ids.get(str(value), value) for key, value in values.items()}
+        builder.repository.log(kind, **content)
 
 
 @line
@@ -257,6 +263,9 @@ def at(builder: Builder, name: str) -> None:
 
 @line
 def allow(builder: Builder, folder: str, name: str | None = None) -> None:
+    if "://" in folder:
+        builder.facts["containers"] = [folder]
+        return
     path = builder.root / folder
     prefix, store = f"{path.as_uri()}/", {"local_file_system": str(path)}
     container = {"name": name, "url_prefix": prefix, "store": store}

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from icechunk_kit.case import Step
 from icechunk_kit.cases.repositories import Builder, line
-from icechunk_kit.cases.script import steps
-from icechunk_kit.files import FIRST_TIME, ROOT_ID, Document, Node, encode_id, identifier, inline
+from icechunk_kit.files import FIRST_TIME, Document, Node, encode_id, identifier, inline
 from icechunk_kit.schema import pack, unpack
 
 type Rows = npt.NDArray[np.uint8]
@@ -105,42 +104,13 @@ def chain(builder: Builder, count: str) -> list[Step]:
 
     last = struct.pack(">I", len(number) - 1) + bytes(8)
     builder.headers["Repo"] = {"body": change}
-    builder.repository.commit([value(5)], id=last)
+    builder.repository.commit([Node("/a", [3], [1], refs={(0,): inline(b"\5")})], id=last)
     builder.ids["one"] = last
     messages = [{"id": "*", "message": "commit", "time": "*"}] * len(number)
     return [{"op": "log", "ref": {"branch": "main"}, "expect": messages}]
-
-
-def value(number: int, path: str = "/a") -> Node:
-    return Node(path, [3], [1], refs={(0,): inline(bytes([number % 251]))})
-
-
-@line
-def hierarchy(builder: Builder, groups: str, arrays: str) -> None:
-    nodes = [Node(f"/g{n:03}/a{m:02}", [4], [2]) for n in range(int(groups)) for m in range(int(arrays))]
-    nodes[7_777].refs = {(1,): inline(b"\1")}
-    builder.commit([*nodes, *(Node(f"/g{n:03}") for n in range(int(groups)))])
-
-
-@line
-def tags(builder: Builder, count: str) -> None:
-    id = builder.commit([value(5)])
-    builder.repository.tags = {f"v{n}": id if n % 2 else ROOT_ID for n in range(int(count))}
 
 
 @line
 def manifests(builder: Builder, count: str) -> None:
     refs = {(n,): inline(bytes([n % 251])) for n in range(int(count))}
     builder.commit([Node("/a", [int(count)], [1], refs=refs, split=[[(n, n + 1)] for (n,) in refs])])
-
-
-@line
-def arrays(builder: Builder, count: str) -> None:
-    builder.commit([value(n, f"/{n}") for n in range(int(count))], shared=True)
-
-
-@line
-def updates(builder: Builder, count: str) -> list[Step]:
-    for _ in range(int(count)):
-        builder.repository.log("ConfigChangedUpdate")
-    return steps("updates " + "ConfigChanged " * int(count) + "RepoInitialized")

@@ -2,7 +2,8 @@
 
 A line `case ID` begins a case. The lines `level`, `version`, `rule`, `why`, `seconds`, `mebibytes` and
 `store` follow. Before the first case they are the default of the file. Each line that begins with `|` makes a
-case of its own: its cells take the places `{0}`, `{1}`... of the other lines. `{TEXT*COUNT}` repeats a text.
+case of its own: its cells take the places `{0}`, `{1}`... of the other lines. `{TEXT*COUNT}` repeats a text,
+and `#` in it is the number of the repetition, in 8 digits.
 Indented lines are steps. With more indentation they belong to the line before them: to a fault, or to a line
 that writes files (`+ ...`, see `repositories`). `1: STEP` is a step of the second implementation. `STEP ->
 ANSWER` has an expectation: JSON, `error KIND...`, `value or error`, or `any: [...]` with several answers,
@@ -17,6 +18,7 @@ of which `"error"` may be one.
   LIST=JSON...` (other lists are empty): what must be there. A `REF` is a branch, `tag:NAME` or `@ID`.
 - `files COUNT PATTERN`, `check`, `fault EFFECT METHOD PATTERN`, and each other step as `OP NAME=VALUE...`,
   with a `!` before the name of an operation in this list. `ref` is the branch `main`.
+- `fields KIND PATH [ID]`: the values of a field in the files of a kind, or in one (see `checks.fields`).
 
 A change is `KEY = VALUE`, `- KEY` (deletes a chunk, or a node with all below it) or `FROM > TO`. A value is
 hexadecimal text, `600*ab`, `group WORD...` or `array SIZE... WORD...`: uint8, chunks of 2, and the words
@@ -181,7 +183,10 @@ SHORT: dict[str, Callable[..., list[Step]]] = {
     "diff": diff,
     "fault": fault,
     "files": lambda number, key="": [{"op": "kit.files", "key": key, "expect": ["*"] * int(number)}],
-    "check": lambda: [{"op": "kit.check", "expect": []}],
+    "check": lambda *rules: [{"op": "kit.check", "expect": []} | ({"rules": rules} if rules else {})],
+    "fields": lambda kind, path, id="": [
+        {"op": "kit.fields", "kind": kind, "path": path, "id": id and name(id)}
+    ],
     **{op: partial(session, op) for op in ("begin", "rearrange", "reader")},
     **{op: partial(end, op) for op in ("commit", "amend")},
 }

@@ -14,19 +14,6 @@ def both(lines: list[str]) -> list[Step]:
     return [step for text in lines for who in range(2) for step in steps(f"{who}: {text}")]
 
 
-@line
-def commits(builder: Builder, count: str) -> list[Step]:
-    result = steps("base")
-    chunks, ids = ["0000", "0101", "0202", "0303"], ["base"]
-    for number in range(int(count)):
-        ids.insert(0, f"c{number}")
-        chunks[number % 4] = f"{number:02x}" * (2 if number % 3 else 600)
-        result += steps(f"{number % 2}: change c{number}: g/a/c/{number % 4} = {chunks[number % 4]}")
-        if number % 5 == 4:
-            result += both([f"read main /g/a {' '.join(chunks)}"])
-    return result + both([f"log main {' '.join(ids)}"])
-
-
 KINDS = [*["chunk"] * 6, "node", "amend", "move", "branch", "reset", "tag", "untag", "drop", "collect"]
 
 
