@@ -18,8 +18,6 @@ PATIENCE = max(4.0, float(os.environ.get("FRAZIL_TEST_SLOWNESS", "1")))
 #: Cases that Frazil fails.
 DEVIATIONS = {
     "write.nodes.order": "the reference finds nodes in the order of bytes only: deviations/order-of-paths.md",
-    "damage.log.move.from": "a diff shows a move without a path",
-    "damage.log.move.nothing": "a diff shows a move without a path",
 }
 
 

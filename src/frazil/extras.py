@@ -1,4 +1,4 @@
-"""The extras of Frazil that install optional packages, and the error for a package that is not installed.
+"""The extras of Frazil that install optional packages, and the errors and warnings without a package.
 
     with needs("frazil.dask", extra="xarray"):
         import dask
@@ -12,13 +12,15 @@ import importlib
 import importlib.util
 import json
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from frazil.errors import MissingExtraError
+from frazil.about import PACKAGE_FOLDER
+from frazil.errors import IcechunkError, MissingExtraError, UnreadableArrayWarning
 
 #: The smallest extra of ``pyproject.toml`` that installs a package, by its name in an import. Users install a
 #: package without an extra themselves.
@@ -141,3 +143,9 @@ def install_command(extra: str) -> str:
     if vcs := source.get("vcs_info"):
         url = f"{vcs['vcs']}+{url}@{vcs.get('requested_revision') or vcs['commit_id']}"
     return f'pip install "frazil[{extra}]{url and f" @ {url}"}"'
+
+
+def warn_of_unreadable(path: str, error: IcechunkError) -> None:
+    """Warn that an array is left out, because of the error of its metadata."""
+    name = "" if f"`{path}`" in str(error) else f"`{path}`: "
+    warnings.warn(f"left out: {name}{error}", UnreadableArrayWarning, skip_file_prefixes=(PACKAGE_FOLDER,))

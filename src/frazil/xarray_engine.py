@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,7 +26,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, override
 
 import numpy as np
-import xarray
 from xarray import Dataset, DataTree, Variable
 from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntrypoint
 from xarray.backends.store import StoreBackendEntrypoint
@@ -37,8 +34,8 @@ from xarray.coding.strings import create_vlen_dtype
 from xarray.core import indexing
 
 import frazil
-from frazil.about import PACKAGE_FOLDER
 from frazil.cf import MEANING
+from frazil.extras import warn_of_unreadable
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.target import joined_path
 from frazil.threads import thread_errors
@@ -125,11 +122,8 @@ class _Stored:
         try:
             form = _form(json.dumps(metadata))
         except Exception as error:  # codecs and types raise errors of any class
-            warnings.warn(
-                f"the dataset has no variable for the array `{path}`, which zarr cannot open here: "
-                f"{type(error).__name__}: {error}",
-                skip_file_prefixes=(PACKAGE_FOLDER, os.path.dirname(xarray.__file__)),
-            )
+            message = f"`{path}` must be an array that zarr opens: {error}"
+            warn_of_unreadable(path, frazil.InvalidInputError(message, frazil.ErrorKind.UNSUPPORTED_ARRAY))
             return None
         return cls(path, id_, document, tuple(metadata["shape"]), tuple(names), attributes, form)
 

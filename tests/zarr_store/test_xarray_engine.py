@@ -19,7 +19,7 @@ from zarr.core.buffer import cpu
 
 import frazil
 import frazil.xarray
-from frazil.errors import IcechunkError
+from frazil.errors import IcechunkError, UnreadableArrayWarning
 from frazil.storage.checks import TRAFFIC
 
 
@@ -154,7 +154,7 @@ def test_arrays_that_cannot_be_opened_are_left_out(session: frazil.Session) -> N
     }.items():
         data = json.dumps({**document, **part, "shape": [], "dimension_names": []}).encode()
         session.store.set_sync(f"g/{name}/zarr.json", cpu.Buffer.from_bytes(data))
-    with pytest.warns(UserWarning, match="which zarr cannot open here") as caught:
+    with pytest.warns(UnreadableArrayWarning) as caught:
         opened = xr.open_dataset(session, engine="frazil", group="g")
     assert_identical(opened.load(), weather())
     texts = sorted(str(each.message) for each in caught)

@@ -23,9 +23,10 @@ from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import chunk_bounds
 from frazil.cf import Coding, coding_of
 from frazil.errors import InvalidInputError, MissingExtraError
+from frazil.extras import warn_of_unreadable
 from frazil.format.chunk_statistics import SQUARE_DIGITS, SUM_DIGITS, row_dtype
 from frazil.format.columns import I64, U32
-from frazil.zarr_store.array_metadata import array_metadata, warn_of_unreadable
+from frazil.zarr_store.array_metadata import array_metadata
 
 #: The attribute of an array that overrides the configuration of the repository.
 STATISTICS_ATTRIBUTE: Final = "frazil_statistics"

@@ -24,9 +24,9 @@ from frazil.arrays.encoding import is_extension
 from frazil.cf import Coding, coding_of
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError, MissingExtraError, NodeNotFoundError
+from frazil.extras import warn_of_unreadable
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
-from frazil.zarr_store.array_metadata import warn_of_unreadable
 from frazil.zarr_store.arrays import array_at
 
 #: How times in unusual calendars are read: as text, as the stored numbers, or not at all.

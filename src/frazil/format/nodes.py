@@ -248,8 +248,9 @@ class NodeTable(LateFields):
             row = row if is_there else -1
         else:
             row = self._rows().get(path, -1)
-        if row < 0 and path in self.refused:
-            raise FormatError(self.refused[path], check=_REQUIRED)
+        # A node without a path could be any node that is not found
+        if row < 0 and (reason := self.refused.get(path, self.refused.get(""))):
+            raise FormatError(reason, check=_REQUIRED)
         return row
 
     def find_nodes(self, paths: Sequence[str]) -> NDArray[np.int64]:

@@ -13,13 +13,13 @@ import logging
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import zarr
 
 from frazil import host
+from frazil.about import PACKAGE_FOLDER
 from frazil.arguments import require_progress
 from frazil.changes.node_changes import ReadSet, joined_reads
 from frazil.errors import (
@@ -61,8 +61,6 @@ from frazil.repository.session.staged_work import clean_up, place_of
 from frazil.storage.base import storage_label
 from frazil.storage.checks import TRAFFIC
 
-_PACKAGE: Final = str(Path(__file__).resolve().parents[1])
-
 
 def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
     """Warn of the first group in ``writes`` that xarray cannot open as a tree with its parent groups."""
@@ -94,7 +92,7 @@ def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
                     "in another group, such as `/data`, and write results to groups beside it, or write "
                     "them to another branch or repository"
                 )
-                warnings.warn(message, MisalignedGroupWarning, skip_file_prefixes=(_PACKAGE,))
+                warnings.warn(message, MisalignedGroupWarning, skip_file_prefixes=(PACKAGE_FOLDER,))
                 return
 
 

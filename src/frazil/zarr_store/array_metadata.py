@@ -11,9 +11,7 @@ import importlib
 import json
 import math
 import re
-import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final, Self, override
 
 import numpy as np
@@ -24,14 +22,11 @@ from zarr.errors import DataTypeValidationError, UnknownCodecError
 
 from frazil.errors import (
     ErrorKind,
-    IcechunkError,
     InvalidInputError,
     MissingExtraError,
-    UnreadableArrayWarning,
 )
 from frazil.extras import missing_codec, needs
 
-_PACKAGE: Final = str(Path(__file__).resolve().parents[1])
 #: How zarr says that no package has a data type. It quotes the name of an unknown codec.
 _UNKNOWN_TYPE: Final = "No Zarr data type found that matches "
 _QUOTED: Final = re.compile(r"['\"`]([^\s'\"`]+)['\"`]")
@@ -174,9 +169,3 @@ def array_metadata(document: bytes, path: str) -> ArrayV3Metadata:
             )
         raise InvalidInputError(message, ErrorKind.UNSUPPORTED_ARRAY) from error
     return metadata
-
-
-def warn_of_unreadable(path: str, error: IcechunkError) -> None:
-    """Warn that an array is left out, because of the error of its metadata."""
-    name = "" if f"`{path}`" in str(error) else f"`{path}`: "
-    warnings.warn(f"left out: {name}{error}", UnreadableArrayWarning, skip_file_prefixes=(_PACKAGE,))
