@@ -559,14 +559,8 @@ def _number(attributes: Mapping[str, Any], name: str) -> float | None:
     value = attributes.get(name)
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
-    if value is None:
-        return None
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise InvalidInputError(
-            f"{name} must be a number, got {value!r:.100}. Correct the attribute, or read the stored "
-            "elements without decoding",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        return None
     return float(value)
 
 
@@ -575,7 +569,7 @@ def _misfit(attributes: Mapping[str, Any]) -> str:
     for name in ("scale_factor", "add_offset"):
         value = attributes.get(name)
         if isinstance(value, str) or (isinstance(value, list | tuple) and len(value) != 1):
-            return f"{name} {value!r}"
+            return f"{name} {value!r:.100}"
     return ""
 
 

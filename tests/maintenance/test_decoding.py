@@ -86,7 +86,7 @@ def test_earlier_versions_are_decoded_with_their_own_metadata() -> None:
 UNUSABLE: dict[str, Any] = {
     "codec": {"codecs": [{"name": "numcodecs.pcodec", "configuration": {}}]},
     "codec of nobody": {"codecs": [{"name": "https://codec.example/x", "configuration": {}}]},
-    "type": {"data_type": "bfloat16", "fill_value": "0x0000"},
+    "type": {"data_type": "int1000", "fill_value": 0},
     "fill value 0": {"codecs": [{"name": "openzl", "configuration": {}}], "fill_value": 0},
 }
 

@@ -32,7 +32,6 @@ EXCEPTIONS = {
     "store.Py*": "a compiled half of a class of Python",
     "store.BytesLike": "an alias of zarr's",
     "xarray.ForkSession": "imported for a check; it is in `session` and at the top",
-    "xarray.IcechunkStore": "imported for a check; it is in `store` and at the top",
     "xarray.LazyArrayWriter": "how the reference collects writes, by private parts of xarray",
     "xarray.has_dask": "whether an optional import of the reference's succeeded",
     "xarray.is_dask_collection": "a stand-in for dask's function of that name where dask is missing",
