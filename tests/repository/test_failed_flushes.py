@@ -1,8 +1,14 @@
-"""The disk refuses to make the last change of an operation durable: that is never a success."""
+"""The disk refuses a system call of an operation.
+
+A change that is not durable is never a success. A change that is there is never an error.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,7 +24,7 @@ import frazil
 from frazil.errors import ErrorKind, OutcomeUnknownError, StorageError
 from frazil.jobs.staging import Folder
 from frazil.repository.handle.upgrade import upgrade_icechunk_repository
-from frazil.storage import local_filesystem_storage, system
+from frazil.storage import files, local_filesystem_storage, system
 from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored
 
 _LATER = datetime(2100, 1, 1, tzinfo=UTC)
@@ -170,3 +176,94 @@ def test_conditional_writes_of_files(tmp_path: Path) -> None:
     assert sorted(info.key for info in storage.list("")) == ["repo"]
     assert bytes(storage.get("repo")) == b"2"
     assert folder.put("b", b"1")
+
+
+class Refusals:
+    """The calls of a function of the system about a folder. Those from ``first`` to ``last`` fail."""
+
+    def __init__(self, root: Path, name: str, error: int) -> None:
+        self.first = self.last = self.count = 0
+        self._root, self._error, self._name = str(root), error, name
+        self._module: Any = fcntl if name in {"flock", "lockf"} else os
+        self._call, self._open = getattr(self._module, name), os.open
+        self._descriptors: set[int] = set()
+
+    def _opened(self, path: Any, *args: Any, **options: Any) -> int:
+        if self._name == "open":
+            self._check(path)
+        descriptor = self._open(path, *args, **options)
+        (self._descriptors.add if str(path).startswith(self._root) else self._descriptors.discard)(descriptor)
+        return descriptor
+
+    def _check(self, place: Any) -> None:
+        if place in self._descriptors or str(place).startswith(self._root):
+            self.count += 1
+            if self.first <= self.count <= self.last:
+                raise OSError(self._error, os.strerror(self._error))
+
+    def _called(self, place: Any, *args: Any, **options: Any) -> Any:
+        if self._name != "close":
+            self._check(place)
+            return self._call(place, *args, **options)
+        self._call(place)
+        self._check(place)
+        self._descriptors.discard(place)
+        return None
+
+    def __enter__(self) -> None:
+        self._patches = [mock.patch.object(os, "open", self._opened)]
+        if self._name != "open":
+            self._patches.append(mock.patch.object(self._module, self._name, self._called))
+        for patch in self._patches:
+            patch.start()
+
+    def __exit__(self, *error: object) -> None:
+        for patch in self._patches:
+            patch.stop()
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("template")
+    _repository(local_filesystem_storage(folder), 2)
+    return folder
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("most", [1, 1000])
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("close", errno.EIO),
+        ("flock", errno.EIO),
+        ("fstat", errno.ESTALE),
+        ("link", errno.ENOSPC),
+        ("lockf", errno.ENOLCK),
+        ("open", errno.EMFILE),
+        ("pread", errno.EIO),
+        ("replace", errno.EACCES),
+        ("stat", errno.EIO),
+        ("write", errno.ENOSPC),
+    ],
+)
+def test_every_call_of_an_operation_fails(
+    call: str, error: int, most: int, template: Path, tmp_path: Path
+) -> None:
+    """One call, or all from one on. The operation is done, or has no effect; no unfinished file is left."""
+    for operation in ("commit", "create tag"):
+        for first in range(1, 100):
+            root = tmp_path / f"{operation}{first}"
+            shutil.copytree(template, root)
+            storage = local_filesystem_storage(root)
+            work = EVERY[operation](frazil.Repository.open(storage, quick()))
+            refusals = Refusals(root, call, error)
+            refusals.first, refusals.last = first, first + most - 1
+            with mock.patch.object(files, "LOCK_SECONDS", 0.1), refusals:
+                problem = raised_by(work)
+            repo = frazil.Repository.open(storage)
+            is_done = "new" in repo.list_tags() or next(repo.ancestry(branch="main")).message == "mine"
+            assert isinstance(problem, OutcomeUnknownError) or is_done == (problem is None), (first, problem)
+            assert problem is None or isinstance(problem, StorageError)
+            assert not [path for path in root.rglob("*#*") if not path.name.endswith("#0")], first
+            if refusals.count < first:
+                break

@@ -185,7 +185,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
             try:
                 return TRAFFIC.count_read(read_range(descriptor, key, start, stop))
             finally:
-                os.close(descriptor)
+                system.files.close(descriptor)
 
     @override
     def get_into(self, key: str, start: int, out: memoryview) -> int:
@@ -198,7 +198,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
                 if length < len(out):
                     check_short_read(descriptor, key, start, length)
             finally:
-                os.close(descriptor)
+                system.files.close(descriptor)
         TRAFFIC.count_read(out[:length])
         return length
 
