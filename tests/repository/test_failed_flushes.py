@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -50,9 +51,17 @@ def _redone(repo: frazil.Repository) -> Callable[[], Any]:
     return repo.history.redo().apply
 
 
-def _job(repo: frazil.Repository) -> Callable[[], Any]:
+def _job(repo: frazil.Repository, *, resumable: bool = False) -> Callable[[], Any]:
     jobs = pytest.importorskip("tests.jobs.test_job")  # with the packages of the extra `pipeline`
-    return lambda: jobs.run_job(jobs.counting(repo), jobs.Inline())
+    return lambda: jobs.run_job(jobs.counting(repo), jobs.Inline(resumable=resumable))
+
+
+def _shared_job(repo: frazil.Repository) -> Callable[[], Any]:
+    jobs = pytest.importorskip("frazil.jobs")
+    job = jobs.open_shared(repo, 1)
+    with job.task(0) as session:
+        zarr.open_array(session.store, path="x")[7] = 7
+    return lambda: job.commit("mine")
 
 
 EVERY: dict[str, Prepare] = {
@@ -60,6 +69,8 @@ EVERY: dict[str, Prepare] = {
     "rebase": _rebased,
     "forks": _with_forks,
     "job": _job,
+    "resumable job": partial(_job, resumable=True),
+    "shared job": _shared_job,
     "undo": lambda repo: repo.history.undo().apply,
     "redo": _redone,
     "restore_to": lambda repo: repo.history.restore_to(list(repo.ops_log())[1]).apply,
@@ -131,6 +142,10 @@ def test_the_last_flush_fails(version: int, name: str, tmp_path: Path) -> None:
                 last = outcomes[0][1]
                 flushes.refused = (last,) if number == 1 else range(last, last + 1000)
             error = raised_by(work)
+            if number == 2 and name in {"resumable job", "shared job"}:
+                # The commit is there. The staged results stay until its name is durable.
+                assert isinstance(raised_by(work), StorageError)
+                assert list(frazil.local_filesystem_storage(str(root)).list("staging"))
         outcomes.append((error, flushes.count))
         repo = frazil.Repository.open(local_filesystem_storage(root))
         if name != "status":

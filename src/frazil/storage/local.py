@@ -384,7 +384,8 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         """Flush the folders that exist, as ``LocalCommit.flush_folders``."""
         for folder in folders:
             with file_errors(folder, "write"), suppress(FileNotFoundError):
-                flush_name(folder, f"{self._path(folder)}/", self._flusher, lambda: True)
+                path = self._path(folder) if folder else self._root
+                flush_name(folder, f"{path}/", self._flusher, lambda: True)
 
     @override
     def local_queue(self, key: str) -> AbstractContextManager[None]:
