@@ -176,6 +176,21 @@ def test_a_creation_that_failed_can_be_repeated(version: int, first: int, tmp_pa
         create().create_tag("first", frazil.Repository.open(storage).lookup_branch("main"))
 
 
+@pytest.mark.parametrize("first", range(1, 5))
+def test_an_upgrade_deletes_nothing_before_its_file_is_durable(first: int, tmp_path: Path) -> None:
+    storage = local_filesystem_storage(tmp_path)
+    _repository(storage, 1)
+    with _refusing(tmp_path) as flushes:
+        flushes.refused = range(first, 1000)
+        for _ in range(3):
+            repo = frazil.Repository.open(storage)
+            error = raised_by(lambda: upgrade_icechunk_repository(repo, dry_run=False))  # noqa: B023
+            assert isinstance(error, StorageError) == (flushes.count >= first)
+            assert error is None or (tmp_path / "refs/branch.main/ref.json").exists()
+            if error is None:
+                break
+
+
 def test_conditional_writes_of_files(tmp_path: Path) -> None:
     """A new object is removed again. A replaced one stays, and the error says that this is not certain."""
     storage, folder = local_filesystem_storage(tmp_path), Folder(local_filesystem_storage(tmp_path), "a")

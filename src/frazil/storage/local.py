@@ -383,8 +383,8 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     def flush_folders(self, folders: Iterable[str]) -> None:
         """Flush the folders that exist, as ``LocalCommit.flush_folders``."""
         for folder in folders:
-            with file_errors(folder, "write"), suppress(FileNotFoundError):
-                path = self._path(folder) if folder else self._root
+            path = self._path(folder) if folder else self._root
+            with file_errors(folder or self._root, "write"), suppress(FileNotFoundError):
                 flush_name(folder, f"{path}/", self._flusher, lambda: True)
 
     @override
