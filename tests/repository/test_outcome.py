@@ -272,6 +272,10 @@ def test_creation(version: int, local: bool) -> None:
         frazil.Repository.create(failing, spec_version=version)
     assert isinstance(error.value, OutcomeUnknownError) is not local
     assert error.value.kind != ErrorKind.OBJECT_NOT_FOUND
+    storage, failing = creating(lambda number, what: "before" if what == "head repo" else None)
+    error_after = raised_by(lambda: frazil.Repository.create(failing, spec_version=version))
+    assert frazil.Repository.exists(storage)
+    assert (error_after is not None and "Repository.open" in error_after.message) == (version == 1)
     storage, failing = creating(
         lambda number, what: {f"put {key}": "after", f"get {key}": "before"}.get(what)
     )

@@ -44,6 +44,58 @@ class TestLocalStorageWithoutHardLinks(StorageSuite):
         return LocalStorage(tmp_path)
 
 
+def test_a_name_that_cannot_be_looked_up_is_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a file system without links, a rename would replace the object."""
+
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    storage = LocalStorage(tmp_path)
+    first = storage.put("a", b"first")
+    assert isinstance(first, Stored)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", refuse)
+        patch.setattr(os, "lstat", refuse)
+        with pytest.raises(StorageError, match="permission denied"):
+            storage.put("a", b"second", IfAbsent())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", refuse)
+        with pytest.raises(StorageError, match="permission denied"):  # not `Refused`: no writer was faster
+            storage.put("a", b"second", IfVersion(first.version))
+    assert bytes(storage.get("a")) == b"first"
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_a_server_refuses_bytes_when_the_file_is_closed(
+    flush: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a flush, a network file system reports only here that it has no space."""
+    close = os.close
+
+    def refuse(descriptor: int) -> None:
+        close(descriptor)
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    storage = LocalStorage(tmp_path, flush=flush)
+    first = storage.put("a", b"first")
+    assert isinstance(first, Stored)
+    calls = [
+        lambda: storage.put("b", b"new", IfAbsent()),
+        lambda: storage.put_many([("c", b"new")]),
+        lambda: storage.put("a", b"second", IfVersion(first.version)),
+    ]
+    monkeypatch.setattr(os, "close", refuse)
+    for call in calls:
+        if flush:
+            call()
+        else:
+            with pytest.raises(StorageError) as error:
+                call()
+            assert error.value.kind == ErrorKind.STORAGE_FULL
+    assert bytes(storage.get("a")) == (b"second" if flush else b"first")
+    assert not [path for path in tmp_path.iterdir() if "#" in path.name and not path.name.endswith("#0")]
+
+
 @pytest.mark.deep
 def test_two_instances_on_one_root_exclude_each_other(tmp_path: Path) -> None:
     link = tmp_path / "link"

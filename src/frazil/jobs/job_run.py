@@ -28,6 +28,7 @@ from frazil.errors import (
     InvalidInputError,
     JobRestartError,
     MisalignedGroupWarning,
+    OutcomeUnknownError,
     RebaseFailedError,
     SessionStateError,
     StaleReadError,
@@ -51,6 +52,7 @@ from frazil.jobs.job_history import (
 from frazil.jobs.progress import Progress
 from frazil.jobs.staging import Staging
 from frazil.jobs.task_rounds import Rounds
+from frazil.repository.catalog.files_v1 import RefKind, ref_key
 from frazil.repository.handle.repository import context_of
 from frazil.repository.paths import absolute
 from frazil.repository.session.conflicts import ConflictDetector
@@ -60,6 +62,7 @@ from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.staged_work import clean_up, place_of
 from frazil.storage.base import storage_label
 from frazil.storage.checks import TRAFFIC
+from frazil.storage.local_commit import flush_folders
 
 
 def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
@@ -341,8 +344,8 @@ def _start(
         staging = Staging.open(target.repo, target.branch, id_, job.name, digest)
     try:
         return run_attempt(attempt, staging)
-    except JobRestartError:
-        raise
+    except (JobRestartError, OutcomeUnknownError):
+        raise  # the results stay: a commit that is there may not be durable
     except Exception as error:
         other = None if staging is None else _after_failure(attempt, staging, error)
         if other is not None:
@@ -353,8 +356,15 @@ def _start(
 
 
 def earlier_result(target: Target, id_: str, snapshot_id: str) -> JobResult:
-    """Return the result of a job that another run has committed, and clean up after that run."""
-    clean_up(target.repo.storage, place_of(target.branch, id_))
+    """Return the result of a job that another run has committed, and clean up after that run.
+
+    That run may have ended before its commit was durable: without its staged results, nobody can repeat it.
+    """
+    storage, folder = target.repo.storage, ""
+    if target.repo.spec_version < 2:
+        folder = ref_key(storage, RefKind.BRANCH, target.branch).rpartition("/")[0]
+    flush_folders(storage, [folder])
+    clean_up(storage, place_of(target.branch, id_))
     return JobResult(id_, Version(target.repo, snapshot_id, target.branch), Metrics(), done_before=True)
 
 

@@ -29,6 +29,7 @@ from frazil.errors import (
     IcechunkError,
     InvalidInputError,
     JobRestartError,
+    OutcomeUnknownError,
     RebaseFailedError,
     SessionStateError,
     StorageError,
@@ -321,6 +322,8 @@ class SharedJob(Summary):
         try:
             staging = Staging.join(self.repo, self.branch, self.id, _NAME)
             return _raise_closed(self) if staging is None else run_attempt(attempt, staging)
+        except OutcomeUnknownError:
+            raise  # a commit that is there may not be durable
         except (IcechunkError, JobRestartError) as error:
             # The process that commits first deletes the staged results, and others fail.
             commit = find_job(job.target, self.id, start)

@@ -574,12 +574,14 @@ class Compaction:
                         writes_others=self._writes_others(tip),
                     )
                 except (ConflictError, StorageError) as error:
+                    if commit.amend or error.kind not in _PASSING:
+                        raise
                     # Otherwise, busy writers would move the branch during each attempt.
                     turn.close()
                     turn.enter_context(turn_of(self._context.storage, commit.branch))
                     later = self._tip(commit)
                     # A missing file is a loss, unless an expiration and a collection have removed the tip.
-                    if commit.amend or error.kind not in _PASSING or later.snapshot.id == tip.snapshot.id:
+                    if later.snapshot.id == tip.snapshot.id:
                         raise
                     tip = later if isinstance(error, ConflictError) else self._survey()[tip.branch]
         raise ConflictError(

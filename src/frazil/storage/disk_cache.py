@@ -349,7 +349,7 @@ def _opened(path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
+        system.files.close(descriptor)
 
 
 def _seed(path: str) -> int:

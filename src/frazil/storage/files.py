@@ -163,7 +163,7 @@ def open_inside(path: str, folder: str) -> int:
     """Return a descriptor that reads the file at ``path``, which must be inside of ``folder``."""
     with ExitStack() as stack:
         descriptor = system.files.open(path, follow=True)
-        stack.callback(os.close, descriptor)
+        stack.callback(system.files.close, descriptor)
         try:
             real = os.readlink(f"/proc/self/fd/{descriptor}")
         except OSError:  # a system without /proc
@@ -294,9 +294,9 @@ class Flusher:
             future.result()
 
     def note_flushed(self, path: str, descriptor: int) -> None:
-        """Record that the bytes of the open file at ``path`` are durable."""
-        stamp = _stamp(os.fstat(descriptor))
-        with self._guard:
+        """Record that the bytes of the open file at ``path`` are durable. An error costs a later flush."""
+        with suppress(OSError), self._guard:
+            stamp = _stamp(os.fstat(descriptor))
             self._stamps.pop(path, None)
             self._stamps[path] = stamp
             if len(self._stamps) > _MOST_STAMPS:
@@ -304,14 +304,17 @@ class Flusher:
 
     def is_flushed(self, path: str, descriptor: int) -> bool:
         """Return whether this process has made this content of the open file at ``path`` durable."""
-        return bool(self._stamps.get(path) == _stamp(os.fstat(descriptor)))
+        with suppress(OSError):
+            return bool(self._stamps.get(path) == _stamp(os.fstat(descriptor)))
+        return False
 
 
 class _NoFlusher(Flusher):
-    """Flushes that do nothing."""
+    """Flushes that wait for no disk."""
 
     def flush_file(self, descriptor: int) -> None:
-        pass
+        """Raise the error of earlier writes: NFS sends them to its server when a descriptor is closed."""
+        os.close(os.dup(descriptor))
 
     def flush_names(self, directory: str) -> None:
         pass
@@ -320,7 +323,9 @@ class _NoFlusher(Flusher):
         os.makedirs(path, exist_ok=True)
 
     def flush_together(self, files: Iterable[tuple[str, int]], directories: Iterable[str]) -> None:
-        pass
+        for key, descriptor in files:
+            with file_errors(key, "write"):
+                self.flush_file(descriptor)
 
     def note_flushed(self, path: str, descriptor: int) -> None:
         pass
@@ -366,7 +371,7 @@ def object_lock(path: str, *, is_turn: bool = False) -> Iterator[None]:
             stack.callback(thread_lock.release)
             try:
                 descriptor = system.files.open(lock_path, os.O_RDWR | os.O_CREAT)
-                stack.callback(os.close, descriptor)
+                stack.callback(system.files.close, descriptor)
                 pause = _LONGEST_TURN_PAUSE if is_turn else _LONGEST_LOCK_PAUSE
                 is_locked = _is_locked(descriptor, deadline, pause)
                 if is_locked:
@@ -415,7 +420,7 @@ def locked_file(path: str) -> Iterator[int]:
         finally:
             if system.files.renames_open_files:  # a child that was forked meanwhile has the descriptor, too
                 system.files.unlock(descriptor)
-            os.close(descriptor)
+            system.files.close(descriptor)
 
 
 def _lock_timeout(path: str) -> StorageError:
@@ -461,7 +466,7 @@ class NewFile:
     def rename(self) -> None:
         """Give the file its name."""
         if not system.files.renames_open_files:
-            os.close(self.descriptor)
+            system.files.close(self.descriptor)
             self.descriptor = -1
         system.files.replace(self.temporary, self.path)
         self.temporary = ""
@@ -471,7 +476,7 @@ class NewFile:
     def close(self) -> None:
         """Close the file, and remove its temporary name."""
         if self.descriptor >= 0:
-            os.close(self.descriptor)
+            system.files.close(self.descriptor)
         if self.temporary:
             with suppress(OSError):
                 system.files.unlink(self.temporary)
@@ -518,7 +523,8 @@ def create_file(key: str, path: str, parts: Sequence[memoryview], flusher: Flush
 
     def rename_if_free(new: NewFile) -> None:
         with object_lock(path):
-            if os.path.lexists(path):
+            with suppress(*MISSING_FILE):
+                os.lstat(path)  # its other errors do not mean that the name is free
                 raise FileExistsError(path)
             new.rename()
 
@@ -548,7 +554,9 @@ def replace_file(path: str, version: Version, replace: Callable[[], None], old: 
 
     ``old`` are the bytes of the version, if the caller has them: to compare them is faster than to hash them.
     """
-    if not os.path.isfile(path):
+    try:
+        os.stat(path)  # its other errors do not mean that another writer was faster
+    except MISSING_FILE:
         return False
     with object_lock(path):
         try:
@@ -571,7 +579,7 @@ def link_file(stack: ExitStack, source: str, target: str, data: memoryview, flus
     """
     try:
         descriptor = system.files.open(source, system.files.flush_flags, follow=True)
-        stack.callback(os.close, descriptor)
+        stack.callback(system.files.close, descriptor)
         if os.fstat(descriptor).st_size != len(data) or read_range(descriptor, source, 0, None) != data:
             return None
         name = ""

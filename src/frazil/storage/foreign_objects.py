@@ -324,7 +324,7 @@ class ForeignFiles(ForeignObjects):
                     data = data + part if data else part
                 return TRAFFIC.count_read(data)
             finally:
-                os.close(descriptor)
+                system.files.close(descriptor)
 
     @override
     def size(self, url: str) -> int:
@@ -333,7 +333,7 @@ class ForeignFiles(ForeignObjects):
             try:
                 return os.fstat(descriptor).st_size
             finally:
-                os.close(descriptor)
+                system.files.close(descriptor)
 
     def _path_and_folder(self, url: str) -> tuple[str, str]:
         """Return the path of a file, and the folder that must contain it."""

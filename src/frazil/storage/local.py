@@ -185,7 +185,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
             try:
                 return TRAFFIC.count_read(read_range(descriptor, key, start, stop))
             finally:
-                os.close(descriptor)
+                system.files.close(descriptor)
 
     @override
     def get_into(self, key: str, start: int, out: memoryview) -> int:
@@ -198,7 +198,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
                 if length < len(out):
                     check_short_read(descriptor, key, start, length)
             finally:
-                os.close(descriptor)
+                system.files.close(descriptor)
         TRAFFIC.count_read(out[:length])
         return length
 
@@ -383,8 +383,9 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     def flush_folders(self, folders: Iterable[str]) -> None:
         """Flush the folders that exist, as ``LocalCommit.flush_folders``."""
         for folder in folders:
-            with file_errors(folder, "write"), suppress(FileNotFoundError):
-                flush_name(folder, f"{self._path(folder)}/", self._flusher, lambda: True)
+            path = self._path(folder) if folder else self._root
+            with file_errors(folder or self._root, "write"), suppress(FileNotFoundError):
+                flush_name(folder, f"{path}/", self._flusher, lambda: True)
 
     @override
     def local_queue(self, key: str) -> AbstractContextManager[None]:

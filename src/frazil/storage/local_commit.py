@@ -95,7 +95,7 @@ class LocalCommit(Protocol):
         writer of the object may have been killed before its own flush. Other storages need nothing like it.
 
         Args:
-            folders: Keys without their last segment, such as ``chunks``.
+            folders: Keys without their last segment, such as ``chunks``. ``""`` is that of ``repo``.
         """
 
     def local_queue(self, key: str) -> AbstractContextManager[None]:

@@ -75,6 +75,11 @@ class System:
         """Delete a file."""
         os.unlink(path)
 
+    def close(self, descriptor: int) -> None:
+        """Close a file. An error means nothing: written bytes were flushed, and the descriptor is free."""
+        with suppress(OSError):
+            os.close(descriptor)
+
     def flush_file(self, descriptor: int) -> None:
         """Make the bytes of a file durable."""
         os.fsync(descriptor)
@@ -305,7 +310,7 @@ else:
             try:
                 self.flush_file(descriptor)
             finally:
-                os.close(descriptor)
+                self.close(descriptor)
 
         @override
         def refresh_names(self, path: str) -> None:

@@ -403,17 +403,17 @@ def _write_first_files_v1(catalog: CatalogV1, config: dict[str, Any] | None) -> 
     data = encode_snapshot(snapshot, level=catalog.settings.compression_level)
     storage.put(snapshot_key(snapshot.id), data)
     _create_first(storage, V1_MAIN, encode_ref(snapshot.id, new_mark()), RetryPolicy())
-    if storage.head(REPO) is not None:
-        raise not_empty(storage, REPO, is_repository=True)
-    if config is not None:  # only the creator of `main` writes the configuration
-        try:
+    try:
+        if storage.head(REPO) is not None:
+            raise not_empty(storage, REPO, is_repository=True)
+        if config is not None:  # only the creator of `main` writes the configuration
             catalog.write_file(first_config(config))
-        except StorageError as error:
-            raise StorageError(
-                f"the repository in {storage.label()} was created, but not its configuration: "
-                f"{error.problem}. Open it with `Repository.open`, and call `save_config`",
-                error.kind,
-            ) from error
+    except StorageError as error:
+        raise StorageError(
+            f"the repository in {storage.label()} was created, but without a configuration: "
+            f"{error.problem}. Open it with `Repository.open`, and call `save_config`",
+            error.kind,
+        ) from error
 
 
 def _create_first(storage: Storage, key: str, data: bytes, policy: RetryPolicy) -> None:
