@@ -122,11 +122,7 @@ def decoder(
 ) -> Decoder:
     """Return how an array's elements become values."""
     coding = coding_of(attributes if cf else {}, dtype)
-    if coding.misfit:
-        raise column_error(
-            f"`{path}` must have numbers as scale_factor and add_offset, got {coding.misfit}. Set the option "
-            "cf=false to read the stored numbers"
-        )
+    coding.require_numbers()
     if coding.calendar is not None and coding.calendar not in _USUAL:
         if calendars == "error":
             raise column_error(
@@ -310,7 +306,7 @@ def grid_of(session: Session, selection: Selection) -> Grid:
             try:
                 array = array_at(session, path)
                 named = (name, path, array.shape, dims_of(array), regular_grid(array))
-                coding_of(array.attrs.asdict() if selection.cf else {}, array.dtype)
+                coding_of(array.attrs.asdict() if selection.cf else {}, array.dtype).require_numbers()
                 if is_extension(np.dtype(array.dtype)):
                     raise column_error(f"`{path}` must have a data type of numpy, got {array.dtype}")
             except (InvalidInputError, MissingExtraError) as error:

@@ -353,7 +353,7 @@ def test_busy_writers_wait_for_a_compaction(tmp_path: Path, monkeypatch: pytest.
         return commit(*args, **options)
 
     monkeypatch.setattr(compaction, "commit_manifests", commit_late)
-    repo.upkeep.compact("merge", branch="main", limits=LIMITS, engine="inline").apply()
+    repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply()
     for writer in writers:
         writer.join()
     assert len(writers) < 5
