@@ -290,7 +290,7 @@ class OpenArray:
         return np.asarray(self.array[indices or ...])
 
     def cells(self, elements: Values) -> Cells:
-        """Return the values of elements. A number that is no time of the calendar stays a number, with units."""
+        """Return the values of elements. A number that is no time stays a number, as text with its units."""
         try:
             return Cells(self.coding, *self.coding.decode(elements))
         except InvalidInputError:
