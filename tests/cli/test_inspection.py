@@ -128,6 +128,18 @@ def test_statistics_of_times_are_times(own: Path, run: Any) -> None:
     assert "datetime64[s] (3)" in run("tree times")
 
 
+def test_a_number_that_is_no_time_does_not_hide_the_other_times(own: Path, run: Any) -> None:
+    repo = frazil.Repository.create("times")
+    with repo.transaction("main", message="times") as store:
+        for name, units in (("far", "days since 1970-01-01"), ("wrong", "moons since 1970-01-01")):
+            attributes = {"units": units, "calendar": "noleap"}
+            zarr.create_array(store, name=name, data=np.array([0.0, np.nan, 2e8]), attributes=attributes)
+    far = "200000000.0 days since 1970-01-01"
+    assert document(run, "cat times:far")["values"] == ["1970-01-01T00:00:00", None, far]
+    assert far in run("cat times:far 2")
+    assert "--raw" in run("cat times:wrong", 1)
+
+
 def test_shards_and_hidden_arrays(own: Path, run: Any) -> None:
     repo = frazil.Repository.create("shards")
     with repo.transaction("main", message="shards") as store:

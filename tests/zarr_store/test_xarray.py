@@ -200,8 +200,9 @@ def test_names(session: frazil.Session) -> None:
     assert back.name == "x"
     with pytest.raises(TypeError, match="got 3"):
         to_icechunk(xr.Dataset({3: ("x", [1])}), session, group="number")
-    with pytest.raises(frazil.InvalidInputError, match="must not be empty"):
-        to_icechunk(xr.Dataset({"": ("x", [1])}), session, group="empty")
+    for name in ("", "a/b"):
+        with pytest.raises(frazil.InvalidInputError, match="must not be empty"):
+            to_icechunk(xr.Dataset({name: ("x", [1])}), session, group="refused")
 
 
 def test_dask_arrays_without_elements(session: frazil.Session) -> None:

@@ -327,6 +327,8 @@ def test_wrong_writes_create_no_repository(
     monkeypatch.chdir(tmp_path)
     with pytest.raises((IcechunkError, TypeError)):
         weather().frazil.to(**{"target": "new:g"} | options)
+    with pytest.raises(TypeError, match="to_icechunk, got 'color'"):
+        weather().frazil.to("new:g", color=1)
     assert not list(tmp_path.iterdir())
 
 

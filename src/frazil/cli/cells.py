@@ -290,8 +290,23 @@ class OpenArray:
         return np.asarray(self.array[indices or ...])
 
     def cells(self, elements: Values) -> Cells:
-        """Return the values of elements."""
-        return Cells(self.coding, *self.coding.decode(elements))
+        """Return the values of elements. A number that is no time stays a number, as text with its units."""
+        try:
+            return Cells(self.coding, *self.coding.decode(elements))
+        except InvalidInputError:
+            if not self.coding.is_time:
+                raise
+        self.coding.decode(np.zeros(1, elements.dtype))  # units that are none are an error
+        values = np.empty(elements.shape, object)
+        missing = np.zeros(elements.shape, bool)
+        for at, element in np.ndenumerate(elements):
+            try:
+                value, is_missing = self.coding.decode(element)
+            except InvalidInputError:
+                values[at] = f"{element} {self.coding.units}"
+            else:
+                values[at], missing[at] = value[()], is_missing is not None and bool(is_missing)
+        return Cells(self.coding, values, missing)
 
     def axes(self, indices: Indices) -> list[Axis]:
         """Return the dimensions of the array, with the cells of a selection: a scalar at one index."""

@@ -8,7 +8,7 @@ import registers the accessor ``frazil`` of datasets: ``dataset.frazil.to("ice",
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from os import PathLike
 from typing import Any, Final, Literal, NoReturn
@@ -189,6 +189,8 @@ def _options(
             f"region={region!r}, got {mode!r}",
             ErrorKind.NOT_ALLOWED,
         )
+    if unknown := sorted(set(others) - {each.name for each in fields(_Options)}):
+        raise TypeError(f"an option must be one of frazil.xarray.to_icechunk, got {unknown[0]!r}")
     given = {name: value for name, value in others.items() if value is not None}
     return _Options(mode, append_dim, region, accepted, **given)
 
@@ -295,8 +297,11 @@ def _dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
     for name, variable in dataset.variables.items():
         if not isinstance(name, str | None):
             raise TypeError(f"names of variables must be text, got {name!r}")
-        if name == "":
-            raise InvalidInputError("names of variables must not be empty", ErrorKind.INVALID_PATH)
+        if name is not None and (not name or "/" in name):
+            # With a slash it would be an array of another group, where nobody looks for it.
+            raise InvalidInputError(
+                f"names of variables must not be empty or contain `/`, got {name!r}", ErrorKind.INVALID_PATH
+            )
         if not variable.size:
             variable.load()  # dask has empty chunks, zarr does not
     return dataset
