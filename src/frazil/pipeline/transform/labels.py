@@ -93,7 +93,8 @@ def positions_by_label(
         selected = numbers.sel({dim: label}, method=method)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"{dim} must be labels of `{coordinate.path}`, got {wanted!r}: {_around(labels, label, coding)}",
+            f"{dim} must be labels of `{coordinate.path}`, got {wanted!r}: "
+            f"{_around(labels, label, coding, is_circle=is_circle)}",
             ErrorKind.INVALID_CHUNK_INDEX,
         ) from error
     return simplified(selected.values)
@@ -193,7 +194,7 @@ def _rounding(longitudes: Values) -> float:
     return max(_ROUNDING, float(np.spacing(longitudes.dtype.type(_CIRCLE))) if is_float else 0.0)
 
 
-def _around(labels: Values, label: Any, coding: cf.Coding) -> str:
+def _around(labels: Values, label: Any, coding: cf.Coding, *, is_circle: bool) -> str:
     """Return words that name the labels around a label that a coordinate does not have."""
     if not len(labels):
         return "it has no labels"
@@ -204,8 +205,11 @@ def _around(labels: Values, label: Any, coding: cf.Coding) -> str:
     is_comparable = isinstance(first, str) if is_text else isinstance(first, int | float | np.number)
     if not is_comparable:
         return f"its labels are from {coding.text(labels[0])} to {coding.text(labels[-1])}"
+    if is_circle:
+        first = keys[0] + (first - keys[0]) % _CIRCLE
     at = bisect_left(keys, first)
-    around = [coding.text(np.asarray(each)[()]) for each in keys[max(at - 1, 0) : at + 1]]
+    ends = keys[max(at - 1, 0) : at + 1] if not is_circle or at < len(keys) else [keys[-1], keys[0]]
+    around = [coding.text(np.asarray(each)[()]) for each in ends]
     return f"the nearest {'label is' if len(around) == 1 else 'labels are'} {' and '.join(around)}"
 
 
