@@ -120,12 +120,18 @@ def _nearest(
             f"of {labels.dtype}",
             ErrorKind.INVALID_CHUNK_INDEX,
         ) from error
+    if is_circle:
+        keys = keys % _CIRCLE
     valid = np.flatnonzero(~np.isnan(keys))
-    order = valid[np.argsort(keys[valid], kind="stable")]
-    keys = keys[order]
+    keys, at_first = np.unique(keys[valid], return_index=True)
+    order = valid[at_first]
     if not len(keys):
         raise InvalidInputError(f"`{path}` must have labels, got none", ErrorKind.INVALID_CHUNK_INDEX)
     if is_circle:
+        # The axis begins behind the widest gap of the circle, which may be anywhere
+        gaps = np.diff(keys, prepend=keys[-1] - _CIRCLE)
+        begin = int((gaps > gaps.max() - _ROUNDING).argmax())
+        keys, order = np.append(keys[begin:], keys[:begin] + _CIRCLE), np.roll(order, -begin)
         wanted = keys[0] + (wanted - keys[0]) % _CIRCLE
     after = np.clip(np.searchsorted(keys, wanted), 0, len(keys))
     # with its neighbours at both ends, across the end of a circle
@@ -136,7 +142,8 @@ def _nearest(
     distance = np.minimum(below, above)
     steps = np.diff(keys)
     sides = np.concatenate([steps[:1], steps, steps[-1:]]) if len(steps) else np.zeros(2)
-    half = np.minimum(sides[after], below + above) / 2
+    is_turned = (after == len(keys)) & (at == 0)  # across the end of a circle, near the first label
+    half = np.minimum(sides[np.where(is_turned, 0, after)], below + above) / 2
     limit = half if tolerance is None else _span(tolerance, kind, coding, path)
     is_far = ~(distance <= limit * (1 + _ROUNDING) + (_rounding(labels) if is_circle else 0.0))
     if is_far.any():
