@@ -170,7 +170,7 @@ test("a typed place is the label that it names, or a sentence", () => {
     ["25", region, /from -15 to 20, and the nearest label is 20/],
     ["-60", region, /nearest label is -15/],
     ["50", region, /nearest label is 20/],
-    ["-2.5", wrapped, 1],
+    ["-2.5", wrapped, 2],
     ["6", wrapped, 3],
     ["100", wrapped, /nearest label is/],
     ["180", wrapped, /nearest label is/],

@@ -213,7 +213,7 @@ def _around(labels: Values, label: Any, coding: cf.Coding, *, is_circle: bool) -
     if not is_comparable:
         return f"its labels are from {coding.text(labels[0])} to {coding.text(labels[-1])}"
     if is_circle:
-        first = keys[0] + (first - keys[0]) % _CIRCLE
+        first = keys[0] + (first - keys[0]) % _CIRCLE  # type: ignore[operator]  # numbers
     at = bisect_left(keys, first)
     ends = keys[max(at - 1, 0) : at + 1] if not is_circle or at < len(keys) else [keys[-1], keys[0]]
     around = [coding.text(np.asarray(each)[()]) for each in ends]
