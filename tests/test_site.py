@@ -150,8 +150,9 @@ def questions() -> list[tuple[list[str], set[str]]]:
     ]
 
 
-def test_twenty_questions_have_an_answer_with_a_page() -> None:
-    assert [bool(words and pages) for words, pages in questions()] == [True] * 20
+def test_questions_have_an_answer_with_a_page() -> None:
+    assert len(questions()) > 20
+    assert all(words and pages for words, pages in questions())
 
 
 @pytest.mark.browser

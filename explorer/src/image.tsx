@@ -39,6 +39,10 @@ interface ImageProps extends PlaneProps {
 }
 
 export const MARGIN = { left: 78, top: 8, bottom: 46, right: 92 };
+const DIGIT = 8; // pixels, in the widest of the usual fonts
+// What lies beside the texts of an axis and of a colour bar: ticks and title
+const AXIS_SIDES = 26;
+const BAR_SIDES = 52;
 
 export function Image(props: ImageProps): VNode {
   const {
@@ -143,7 +147,7 @@ export function Image(props: ImageProps): VNode {
       if (where < edge + 14) continue;
       edge = where;
       context.fillRect(left - 5, where, 5, 1);
-      context.fillText(fit(text, left - 26), left - 8, where);
+      context.fillText(fit(text, left - AXIS_SIDES), left - 8, where);
     }
     context.save();
     context.translate(10, top + room.height / 2);
@@ -242,7 +246,7 @@ export function barWidth(ticks: PlaneProps["ticks"], limits: Limits): number {
     0,
     ...[4, 8].flatMap((most) => ticks(limits, most)).map(({ text }) => text.length),
   );
-  return Math.min(MARGIN.right + Math.max(0, longest - 8) * 7, 220);
+  return Math.min(Math.max(MARGIN.right, BAR_SIDES + longest * DIGIT), 220);
 }
 
 type Bar = Pick<PlaneProps, "colours" | "limits" | "title" | "ticks">;
@@ -275,7 +279,7 @@ export function drawBar(
     const where = top + height * (1 - (value - limits[0]) / (limits[1] - limits[0]));
     if (where > edge - 13) continue;
     edge = where;
-    context.fillText(fit(text, width - 38), left + 20, Math.min(Math.max(where, top + 6), top + height - 6));
+    context.fillText(fit(text, width - BAR_SIDES), left + 20, Math.min(Math.max(where, top + 6), top + height - 6));
   }
   context.save();
   context.translate(left + width - 24, top + height / 2);
@@ -336,7 +340,7 @@ function marginOf(axis: Axis): number {
     0,
     ...[4, 10].flatMap((most) => labels(axis, most)).map(({ text }) => text.length),
   );
-  return Math.min(MARGIN.left + Math.max(0, longest - 7) * 7, 160);
+  return Math.min(Math.max(MARGIN.left, AXIS_SIDES + longest * DIGIT), 160);
 }
 
 /** Places on an axis with their texts: round numbers where the axis has some, else even steps of the index. */

@@ -198,10 +198,14 @@ function nearNumber(
     const difference = place - value;
     return isLongitude ? turned(difference + TURN / 2) - TURN / 2 : difference;
   };
-  const index = nearest(values.map(offset), 0);
   const sorted = inOrder(values, isLongitude);
-  const off = offset(values[index]);
-  const at = nearest(sorted.map(offset), 0);
+  // Of two that are equally near, the larger one, as in xarray
+  const offsets = sorted.map(offset);
+  const least = Math.abs(offsets[nearest(offsets, 0)]);
+  const at = offsets.indexOf(offsets.includes(-least) ? -least : least);
+  const off = offsets[at];
+  const same = (value: number): number => (isLongitude ? turned(value) : value);
+  const index = values.findIndex((value) => same(value) === same(sorted[at]));
   const above = at + 1 < sorted.length ? sorted[at + 1] - sorted[at] : NaN;
   const below = at > 0 ? sorted[at] - sorted[at - 1] : NaN;
   const [asked, other] = off > 0 ? [above, below] : [below, above];

@@ -31,6 +31,7 @@ def test_ingest_and_import(own: Path, run: Run) -> None:
     xr.Dataset({"a": ("x", [1.0, 2.0])}, {"x": [0, 1]}).to_netcdf("a.nc", engine="scipy")
     assert "+ array /a  1 chunk\n" in run("ingest a.nc new --dry-run")
     assert not (own / "new").exists()
+    assert "  * a (x: 2) >f8" in run("ingest a.nc new --inspect").splitlines()
     run("init empty --dry-run")
     assert not (own / "empty").exists()
     assert "`frazil ingest a.nc REPOSITORY` writes the data" in run("import a.nc new", 2)

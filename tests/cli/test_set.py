@@ -97,6 +97,8 @@ def earth(own: Path) -> frazil.Repository:
             ("west", np.arange(180.0, -180, -60)),
             ("region", np.arange(-15.0, 21, 5)),
             ("single", np.array([30.1], "f4")),
+            ("cut", np.array([350.0, 355, 0, 5, 10])),
+            ("closed", np.array([0.0, 1, 5, 20, 360])),
         ):
             data = xr.Dataset(
                 {"t": ("lon", np.round(longitudes.astype(float) % 360, 1))},
@@ -127,6 +129,14 @@ def earth(own: Path) -> frazil.Repository:
         ("single:lon~30.1", 30.1),
         ("single:lon=390.1", 30.1),
         ("single:lon~31~1", 30.1),
+        ("cut:lon~-2", 0),
+        ("cut:lon~372", 10),
+        ("globe:lon~30", 60),
+        ("globe:lon~330", 0),
+        ("closed:lon~0.4", 0),
+        ("cut:lon~150", None),
+        ("cut:lon~180", None),
+        ("closed:lon~-4", None),
         ("region:lon~50", None),
         ("region:lon~-60", None),
         ("region:lon~-60~10", None),

@@ -53,6 +53,7 @@ def test_versions_times_texts_and_missing_values(run: Any, own: Path) -> None:
 
 def test_wrong_queries(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "The tables are era5, t" in run('sql ice "select * from era"', status=1)
+    assert "The tables are t, and time is a column of t" in run('sql ice:era5 "select * from time"', status=1)
     assert "arrays" in run('sql ice "select * from t"', status=1)  # the root has none
     assert "syntax error" in run('sql ice "selec 1"', status=1)
     monkeypatch.setitem(sys.modules, "duckdb", None)

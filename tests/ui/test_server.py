@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import http.client
-import json
 import os
 import select
 import signal
@@ -596,11 +595,11 @@ def test_the_command_serves_until_it_is_interrupted(folder: Path, number: signal
     # Programs that a shell starts in the background ignore Ctrl-C.
     program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     program += "from frazil.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "ui", f"{folder}@v1", "--json"]
+    command = [sys.executable, "-c", program, "ui", f"{folder}@v1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        url = json.loads(process.stdout.readline())["url"]
-        address, _, token = url.partition("/#token=")
+        address, _, token = process.stdout.readline().rstrip("\n").partition("/#token=")
+        assert process.stdout.readline() == "Ctrl-C stops the server\n"
         connection = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
         connection.sendall(
             f"GET /api/info HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode()

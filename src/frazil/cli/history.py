@@ -326,7 +326,7 @@ def watch(
         document |= {"message": message, "cursor": version.cursor}
         id_ = (version.snapshot_id or "deleted")[:SHORT]
         line = f"{output.paint(f'{id_:<8}', 'id')}  {clock(version.updated_at)}  {version.kind:<7}  "
-        output.emit_line(document, line + message.partition("\n")[0])
+        output.emit_now(document, line + message.partition("\n")[0])
 
 
 @verb("bisect")

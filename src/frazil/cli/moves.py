@@ -250,7 +250,7 @@ def import_(
         # a rehearsal does not copy chunk files: it would need the memory for all of them
         chunks = "reference" if dry_run else chunks
         report = upgrade(storage_of(source), storage_of(target, dry_run), chunks=chunks)
-    lines = [*(["rehearsal: nothing was written"] if dry_run else []), str(report)]
+    lines = [*(["rehearsal: nothing was written"] if dry_run else []), *str(report).splitlines()]
     output.emit({**asdict(report), "dry_run": dry_run}, lines)
 
 
@@ -436,7 +436,7 @@ def ingest(
     if inspect:
         # The last argument, the repository, may be one more file: an inspection writes nothing.
         report = inspect_files(files, **common)
-        output.emit(_report_document(report), [str(report)])
+        output.emit(_report_document(report), str(report).splitlines())
         return 1 if report.fatal() else 0
     storage = storage_of(repository, dry_run)
     with output.progress("ingest") as progress:

@@ -85,9 +85,9 @@ class Output:
         else:
             sys.stdout.writelines(f"{line}\n" for line in lines)
 
-    def emit_line(self, document: Any, line: str) -> None:
-        """Print one line of a result that grows, at once: a JSON object, or ``line``."""
-        text = _json(document) if self.as_json else visible(line)
+    def emit_now(self, document: Any, *lines: str) -> None:
+        """Print a part of a result that grows, at once: a JSON object, or ``lines``."""
+        text = _json(document) if self.as_json else "\n".join(map(visible, lines))
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 

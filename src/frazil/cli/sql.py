@@ -18,6 +18,7 @@ from frazil.cli.documents import below, node_at
 from frazil.cli.opening import Opened
 from frazil.cli.output import Output, table
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.repository.paths import HIDDEN
 
 if TYPE_CHECKING:
     from frazil.arrow import GridDataset
@@ -69,7 +70,8 @@ def sql(
         unreadable = [each for name, each in refused.items() if f"with name {name} " in str(error)]
         if unreadable:
             raise unreadable[0] from None
-        advice = f". The tables are {', '.join(tables)}" if isinstance(error, duckdb.CatalogException) else ""
+        is_table = isinstance(error, duckdb.CatalogException)
+        advice = _tables_advice(version, tables, str(error)) if is_table else ""
         raise InvalidInputError(
             f"DuckDB: {str(error).splitlines()[0].rstrip('!')}{advice}", ErrorKind.INVALID_ARGUMENT
         ) from error
@@ -90,6 +92,15 @@ def _tables(version: Opened) -> dict[str, str]:
     inner = {path.removeprefix(prefix): path for path in groups if below(path, version.path)}
     tables = {name: path for name, path in inner.items() if path != version.path}
     return {**tables, _OF_TARGET: tables.get(_OF_TARGET, version.path)}
+
+
+def _tables_advice(version: Opened, tables: Mapping[str, str], message: str) -> str:
+    """Return the names of the tables, and that a name which is no table is the name of a column."""
+    names = ", ".join(name for name in tables if name.partition("/")[0] != HIDDEN)
+    absent = re.search(r"with name (\S+) does not exist", message)
+    node = version.workspace.node(f"{tables[_OF_TARGET].rstrip('/')}/{absent[1]}") if absent else None
+    column = f", and {absent[1]} is a column of {_OF_TARGET}" if absent and node and node.array else ""
+    return f". The tables are {names}{column}"
 
 
 def _dataset(version: Opened, path: str) -> GridDataset:

@@ -81,7 +81,7 @@ def ui(
         ExplorerServer(site, host, port) as server,
         tempfile.TemporaryDirectory() as folder,
     ):
-        output.emit_line({"url": server.url}, f"{server.url}\nCtrl-C stops the server")
+        output.emit_now({"url": server.url}, server.url, "Ctrl-C stops the server")
         if output.is_terminal and not no_browser:
             webbrowser.open(_redirect(Path(folder), server.url))
         server.serve_forever()

@@ -386,7 +386,7 @@ def verify(
             raise
         else:
             report = VerificationReport(level, 0, 0, 0, 0, (read_finding(error, REPO),), {})
-    output.emit(json.loads(report.to_json()), [summary(report, everything=everything)])
+    output.emit(json.loads(report.to_json()), summary(report, everything=everything))
     return 0 if report.ok else 1
 
 
@@ -400,7 +400,7 @@ def _report(
         return repo.upkeep.verify(level, engine=engine, state=state, progress=bar)
 
 
-def summary(report: VerificationReport, *, everything: bool = False) -> str:
+def summary(report: VerificationReport, *, everything: bool = False) -> list[str]:
     """Return a report as lines: one line of numbers, and two lines for each finding."""
     # What the level could not check is part of the answer.
     shown = [
@@ -427,7 +427,7 @@ def summary(report: VerificationReport, *, everything: bool = False) -> str:
         if each.affected.snapshots or each.affected.arrays:
             lines.append(f"  affected: {each.affected}")
         lines.append(f"  {each.action}")
-    return "\n".join(lines)
+    return lines
 
 
 @verb("repair", commits=True)
@@ -481,7 +481,7 @@ def repair(
     left = [each for each in plan.detached if each.id not in recovered]
     document = {**plan.as_dict(), "recovered": recovered}
     # The commands that go on where the plan needs a decision
-    again, lines = f"frazil repair {location.location}", [str(plan)]
+    again, lines = f"frazil repair {location.location}", str(plan).splitlines()
     if plan.lost and not any(each.action == "commit" for each in plan.steps):
         lines.append(f"to give lost chunks missing values: {again} --lost fill --yes")
         if any(version is not None for each in plan.lost for version in each.previous):

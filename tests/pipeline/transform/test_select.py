@@ -177,6 +177,8 @@ def test_a_box_of_the_globe(west: int, eastward: bool) -> None:
         ({"isel": {"lat": [0.5]}}, "18 elements"),
         ({"isel": {"lat": 1}, "sel": {"lat": 1}}, "both"),
         ({"sel": {"lat": 3}}, "lat must be labels of `/lat`, got 3: the nearest labels are -5.0 and 5.0"),
+        ({"sel": {"lon": -62}}, "got -62: the nearest labels are 290.0 and 300.0"),
+        ({"sel": {"lon": -5}}, "got -5: the nearest labels are 350.0 and 0.0"),
         ({"sel": {"time": "yesterday"}}, "time must be labels of `/time`"),
     ],
 )

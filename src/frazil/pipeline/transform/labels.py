@@ -93,7 +93,8 @@ def positions_by_label(
         selected = numbers.sel({dim: label}, method=method)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"{dim} must be labels of `{coordinate.path}`, got {wanted!r}: {_around(labels, label, coding)}",
+            f"{dim} must be labels of `{coordinate.path}`, got {wanted!r}: "
+            f"{_around(labels, label, coding, is_circle=is_circle)}",
             ErrorKind.INVALID_CHUNK_INDEX,
         ) from error
     return simplified(selected.values)
@@ -119,12 +120,18 @@ def _nearest(
             f"of {labels.dtype}",
             ErrorKind.INVALID_CHUNK_INDEX,
         ) from error
+    if is_circle:
+        keys = keys % _CIRCLE
     valid = np.flatnonzero(~np.isnan(keys))
-    order = valid[np.argsort(keys[valid], kind="stable")]
-    keys = keys[order]
+    keys, at_first = np.unique(keys[valid], return_index=True)
+    order = valid[at_first]
     if not len(keys):
         raise InvalidInputError(f"`{path}` must have labels, got none", ErrorKind.INVALID_CHUNK_INDEX)
     if is_circle:
+        # The axis begins behind the widest gap of the circle, which may be anywhere
+        gaps = np.diff(keys, prepend=keys[-1] - _CIRCLE)
+        begin = int((gaps > gaps.max() - _ROUNDING).argmax())
+        keys, order = np.append(keys[begin:], keys[:begin] + _CIRCLE), np.roll(order, -begin)
         wanted = keys[0] + (wanted - keys[0]) % _CIRCLE
     after = np.clip(np.searchsorted(keys, wanted), 0, len(keys))
     # with its neighbours at both ends, across the end of a circle
@@ -135,7 +142,8 @@ def _nearest(
     distance = np.minimum(below, above)
     steps = np.diff(keys)
     sides = np.concatenate([steps[:1], steps, steps[-1:]]) if len(steps) else np.zeros(2)
-    half = np.minimum(sides[after], below + above) / 2
+    is_turned = (after == len(keys)) & (at == 0)  # across the end of a circle, near the first label
+    half = np.minimum(sides[np.where(is_turned, 0, after)], below + above) / 2
     limit = half if tolerance is None else _span(tolerance, kind, coding, path)
     is_far = ~(distance <= limit * (1 + _ROUNDING) + (_rounding(labels) if is_circle else 0.0))
     if is_far.any():
@@ -193,7 +201,7 @@ def _rounding(longitudes: Values) -> float:
     return max(_ROUNDING, float(np.spacing(longitudes.dtype.type(_CIRCLE))) if is_float else 0.0)
 
 
-def _around(labels: Values, label: Any, coding: cf.Coding) -> str:
+def _around(labels: Values, label: Any, coding: cf.Coding, *, is_circle: bool) -> str:
     """Return words that name the labels around a label that a coordinate does not have."""
     if not len(labels):
         return "it has no labels"
@@ -204,8 +212,11 @@ def _around(labels: Values, label: Any, coding: cf.Coding) -> str:
     is_comparable = isinstance(first, str) if is_text else isinstance(first, int | float | np.number)
     if not is_comparable:
         return f"its labels are from {coding.text(labels[0])} to {coding.text(labels[-1])}"
+    if is_circle:
+        first = keys[0] + (first - keys[0]) % _CIRCLE  # type: ignore[operator]  # numbers
     at = bisect_left(keys, first)
-    around = [coding.text(np.asarray(each)[()]) for each in keys[max(at - 1, 0) : at + 1]]
+    ends = keys[max(at - 1, 0) : at + 1] if not is_circle or at < len(keys) else [keys[-1], keys[0]]
+    around = [coding.text(np.asarray(each)[()]) for each in ends]
     return f"the nearest {'label is' if len(around) == 1 else 'labels are'} {' and '.join(around)}"
 
 
