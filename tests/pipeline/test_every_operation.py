@@ -168,7 +168,7 @@ def test_bounds_go_with_their_coordinate(repo: frazil.Repository) -> None:
     )
 
 
-#: Bytes of values that an operation reads beside those of the array, or less: a level, a climatology, a part.
+#: Bytes of values that an operation also reads, or less: a level, a climatology, a part.
 MORE_READ = {"anomaly": 512, "pyramid": 1536, "select": 32 - 6144, "crop": 4656 - 6144}
 
 

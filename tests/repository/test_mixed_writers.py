@@ -1,4 +1,4 @@
-"""Local commits beside another implementation that locks the inode of ``repo``: nothing is lost."""
+"""Local commits together with another implementation that locks the inode of ``repo``: nothing is lost."""
 
 import itertools
 import subprocess

@@ -1,4 +1,4 @@
-"""Arrays whose data type or codec needs another package: with it, without it, and beside other arrays."""
+"""Arrays whose data type or codec needs another package: with it, without it, in a group with others."""
 
 from __future__ import annotations
 

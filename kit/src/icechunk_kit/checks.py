@@ -216,7 +216,7 @@ def is_writer(text: bytes) -> bool:
     return bool(text.decode("utf-8", "replace").strip()) and not re.search(rb"[\0\t\n]|^ ", text)
 
 
-#: Rules of each file alone: the header, and the id in its name.
+#: Rules of one file: the header, and the id in its name.
 FILE_RULES: dict[str, Callable[[File], bool]] = {
     "header.magic": lambda file: file.header[:12] == MAGIC,
     "header.writer": lambda file: is_writer(file.header[12:36]),
