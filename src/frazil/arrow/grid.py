@@ -85,18 +85,16 @@ class Decoder:
         try:
             data, null = self.coding.decode(raw)
         except InvalidInputError as error:
-            raise self._undefined() from error
+            advice = "Set the option cf=false to read the numbers"
+            raise column_error(f"{error.problem.rstrip('.')}. {advice}") from error
         if data.dtype.kind in "Mm":
             data = _in_microseconds(data)
         elif self.coding.calendar is not None and self.calendar is None:
-            raise self._undefined()  # dates before the reform of the calendar in 1582
+            raise column_error(
+                "Times must be after the calendar reform of 1582, got earlier ones. Set the option cf=false "
+                "to read the numbers"
+            )
         return Values(data, null)
-
-    def _undefined(self) -> InvalidInputError:
-        return column_error(
-            "Times must have units of the CF conventions, and be after the calendar reform of 1582, got "
-            f"{self.coding.units!r} ({self.coding.calendar}). Set the option cf=false to read the numbers"
-        )
 
 
 def _in_microseconds(times: NDArray[Any]) -> NDArray[Any]:
