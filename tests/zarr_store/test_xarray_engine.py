@@ -217,6 +217,7 @@ def test_dask_names_contain_the_version(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.deep
+@pytest.mark.filterwarnings("ignore:Couldn't detect a suitable IP address:RuntimeWarning")
 def test_a_version_is_not_the_one_that_a_cluster_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     distributed = pytest.importorskip("distributed")
