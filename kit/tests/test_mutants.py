@@ -147,8 +147,10 @@ def test_a_mutant_fails(rule: str) -> None:
 def test_a_writer_that_follows_the_text_passes(kind: str) -> None:
     """Its files have another form than those of Frazil, and the same content."""
     names = {"write.names", *(["write.nodes.order"] if kind == "Snapshot" else [])}
-    found = failures(Spoiled(kind, RIGHT.get(kind, "pass")), names | {pattern for _, pattern, *_ in SPOILED})
-    assert [text for text in found if "manifest.size" not in text] == []
+    results = failures(
+        Spoiled(kind, RIGHT.get(kind, "pass")), names | {pattern for _, pattern, *_ in SPOILED}
+    )
+    assert [text for text in results if "manifest.size" not in text] == []
 
 
 @pytest.mark.sample(12)
@@ -156,5 +158,5 @@ def test_a_writer_that_follows_the_text_passes(kind: str) -> None:
 def test_a_mutant_of_the_writer_fails(
     rule: str, pattern: str, detail: str, kind: str, statement: str
 ) -> None:
-    found = failures(Spoiled(kind, statement), {pattern}, reads="." not in detail)
-    assert found and all(detail in text for text in found)
+    results = failures(Spoiled(kind, statement), {pattern}, reads="." not in detail)
+    assert results and all(detail in text for text in results)

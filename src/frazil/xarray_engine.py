@@ -202,11 +202,11 @@ class _StoredVariable(Variable):
     @override
     def chunk(self, *args: Any, from_array_kwargs: Any = None, **options: Any) -> Any:
         """Return the variable with a Dask array whose name contains the version. xarray calls this method."""
-        values, given = _stored_values(_data(self)), dict(from_array_kwargs or {})
-        if values is not None and given.get("name"):
-            head, _, token = given["name"].rpartition("-")
-            given["name"] = f"{head}-{dask_base.tokenize(token, values)}"
-        return super().chunk(*args, **options | {"from_array_kwargs": given})
+        values, arguments = _stored_values(_data(self)), dict(from_array_kwargs or {})
+        if values is not None and arguments.get("name"):
+            head, _, token = arguments["name"].rpartition("-")
+            arguments["name"] = f"{head}-{dask_base.tokenize(token, values)}"
+        return super().chunk(*args, **options | {"from_array_kwargs": arguments})
 
 
 def _stored_values(data: Any) -> _Values | None:

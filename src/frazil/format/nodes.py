@@ -526,7 +526,9 @@ def _read_nodes(nodes: Tables, spec_version: int, source: str, broken: list[Viol
         owners = np.repeat(np.arange(len(arrays)), refs_each)
         rows = np.union1d(np.flatnonzero(without), owners[odd])
         documents = nodes.vectors(2).take(np.flatnonzero(is_array)[rows]).blobs()
-        own = [[boxes.row(at) for at in np.flatnonzero(owners == row).tolist()] for row in rows.tolist()]
+        ends = np.cumsum(refs_each)[rows]
+        spans = zip((ends - refs_each[rows]).tolist(), ends.tolist(), strict=True)
+        own = [list(map(boxes.row, range(*span))) for span in spans]
         lengths, counts = _shapes_of_documents(rows, documents, own, lengths, counts)
         boxes = _fitting_boxes(boxes, counts.take(owners))
     ids = Ragged.from_lengths(structs(refs.structs(0, OBJECT_ID_BYTES)), refs_each)
@@ -609,9 +611,9 @@ def _fitting_boxes(boxes: Ragged, counts: Ragged) -> Ragged:
     A key with another number of coordinates gives a manifest the extents of a wrong rank.
     """
     whole = Ragged.from_lengths(_whole_ranges(counts.compact().values), counts.lengths)
-    kept = np.minimum(boxes.lengths, counts.lengths)
+    common = np.minimum(boxes.lengths, counts.lengths)
     out = whole.values.copy()
-    out[ranges(whole.starts, kept)] = boxes.values[ranges(boxes.starts, kept)]
+    out[ranges(whole.starts, common)] = boxes.values[ranges(boxes.starts, common)]
     return Ragged(out, whole.starts, whole.lengths)
 
 

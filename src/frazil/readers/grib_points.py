@@ -69,11 +69,8 @@ def point_order(
         cells = in_order if same else np.zeros(count, np.int64)
     if not np.array_equal(np.bincount(cells, minlength=count), np.ones(count)):
         return f"eccodes and cfgrib give different places to its points ({scanning(message)})"
-    in_cell, in_array = np.empty_like(numbers), np.empty_like(numbers)
-    in_cell[cells] = numbers
     arranged = get_values_in_order({"values": in_order, "alternativeRowScanning": alternates}, shape)
-    in_array[arranged] = in_order
-    order: NDArray[np.int64] = in_array[in_cell]
+    order: NDArray[np.int64] = np.argsort(np.ravel(arranged))[numbers[np.argsort(cells)]]
     return None if np.array_equal(order, in_order) else order
 
 

@@ -191,8 +191,8 @@ def _options(
         )
     if unknown := sorted(set(others) - {each.name for each in fields(_Options)}):
         raise TypeError(f"an option must be one of frazil.xarray.to_icechunk, got {unknown[0]!r}")
-    given = {name: value for name, value in others.items() if value is not None}
-    return _Options(mode, append_dim, region, accepted, **given)
+    more = {name: value for name, value in others.items() if value is not None}
+    return _Options(mode, append_dim, region, accepted, **more)
 
 
 def _parts(obj: xr.DataArray | xr.Dataset | xr.DataTree, group: str | None, options: _Options) -> list[_Part]:
