@@ -526,16 +526,24 @@ def lost_commits(
         nodes = dict.fromkeys(each.node for each in lost)
         return [_edit(workspace, node, lost, choice, notes) for node in nodes]
 
+    what, about = ("lost chunk", f" with {_WORDS[choice]}"), {"lost": sorted(keys)}
+    reason = "needs the lost chunks, and the caller asks for this commit"
+    yield from _branch_steps(
+        repair, partial(_commit, edit=edit, what=what, about=about), keys, _WORDS[choice], reason
+    )
+
+
+def _branch_steps(
+    repair: RepairContext, commit: Callable[..., list[str]], keys: tuple[str, ...], source: str, reason: str
+) -> Iterator[Step]:
+    """Make a commit on each branch whose tip needs it, and yield the steps. ``reason`` is about the tip."""
     for name in sorted(repair.context.catalog.full_repo_info().branches):
-        what, about = ("lost chunk", f" with {_WORDS[choice]}"), {"lost": sorted(keys)}
-        commit = partial(_commit, branch=name, edit=edit, what=what, about=about)
-        effects: list[str] = []
+        perform, effects = partial(commit, branch=name), list[str]()
         with skip_damage():
-            effects = commit(repair)
+            effects = perform(repair)
         if effects:
-            why = f"the tip of branch `{name}` needs the lost chunks, and the caller asks for this commit"
-            why = "; ".join([why, *effects])
-            yield Step(RepairStep("commit", keys, _WORDS[choice], why, "consistent"), commit)
+            why = "; ".join([f"the tip of branch `{name}` {reason}", *effects])
+            yield Step(RepairStep("commit", keys, source, why, "consistent"), perform)
 
 
 def _commit(
@@ -672,17 +680,11 @@ def rank_commits(repair: RepairContext, findings: Iterable[Finding]) -> Iterator
     def edit(workspace: Workspace) -> list[tuple[int, str]]:
         return [_without_odd_keys(workspace, node) for node in keys]
 
-    for name in sorted(repair.context.catalog.full_repo_info().branches) if keys else ():
+    if keys:
         what, about = ("array", " without keys that are no chunks"), {"keys": sorted(every)}
-        commit = partial(_commit, branch=name, edit=edit, what=what, about=about)
-        effects: list[str] = []
-        with skip_damage():
-            effects = commit(repair)
-        if effects:
-            why = f"the tip of branch `{name}` has keys with another number of coordinates than dimensions"
-            source = "the references of the arrays"
-            why = "; ".join([why, *effects])
-            yield Step(RepairStep("commit", every, source, why, "consistent"), commit)
+        commit, source = partial(_commit, edit=edit, what=what, about=about), "the references of the arrays"
+        reason = "has keys with another number of coordinates than dimensions"
+        yield from _branch_steps(repair, commit, every, source, reason)
 
 
 def _without_odd_keys(workspace: Workspace, id_: bytes) -> tuple[int, str]:
