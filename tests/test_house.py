@@ -23,7 +23,7 @@ OF_REPOSITORY = {
     "repository",
     *(f"repository.{room}" for room in ("settings", "catalog", "session", "history", "handle")),
 }
-ROOMS = CORE | OF_REPOSITORY | {"arrays", "zarr_store"}
+ROOMS = CORE | OF_REPOSITORY | {"arrays", "answers", "zarr_store"}
 
 # What every room may use. They import nothing but each other.
 COMMON = {
@@ -83,10 +83,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("zarr_store", "repository.session", "repository.catalog", "repository"),
         *("changes", "chunks", "format"),
     },
+    "answers": {
+        *("arrays", "zarr_store", "repository.session", "repository.catalog", "repository"),
+        *("changes", "chunks", "format"),
+    },
     "survey": {"repository.catalog", "repository", *CORE},
     "maintenance": {
         *("survey", "repository.session", "repository.catalog", "repository.settings", "repository"),
-        *("arrays", *CORE),
+        *("answers", "arrays", *CORE),
     },
     "importing": {*OF_REPOSITORY, *CORE},
     "readers": {"storage"},
@@ -143,7 +147,14 @@ NOT_RE_EXPORTED = {
     *(each for each in MAY_IMPORT if each.split(".")[0] in ("repository", "pipeline", "spark")),
 }
 PUBLIC_MODULES = set(MAY_IMPORT) - ROOMS - COMMON - NOT_RE_EXPORTED
-MAY_IMPORT["__init__"] = {*OF_REPOSITORY, "arrays", "zarr_store", "storage", "importing"} | PUBLIC_MODULES
+MAY_IMPORT["__init__"] = {
+    *OF_REPOSITORY,
+    "answers",
+    "arrays",
+    "zarr_store",
+    "storage",
+    "importing",
+} | PUBLIC_MODULES
 MAY_IMPORT["__main__"] = {"cli"}
 MAY_IMPORT["compat"] = {"__init__"}
 MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__", "__main__"}
@@ -158,6 +169,7 @@ ONLY_IN: dict[str, set[str]] = {
     **{each: {"storage"} for each in ("obstore", "urllib3")},
     "yaml": {"repository.settings", "pipeline.validation"},
     "zarr": {
+        "answers",
         "arrays",
         "arrow",
         "zarr_pipeline",

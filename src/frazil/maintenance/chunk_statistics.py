@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from frazil.answers.tiles import Mask, known_table, known_tiles, may_have_statistics
 from frazil.arrays.box_reading import read_whole_chunks
 from frazil.arrays.element_statistics import Meaning, chunk_rows, has_meaning, meaning_of
 from frazil.arrays.encoding import Encoding, encoding_of, tiles_of_chunks
-from frazil.arrays.tile_statistics import Mask, known_table, known_tiles, may_have_statistics
 from frazil.display import Record
 from frazil.engines import Engine, EngineName
 from frazil.format.chunk_statistics import ChunkStatistics, row_dtype

@@ -333,8 +333,8 @@ def test_the_cost_of_answers_follows_the_chunks_that_are_stored() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_lists_of_stored_tiles_equal_all_tiles(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.arrays.tile_statistics.MOST_TILES", 0)
-    monkeypatch.setattr("frazil.arrays.tile_statistics._SLAB", 5)
+    monkeypatch.setattr("frazil.answers.tiles.MOST_TILES", 0)
+    monkeypatch.setattr("frazil.answers.tiles._SLAB", 5)
     test_writes_of_whole_shards_have_statistics(seed)
     test_matches_equal_numpy(DTYPES[seed])
     test_reductions_equal_numpy(DTYPES[seed], False)

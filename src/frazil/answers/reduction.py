@@ -12,6 +12,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from frazil.answers.tiles import Box, TileGrid, TileStatistics, parts_of, tiles_of
 from frazil.arguments import checked, wrong_type
 from frazil.arrays.array import Array
 from frazil.arrays.box_reading import read_whole_chunks
@@ -27,7 +28,6 @@ from frazil.arrays.element_statistics import (
 )
 from frazil.arrays.encoding import encoding_of, is_extension
 from frazil.arrays.selection import BoxSelection, chunk_numbers, selection_of
-from frazil.arrays.tile_statistics import Box, TileGrid, TileStatistics, parts_of, tiles_of
 from frazil.cf import coding_of, without_packing
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U32

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.answers.reduction import BATCH, ElementBox
+from frazil.answers.tiles import Box, Mask, TileStatistics, tiles_of
 from frazil.arguments import checked
 from frazil.arrays.array import Array
-from frazil.arrays.reduction import BATCH, ElementBox
 from frazil.arrays.selection import chunk_bounds
-from frazil.arrays.tile_statistics import Box, Mask, TileStatistics, tiles_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U32
 
