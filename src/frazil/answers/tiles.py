@@ -7,7 +7,7 @@ another program, or are virtual and have no checksum that would show a change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -19,13 +19,21 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arrays.element_statistics import Meaning, extents_of, limits, meaning_of, signed_digits
+from frazil.arrays.element_statistics import (
+    SUM_ERROR,
+    Meaning,
+    chunk_rows,
+    extents_of,
+    limits,
+    meaning_of,
+    signed_digits,
+)
 from frazil.arrays.encoding import Encoding, encoding_of, tiles_of_chunks
 from frazil.arrays.selection import chunk_bounds
 from frazil.cf import Coding
 from frazil.changes.node_changes import rows_of
 from frazil.errors import FormatError, StorageError
-from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
+from frazil.format.chunk_statistics import ChunkStatistics, blank_rows, row_dtype, rows_as
 from frazil.format.chunk_table import ChunkKind, ChunkTable
 from frazil.format.columns import I64, U32
 from frazil.format.ids import NODE_ID_BYTES, STATISTICS, id_list, id_matrix
@@ -180,7 +188,7 @@ class TileStatistics:
         is_known = known_tiles(table, self.grid.meaning, self.grid.encoding, rows, inner, index)
         if is_known is None or table.statistics is None:
             return
-        known = table.statistics.rows[rows, inner]
+        known = rows_as(table.statistics.rows[rows, inner], self.rows.dtype)
         is_known &= _is_possible(known, known["extent"].astype(np.int64).prod(axis=1), self.grid.meaning)
         self.is_known.reshape(-1)[flat] = is_known
         self.rows.reshape(-1)[flat[is_known]] = known[is_known]
@@ -279,9 +287,7 @@ def known_tiles(
     statistics, counts = table.statistics, () if encoding.shards is None else encoding.shards.counts
     if statistics is None or statistics.context != meaning.context:
         return None
-    if statistics.rows.shape[1] != prod(counts) or statistics.rows.dtype != row_dtype(
-        meaning.kind, table.ndim
-    ):
+    if statistics.rows.shape[1] != prod(counts) or statistics.kind != meaning.kind:
         return None
     known = statistics.rows[rows, inner]
     is_known: Mask = known["known"] & may_have_statistics(table)[rows]
@@ -388,14 +394,12 @@ def _with_rows_of(table: ChunkTable, unknown: I64, donor: ChunkTable) -> ChunkTa
     if statistics is None or not statistics.has_shape_of(donor.statistics):
         if statistics is not None and statistics.rows["known"].any():
             return table
-        blank = np.zeros((len(table), donor.statistics.rows.shape[1]), donor.statistics.rows.dtype)
+        blank = blank_rows((len(table), donor.statistics.rows.shape[1]), donor.statistics.rows.dtype)
         statistics = ChunkStatistics(donor.statistics.context, blank)
     places = donor.find_chunks(table.index[unknown])
     unknown, places = unknown[places >= 0], places[places >= 0]
     is_same = table.same(unknown, donor, places)
-    rows = statistics.rows.copy()
-    rows[unknown[is_same]] = donor.statistics.rows[places[is_same]]
-    return replace(table, statistics=ChunkStatistics(statistics.context, rows))
+    return replace(table, statistics=statistics.put(unknown[is_same], donor.statistics.rows[places[is_same]]))
 
 
 def may_have_statistics(table: ChunkTable) -> Mask:
@@ -428,6 +432,43 @@ def _is_possible(rows: NDArray[Any], size: I64, meaning: Meaning) -> Mask:
         if rows.dtype["minimum"].kind == "f":
             possible &= np.isfinite(rows["squares"]) & (rows["squares"] >= 0)
     return possible
+
+
+def rows_of_chunk(
+    meaning: Meaning, encoding: Encoding, coords: Sequence[int], elements: NDArray[Any]
+) -> NDArray[Any]:
+    """Return the rows of a chunk, one for each tile, from those of its elements that the array has."""
+    counts = (1,) * len(coords) if encoding.shards is None else encoding.shards.counts
+    index = tiles_of_chunks(counts, np.array([coords], np.uint32)).astype(np.uint32)
+    if encoding.shards is None:
+        return chunk_rows(meaning, encoding, index, elements[None])
+    inner = tuple(int(encoding.lengths[axis]) for axis in range(len(coords)))
+    whole = np.zeros(np.multiply(inner, counts), elements.dtype)
+    whole[tuple(map(slice, elements.shape))] = elements
+    tiles = encoding.shards.split(whole[None], whole.shape)
+    return chunk_rows(meaning, encoding, index, tiles.reshape(len(index), *inner))
+
+
+def contradicted(rows: NDArray[Any], own: NDArray[Any]) -> Mask:
+    """Return which known rows of statistics contradict those that the same elements have.
+
+    Sums of floating-point numbers may differ by their errors.
+    """
+    wrong: Mask = np.zeros(rows.shape, np.bool_)
+    count = own["extent"].astype(np.float64).prod(axis=-1)
+    largest = np.maximum(np.abs(own["minimum"].astype(np.float64)), np.abs(own["maximum"].astype(np.float64)))
+    powers = {"nan": 0, "missing": 0, "minimum": 0, "maximum": 0, "sum": 1, "squares": 2}
+    for name, power in powers.items():
+        one, two = rows[name], own[name]
+        if one.dtype.kind != "f":
+            is_equal = (one == two).reshape(*rows.shape, -1).all(axis=-1)
+        else:
+            with np.errstate(invalid="ignore", over="ignore"):
+                room = 8 * SUM_ERROR * count * largest**power if power else 0
+                is_equal = (one == two) | (np.isnan(one) & np.isnan(two)) | (np.abs(one - two) <= room)
+        wrong |= ~is_equal
+    wrong &= rows["known"] & (rows["extent"] == own["extent"]).all(axis=-1)
+    return wrong
 
 
 def tiles_of(

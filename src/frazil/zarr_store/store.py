@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, override
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 from zarr.abc.codec import Codec, CodecPipeline
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, cpu, default_buffer_prototype
@@ -65,16 +66,22 @@ class ChunkDecoder:
     array: zarr.Array[Any]
     chunks: dict[str, Any] = field(default_factory=dict)
 
-    def error(self, coords: Coords, data: BytesLike) -> Exception | None:
-        """Return the error of the codecs for the chunk at ``coords``, or None if they decode it."""
+    def decoded(self, coords: Coords, data: BytesLike) -> NDArray[Any]:
+        """Return the elements of the chunk at ``coords`` that the array has. Raises errors of any class."""
         key = chunk_keys(f"/{self.array.store_path.path}", np.array([coords], np.uint32))[0]
         self.chunks[key] = cpu.Buffer.from_bytes(bytes(data))
         try:
-            self.array.get_block_selection(coords) if coords else self.array.get_basic_selection(())
-        except Exception as error:  # codecs raise errors of any class
-            return error
+            read = self.array.get_block_selection if coords else self.array.get_basic_selection
+            return np.asarray(read(coords))
         finally:
             del self.chunks[key]
+
+    def error(self, coords: Coords, data: BytesLike) -> Exception | None:
+        """Return the error of the codecs for the chunk at ``coords``, or None if they decode it."""
+        try:
+            self.decoded(coords, data)
+        except Exception as error:  # codecs raise errors of any class
+            return error
         return None
 
     def missing_element(self) -> Any:

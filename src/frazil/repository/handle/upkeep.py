@@ -488,6 +488,7 @@ class Upkeep(Recovery):
         version: str = "main",
         paths: Sequence[str] | None = None,
         *,
+        rebuild: bool = False,
         engine: Engine | EngineName | None = None,
         progress: Progress | None = None,
     ) -> StatisticsReport:
@@ -500,6 +501,8 @@ class Upkeep(Recovery):
             version: A branch, a tag or a snapshot, as the command line names versions. Default: ``"main"``.
             paths: The arrays. Default: all arrays of numbers, except those whose attribute
                 ``frazil_statistics`` is false.
+            rebuild: Whether to read all chunks of the arrays, and to replace their statistics: after
+                ``verify`` with the level ``decode`` has found wrong ones. Default: False.
             engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
                 threads of this process.
             progress: A progress bar: an object with ``expect`` and ``advance``, for manifests.
@@ -520,12 +523,15 @@ class Upkeep(Recovery):
             10
             >>> repo.upkeep.build_statistics().chunks_read
             0
+            >>> repo.upkeep.build_statistics(rebuild=True).chunks_read
+            10
         """
         require_writable(self._context.storage)
         info = self._context.catalog.full_repo_info()
         bar = progress_of(progress)
         names = None if paths is None else list(map(absolute, paths))
-        return chunk_statistics.build_statistics(self._context, version_id(info, version), names, engine, bar)
+        snapshot = version_id(info, version)
+        return chunk_statistics.build_statistics(self._context, snapshot, names, engine, bar, rebuild=rebuild)
 
     def doctor(self) -> DoctorReport:
         """Look for what makes the repository slow, expensive or unsafe, and for the command that fixes it.
