@@ -2,27 +2,43 @@
  * Statistics of chunks: files of Frazil beside the manifests, which other programs ignore. The layout is in
  * `src/frazil/format/statistics_file.py`. A missing file means that nothing is known; a damaged one is ignored.
  */
+
+import { text } from "../base/bytes";
+import { parallel, pool } from "../codecs/pool";
+import { statedSize } from "../codecs/zstd";
 import { formatError } from "./files";
-import { idText, text } from "./flatbuffer";
+import { idText } from "./flatbuffer";
 import type { ChunkColumns, Origin } from "./manifest";
-import { parallel, pool } from "./pool";
 import type { ArrayNode, ChunkStatistics, Source } from "./types";
-import { statedSize } from "./zstd";
 
 const MAGIC = "FRZSTAT1";
 const BODY = MAGIC.length + 32; // after the hash
 const DIGIT = 2 ** 32;
 
 /** What a file says about the references of one array in one manifest. */
-interface Header { readonly node: string; readonly context: string; readonly kind: string; readonly ndim: number; readonly rows: number; readonly tiles: number; readonly size: number }
+interface Header {
+  readonly node: string;
+  readonly context: string;
+  readonly kind: string;
+  readonly ndim: number;
+  readonly rows: number;
+  readonly tiles: number;
+  readonly size: number;
+}
 
 /** Decodes the columns of an array; undefined if the file has none for it. */
-async function columnsOf(data: Uint8Array, manifest: string, nodeId: string, count: number): Promise<{ header: Header; columns: Uint8Array } | undefined> {
+async function columnsOf(
+  data: Uint8Array,
+  manifest: string,
+  nodeId: string,
+  count: number,
+): Promise<{ header: Header; columns: Uint8Array } | undefined> {
   if (text(data.subarray(0, MAGIC.length)) !== MAGIC) throw new RangeError("other bytes");
   const body = data.subarray(BODY);
   // a page that is not from a secure place has no hashes
   const hash = await globalThis.crypto?.subtle?.digest("SHA-256", body.slice());
-  if (hash && new Uint8Array(hash).some((byte, at) => byte !== data[MAGIC.length + at])) throw new RangeError("another checksum");
+  if (hash && new Uint8Array(hash).some((byte, at) => byte !== data[MAGIC.length + at]))
+    throw new RangeError("another checksum");
   const length = new DataView(body.buffer, body.byteOffset).getUint32(0, true);
   const document = JSON.parse(text(body.subarray(4, 4 + length))) as { manifest: string; arrays: Header[] };
   if (document.manifest !== manifest) throw new RangeError("it belongs to another manifest");
@@ -42,16 +58,34 @@ async function columnsOf(data: Uint8Array, manifest: string, nodeId: string, cou
 }
 
 /** Adds the rows of one manifest. */
-function add(out: ChunkStatistics, { header, columns }: { header: Header; columns: Uint8Array }, { first, numbers }: Origin, sizeOf: (row: number) => number): void {
+function add(
+  out: ChunkStatistics,
+  { header, columns }: { header: Header; columns: Uint8Array },
+  { first, numbers }: Origin,
+  sizeOf: (row: number) => number,
+): void {
   const { kind, ndim, rows, tiles } = header;
   const count = rows * tiles;
   const view = new DataView(columns.buffer, columns.byteOffset, columns.length);
   const wide = (at: number): number => Number(view.getBigUint64(at, true));
-  const value = { f: (at: number) => view.getFloat64(at, true), i: (at: number) => Number(view.getBigInt64(at, true)), u: wide }[kind];
+  const value = {
+    f: (at: number) => view.getFloat64(at, true),
+    i: (at: number) => Number(view.getBigInt64(at, true)),
+    u: wide,
+  }[kind];
   if (!value) throw new RangeError(`elements of the kind ${kind}`);
-  const [nan, missing, minimum, maximum, sum] = [1, 9, 17, 25, 33].map((bytes) => bytes * count) as [number, number, number, number, number];
+  const [nan, missing, minimum, maximum, sum] = [1, 9, 17, 25, 33].map((bytes) => bytes * count) as [
+    number,
+    number,
+    number,
+    number,
+    number,
+  ];
   const extent = (kind === "f" ? 49 : 65) * count;
-  const exact = (at: number): number => view.getUint32(at, true) + view.getUint32(at + 4, true) * DIGIT + view.getInt32(at + 8, true) * DIGIT ** 2;
+  const exact = (at: number): number =>
+    view.getUint32(at, true) +
+    view.getUint32(at + 4, true) * DIGIT +
+    view.getInt32(at + 8, true) * DIGIT ** 2;
   numbers.forEach((number, place) => {
     const row = first + place;
     let [low, high, total, size, gaps, isKnown] = [Infinity, -Infinity, 0, 0, 0, true];
@@ -75,12 +109,25 @@ function add(out: ChunkStatistics, { header, columns }: { header: Header; column
 }
 
 /** The statistics of the chunks of an array, in the order of its table. */
-export async function readStatistics(source: Source, node: ArrayNode, table: ChunkColumns, signal?: AbortSignal): Promise<ChunkStatistics> {
+export async function readStatistics(
+  source: Source,
+  node: ArrayNode,
+  table: ChunkColumns,
+  signal?: AbortSignal,
+): Promise<ChunkStatistics> {
   const column = (): Float64Array => new Float64Array(table.length).fill(NaN);
-  const out: ChunkStatistics = { minimum: column(), maximum: column(), mean: column(), gaps: column(), notes: [] };
+  const out: ChunkStatistics = {
+    minimum: column(),
+    maximum: column(),
+    mean: column(),
+    gaps: column(),
+    notes: [],
+  };
   const { shape, chunkShape, edges } = node;
-  const extent = (at: number, d: number): number => edges?.[d]?.[at] ?? Math.min(chunkShape[d], shape[d] - at * chunkShape[d]);
-  const sizeOf = (row: number): number => shape.reduce((size, _, d) => size * extent(table.coords[row * shape.length + d], d), 1);
+  const extent = (at: number, d: number): number =>
+    edges?.[d]?.[at] ?? Math.min(chunkShape[d], shape[d] - at * chunkShape[d]);
+  const sizeOf = (row: number): number =>
+    shape.reduce((size, _, d) => size * extent(table.coords[row * shape.length + d], d), 1);
   await parallel(table.origins(node.id), async (origin) => {
     signal?.throwIfAborted();
     const key = `statistics/${origin.id}`;
