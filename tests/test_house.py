@@ -20,8 +20,8 @@ pytestmark = pytest.mark.xdist_group("house")  # one worker parses each module o
 
 CORE = {"format", "storage", "changes", "chunks"}
 OF_REPOSITORY = {
-    "repository",
-    *(f"repository.{room}" for room in ("settings", "catalog", "session", "history", "handle")),
+    *("repository", "history", "handle"),
+    *(f"repository.{room}" for room in ("settings", "catalog", "session")),
 }
 ROOMS = CORE | OF_REPOSITORY | {"arrays", "zarr_store"}
 
@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "repository.settings": {"storage", "format"},
     "repository.catalog": {"repository.settings", "repository", *CORE},
     "repository.session": {"repository.catalog", "repository.settings", "repository", *CORE},
-    "repository.history": {
+    "history": {
         "zarr_store",
         "repository.session",
         "repository.catalog",
@@ -76,7 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "repository",
         *CORE,
     },
-    "repository.handle": {*OF_REPOSITORY, "maintenance", "survey", *CORE},
+    "handle": {*OF_REPOSITORY, "maintenance", "survey", *CORE},
     "repository.__init__": {*OF_REPOSITORY, "storage"},  # the public names
     "zarr_store": {"repository.session", "repository.settings", "repository"},
     "arrays": {
@@ -201,7 +201,7 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.zarr_pipeline",
     ): "zarr asks for the pipeline of a store, which reads in bulk",
     (
-        "frazil.repository.history.blame",
+        "frazil.history.blame",
         "pyarrow",
     ): "only `Blame.to_arrow` needs it, and the core packages do not have it",
     (
