@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,3 +71,20 @@ async def test_a_repository_has_a_folder_or_a_url(tmp_path: Path, form: Callable
     assert frazil.Repository.fetch_config(place) is not None  # how manifests are split
     with pytest.raises(InvalidInputError, match="must be a folder, or"):
         frazil.Repository.open("x3://bucket/weather")
+
+
+def test_history_and_upkeep_are_objects_of_the_handle() -> None:
+    """They follow changes of the handle, also in a copy, and have no methods of sessions."""
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    for handle in (repo, pickle.loads(pickle.dumps(repo))):
+        assert handle.history is handle.history
+        assert handle.upkeep is handle.upkeep
+        handle.reconfigure(frazil.RepositoryConfig(inline_chunk_threshold_bytes=8))
+        handle.set_default_commit_metadata({"by": "me"})
+        assert handle.history.log(branch="main")["message"].tolist() == ["Repository initialized"]
+        id_ = handle.upkeep.rewrite_manifests("split", branch="main")
+        assert handle.lookup_snapshot(id_).metadata["by"] == "me"
+        handle.reset_branch("main", "1CECHNKREP0F1RSTCMT0")
+    assert len(pickle.loads(pickle.dumps(repo.history)).log(branch="main")["id"]) == 1
+    shared = {name for name in dir(repo.history) if hasattr(frazil.Repository, name) and name[0] != "_"}
+    assert shared == set()

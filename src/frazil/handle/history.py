@@ -12,7 +12,7 @@ from frazil.arguments import checks_arguments
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.handle.sessions import Sessions, snapshot_of_version
+from frazil.handle.sessions import SubHandle, snapshot_of_version
 from frazil.history import blame as blaming
 from frazil.history import undo as undoing
 from frazil.history.bisect import BisectReport
@@ -42,7 +42,7 @@ _INTERVAL: Final = timedelta(seconds=5)
 
 
 @checks_arguments
-class History(Sessions):
+class History(SubHandle):
     """The history of a repository: log, blame, comparison, undo, and a watch of new versions.
 
     ``Repository.history`` returns it.
@@ -120,9 +120,9 @@ class History(Sessions):
         """
         if branch is not None and update is not None:
             raise ValueError("expected at most one of branch and update, got both")
-        self._context.require_version_2()
+        self._repo._context.require_version_2()
         at = None if update is None else _time_of(update, "update")
-        return undoing.undo(self._context, branch=branch, at=at)
+        return undoing.undo(self._repo._context, branch=branch, at=at)
 
     def redo(self) -> UndoPlan:
         """Return the plan that makes the last undone update again. ``apply`` of the plan makes the changes.
@@ -139,8 +139,8 @@ class History(Sessions):
                 again: a deleted tag, or a snapshot that was expired or collected.
             ConflictError: ``repo-info-updated`` if a later update changed the same branch, tag or value.
         """
-        self._context.require_version_2()
-        return undoing.redo(self._context)
+        self._repo._context.require_version_2()
+        return undoing.redo(self._repo._context)
 
     def restore_to(self, at: Update | datetime) -> UndoPlan:
         """Return the plan that returns to an earlier state of the repository. ``apply`` makes the changes.
@@ -166,8 +166,8 @@ class History(Sessions):
             ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only, now and at
                 this time.
         """
-        self._context.require_version_2()
-        return undoing.restore_to(self._context, _time_of(at, "at"))
+        self._repo._context.require_version_2()
+        return undoing.restore_to(self._repo._context, _time_of(at, "at"))
 
     def blame(
         self,
@@ -201,7 +201,7 @@ class History(Sessions):
         """
         info, snapshot = self._version(branch, tag, snapshot_id)
         with snapshot_errors():
-            return blaming.blame(self._context, info, snapshot, path)
+            return blaming.blame(self._repo._context, info, snapshot, path)
 
     def history_of(
         self,
@@ -235,12 +235,12 @@ class History(Sessions):
         """
         info, snapshot = self._version(branch, tag, snapshot_id)
         with snapshot_errors():
-            return blaming.history_of(self._context, info, snapshot, path, index)
+            return blaming.history_of(self._repo._context, info, snapshot, path, index)
 
     def _version(
         self, branch: str | None, tag: str | None, snapshot_id: str | None
     ) -> tuple[RepoInfo, bytes]:
-        info = self._info()
+        info = self._repo._info()
         if (branch, tag, snapshot_id) == (None, None, None):
             branch = "main"
         return info, snapshot_of_version(info, branch, tag, snapshot_id)
@@ -287,13 +287,13 @@ class History(Sessions):
             MissingExtraError: ``missing-extra`` for times of calendars that need cftime.
             ValueError: If none or several of the arguments of one version are given.
         """
-        info = self._info()
+        info = self._repo._info()
         versions = (
             snapshot_of_version(info, from_branch, from_tag, from_snapshot_id),
             snapshot_of_version(info, to_branch, to_tag, to_snapshot_id),
         )
         with snapshot_errors():
-            before, after = (self.readonly_session(snapshot_id=id_to_text(id_)) for id_ in versions)
+            before, after = (self._repo.readonly_session(snapshot_id=id_to_text(id_)) for id_ in versions)
             return value_differences(before, after, path, decode=decode)
 
     def bisect(
@@ -329,7 +329,7 @@ class History(Sessions):
             RefNotFoundError: ``ref-not-found`` if there is no such version.
             TypeError: If ``check`` cannot be called.
         """
-        ends = [snapshot_named(self._info(), name) for name in (good, bad)]
+        ends = [snapshot_named(self._repo._info(), name) for name in (good, bad)]
         if not callable(check):
             raise TypeError(
                 f"check must be a function of a session, got {type(check).__name__}. "
@@ -339,11 +339,11 @@ class History(Sessions):
         paths = [chosen] if isinstance(chosen, str) else list(chosen)
 
         def passes(snapshot_id: str) -> bool:
-            result = check(self.readonly_session(snapshot_id=snapshot_id))
+            result = check(self._repo.readonly_session(snapshot_id=snapshot_id))
             return bool(getattr(result, "ok", result))
 
         with snapshot_errors():
-            return bisect_versions(self._context, passes, good=ends[0], bad=ends[1], paths=paths)
+            return bisect_versions(self._repo._context, passes, good=ends[0], bad=ends[1], paths=paths)
 
     def watch(
         self,
@@ -375,15 +375,15 @@ class History(Sessions):
             SessionStateError: ``cursor-lost`` in ``next`` and ``poll``, if the ops log does not reach back to
                 the cursor.
         """
-        self._context.require_version_2()
+        self._repo._context.require_version_2()
         for name, duration in (("interval", interval), ("timeout", timeout)):
             if duration is not None and duration < timedelta(0):
                 raise InvalidInputError(
                     f"{name} must not be negative, got {duration}", ErrorKind.INVALID_ARGUMENT
                 )
         if cursor is None:
-            branch_tip(self._info(), branch)
-        return Watch(self._context, branch, cursor, interval, timeout)
+            branch_tip(self._repo._info(), branch)
+        return Watch(self._repo._context, branch, cursor, interval, timeout)
 
     def log(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
@@ -407,7 +407,7 @@ class History(Sessions):
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
             ValueError: If none or several of the arguments are given.
         """
-        info = self._info()
+        info = self._repo._info()
         return ancestry_columns(info, snapshot_of_version(info, branch, tag, snapshot_id))
 
 

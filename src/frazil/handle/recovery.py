@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.engines import Engine, EngineName
 from frazil.format.ids import id_to_text
 from frazil.handle.opening import HandleOptions, open_context, require_writable
-from frazil.handle.sessions import RepositoryBase
+from frazil.handle.sessions import SubHandle
 from frazil.lazy_names import ModuleOnDemand
 from frazil.maintenance.plan import UpkeepPlan
 from frazil.maintenance.repair.repair_plan import LostChoice, RepairPlan, RestoreReport, lost_choice
@@ -36,7 +36,7 @@ else:
     verification = ModuleOnDemand("frazil.maintenance.verification.plan")
 
 
-class Recovery(RepositoryBase):
+class Recovery(SubHandle):
     """The methods of `Upkeep` that look for damage and repair it."""
 
     def verify(
@@ -80,7 +80,7 @@ class Recovery(RepositoryBase):
             True
         """
         return verification.verify(
-            self._context,
+            self._repo._context,
             verify_level(level),
             engine=engine,
             state=verification.state_at(state),
@@ -279,5 +279,5 @@ class Recovery(RepositoryBase):
             >>> restored.upkeep.recover(lost.id, "main") == lost.id
             True
         """
-        self._context.require_version_2()
-        return id_to_text(relist_snapshot(self._context, snapshot_id, branch, parent))
+        self._repo._context.require_version_2()
+        return id_to_text(relist_snapshot(self._repo._context, snapshot_id, branch, parent))

@@ -34,7 +34,7 @@ from frazil.handle.opening import (
     repository_exists,
     saved_config,
 )
-from frazil.handle.sessions import Integration, RepositoryBase, Sessions, readonly_session_of
+from frazil.handle.sessions import Integration, Sessions, SubHandle, readonly_session_of
 from frazil.handle.version_history import VersionHistory, ref_rows
 from frazil.maintenance.plan import ChunkStorageStats, GCSummary
 from frazil.repository.asynchronous import awaitable, awaitable_class
@@ -77,23 +77,31 @@ def _deprecated[**P, R](method: Callable[P, R], name: str, instead: str) -> Call
     return inspect.markcoroutinefunction(warning) if inspect.iscoroutinefunction(method) else warning
 
 
-class _Part[T: RepositoryBase]:
-    """An attribute of a repository that is an object. Of the class, it is the class of the object.
+class SubHandleAttribute[T: SubHandle]:
+    """The attribute of a repository that is a sub-handle. Of the class, it is the class of the sub-handle.
 
     So methods that need no handle also work on a repository that does not open.
     """
 
-    def __init__(self, class_: Callable[[], type[T]]) -> None:
-        self._class = class_
+    def __init__(self, class_of: Callable[[], type[T]]) -> None:
+        self._class_of = class_of
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
 
     @overload
-    def __get__(self, repo: None, owner: type[RepositoryBase]) -> type[T]: ...
+    def __get__(self, repo: None, owner: type) -> type[T]: ...
 
     @overload
-    def __get__(self, repo: RepositoryBase, owner: type[RepositoryBase]) -> T: ...
+    def __get__(self, repo: Sessions, owner: type) -> T: ...
 
-    def __get__(self, repo: RepositoryBase | None, owner: type[RepositoryBase]) -> T | type[T]:
-        return self._class() if repo is None else self._class()(*repo.__reduce__()[1])
+    def __get__(self, repo: Sessions | None, owner: type) -> T | type[T]:
+        class_ = self._class_of()
+        if repo is None:
+            return class_
+        # Python looks into the dictionary of the repository before it asks this descriptor again.
+        sub_handle: T = vars(repo).setdefault(self._name, class_(repo))
+        return sub_handle
 
 
 @checks_arguments
@@ -170,8 +178,8 @@ class Repository(
         storage = Lines("frazil.Storage", repr(self.storage))
         return record_html(self._title(), [*refs, ("storage", storage), ("config", self.config)])
 
-    history: Final = _Part(lambda: handle.History)
-    upkeep: Final = _Part(lambda: handle.Upkeep)
+    history: Final = SubHandleAttribute(lambda: handle.History)
+    upkeep: Final = SubHandleAttribute(lambda: handle.Upkeep)
 
     # Create and open
 

@@ -363,6 +363,13 @@ class Sessions(RepositoryBase):
     rearrange_session_async: Final = awaitable(rearrange_session)
 
 
+class SubHandle:
+    """Methods of one kind for a handle: ``Repository.history`` and ``Repository.upkeep``."""
+
+    def __init__(self, repo: Sessions) -> None:
+        self._repo = repo
+
+
 #: A query, the number of one of its batches, and whether the batch comes without the earlier batches.
 type StreamBatch = tuple[str, int, bool]
 

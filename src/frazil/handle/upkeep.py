@@ -145,7 +145,7 @@ class Upkeep(Recovery):
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         )
         collection = Collection(
-            self._context,
+            self._repo._context,
             from_datetime(older_than, "older_than"),
             engine,
             bounds=bounds,
@@ -201,7 +201,7 @@ class Upkeep(Recovery):
             >>> plan.apply()
             set()
         """
-        context, steps = self._context, progress_of(progress)
+        context, steps = self._repo._context, progress_of(progress)
         expiry = expiration.Expiry(
             from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags
         )
@@ -218,7 +218,7 @@ class Upkeep(Recovery):
         self, decide: Callable[[RepoInfo, int], Decision], steps: Progress
     ) -> tuple[Callable[[], RetentionReport], Callable[[], RetentionReport]]:
         """Return the functions that report a removal of versions, and that make it."""
-        context = self._context
+        context = self._repo._context
 
         def preview() -> RetentionReport:
             context.require_version_2()
@@ -271,7 +271,7 @@ class Upkeep(Recovery):
             ['c', 'b', 'Repository initialized']
         """
         policies, steps = retention.branch_policies(policy), progress_of(progress)
-        self._context.require_version_2()
+        self._repo._context.require_version_2()
         preview, perform = self._removal(lambda info, now: retention.decide(info, policies, now), steps)
         return UpkeepPlan("retain", preview, perform)
 
@@ -322,7 +322,7 @@ class Upkeep(Recovery):
             >>> [commit.message for commit in repo.ancestry(branch="main")]
             ['a to c', 'Repository initialized']
         """
-        context = self._context
+        context = self._repo._context
         context.require_version_2()
         if metadata is not None and message is None:
             raise ValueError("metadata needs a message, got none. Pass message=... too")
@@ -396,9 +396,9 @@ class Upkeep(Recovery):
             (8, 1)
         """
         commits = compaction.compaction_commits(
-            message, branch, {**self._default_metadata, **(metadata or {})}, commit_method
+            message, branch, {**self._repo._default_metadata, **(metadata or {})}, commit_method
         )
-        work = compaction.Compaction(self._context, commits, limits, engine, progress_of(progress))
+        work = compaction.Compaction(self._repo._context, commits, limits, engine, progress_of(progress))
         return UpkeepPlan("compact", work.plan, work.finish)
 
     def rewrite_manifests(
@@ -435,12 +435,12 @@ class Upkeep(Recovery):
             >>> repo.lookup_branch("main") == id_
             True
         """
-        commit_metadata = {**self._default_metadata, **(metadata or {})}
+        commit_metadata = {**self._repo._default_metadata, **(metadata or {})}
         commit = compaction.RewriteCommit(
             branch, message, commit_metadata, compaction.is_amend(commit_method)
         )
         MetadataColumn.of([commit_metadata])  # raises an error before the first file is written
-        return id_to_text(compaction.rewrite(self._context, commit))
+        return id_to_text(compaction.rewrite(self._repo._context, commit))
 
     def statistics(
         self,
@@ -481,7 +481,7 @@ class Upkeep(Recovery):
             max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         )
-        return statistics.storage_stats(self._context, engine, bounds)
+        return statistics.storage_stats(self._repo._context, engine, bounds)
 
     def build_statistics(
         self,
@@ -521,11 +521,14 @@ class Upkeep(Recovery):
             >>> repo.upkeep.build_statistics().chunks_read
             0
         """
-        require_writable(self._context.storage)
-        info = self._context.catalog.full_repo_info()
+        context = self._repo._context
+        require_writable(context.storage)
+        info = context.catalog.full_repo_info()
         bar = progress_of(progress)
         names = None if paths is None else list(map(absolute, paths))
-        return chunk_statistics.build_statistics(self._context, version_id(info, version), names, engine, bar)
+        return chunk_statistics.build_statistics(
+            self._repo._context, version_id(info, version), names, engine, bar
+        )
 
     def doctor(self) -> DoctorReport:
         """Look for what makes the repository slow, expensive or unsafe, and for the command that fixes it.
@@ -547,7 +550,7 @@ class Upkeep(Recovery):
             >>> print(repo.upkeep.doctor(), end="")
             no findings in 11 checks
         """
-        return doctor.examine(self._context)
+        return doctor.examine(self._repo._context)
 
     def leases(self) -> list[LeaseInfo]:
         """Return the leases that sessions with forks and resumable jobs hold.
@@ -565,7 +568,7 @@ class Upkeep(Recovery):
             >>> [lease.purpose for lease in repo.upkeep.leases()]
             ['fork']
         """
-        return [lease.info for lease in leases(self._context.storage)]
+        return [lease.info for lease in leases(self._repo._context.storage)]
 
     def break_lease(self, lease_id: str | None = None, *, name: str | None = None) -> None:
         """Delete a lease whose holder will not return, for example of an abandoned fork or a killed process.
@@ -594,7 +597,7 @@ class Upkeep(Recovery):
             >>> repo.upkeep.leases()
             []
         """
-        storage = self._context.storage
+        storage = self._repo._context.storage
         require_writable(storage)
         if (lease_id is None) == (name is None):
             raise ValueError(f"expected exactly one of lease_id and name, got {lease_id!r} and {name!r}")
