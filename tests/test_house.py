@@ -78,7 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "handle": {*OF_REPOSITORY, "maintenance", "survey", *CORE},
     "repository.__init__": {*OF_REPOSITORY, "storage"},  # the public names
-    "zarr_store": {"repository.session", "repository.settings", "repository"},
+    "zarr_store": {"zarr_pipeline", "repository.session", "repository.settings", "repository"},
     "arrays": {
         *("zarr_store", "repository.session", "repository.catalog", "repository"),
         *("changes", "chunks", "format"),
@@ -196,10 +196,6 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.repository.session.session",
         "frazil.zarr_store",
     ): "`session.store`, as users know it",
-    (
-        "frazil.zarr_store.store",
-        "frazil.zarr_pipeline",
-    ): "zarr asks for the pipeline of a store, which reads in bulk",
     (
         "frazil.history.blame",
         "pyarrow",
@@ -378,7 +374,6 @@ def test_one_module_reads_clocks_and_draws_random_numbers() -> None:
 #: Imports of a module above, for types as well -> why. All other imports lead downwards.
 UPWARDS: dict[tuple[str, str], str] = {
     ("frazil.repository.session.session", "frazil.zarr_store"): "`session.store`, as users know it",
-    ("frazil.zarr_store.store", "frazil.zarr_pipeline"): "zarr asks a store for its pipeline",
 }
 
 
