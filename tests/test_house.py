@@ -20,8 +20,8 @@ pytestmark = pytest.mark.xdist_group("house")  # one worker parses each module o
 
 CORE = {"format", "storage", "changes", "chunks"}
 OF_REPOSITORY = {
-    "repository",
-    *(f"repository.{room}" for room in ("settings", "catalog", "session", "history", "handle")),
+    *("repository", "history", "handle"),
+    *(f"repository.{room}" for room in ("settings", "catalog", "session")),
 }
 ROOMS = CORE | OF_REPOSITORY | {"arrays", "answers", "zarr_store"}
 
@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "repository.settings": {"storage", "format"},
     "repository.catalog": {"repository.settings", "repository", *CORE},
     "repository.session": {"repository.catalog", "repository.settings", "repository", *CORE},
-    "repository.history": {
+    "history": {
         "zarr_store",
         "repository.session",
         "repository.catalog",
@@ -76,9 +76,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "repository",
         *CORE,
     },
-    "repository.handle": {*OF_REPOSITORY, "maintenance", "survey", *CORE},
+    "handle": {*OF_REPOSITORY, "maintenance", "survey", *CORE},
     "repository.__init__": {*OF_REPOSITORY, "storage"},  # the public names
-    "zarr_store": {"repository.session", "repository.settings", "repository"},
+    "zarr_store": {"zarr_pipeline", "repository.session", "repository.settings", "repository"},
     "arrays": {
         *("zarr_store", "repository.session", "repository.catalog", "repository"),
         *("changes", "chunks", "format"),
@@ -209,11 +209,7 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.zarr_store",
     ): "`session.store`, as users know it",
     (
-        "frazil.zarr_store.store",
-        "frazil.zarr_pipeline",
-    ): "zarr asks for the pipeline of a store, which reads in bulk",
-    (
-        "frazil.repository.history.blame",
+        "frazil.history.blame",
         "pyarrow",
     ): "only `Blame.to_arrow` needs it, and the core packages do not have it",
     (
@@ -390,7 +386,6 @@ def test_one_module_reads_clocks_and_draws_random_numbers() -> None:
 #: Imports of a module above, for types as well -> why. All other imports lead downwards.
 UPWARDS: dict[tuple[str, str], str] = {
     ("frazil.repository.session.session", "frazil.zarr_store"): "`session.store`, as users know it",
-    ("frazil.zarr_store.store", "frazil.zarr_pipeline"): "zarr asks a store for its pipeline",
 }
 
 

@@ -88,6 +88,13 @@ from frazil.errors import StaleReadError as StaleReadError
 from frazil.errors import StorageError as StorageError
 from frazil.errors import TaskFailedError as TaskFailedError
 from frazil.errors import ValidationFailedError as ValidationFailedError
+from frazil.handle.addresses import open_address as open_address
+from frazil.handle.history import History as History
+from frazil.handle.opening import spec_version as spec_version
+from frazil.handle.opening import supported_spec_versions as supported_spec_versions
+from frazil.handle.repository import Repository as Repository
+from frazil.handle.upgrade import upgrade_icechunk_repository as upgrade_icechunk_repository
+from frazil.handle.upkeep import Upkeep as Upkeep
 from frazil.importing import ImportReport as ImportReport
 from frazil.importing import upgrade as upgrade
 from frazil.logs import initialize_logs as initialize_logs
@@ -117,13 +124,6 @@ from frazil.repository.catalog.version_info import ChunkType as ChunkType
 from frazil.repository.catalog.version_info import RepoAvailability as RepoAvailability
 from frazil.repository.catalog.version_info import RepoStatus as RepoStatus
 from frazil.repository.catalog.version_info import SpecVersion as SpecVersion
-from frazil.repository.handle.addresses import open_address as open_address
-from frazil.repository.handle.history import History as History
-from frazil.repository.handle.opening import spec_version as spec_version
-from frazil.repository.handle.opening import supported_spec_versions as supported_spec_versions
-from frazil.repository.handle.repository import Repository as Repository
-from frazil.repository.handle.upgrade import upgrade_icechunk_repository as upgrade_icechunk_repository
-from frazil.repository.handle.upkeep import Upkeep as Upkeep
 from frazil.session import ForkSession as ForkSession
 from frazil.session import Session as Session
 from frazil.session import SessionMode as SessionMode

@@ -21,8 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.support.examples import examples
 
 import frazil
+from frazil.history.undo import UNDO, Part, fields_of
 from frazil.repository.catalog import repo_changes
-from frazil.repository.history.undo import UNDO, Part, fields_of
 
 pytestmark = pytest.mark.deep
 

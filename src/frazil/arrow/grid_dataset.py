@@ -29,7 +29,7 @@ from frazil.arrow.cells import broadcast, read_column, spread
 from frazil.arrow.column_ranges import Intervals, Ranges, column_ranges, finest_block, has_ranges
 from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
 from frazil.arrow.pruning import columns_of, matching_intervals, matching_parts, regions_of
-from frazil.repository.handle.addresses import open_address
+from frazil.handle.addresses import open_address
 from frazil.repository.session.session import Session
 from frazil.threads import SIZES, Purpose, in_order, thread_pool
 

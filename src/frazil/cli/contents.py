@@ -22,7 +22,7 @@ from frazil.maintenance.statistics import array_sizes
 
 if TYPE_CHECKING:
     from frazil.cli.cells import OpenArray
-    from frazil.repository.handle.repository import Repository
+    from frazil.handle.repository import Repository
     from frazil.repository.session.workspace import Workspace
 
 

@@ -19,8 +19,8 @@ from frazil.format.older.elements import NodeId, OldLog, OldManifest, OldRef, Ol
 from frazil.format.older.generations import Layout, decode_ref, described, name_to_id, ref_files
 from frazil.format.older.manifest import decode_old_log, decode_old_manifest, short_id
 from frazil.format.older.snapshot import decode_old_snapshot
+from frazil.handle.opening import generations
 from frazil.repository.catalog.assets import require_id
-from frazil.repository.handle.opening import generations
 from frazil.repository.settings.config_yaml import load_config
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded

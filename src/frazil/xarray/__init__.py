@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, NoReturn
 from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyStoreError, RefNotFoundError
 from frazil.extras import needs
-from frazil.repository.handle.addresses import target_of
-from frazil.repository.handle.repository import Repository
+from frazil.handle.addresses import target_of
+from frazil.handle.repository import Repository
 from frazil.repository.session.session import Session
 from frazil.repository.target import MAIN, Target, joined_path
 from frazil.storage.profiles import storage_of_location

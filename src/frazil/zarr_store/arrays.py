@@ -76,7 +76,7 @@ def _naming(method: str) -> Any:
             cause = _ours(error) or _undecodable(self, method.replace("set_", "get_"), selection, error)
             if cause is None:
                 raise
-            raise cause from cause.__cause__
+            raise cause from cause.__cause__  # not from the same error of the first read
 
     return select
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from frazil.answers.kernels import Partial, Variance, cells, combine_partials, empty_partial
 from frazil.answers.tiles import Box
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError, NodeNotFoundError
+from frazil.handle.repository import Repository
 from frazil.jobs.blocks import Limits, blocks, regular_grid, slabs
 from frazil.jobs.engine import Engine, EngineName, engine_of
 from frazil.jobs.job import Source, Version
@@ -46,7 +47,6 @@ from frazil.pipeline.validation.rules import (
     require_sound,
     rules_from,
 )
-from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 
 _VARIANCE: Final = Variance()

@@ -34,6 +34,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from frazil.errors import ConflictError, ErrorKind, RebaseFailedError, RefNotFoundError
 from frazil.format.ids import id_from_text
 from frazil.format.repo_info import RepoInfo
+from frazil.handle.repository import Repository, context_of
 from frazil.jobs.job import Target
 from frazil.repository.catalog.history_records import (
     BATCH,
@@ -43,7 +44,6 @@ from frazil.repository.catalog.history_records import (
     BatchSet,
     with_records,
 )
-from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.session.conflicts import ConflictDetector
 from frazil.repository.session.session import Session, state_of
 from frazil.spark.runtime.errors import causes_only
