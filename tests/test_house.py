@@ -44,7 +44,7 @@ COMMON = {
         "options",
         "remedies",
     ),
-    *("logs", "threads"),
+    *("logs", "threads", "zarr_names"),
 }
 
 # Room, inner room, or module at the top -> what else it may import of Frazil. Every room may import itself.
@@ -172,6 +172,7 @@ ONLY_IN: dict[str, set[str]] = {
         "answers",
         "arrays",
         "arrow",
+        "zarr_names",
         "zarr_pipeline",
         "zarr_store",
         "xarray",

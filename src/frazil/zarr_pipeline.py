@@ -39,9 +39,9 @@ from zarr.abc.codec import Codec, CodecPipeline
 from zarr.abc.store import Store
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import default_buffer_prototype
-from zarr.core.codec_pipeline import BatchedCodecPipeline, FusedCodecPipeline
+from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.core.metadata import ArrayMetadata
-from zarr.core.metadata.v3 import ArrayV3Metadata, RectilinearChunkGridMetadata, RegularChunkGridMetadata
+from zarr.core.metadata.v3 import ArrayV3Metadata
 from zarr.storage import StorePath
 
 from frazil.arrays.box_reading import PieceReading, read_box_into, read_in_chunk
@@ -52,6 +52,11 @@ from frazil.cf import MEANING
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64
 from frazil.threads import thread_errors
+from frazil.zarr_names import (
+    FusedCodecPipeline,
+    RectilinearChunkGridMetadata,
+    RegularChunkGridMetadata,
+)
 from frazil.zarr_store.array_metadata import array_metadata
 from frazil.zarr_store.keys import parse_key
 from frazil.zarr_store.references import SessionStore
@@ -382,7 +387,7 @@ class BulkCodecPipeline(FusedCodecPipeline):
 
     @override
     def __hash__(self) -> int:
-        return hash(tuple(map(type, self.codecs)))  # not all fields have a hash
+        return hash(tuple(map(type, self)))  # not all fields have a hash
 
     @classmethod
     @override
@@ -401,7 +406,10 @@ class BulkCodecPipeline(FusedCodecPipeline):
             config=ArrayConfig.from_dict({}),
             prototype=default_buffer_prototype(),
         )
-        return replace(cls.from_codecs(metadata.codecs).evolve_from_array_spec(spec), opened=opened)
+        pipeline = cls.from_codecs(metadata.codecs)
+        if hasattr(pipeline, "read_sync"):  # zarr before 3.3 has nothing to add
+            pipeline = pipeline.evolve_from_array_spec(spec)
+        return replace(pipeline, opened=opened)
 
     @override
     async def read(
@@ -416,7 +424,7 @@ class BulkCodecPipeline(FusedCodecPipeline):
         with thread_errors():
             if read is not None and (read() if is_inline else await asyncio.to_thread(read)):
                 return ({"status": "present"},) * len(batch)
-        if is_inline and self.sync_transform is not None:
+        if is_inline and getattr(self, "sync_transform", None) is not None:
             return self.read_sync(batch, out, drop_axes)
         result: tuple[Any, ...] = await super().read(batch, out, drop_axes)
         return result
@@ -431,7 +439,7 @@ class BulkCodecPipeline(FusedCodecPipeline):
         with thread_errors():
             if write is not None and await asyncio.to_thread(write):
                 return
-        if batch and self.sync_transform is not None and is_quick(batch):
+        if batch and getattr(self, "sync_transform", None) is not None and is_quick(batch):
             self.write_sync(batch, value, drop_axes)
         else:
             await super().write(batch, value, drop_axes)

@@ -265,7 +265,7 @@ def _write_part(part: _Part, session: Session, options: _Options) -> None:
         dataset = checked.drop_vars(set(checked.variables) - set(dataset.variables))
     writer = ArrayWriter()  # type: ignore[no-untyped-call]  # parts of xarray have no types
     coordinates = target.zarr_group.attrs.get("coordinates") if changes else None
-    dump_to_store(dataset, target, writer, encoding=dict(part.encoding))  # type: ignore[no-untyped-call]
+    dump_to_store(dataset, target, writer, encoding=dict(part.encoding))
     if isinstance(coordinates, str):
         # xarray replaces this attribute of the group. Variables that this call does not write stay in it.
         present = str(target.zarr_group.attrs.get("coordinates", "")).split()

@@ -151,6 +151,7 @@ class IcechunkStore(SessionStore):
     #: A read-only store raises an error for a deletion.
     supports_deletes = True
     supports_listing = True
+    supports_partial_writes = False  # zarr before 3.1.2 asks
     #: A snapshot holds the metadata of all nodes in one file.
     supports_consolidated_metadata = False
 
