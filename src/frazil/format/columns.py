@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import ne
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -284,23 +284,6 @@ def row_keys(matrix: NDArray[Any]) -> NDArray[np.bytes_]:
 
 
 _LARGE: Final = 1 << 16
-
-
-class HasFields(Protocol):
-    """Tables of one file or of many files."""
-
-    def all_have(self, slot: int) -> bool:
-        """Return whether all tables have the field."""
-
-    def children(self, slot: int) -> tuple[Self, I64]:
-        """Return all tables of a vector of tables, and the number of the tables of each parent."""
-
-
-def require(tables: HasFields, what: str, check: str, **slots: int) -> None:
-    """Raise ``FormatError`` for the rule ``check`` if one of the tables lacks a field of the schema."""
-    for name, slot in slots.items():
-        if not tables.all_have(slot):
-            raise FormatError(f"{what} lacks the required field `{name}`", check=check)
 
 
 def unshared(rows: Ragged, what: str) -> Ragged:

@@ -296,6 +296,12 @@ class Reading:
 reading = Reading
 
 
+def decode_one[T](decode: Callable[..., list[T]], data: Buffer, name: str, *options: Any) -> T:
+    """Return the value of one file from a decoder of several files. Errors name the file."""
+    with reading(name):
+        return decode([data], *options)[0]
+
+
 #: The function that decodes a group of fields, by the name of each field of the group.
 type Decoders = Mapping[str, Callable[[], Mapping[str, Any]]]
 

@@ -32,12 +32,11 @@ from frazil.format.columns import (
     Ragged,
     concat_numbered,
     insert_row,
-    require,
     unshared,
     windows,
 )
 from frazil.format.envelope import reading
-from frazil.format.flatbuffer import NUL, Layout, Tables, Writer
+from frazil.format.flatbuffer import NUL, Layout, Tables, Writer, require
 from frazil.format.msgpack import unwritable, utf8
 
 if TYPE_CHECKING:

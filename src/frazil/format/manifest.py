@@ -43,12 +43,10 @@ from frazil.format.columns import (
     I64,
     U8,
     U32,
-    HasFields,
     Ragged,
     decode_text,
     distinct_rows,
     number,
-    require,
     some_repeat,
 )
 from frazil.format.envelope import (
@@ -61,7 +59,17 @@ from frazil.format.envelope import (
     seal,
     unsorted,
 )
-from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Records, Tables, Writer
+from frazil.format.flatbuffer import (
+    NUL,
+    Buffer,
+    Layout,
+    OffsetVectors,
+    Records,
+    Tables,
+    Writer,
+    open_tables,
+    require,
+)
 from frazil.format.ids import id_list
 
 __all__ = ["ChunkKind", "ChunkRef", "ChunkTable", "ForeignObjects", "InlineRef", "NativeRef", "VirtualRef"]
@@ -364,7 +372,7 @@ def _rows_of_arrays(arrays: Tables) -> dict[bytes, int]:
     return rows
 
 
-def read_references[T: HasFields](root: T) -> tuple[T, T, I64]:
+def read_references(root: Tables) -> tuple[Tables, Tables, I64]:
     """Return the arrays, all references, and the number of references of each array.
 
     Without a required vector, an array would have fill values instead of its chunks.
@@ -375,7 +383,7 @@ def read_references[T: HasFields](root: T) -> tuple[T, T, I64]:
     return arrays, refs, counts
 
 
-def _read_arrays[T: HasFields](root: T) -> T:
+def _read_arrays(root: Tables) -> Tables:
     require(root, "manifest", _REQUIRED, id=_ID, arrays=_ARRAYS)
     arrays, _ = root.children(_ARRAYS)
     require(arrays, "array of a manifest", _REQUIRED, node_id=_NODE_ID, refs=_REFS)
@@ -416,6 +424,10 @@ def read_columns(root: Tables, refs: Tables) -> ChunkTable:
 
 
 def read_chunk_ids(refs: Tables) -> tuple[U8, NDArray[Any]]:
+    """Return the ids of chunk files, and for each reference the number of its id.
+
+    References of different files do not share an id.
+    """
     ids = refs.structs(_CHUNK_ID, _ID_BYTES)
     # Only equal neighbours, as in a pack, share an id. Finding all equal ids would take longer than it saves.
     words = ids.view(np.uint32)
@@ -425,6 +437,8 @@ def read_chunk_ids(refs: Tables) -> tuple[U8, NDArray[Any]]:
         return ids, np.arange(len(ids))
     for column in words.T[1:]:
         new[1:] |= column[1:] != column[:-1]
+    firsts = refs.edges()[:-1]
+    new[firsts[firsts < len(new)]] = True
     return ids[new], np.cumsum(new) - 1
 
 
@@ -668,7 +682,7 @@ def open_manifest(data: Any, name: str) -> Manifest:
     after ``MAX_SEARCHES``. Errors in the references are raised when they are read.
     """
     with reading(name):
-        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
+        root = open_tables(FileType.MANIFEST, data)
         arrays = _read_arrays(root)
         starts, counts = [column.tolist() for column in arrays.places(_REFS, 4)]
         payload = root.buffer.bytes

@@ -36,7 +36,6 @@ from frazil.format.columns import (
     intern,
     join_rows,
     ranges,
-    require,
     set_rows,
     spread,
     structs,
@@ -44,7 +43,7 @@ from frazil.format.columns import (
     unshared,
 )
 from frazil.format.envelope import LateFields, Violation, collect, reading, with_late_fields
-from frazil.format.flatbuffer import NUL, Layout, OffsetVectors, Tables, Writer
+from frazil.format.flatbuffer import NUL, Layout, OffsetVectors, Tables, Writer, require
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 
 

@@ -31,7 +31,6 @@ from frazil.format.columns import (
     U64,
     Ragged,
     join_rows,
-    require,
     set_rows,
     structs,
     take_rows,
@@ -51,7 +50,7 @@ from frazil.format.envelope import (
     unsorted,
     with_late_fields,
 )
-from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Tables, Writer
+from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Tables, Writer, require
 from frazil.format.flexbuffer import MetadataColumn, read_metadata, write_metadata
 from frazil.format.ids import (
     BACKUP_NAME_RULE,

@@ -24,10 +24,8 @@ from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.columns import (
     I64,
     U8,
-    HasFields,
     Ragged,
     insert_row,
-    require,
     set_rows,
     structs,
 )
@@ -43,7 +41,7 @@ from frazil.format.envelope import (
     unsorted,
     with_late_fields,
 )
-from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Tables, Writer
+from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Tables, Writer, open_tables, require
 from frazil.format.flexbuffer import MetadataColumn, read_metadata, write_metadata
 from frazil.format.ids import (
     INITIAL_SNAPSHOT_ID,
@@ -597,7 +595,7 @@ def _violations(root: Tables, snapshot: Snapshot) -> Iterator[Violation]:
         yield Violation("manifest-listed", f"the manifest {id_} of an array is not among the manifest files")
 
 
-def require_fields(root: HasFields) -> None:
+def require_fields(root: Tables) -> None:
     """Raise ``FormatError`` if a snapshot lacks a field that all spec versions require."""
     require(root, "snapshot", _REQUIRED, id=0, nodes=2, message=4, metadata=5, manifest_files=6)
 
@@ -649,7 +647,7 @@ def read_manifest_files(root: Tables, spec_version: int) -> ManifestFiles:
 def decode_entry(data: Any, name: str) -> SnapshotEntry:
     """Return the entry of a snapshot of spec version 1 in a repo info: all but its nodes and manifests."""
     with reading(name):
-        root = Buffer(open_envelope(data, FileType.SNAPSHOT)[1]).root()
+        root = open_tables(FileType.SNAPSHOT, data)
         require(root, "snapshot", _REQUIRED, id=0, message=4, metadata=5)
         own = _description(root, name, 1)
         id_ = root.structs(0, OBJECT_ID_BYTES).tobytes()
