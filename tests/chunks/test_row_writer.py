@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.chunks.test_writer import writer_on
 
-from frazil.chunks.packs import ChunkRows, PackSettings
+from frazil.chunks.packs import PackRows, PackSettings
 from frazil.chunks.writer import RowWriter
 from frazil.errors import StorageError
 from frazil.format.chunk_trailer import crc32c, crc32c_rows, decode_trailer
@@ -17,10 +17,10 @@ from frazil.format.manifest import ChunkKind, ChunkTable, InlineRef, NativeRef
 from frazil.storage.memory import MemoryStorage
 
 
-def rows_of(chunks: list[bytes]) -> ChunkRows:
+def rows_of(chunks: list[bytes]) -> PackRows:
     data = np.frombuffer(b"".join(chunks), np.uint8)
     length = np.array(list(map(len, chunks)))
-    return ChunkRows(data, length, crc32c_rows(data, length))
+    return PackRows(data, length, crc32c_rows(data, length))
 
 
 def stored(storage: MemoryStorage, table: ChunkTable, row: int) -> bytes | None:

@@ -41,7 +41,7 @@ from frazil.format.manifest import (
 from frazil.format.older.generations import DOT, DRAFT, LAYOUTS
 from frazil.format.older.generations import decode_ref as decode_old_ref
 from frazil.format.older.manifest import decode_old_log, decode_old_manifest
-from frazil.format.older.snapshot import decode_old_snapshot, evidence
+from frazil.format.older.snapshot import decode_old_snapshot, format_signs
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_entry, decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import (
@@ -272,7 +272,7 @@ def _old(decode: Callable[..., Any], data: bytes) -> None:
 
 def _old_snapshot(data: bytes) -> None:
     for layout in LAYOUTS:
-        _each([partial(evidence, data, NAME, layout, True)])
+        _each([partial(format_signs, data, NAME, layout, True)])
     _old(decode_old_snapshot, data)
 
 

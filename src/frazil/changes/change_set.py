@@ -30,9 +30,9 @@ from frazil.format.manifest import (
     ChunkKind,
     ChunkRef,
     ChunkTable,
-    ForeignObjects,
     InlineRef,
     NativeRef,
+    VirtualObjects,
     VirtualRef,
 )
 from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, NodeTable
@@ -139,7 +139,7 @@ def table_of(refs: dict[Coords, ChunkRef | None], ndim: int) -> ChunkTable:
     for kind, ranged in ((ChunkKind.NATIVE, native), (ChunkKind.VIRTUAL, virtual)):
         offset[classes == kind] = [ref.offset for ref in ranged]
         length[classes == kind] = [ref.length for ref in ranged]
-    foreign = ForeignObjects(
+    foreign = VirtualObjects(
         Ragged.of_text([location for location, _, _ in objects]),
         Ragged.of_text([etag for _, etag, _ in objects]),
         np.array([modified for _, _, modified in objects], np.uint32),

@@ -258,7 +258,7 @@ def copy_into(data: Buffer, out: memoryview) -> int:
     return len(view)
 
 
-class Job:
+class RangeRead:
     """The requests for wanted ranges. ``outcomes`` returns the bytes of each wanted range."""
 
     __slots__ = ("_plan", "_ranges", "requests")

@@ -19,9 +19,9 @@ from frazil.chunks.ranges import (
     FOREIGN_LIMITS,
     ByteBudget,
     ByteRange,
-    Job,
     MergeLimits,
     Outcome,
+    RangeRead,
     Readable,
     StoredObject,
     copy_into,
@@ -173,7 +173,7 @@ class ChunkReader:
     def read_many(self, requests: Sequence[Request]) -> list[Buffer]:
         """Return the bytes of each (reference, start, stop). Raises the first error in this order."""
         located = [self._locate(*request) for request in requests]
-        job = Job([place for place in located if isinstance(place, ByteRange)], self.limits_of)
+        job = RangeRead([place for place in located if isinstance(place, ByteRange)], self.limits_of)
         # A local read is a copy from the page cache. Threads would cost more than they save.
         is_fast = len(job.requests) < 2 or all(request.where.is_local for request in job.requests)
         outcomes = job.outcomes(list((map if is_fast else self.pool.map)(fetch, job.requests)))
@@ -274,7 +274,7 @@ class LoopReads:
         if not waiting:
             return
         try:
-            job = Job([range_ for range_, _ in waiting], self._limits_of)
+            job = RangeRead([range_ for range_, _ in waiting], self._limits_of)
             served = [[waiting[row] for row in rows] for rows in job.parts()]
         except Exception as error:
             _fail(waiting, error)

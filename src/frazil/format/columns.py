@@ -27,10 +27,10 @@ U64 = NDArray[np.uint64]
 #: The largest size of a column when its rows are copied out: 2 GiB, the limit of readers for a whole file.
 MAX_COPIED_BYTES = 1 << 31
 
-#: The bytes of so few rows are copied one by one, with fewer calls of numpy.
+#: The bytes of up to this number of rows are copied one by one, with fewer calls of numpy.
 _FEW_ROWS = 4
 _FEW_LENGTHS = 256
-#: Rows of different lengths with so few bytes together are copied byte by byte.
+#: Rows of different lengths with up to this number of bytes in total are copied byte by byte.
 _FEW_BYTES = 4096
 #: From this number of texts on, all of them are decoded in one call.
 _MANY_TEXTS = 16

@@ -41,7 +41,7 @@ _READ_U4: Final = Struct("<I")
 #: The codes of numbers for ``struct``.
 _CODES: Final = {"u1": "<B", "u2": "<H", "u4": "<I", "i4": "<i", "u8": "<Q"}
 _FEW_NUMBERS: Final = 8
-#: A field of so few tables is gathered without looking at their distances.
+#: A field of up to this number of tables is gathered without looking at their distances.
 _FEW_TABLES: Final = 16
 #: Shared vectors may be copied out up to this size, however small the file is.
 _SMALL: Final = 1 << 20
@@ -415,7 +415,7 @@ def require(tables: Tables, what: str, check: str, **slots: int) -> None:
             raise FormatError(f"{what} lacks the required field `{name}`", check=check)
 
 
-class Layout:
+class TableLayout:
     """The shape of a table: which slots it stores, with which type, and where.
 
     ``fields`` maps a slot to a dtype: ``"u4"`` for numbers and for offsets, ``"V12"`` for structs of bytes.
@@ -463,11 +463,11 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """Tables of one shape that a ``Writer`` has reserved."""
+    """Tables of one shape that a ``TableWriter`` has reserved."""
 
     fields: NDArray[Any]  # A structured array, with the field ``f0`` for slot 0, which the caller fills
     positions: I64  # The position of each table
-    layout: Layout  # Their shape
+    layout: TableLayout  # Their shape
 
     def link(self, slot: int, targets: ArrayLike) -> None:
         """Let an offset field lead to ``targets``, positions after the tables."""
@@ -481,7 +481,7 @@ class OffsetVectors:
 
     __slots__ = ("_elements", "_start", "_words", "positions")
 
-    def __init__(self, writer: Writer, counts: ArrayLike) -> None:
+    def __init__(self, writer: TableWriter, counts: ArrayLike) -> None:
         sizes = np.asarray(counts, np.int64)
         part, self._start = writer.reserve(4 * int(sizes.sum() + len(sizes)))
         self._words = part.view(_U4)
@@ -512,7 +512,7 @@ class OffsetVectors:
         self._words[places] = distances
 
 
-class Writer:
+class TableWriter:
     """Writes a flatbuffer front to back, beginning with its root table. Offsets lead forward.
 
     Every method returns positions (int64). Parts stay writable until ``finish``.
@@ -520,7 +520,7 @@ class Writer:
 
     __slots__ = ("_empty", "_parts", "_root", "_vtables", "size")
 
-    def __init__(self, root: Layout) -> None:
+    def __init__(self, root: TableLayout) -> None:
         self._empty = 0
         self._parts: list[U8] = [np.frombuffer(bytearray(b"\0\0\0\0" + FILE_IDENTIFIER), np.uint8)]
         self._vtables: dict[bytes, int] = {}
@@ -543,7 +543,7 @@ class Writer:
         self.size = position + len(part)
         return part[:size], position
 
-    def tables(self, layout: Layout, n: int) -> Records:
+    def tables(self, layout: TableLayout, n: int) -> Records:
         """Reserve n tables of one shape, whose vtable is written once."""
         if not n:
             return Records(np.zeros(0, layout.dtype), _NO_ROWS, layout)
@@ -560,7 +560,7 @@ class Writer:
         return Records(records, positions, layout)
 
     def tables_by_shape(
-        self, shapes: NDArray[Any], layouts: Mapping[Any, Layout], positions: I64
+        self, shapes: NDArray[Any], layouts: Mapping[Any, TableLayout], positions: I64
     ) -> Iterator[tuple[I64 | slice, Records]]:
         """Reserve a table for each of ``shapes``, the keys of ``layouts``, and set its position.
 
@@ -576,7 +576,7 @@ class Writer:
             positions[rows] = records.positions
             yield rows, records
 
-    def table_vectors(self, layout: Layout, counts: ArrayLike) -> tuple[Records, I64]:
+    def table_vectors(self, layout: TableLayout, counts: ArrayLike) -> tuple[Records, I64]:
         """Reserve vectors of ``counts`` tables of one shape. Return the tables and the vectors' positions."""
         vectors = OffsetVectors(self, counts)
         records = self.tables(layout, int(np.asarray(counts).sum()))

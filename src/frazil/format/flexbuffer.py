@@ -36,7 +36,7 @@ from frazil.format.columns import (
     windows,
 )
 from frazil.format.envelope import reading
-from frazil.format.flatbuffer import NUL, Layout, Tables, Writer, require
+from frazil.format.flatbuffer import NUL, TableLayout, Tables, TableWriter, require
 from frazil.format.msgpack import unwritable, utf8
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _width(number: int) -> int:
     return 0 if number < 1 << 8 else 1 if number < 1 << 16 else 2 if number < 1 << 32 else 3
 
 
-class _Writer:
+class _ValueWriter:
     def __init__(self) -> None:
         self.out = bytearray()
         self.keys: dict[str, int] = {}
@@ -201,7 +201,7 @@ def dumps(value: Any) -> bytes:
     JSON-like values are None, bool, int of 64 bits, finite float, str, sequences, and mappings with str keys.
     Numbers and arrays of numpy are encoded as those of Python.
     """
-    writer = _Writer()
+    writer = _ValueWriter()
     root = writer.value(value, 0)
     width = writer.needed(root, 0)
     writer.out += bytes(-len(writer.out) % (1 << width))
@@ -213,7 +213,7 @@ def dumps(value: Any) -> bytes:
 # ------------------------------------------------------------------------------------------ reading
 
 
-class _Reader:
+class _ValueReader:
     def __init__(self, data: Buffer, what: str) -> None:
         self.data = bytes(data)
         self.what = what
@@ -340,7 +340,7 @@ def loads(data: Buffer, what: str = "metadata value") -> Any:
 
     ``what`` names the bytes in errors.
     """
-    reader = _Reader(data, what)
+    reader = _ValueReader(data, what)
     size = len(reader.data)
     if size < 3:
         raise reader.fail(f"at least 3 bytes, got {size}")
@@ -404,7 +404,7 @@ def _gather(data: U8, places: I64, dtype: str) -> NDArray[Any]:
     return numbers
 
 
-_ITEM: Final = Layout({0: "u4", 1: "u4"}, slots=2)
+_ITEM: Final = TableLayout({0: "u4", 1: "u4"}, slots=2)
 _LOADERS: Final = {1: msgpack.loads_json, 2: loads}
 _COLUMN_LOADERS: Final[dict[int, Callable[[Ragged], list[Any]]]] = {
     1: lambda values: list(map(msgpack.loads_json, values.blobs())),
@@ -475,7 +475,7 @@ class MetadataColumn:
             return {self.names.text(item): loads(self.values.bytes(item)) for item in items.tolist()}
 
     def is_shared(self) -> bool:
-        """Return whether rows share so many bytes that all rows together are larger than the file."""
+        """Return whether rows share bytes, and all rows together are larger than the file."""
         items = self.rows.compact().values
         names, values = self.names.take(items), self.values.take(items)
         return int(names.lengths.sum()) > len(names.values) or int(values.lengths.sum()) > len(values.values)
@@ -523,7 +523,7 @@ def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2)
     return MetadataColumn(numbers, items.vectors(0), items.vectors(1), spec_version, source)
 
 
-def write_metadata(writer: Writer, column: MetadataColumn) -> I64:
+def write_metadata(writer: TableWriter, column: MetadataColumn) -> I64:
     """Write the items of n rows. Return the positions of their vectors."""
     items, vectors = writer.table_vectors(_ITEM, column.rows.lengths)
     flat = column.rows.compact().values

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.chunk_table import (
+    ChunkCoordinates,
     ChunkKind,
     ChunkRef,
     ChunkTable,
-    Coordinates,
-    ForeignObjects,
     InlineRef,
     NativeRef,
+    VirtualObjects,
     VirtualRef,
     by_rank,
     read_coordinates,
@@ -62,17 +62,17 @@ from frazil.format.envelope import (
 from frazil.format.flatbuffer import (
     NUL,
     Buffer,
-    Layout,
     OffsetVectors,
     Records,
+    TableLayout,
     Tables,
-    Writer,
+    TableWriter,
     open_tables,
     require,
 )
 from frazil.format.ids import id_list
 
-__all__ = ["ChunkKind", "ChunkRef", "ChunkTable", "ForeignObjects", "InlineRef", "NativeRef", "VirtualRef"]
+__all__ = ["ChunkKind", "ChunkRef", "ChunkTable", "InlineRef", "NativeRef", "VirtualObjects", "VirtualRef"]
 
 #: Readers refuse locations that decompress to more bytes.
 MAX_LOCATION_BYTES: Final = 1024
@@ -85,7 +85,7 @@ _INDEX, _INLINE, _OFFSET, _LENGTH, _CHUNK_ID, _LOCATION, _ETAG, _MODIFIED, _COMP
 _ID_BYTES: Final = 12
 _ZSTD_DICTIONARY = 1
 _REQUIRED: Final = "manifest-required"
-#: So few locations that are smaller than any dictionary need none. Training one takes 20 ms.
+#: Up to this number of locations that are smaller than any dictionary need none. Training one takes 20 ms.
 _FEW_LOCATIONS: Final = 1000
 _SMALLEST_DICTIONARY: Final = 400
 #: With more rows, a sample shows whether rows repeat, before all of them are compared.
@@ -111,9 +111,9 @@ class LocationCompression:
 
 
 _DICTIONARY_LAYOUT: Final = {_ID: "V12", _ARRAYS: "u4", _DICTIONARY: "u4", _ALGORITHM: "u1"}
-_MANIFEST_WITH_DICTIONARY: Final = Layout(_DICTIONARY_LAYOUT, 5)
-_MANIFEST: Final = Layout({_ID: "V12", _ARRAYS: "u4", _ALGORITHM: "u1"}, 5)
-_ARRAY: Final = Layout({_NODE_ID: "V8", _REFS: "u4"}, 3)
+_MANIFEST_WITH_DICTIONARY: Final = TableLayout(_DICTIONARY_LAYOUT, 5)
+_MANIFEST: Final = TableLayout({_ID: "V12", _ARRAYS: "u4", _ALGORITHM: "u1"}, 5)
+_ARRAY: Final = TableLayout({_NODE_ID: "V8", _REFS: "u4"}, 3)
 
 _RANGE: Final = ((_OFFSET, "u8"), (_LENGTH, "u8"))
 #: The shapes of a ChunkRef: its kind, and for virtual references the checksum in the higher bits.
@@ -164,7 +164,7 @@ def encode_manifest(
             )
     compression = _compress_locations(strings, whole, locations if spec_version > 1 else None)
 
-    writer = Writer(_MANIFEST_WITH_DICTIONARY if compression else _MANIFEST)
+    writer = TableWriter(_MANIFEST_WITH_DICTIONARY if compression else _MANIFEST)
     root: dict[int, int | bytes] = {_ID: manifest.id}
     root[_ALGORITHM] = _ZSTD_DICTIONARY if compression else 0
     entries, (root[_ARRAYS],) = writer.table_vectors(_ARRAY, [len(arrays)])
@@ -190,7 +190,11 @@ def encode_manifest(
 
 
 def _write_refs(
-    writer: Writer, vectors: OffsetVectors, arrays: Sequence[ChunkTable], whole: ChunkTable, compressed: bool
+    writer: TableWriter,
+    vectors: OffsetVectors,
+    arrays: Sequence[ChunkTable],
+    whole: ChunkTable,
+    compressed: bool,
 ) -> Iterator[tuple[U32, Records]]:
     """Write the records of all references. Yield the source and the records of each shape and rank."""
     if not arrays:
@@ -274,7 +278,7 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
 
     rows: Mapping[bytes, int]
     starts: I64  # the first reference of each part of the coordinates
-    coords: Coordinates
+    coords: ChunkCoordinates
     whole: ChunkTable  # all references in the order of the parts, without coordinates
     cache: dict[bytes, ChunkTable] = field(default_factory=dict)
 
@@ -395,7 +399,7 @@ def read_columns(root: Tables, refs: Tables) -> ChunkTable:
     count = len(refs)
     kind, source = np.full(count, ChunkKind.INLINE, np.uint8), np.zeros(count, np.uint32)
     ids, inline = np.zeros((0, _ID_BYTES), np.uint8), Ragged.empty()
-    foreign = ForeignObjects(inline, inline, np.zeros(0, np.uint32))
+    foreign = VirtualObjects(inline, inline, np.zeros(0, np.uint32))
     offset, length = refs.scalars(_OFFSET, "<u8"), refs.scalars(_LENGTH, "<u8")
     native = refs.present(_CHUNK_ID)
     virtual = (refs.present(_COMPRESSED) | refs.present(_LOCATION)) & ~native
@@ -442,7 +446,7 @@ def read_chunk_ids(refs: Tables) -> tuple[U8, NDArray[Any]]:
     return ids[new], np.cumsum(new) - 1
 
 
-def _read_foreign(root: Tables, refs: Tables) -> tuple[ForeignObjects, NDArray[Any]]:
+def _read_foreign(root: Tables, refs: Tables) -> tuple[VirtualObjects, NDArray[Any]]:
     compressed = refs.present(_COMPRESSED)
     if compressed.any():
         packed, packed_codes = _shared_rows(refs.take(compressed), _COMPRESSED)
@@ -455,9 +459,9 @@ def _read_foreign(root: Tables, refs: Tables) -> tuple[ForeignObjects, NDArray[A
     has_etag, has_modified = refs.present(_ETAG).any(), refs.present(_MODIFIED).any()
     if not has_etag and not has_modified:
         n = len(locations)
-        return ForeignObjects(locations, Ragged.empty(n), np.zeros(n, np.uint32)), codes
+        return VirtualObjects(locations, Ragged.empty(n), np.zeros(n, np.uint32)), codes
     modified = refs.scalars(_MODIFIED, "<u4").astype(np.int64)
-    return ForeignObjects.combined(locations, codes, *_shared_rows(refs, _ETAG), modified)
+    return VirtualObjects.combined(locations, codes, *_shared_rows(refs, _ETAG), modified)
 
 
 def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]:

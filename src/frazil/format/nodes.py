@@ -43,7 +43,7 @@ from frazil.format.columns import (
     unshared,
 )
 from frazil.format.envelope import LateFields, Violation, collect, reading, with_late_fields
-from frazil.format.flatbuffer import NUL, Layout, OffsetVectors, Tables, Writer, require
+from frazil.format.flatbuffer import NUL, OffsetVectors, TableLayout, Tables, TableWriter, require
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 
 
@@ -119,20 +119,20 @@ _MAX_U32: Final = (1 << 32) - 1
 _SEARCHES_BEFORE_INDEX: Final = 500
 _ARRAY, _GROUP = 1, 2
 
-_NODE_LAYOUT: Final = Layout({0: f"V{NODE_ID_BYTES}", 1: "u4", 2: "u4", 3: "u1", 4: "u4"}, slots=5)
+_NODE_LAYOUT: Final = TableLayout({0: f"V{NODE_ID_BYTES}", 1: "u4", 2: "u4", 3: "u1", 4: "u4"}, slots=5)
 #: Of groups, and of dimensions without a name.
-_EMPTY_LAYOUT: Final = Layout({}, slots=0)
+_EMPTY_LAYOUT: Final = TableLayout({}, slots=0)
 #: Spec version -> whether dimensions have names -> layout.
 _ARRAY_LAYOUTS: Final = {
     version: {
-        is_named: Layout(dict.fromkeys((0, *([1] if is_named else []), *others), "u4"), slots)
+        is_named: TableLayout(dict.fromkeys((0, *([1] if is_named else []), *others), "u4"), slots)
         for is_named in (False, True)
     }
     for version, slots, others in ((1, 3, (2,)), (2, 4, (2, 3)))
 }
-_DIM_LAYOUT: Final = Layout({0: "u8", 1: "u4"}, slots=2)
-_NAME_LAYOUT: Final = Layout({0: "u4"}, slots=1)
-_REF_LAYOUT: Final = Layout({0: f"V{OBJECT_ID_BYTES}", 1: "u4"}, slots=2)
+_DIM_LAYOUT: Final = TableLayout({0: "u8", 1: "u4"}, slots=2)
+_NAME_LAYOUT: Final = TableLayout({0: "u4"}, slots=1)
+_REF_LAYOUT: Final = TableLayout({0: f"V{OBJECT_ID_BYTES}", 1: "u4"}, slots=2)
 
 _REQUIRED: Final = "snapshot-required"
 #: The number of pairs of manifests that are compared at once.
@@ -748,7 +748,7 @@ def overlapping(boxes: NDArray[Any]) -> bool:
     return False
 
 
-def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
+def write_nodes(writer: TableWriter, table: NodeTable, spec_version: int = 2) -> int:
     """Write the nodes and return the position of their vector."""
     if table.refused:
         reason = next(iter(table.refused.values()))
@@ -799,7 +799,7 @@ def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
     return int(vector)
 
 
-def _write_shapes_v1(writer: Writer, lengths: Ragged, num_chunks: NDArray[np.uint32]) -> I64:
+def _write_shapes_v1(writer: TableWriter, lengths: Ragged, num_chunks: NDArray[np.uint32]) -> I64:
     """Write vectors of pairs of array length and chunk length, and return their positions.
 
     As in the reference implementation, it is the smallest chunk length that results in the number of chunks.

@@ -41,7 +41,16 @@ from frazil.format.envelope import (
     unsorted,
     with_late_fields,
 )
-from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Tables, Writer, open_tables, require
+from frazil.format.flatbuffer import (
+    NUL,
+    Buffer,
+    OffsetVectors,
+    TableLayout,
+    Tables,
+    TableWriter,
+    open_tables,
+    require,
+)
 from frazil.format.flexbuffer import MetadataColumn, read_metadata, write_metadata
 from frazil.format.ids import (
     INITIAL_SNAPSHOT_ID,
@@ -69,8 +78,8 @@ __all__ = ["ArrayData", "ManifestRef", "ManifestRefs", "Node", "NodeTable"]
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 _PRUNED: Final = 5
 _LAYOUTS: Final = {
-    False: Layout({0: _ID, 1: "i4", 2: "u8", 3: "u4", 4: "u4"}, slots=5),
-    True: Layout({0: _ID, 1: "i4", 2: "u8", 3: "u4", 4: "u4", _PRUNED: "u4"}, slots=6),
+    False: TableLayout({0: _ID, 1: "i4", 2: "u8", 3: "u4", 4: "u4"}, slots=5),
+    True: TableLayout({0: _ID, 1: "i4", 2: "u8", 3: "u4", 4: "u4", _PRUNED: "u4"}, slots=6),
 }
 
 
@@ -234,7 +243,7 @@ class SnapshotTable(LateFields):
         return self._metadata.take(rows).load_all()
 
     def is_shared(self, rows: I64) -> bool:
-        """Return whether rows share so many bytes that all rows together are larger than the file.
+        """Return whether rows share bytes, and all rows together are larger than the file.
 
         Do not call ``metadata`` for such rows.
         """
@@ -441,7 +450,7 @@ def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
     return with_late_fields(SnapshotTable, fields, dict.fromkeys(late, descriptions)), number
 
 
-def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
+def write_snapshots(writer: TableWriter, table: SnapshotTable) -> int:
     """Write the vector of SnapshotInfo tables and return its position."""
     vector = OffsetVectors(writer, [len(table)])
     targets = np.zeros(len(table), np.int64)
@@ -459,15 +468,15 @@ def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
 
 _REQUIRED: Final = "snapshot-required"
 
-_LAYOUT: Final = Layout({0: _ID, 2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}, slots=8)
+_LAYOUT: Final = TableLayout({0: _ID, 2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}, slots=8)
 #: The layouts of version 1: without a parent for the root, with a parent for all other snapshots.
 _LAYOUTS_V1: Final = {
-    has_parent: Layout(
+    has_parent: TableLayout(
         {0: _ID} | ({1: _ID} if has_parent else {}) | {2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4"}, slots=7
     )
     for has_parent in (False, True)
 }
-_FILE_LAYOUT: Final = Layout({0: _ID, 1: "u8", 2: "u4"}, slots=3)
+_FILE_LAYOUT: Final = TableLayout({0: _ID, 1: "u8", 2: "u4"}, slots=3)
 #: ManifestFileInfo of version 1, which is a struct.
 _FILE_STRUCT: Final = np.dtype([("id", "V12"), ("", "V4"), ("size", "<u8"), ("refs", "<u4"), ("pad", "V4")])
 
@@ -543,7 +552,7 @@ def encode_snapshot(snapshot: Snapshot, *, level: int = 3) -> bytes:
     """Return the file of a snapshot in its ``spec_version``. Version 2 does not store ``parent_id``."""
     version = snapshot.spec_version
     layout = _LAYOUT if version == 2 else _LAYOUTS_V1[snapshot.parent_id is not None]
-    writer, files = Writer(layout), snapshot.manifests.sorted()
+    writer, files = TableWriter(layout), snapshot.manifests.sorted()
     root: dict[int, int | bytes] = {0: snapshot.id, 3: snapshot.flushed_at}
     if version == 1 and snapshot.parent_id is not None:
         root[1] = snapshot.parent_id

@@ -22,7 +22,15 @@ from frazil.format.chunk_table import (
 )
 from frazil.format.columns import U8, U32, Ragged, ranges, windows
 from frazil.format.envelope import FileType, Violation, collect, decode_one, seal, unsorted
-from frazil.format.flatbuffer import NUL, Layout, OffsetVectors, Tables, Writer, open_tables, require
+from frazil.format.flatbuffer import (
+    NUL,
+    OffsetVectors,
+    TableLayout,
+    Tables,
+    TableWriter,
+    open_tables,
+    require,
+)
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, id_keys, id_list
 
 # Slots of the tables, in the order of the schema.
@@ -87,16 +95,16 @@ def empty_log(id_: bytes) -> TransactionLog:
     return TransactionLog(id_, **lists, updated_chunks={}, moves=(), odd_chunks={})
 
 
-_LOG: Final = Layout({_ID: "V12", **dict.fromkeys((*_ID_LIST_SLOTS, _CHUNK_LISTS, _MOVES), "u4")}, 10)
-_ARRAY: Final = Layout({_NODE_ID: "V8", _CHUNKS: "u4"}, 2)
-_MOVE: Final = Layout({_FROM: "u4", _TO: "u4", _MOVED_ID: "V8", _MOVED_TYPE: "u1"}, 4)
+_LOG: Final = TableLayout({_ID: "V12", **dict.fromkeys((*_ID_LIST_SLOTS, _CHUNK_LISTS, _MOVES), "u4")}, 10)
+_ARRAY: Final = TableLayout({_NODE_ID: "V8", _CHUNKS: "u4"}, 2)
+_MOVE: Final = TableLayout({_FROM: "u4", _TO: "u4", _MOVED_ID: "V8", _MOVED_TYPE: "u1"}, 4)
 
 
 def encode_transaction_log(log: TransactionLog, *, level: int = 3, spec_version: int = 2) -> bytes:
     """Return the file of a log. Ids, arrays, coordinates and moves are sorted if needed."""
     if spec_version == 1 and log.moves:
         raise FormatError("spec version 1 cannot move nodes", ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION)
-    writer = Writer(_LOG)
+    writer = TableWriter(_LOG)
     root: dict[int, int | bytes] = {_ID: log.id}
     for slot, name in _ID_LIST_SLOTS.items():
         ids = getattr(log, name)

@@ -20,7 +20,7 @@ from frazil.format.older.elements import DRAFT_ID_BYTES, OldRef, decoding, mappi
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FolderLayout:
     """Where a repository has its files."""
 
     probe: str  # The folder of the branch ``main``, where every repository has files
@@ -39,18 +39,18 @@ class Layout:
         return self.branch.partition("/")[0]
 
 
-DRAFT: Final = Layout(
+DRAFT: Final = FolderLayout(
     "r/main", "r/", "r/", "s", "m", None, "c", (".json", "", ".msgpack")
 )  # a tag is a file beside the folders of branches
-COLON: Final = Layout("refs/branch:main", "refs/branch:", "refs/tag:")
-DOT: Final = Layout("refs/branch.main", "refs/branch.", "refs/tag.")
+COLON: Final = FolderLayout("refs/branch:main", "refs/branch:", "refs/tag:")
+DOT: Final = FolderLayout("refs/branch.main", "refs/branch.", "refs/tag.")
 
 #: The layouts, in the order in which a reader looks for them.
 LAYOUTS: Final = (DOT, COLON, DRAFT)
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class FormatSigns:
     """The properties of a snapshot file that distinguish the generations."""
 
     has_header: bool  # Whether it begins with the header of 39 bytes
@@ -64,11 +64,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation. None in one of the last six fields fits any value (see ``Evidence``)."""
+    """One generation. None in one of the last six fields fits any value (see ``FormatSigns``)."""
 
     name: str
     writers: str
-    layout: Layout
+    layout: FolderLayout
     has_header: bool | None = None
     fields: int | None = None
     file_fields: int | None = None
@@ -79,9 +79,9 @@ class Generation:
     def __str__(self) -> str:
         return f"{self.name}, {self.writers}"
 
-    def fits(self, clue: Evidence) -> bool:
+    def fits(self, signs: FormatSigns) -> bool:
         """Return whether a snapshot file may be of this generation."""
-        pairs = ((getattr(self, name), getattr(clue, name)) for name in Evidence.__slots__)
+        pairs = ((getattr(self, name), getattr(signs, name)) for name in FormatSigns.__slots__)
         return all(trait is None or actual is None or trait == actual for trait, actual in pairs)
 
 
@@ -103,9 +103,11 @@ GENERATIONS: Final = (
 )
 
 
-def generations_of(layout: Layout, clue: Evidence | None = None) -> tuple[Generation, ...]:
+def generations_of(layout: FolderLayout, signs: FormatSigns | None = None) -> tuple[Generation, ...]:
     """Return the possible generations of a repository, oldest first; several if they do not differ."""
-    return tuple(each for each in GENERATIONS if each.layout is layout and (clue is None or each.fits(clue)))
+    return tuple(
+        each for each in GENERATIONS if each.layout is layout and (signs is None or each.fits(signs))
+    )
 
 
 def described(candidates: Iterable[Generation]) -> str:
@@ -151,7 +153,7 @@ class RefFiles:
     deleted_tags: set[str] = field(default_factory=set)  # The names of deleted tags
 
 
-def ref_files(keys: Iterable[str], layout: Layout, *, encoded: bool = False) -> RefFiles:
+def ref_files(keys: Iterable[str], layout: FolderLayout, *, encoded: bool = False) -> RefFiles:
     """Return the refs among the keys below ``layout.refs``. Other keys are ignored.
 
     If ``encoded`` is True, some characters of names are percent-encoded in the keys.

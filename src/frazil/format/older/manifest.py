@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.errors import FormatError
-from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects, in_order
+from frazil.format.chunk_table import ChunkKind, ChunkTable, VirtualObjects, in_order
 from frazil.format.columns import I64, U8, U32, Ragged, distinct_rows
 from frazil.format.envelope import FileType
 from frazil.format.ids import (
@@ -44,7 +44,7 @@ from frazil.format.older.elements import (
     payload,
     variant,
 )
-from frazil.format.older.generations import DRAFT, Layout
+from frazil.format.older.generations import DRAFT, FolderLayout
 
 #: Possible numbers of fields of the outermost array. The last field contains the references.
 MANIFEST_FIELDS: Final = frozenset({2, 3, 4})
@@ -58,7 +58,7 @@ def short_id(id_: bytes) -> bytes:
     return id_ if len(id_) == OBJECT_ID_BYTES else hashlib.sha256(id_).digest()[:OBJECT_ID_BYTES]
 
 
-def decode_old_manifest(data: Any, name: str, layout: Layout) -> OldManifest:
+def decode_old_manifest(data: Any, name: str, layout: FolderLayout) -> OldManifest:
     """Read a manifest of an older format. Raise ``FormatError`` with ``name`` for other bytes."""
     with decoding(name):
         body = payload(data, FileType.MANIFEST)
@@ -151,7 +151,7 @@ def _payloads(tokens: Tokens, tags: I64, bodies: I64) -> ChunkTable:
     kind, source = np.zeros(count, np.uint8), np.zeros(count, np.uint32)
     offset, length = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
     chunk_ids, blobs = np.zeros((0, OBJECT_ID_BYTES), np.uint8), Ragged.empty()
-    foreign = ForeignObjects(blobs, blobs, np.zeros(0, np.uint32))
+    foreign = VirtualObjects(blobs, blobs, np.zeros(0, np.uint32))
     inline, native, virtual = (
         np.flatnonzero(tokens.says(tags, word)) for word in ("Inline", "Ref", "Virtual")
     )
@@ -190,7 +190,7 @@ def _ids(tokens: Tokens, body: I64) -> tuple[U8, I64]:
     return tokens.fixed(first + 1, OBJECT_ID_BYTES), first + 3
 
 
-def _foreign(tokens: Tokens, body: I64) -> tuple[ForeignObjects, U32, I64]:
+def _foreign(tokens: Tokens, body: I64) -> tuple[VirtualObjects, U32, I64]:
     """Return the objects of virtual references, each reference's object, and the tokens of the offsets."""
     at = _structs(tokens, body, 3, 4) + 1
     named = tokens.is_map(at)
@@ -201,7 +201,7 @@ def _foreign(tokens: Tokens, body: I64) -> tuple[ForeignObjects, U32, I64]:
         raise FormatError("expected a location that is text")
     locations, codes = distinct_rows(tokens.content(at))
     etags, modified = _checksums(tokens, np.where(tokens.members[body] == 4, at + 3, -1))
-    return *ForeignObjects.combined(locations, codes, *distinct_rows(etags), modified), at + 1
+    return *VirtualObjects.combined(locations, codes, *distinct_rows(etags), modified), at + 1
 
 
 def _checksums(tokens: Tokens, at: I64) -> tuple[Ragged, I64]:
