@@ -111,14 +111,14 @@ def rebuilt(tokens: Tokens, at: int) -> Any:
     """A value from its tokens."""
     code = int(tokens.code[at])
     one = np.array([at])
-    if tokens.is_array(at):
+    if tokens.of_kind("array", at):
         return [rebuilt(tokens, child) for child in tokens.children(at).tolist()]
-    if tokens.is_map(at):
+    if tokens.of_kind("map", at):
         values = [rebuilt(tokens, child) for child in tokens.children(at).tolist()]
         return dict(zip(values[::2], values[1::2], strict=True))
-    if tokens.is_text(at):
+    if tokens.of_kind("text", at):
         return tokens.content(one).text(0)
-    if tokens.is_bytes(at):
+    if tokens.of_kind("bytes", at):
         return tokens.content(one).bytes(0)
     if code < 0x80 or 0xCC <= code <= 0xCF:
         return int(tokens.numbers(one)[0])

@@ -25,7 +25,7 @@ from frazil.errors import (
 )
 from frazil.format.chunk_table import box, keys, within
 from frazil.format.columns import U8, U32, Ragged, intern
-from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_matrix
+from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, distinct_ids, id_matrix
 from frazil.format.manifest import (
     ChunkKind,
     ChunkRef,
@@ -365,7 +365,7 @@ class ChangeSet:
         ids = np.concatenate(
             [np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(table.chunk_ids for table in tables)]
         )
-        return ids[np.unique(id_keys(ids), return_index=True)[1]]
+        return distinct_ids(ids)
 
     # Nodes
 

@@ -210,7 +210,7 @@ def _bits_of(keys: I64, spans: Spans, loose: I64, capacity: int) -> I64:
 
 
 def neighbours(spans: Spans, first: I64, last: I64, capacity: int) -> list[int]:
-    """Return spans beside small windows (``first``, ``last``) that are read too, so that these grow."""
+    """Return spans next to small windows (``first``, ``last``) that are read too, so that these grow."""
     out: list[int] = []
     low, high = spans.meeting(first, last)
     counts = spans.before[high] - spans.before[low]
@@ -410,21 +410,21 @@ def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, Chu
     them, and a file costs a request. So a later change never leaves an unused chunk file that garbage
     collection cannot delete.
     """
-    alone: list[dict[bytes, ChunkTable]] = []
+    single: list[dict[bytes, ChunkTable]] = []
     shared: list[dict[bytes, ChunkTable]] = []
     room = 0
     for node_id, tables in updates:
         has_room = len(tables) == 1 and len(tables[0]) <= _SHARED_REFS
         size = int(tables[0].length.sum()) if has_room else 0
         if not has_room or size > _SHARED_BYTES or (tables[0].kind != ChunkKind.INLINE).any():
-            alone += [{node_id: table} for table in tables]
+            single += [{node_id: table} for table in tables]
             continue
         if size > room:
             shared.append({})
             room = _SHARED_BYTES
         room -= size
         shared[-1][node_id] = tables[0]
-    return alone + shared
+    return single + shared
 
 
 def plan_windows(

@@ -120,7 +120,7 @@ class ChunkWriter:
         self.pack_below: Final = settings.threshold if settings.enabled else 0
         self.has_checksums: Final = settings.checksums
         self.deduplicates: Final = content is not None
-        #: Files are cheaper together than alone: a local disk flushes them at the same time.
+        #: Files are cheaper together than one by one: a local disk flushes them at the same time.
         self.stores_together: Final = storage.is_local
         self._start()
 
@@ -134,13 +134,10 @@ class ChunkWriter:
             self._content.start()
 
     # Threads, locks and open packs cannot be pickled, so all chunks must be durable first.
-    def __getstate__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         self.flush()
-        return (self._storage, self._settings, self._new_id, self._max_in_flight, self._content)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        storage, settings, new_id, max_in_flight, content = state
-        ChunkWriter.__init__(self, storage, settings, new_id, max_in_flight=max_in_flight, content=content)
+        options: dict[str, Any] = {"max_in_flight": self._max_in_flight, "content": self._content}
+        return partial(ChunkWriter, **options), (self._storage, self._settings, self._new_id)
 
     @property
     def keep_until(self) -> int | None:

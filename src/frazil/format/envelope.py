@@ -140,7 +140,7 @@ def open_envelope(
     if header.compression is Compression.NONE:
         return header, body
     try:
-        return header, _decompress(body, min(max_bytes, largest_payload(len(body))))
+        return header, decompress(body, min(max_bytes, largest_payload(len(body))))
     except FormatError as error:
         error.check = "file-payload"
         raise
@@ -151,7 +151,7 @@ def largest_payload(compressed: int) -> int:
     return max(FREE_PAYLOAD_BYTES, MAX_RATIO * compressed)
 
 
-def _decompress(body: memoryview, max_bytes: int) -> Buffer:
+def decompress(body: memoryview, max_bytes: int) -> Buffer:
     """Decompress one or several zstd frames. The size in a frame's header is used only if it is plausible."""
     try:
         claimed = zstandard.frame_content_size(body)

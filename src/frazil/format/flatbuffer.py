@@ -170,27 +170,15 @@ class Tables:
     files are in the order of their files.
     """
 
-    __slots__ = (
-        "_children",
-        "_even",
-        "_runs",
-        "_shared",
-        "_vtable_bounds",
-        "_vtable_sizes",
-        "_vtables",
-        "bounds",
-        "buffer",
-        "positions",
-    )
+    __slots__ = ("_children", "_even", "_runs", "_shared", "bounds", "buffer", "positions")
 
     def __init__(self, buffer: Buffer, positions: I64, bounds: Bounds = None) -> None:
         self.buffer: Final = buffer
         self.positions: Final = positions
         self.bounds: Final = bounds
         self._children: dict[int, tuple[Tables, I64]] = {}
-        #: The vtables of runs of tables, and the number of the tables of each run.
-        self._vtables = self._vtable_sizes = self._runs = _NO_ROWS
-        self._vtable_bounds: Bounds = None
+        #: The vtable of each run of tables, its size and bounds, and the number of the tables.
+        self._runs: tuple[I64, NDArray[Any], Bounds, I64] = _NO_ROWS, _NO_ROWS, None, _NO_ROWS
         #: The fields of all tables, if they have one vtable, or vtables of the same content.
         self._shared: list[int] | None = None
         #: The positions, if there is one table or if many tables have equal distances.
@@ -217,17 +205,17 @@ class Tables:
         if bounds is not None:
             is_first[1:] |= bounds[0][1:] != bounds[0][:-1]
         firsts = np.flatnonzero(is_first)
-        self._runs = np.diff(firsts, append=n)
-        self._vtables, self._vtable_bounds = vtables[firsts], _some(bounds, firsts)
-        self._vtable_sizes = sizes = buffer.gather(self._vtables, _U2, self._vtable_bounds)
-        if bounds is None:
+        starts, own = vtables[firsts], _some(bounds, firsts)
+        sizes = buffer.gather(starts, _U2, own)
+        self._runs = starts, sizes, own, np.diff(firsts, append=n)
+        if own is None:
             return
-        buffer.require_inside(self._vtables, sizes.astype(np.int64) & ~1, self._vtable_bounds)
+        buffer.require_inside(starts, sizes.astype(np.int64) & ~1, own)
         # Files of one writer have vtables of the same content.
         if sizes[0] and np.count_nonzero(sizes == sizes[0]) == len(sizes):
-            contents = buffer.gather(self._vtables, f"V{sizes[0]}", self._vtable_bounds)
+            contents = buffer.gather(starts, f"V{sizes[0]}", own)
             if np.count_nonzero(contents == contents[0]) == len(contents):
-                self._shared = buffer.fields(int(vtables[0]))
+                self._shared = buffer.fields(int(starts[0]))
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -241,6 +229,12 @@ class Tables:
         if self.bounds is None or self.buffer.files is None:
             return np.array([0, len(self)])
         return np.append(np.searchsorted(self.bounds[0], self.buffer.files[0]), len(self))
+
+    def require(self, what: str, check: str, **slots: int) -> None:
+        """Raise ``FormatError`` for the rule ``check`` if one of the tables lacks a field of the schema."""
+        for name, slot in slots.items():
+            if not self.all_have(slot):
+                raise FormatError(f"{what} lacks the required field `{name}`", check=check)
 
     def present(self, slot: int) -> NDArray[np.bool_]:
         """Return which of the tables have the field."""
@@ -399,20 +393,13 @@ class Tables:
             return self.positions + distance if distance else np.zeros(len(self), np.int64)
         if not len(self):
             return _NO_ROWS
-        place = 4 + 2 * slot
-        in_vtable = self._vtable_sizes >= place + 2
-        distances = np.zeros(len(self._vtables), np.int64)
-        bounds = _some(self._vtable_bounds, in_vtable)
-        distances[in_vtable] = self.buffer.gather(self._vtables[in_vtable] + place, _U2, bounds)
-        distances = np.repeat(distances, self._runs)
+        (vtables, sizes, bounds, counts), place = self._runs, 4 + 2 * slot
+        in_vtable = sizes >= place + 2
+        distances = np.zeros(len(vtables), np.int64)
+        own = _some(bounds, in_vtable)
+        distances[in_vtable] = self.buffer.gather(vtables[in_vtable] + place, _U2, own)
+        distances = np.repeat(distances, counts)
         return np.where(distances > 0, self.positions + distances, 0)
-
-
-def require(tables: Tables, what: str, check: str, **slots: int) -> None:
-    """Raise ``FormatError`` for the rule ``check`` if one of the tables lacks a field of the schema."""
-    for name, slot in slots.items():
-        if not tables.all_have(slot):
-            raise FormatError(f"{what} lacks the required field `{name}`", check=check)
 
 
 class TableLayout:

@@ -26,17 +26,9 @@ from numpy.typing import NDArray
 
 from frazil.errors import FormatError, InvalidMetadataError
 from frazil.format import msgpack
-from frazil.format.columns import (
-    I64,
-    U8,
-    Ragged,
-    concat_numbered,
-    insert_row,
-    unshared,
-    windows,
-)
+from frazil.format.columns import I64, U8, Ragged, concat_numbered, insert_row, unshared, windows
 from frazil.format.envelope import reading
-from frazil.format.flatbuffer import NUL, TableLayout, Tables, TableWriter, require
+from frazil.format.flatbuffer import NUL, TableLayout, Tables, TableWriter
 from frazil.format.msgpack import unwritable, utf8
 
 if TYPE_CHECKING:
@@ -405,8 +397,7 @@ def _gather(data: U8, places: I64, dtype: str) -> NDArray[Any]:
 
 
 _ITEM: Final = TableLayout({0: "u4", 1: "u4"}, slots=2)
-_LOADERS: Final = {1: msgpack.loads_json, 2: loads}
-_COLUMN_LOADERS: Final[dict[int, Callable[[Ragged], list[Any]]]] = {
+_LOADERS: Final[dict[int, Callable[[Ragged], list[Any]]]] = {
     1: lambda values: list(map(msgpack.loads_json, values.blobs())),
     2: load_values,
 }
@@ -467,12 +458,11 @@ class MetadataColumn:
 
     def load(self, row: int) -> dict[str, Any]:
         """Return the decoded metadata of one row. Raise ``FormatError`` if a value is damaged."""
-        loads = _LOADERS[self.spec_version]
         with reading(self.source, check="metadata-values"):
             items = self.rows.row(row)
             unshared(self.names.take(items), "names of metadata")
             unshared(self.values.take(items), "metadata")
-            return {self.names.text(item): loads(self.values.bytes(item)) for item in items.tolist()}
+        return self.take(slice(row, row + 1)).load_all()[0]
 
     def is_shared(self) -> bool:
         """Return whether rows share bytes, and all rows together are larger than the file."""
@@ -488,7 +478,7 @@ class MetadataColumn:
         with reading(self.source, check="metadata-values"):
             items = self.rows.compact().values
             names = self.names.take(items).texts()
-            values = _COLUMN_LOADERS[self.spec_version](self.values.take(items))
+            values = _LOADERS[self.spec_version](self.values.take(items))
             pairs = zip(names, values, strict=True)
             return list(map(dict, map(islice, repeat(pairs), self.rows.lengths.tolist())))
 
@@ -518,7 +508,7 @@ class MetadataColumn:
 def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2) -> MetadataColumn:
     """Read the vectors of MetadataItem in a slot of n tables."""
     items, counts = tables.children(slot)
-    require(items, "metadata item", "metadata-values", name=0, value=1)
+    items.require("metadata item", "metadata-values", name=0, value=1)
     numbers = Ragged.from_lengths(np.arange(len(items), dtype=np.int64), counts)
     return MetadataColumn(numbers, items.vectors(0), items.vectors(1), spec_version, source)
 

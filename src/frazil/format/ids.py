@@ -180,6 +180,11 @@ def id_order(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
     return order
 
 
+def distinct_ids(ids: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the distinct ids, sorted."""
+    return ids[np.unique(id_keys(ids), return_index=True)[1]]
+
+
 def ids_among(ids: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Return which of the ids are among the others. ``np.isin`` takes three times as long for ids."""
     if not len(ids) or not len(others):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from frazil.errors import FormatError
 from frazil.format.columns import I64, U8, U32, U64, Ragged
 from frazil.format.envelope import FileType, reading, spec_version_of
-from frazil.format.flatbuffer import Tables, open_tables, require
+from frazil.format.flatbuffer import Tables, open_tables
 from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_order, ids_among
 from frazil.format.manifest import read_chunk_ids, read_columns, read_references
 from frazil.format.snapshot import ManifestFiles, read_manifest_files, require_fields
@@ -132,11 +132,11 @@ def decode_manifests_of_snapshots(files: Sequence[Any]) -> list[ManifestsOfSnaps
         raise FormatError("snapshots of spec version 1 are read one by one")
     table = read_manifest_files(root, versions.pop())
     nodes, _ = root.children(2)
-    require(nodes, "node", _REQUIRED, node_type=_KIND, node_data=_DATA)
+    nodes.require("node", _REQUIRED, node_type=_KIND, node_data=_DATA)
     arrays, _ = nodes.take(nodes.scalars(_KIND, np.uint8) == _ARRAY).tables(_DATA)
-    require(arrays, "array", _REQUIRED, manifests=2)
+    arrays.require("array", _REQUIRED, manifests=2)
     refs, _ = arrays.children(2)
-    require(refs, "manifest reference", _REQUIRED, object_id=0)
+    refs.require("manifest reference", _REQUIRED, object_id=0)
     used = refs.structs(0, OBJECT_ID_BYTES)
     if len(files) == 1:
         return [ManifestsOfSnapshot(_ids(root)[0], _with_unlisted(table.sorted().distinct(), used))]

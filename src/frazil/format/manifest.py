@@ -39,16 +39,7 @@ from frazil.format.chunk_table import (
     unsorted_arrays,
     write_coordinates,
 )
-from frazil.format.columns import (
-    I64,
-    U8,
-    U32,
-    Ragged,
-    decode_text,
-    distinct_rows,
-    number,
-    some_repeat,
-)
+from frazil.format.columns import I64, U8, U32, Ragged, decode_text, distinct_rows, number, some_repeat
 from frazil.format.envelope import (
     MAX_PAYLOAD_BYTES,
     FileType,
@@ -68,7 +59,6 @@ from frazil.format.flatbuffer import (
     Tables,
     TableWriter,
     open_tables,
-    require,
 )
 from frazil.format.ids import id_list
 
@@ -383,14 +373,14 @@ def read_references(root: Tables) -> tuple[Tables, Tables, I64]:
     """
     arrays = _read_arrays(root)
     refs, counts = arrays.children(_REFS)
-    require(refs, "chunk reference", _REQUIRED, index=_INDEX)
+    refs.require("chunk reference", _REQUIRED, index=_INDEX)
     return arrays, refs, counts
 
 
 def _read_arrays(root: Tables) -> Tables:
-    require(root, "manifest", _REQUIRED, id=_ID, arrays=_ARRAYS)
+    root.require("manifest", _REQUIRED, id=_ID, arrays=_ARRAYS)
     arrays, _ = root.children(_ARRAYS)
-    require(arrays, "array of a manifest", _REQUIRED, node_id=_NODE_ID, refs=_REFS)
+    arrays.require("array of a manifest", _REQUIRED, node_id=_NODE_ID, refs=_REFS)
     return arrays
 
 

@@ -43,7 +43,7 @@ from frazil.format.columns import (
     unshared,
 )
 from frazil.format.envelope import LateFields, Violation, collect, reading, with_late_fields
-from frazil.format.flatbuffer import NUL, OffsetVectors, TableLayout, Tables, TableWriter, require
+from frazil.format.flatbuffer import NUL, OffsetVectors, TableLayout, Tables, TableWriter
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 
 
@@ -498,7 +498,7 @@ def _lacking(nodes: Tables, spec_version: int) -> NDArray[np.bool_]:
 
 
 def _read_nodes(nodes: Tables, spec_version: int, source: str, broken: list[Violation] | None) -> NodeTable:
-    require(nodes, "node", _REQUIRED, id=0, path=1, user_data=2, node_type=3, node_data=4)
+    nodes.require("node", _REQUIRED, id=0, path=1, user_data=2, node_type=3, node_data=4)
     kinds = nodes.scalars(3, np.uint8)
     is_array = kinds == _ARRAY
     if not (is_array | (kinds == _GROUP)).all():
@@ -516,9 +516,9 @@ def _read_nodes(nodes: Tables, spec_version: int, source: str, broken: list[Viol
         counts = Ragged(dims.scalars(1, "<u4"), lengths.starts, lengths.lengths)
     named = np.zeros(len(nodes), bool)
     named[is_array] = arrays.present(1)
-    require(arrays, "array", _REQUIRED, manifests=2)
+    arrays.require("array", _REQUIRED, manifests=2)
     refs, refs_each = arrays.children(2)
-    require(refs, "manifest reference", _REQUIRED, object_id=0, extents=1)
+    refs.require("manifest reference", _REQUIRED, object_id=0, extents=1)
     boxes = refs.numbers(1, "V8")
     odd = np.repeat(lengths.lengths, refs_each) != boxes.lengths
     if (without := ~arrays.present(3) & (spec_version > 1)).any() or odd.any():
@@ -623,7 +623,7 @@ def _whole_ranges(counts: U32) -> NDArray[Any]:
 
 def _shapes_v1(arrays: Tables) -> tuple[Ragged, Ragged]:
     """Return the array lengths, and the numbers of chunks as far as version 1 stores them."""
-    require(arrays, "array", _REQUIRED, shape=0)
+    arrays.require("array", _REQUIRED, shape=0)
     pairs = arrays.numbers(0, "V16")
     both = pairs.values.view("<u8").reshape(-1, 2)
     length, chunk = both[:, 0], np.maximum(both[:, 1], 1)

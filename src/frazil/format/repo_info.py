@@ -25,17 +25,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError, InternalError, InvalidMetadataError
 from frazil.format import flexbuffer
-from frazil.format.columns import (
-    I64,
-    U8,
-    U64,
-    Ragged,
-    join_rows,
-    set_rows,
-    structs,
-    take_rows,
-    unshared,
-)
+from frazil.format.columns import I64, U8, U64, Ragged, join_rows, set_rows, structs, take_rows, unshared
 from frazil.format.envelope import (
     Decoders,
     FileType,
@@ -50,7 +40,7 @@ from frazil.format.envelope import (
     unsorted,
     with_late_fields,
 )
-from frazil.format.flatbuffer import NUL, Buffer, OffsetVectors, TableLayout, Tables, TableWriter, require
+from frazil.format.flatbuffer import NUL, Buffer, OffsetVectors, TableLayout, Tables, TableWriter
 from frazil.format.flexbuffer import MetadataColumn, read_metadata, write_metadata
 from frazil.format.ids import (
     BACKUP_NAME_RULE,
@@ -304,7 +294,7 @@ def _write_statuses(writer: TableWriter, columns: _StatusColumns) -> I64:
 
 def _read_ops(updates: Tables, source: str) -> OpsLog:
     """Return the log of a vector of Update tables. Raise ``FormatError`` for an unknown kind of update."""
-    require(updates, "update", _REQUIRED, update_type=0, update=1)
+    updates.require("update", _REQUIRED, update_type=0, update=1)
     kinds = updates.scalars(0, np.uint8)
     strange = (kinds < min(UpdateKind)) | (kinds > max(UpdateKind))
     if strange.any():
@@ -344,7 +334,7 @@ def _read_ops(updates: Tables, source: str) -> OpsLog:
                     numbers = tables.scalars(place, dtype)
                     getattr(log, column)[rows, place] = numbers
             else:
-                require(tables, "update", _REQUIRED, **{name: slot})
+                tables.require("update", _REQUIRED, **{name: slot})
                 if name == "name":
                     text = tables.vectors(slot)
                     names.starts[rows], names.lengths[rows] = text.starts, text.lengths
@@ -625,7 +615,7 @@ def _open(data: Any, name: str) -> tuple[Tables, RepoInfo]:
             "status": 5,
             "latest_updates": 7,
         }
-        require(root, "repo info", "repo-required", **slots)
+        root.require("repo info", "repo-required", **slots)
         config = None
         if root.present(_CONFIG)[0]:
             with reading("config", check="config-flexbuffer"):
@@ -670,7 +660,7 @@ def _read_refs(root: Tables, slot: int, snapshots: SnapshotTable, number: I64) -
     refs, _ = root.children(slot)
     if not len(refs):
         return {}
-    require(refs, "ref", "repo-required", name=0)
+    refs.require("ref", "repo-required", name=0)
     indices = refs.scalars(1, "<u4")
     if (indices >= len(snapshots)).any():
         text = f"a ref is on snapshot {int(indices.max())} of {len(snapshots)}"

@@ -21,14 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError, InternalError
-from frazil.format.columns import (
-    I64,
-    U8,
-    Ragged,
-    insert_row,
-    set_rows,
-    structs,
-)
+from frazil.format.columns import I64, U8, Ragged, insert_row, set_rows, structs
 from frazil.format.envelope import (
     FileType,
     LateFields,
@@ -41,16 +34,7 @@ from frazil.format.envelope import (
     unsorted,
     with_late_fields,
 )
-from frazil.format.flatbuffer import (
-    NUL,
-    Buffer,
-    OffsetVectors,
-    TableLayout,
-    Tables,
-    TableWriter,
-    open_tables,
-    require,
-)
+from frazil.format.flatbuffer import NUL, Buffer, OffsetVectors, TableLayout, Tables, TableWriter, open_tables
 from frazil.format.flexbuffer import MetadataColumn, read_metadata, write_metadata
 from frazil.format.ids import (
     INITIAL_SNAPSHOT_ID,
@@ -416,7 +400,7 @@ class SnapshotTable(LateFields):
 
 def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
     """Return the table, and for each position in the file the row of its snapshot."""
-    require(infos, "snapshot info", "repo-required", id=0, message=3)
+    infos.require("snapshot info", "repo-required", id=0, message=3)
     count = len(infos)
     ids = infos.structs(0, OBJECT_ID_BYTES)
     parents = infos.scalars(1, "<i4")
@@ -606,7 +590,7 @@ def _violations(root: Tables, snapshot: Snapshot) -> Iterator[Violation]:
 
 def require_fields(root: Tables) -> None:
     """Raise ``FormatError`` if a snapshot lacks a field that all spec versions require."""
-    require(root, "snapshot", _REQUIRED, id=0, nodes=2, message=4, metadata=5, manifest_files=6)
+    root.require("snapshot", _REQUIRED, id=0, nodes=2, message=4, metadata=5, manifest_files=6)
 
 
 def open_snapshot(data: Any, name: str) -> Snapshot:
@@ -647,9 +631,9 @@ def read_manifest_files(root: Tables, spec_version: int) -> ManifestFiles:
         rows = root.numbers(6, f"V{_FILE_STRUCT.itemsize}").values.view(_FILE_STRUCT)
         ids = np.ascontiguousarray(rows["id"]).view(np.uint8).reshape(len(rows), OBJECT_ID_BYTES)
         return ManifestFiles(ids, rows["size"].astype(np.uint64), rows["refs"].astype(np.uint32))
-    require(root, "snapshot", "manifest-files-v2", manifest_files_v2=7)
+    root.require("snapshot", "manifest-files-v2", manifest_files_v2=7)
     files, _ = root.children(7)
-    require(files, "manifest file", "manifest-file-fields", id=0)
+    files.require("manifest file", "manifest-file-fields", id=0)
     return ManifestFiles(files.structs(0, OBJECT_ID_BYTES), files.scalars(1, "<u8"), files.scalars(2, "<u4"))
 
 
@@ -657,7 +641,7 @@ def decode_entry(data: Any, name: str) -> SnapshotEntry:
     """Return the entry of a snapshot of spec version 1 in a repo info: all but its nodes and manifests."""
     with reading(name):
         root = open_tables(FileType.SNAPSHOT, data)
-        require(root, "snapshot", _REQUIRED, id=0, message=4, metadata=5)
+        root.require("snapshot", _REQUIRED, id=0, message=4, metadata=5)
         own = _description(root, name, 1)
         id_ = root.structs(0, OBJECT_ID_BYTES).tobytes()
         return SnapshotEntry(id_, own["parent_id"], own["flushed_at"], own["message"], own["metadata"])

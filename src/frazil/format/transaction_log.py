@@ -13,25 +13,11 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.errors import ErrorKind, FormatError
-from frazil.format.chunk_table import (
-    by_rank,
-    in_order,
-    read_coordinates,
-    unsorted_arrays,
-    write_coordinates,
-)
+from frazil.format.chunk_table import by_rank, in_order, read_coordinates, unsorted_arrays, write_coordinates
 from frazil.format.columns import U8, U32, Ragged, ranges, windows
 from frazil.format.envelope import FileType, Violation, collect, decode_one, seal, unsorted
-from frazil.format.flatbuffer import (
-    NUL,
-    OffsetVectors,
-    TableLayout,
-    Tables,
-    TableWriter,
-    open_tables,
-    require,
-)
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, id_keys, id_list
+from frazil.format.flatbuffer import NUL, OffsetVectors, TableLayout, Tables, TableWriter, open_tables
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, distinct_ids, id_keys, id_list
 
 # Slots of the tables, in the order of the schema.
 _ID, _CHUNK_LISTS, _MOVES = 0, 7, 8
@@ -109,7 +95,7 @@ def encode_transaction_log(log: TransactionLog, *, level: int = 3, spec_version:
     for slot, name in _ID_LIST_SLOTS.items():
         ids = getattr(log, name)
         if len(ids) > 1:
-            ids = ids[np.unique(id_keys(ids), return_index=True)[1]]
+            ids = distinct_ids(ids)
         root[slot] = writer.vector(ids) if len(ids) else writer.no_elements()
     if nodes := sorted(log.updated_chunks):
         arrays = in_order(list(map(log.updated_chunks.__getitem__, nodes)))
@@ -148,7 +134,7 @@ def decode_transaction_logs(
     root = open_tables(FileType.TRANSACTION_LOG, *files)
     slots = {name: slot for slot, name in _ID_LIST_SLOTS.items()}
     # Without one of the lists, a rebase would not see a conflict.
-    require(root, "transaction log", _REQUIRED, id=_ID, **slots, updated_chunks=_CHUNK_LISTS)
+    root.require("transaction log", _REQUIRED, id=_ID, **slots, updated_chunks=_CHUNK_LISTS)
     lists = [_read_ids(root, slot, broken) for slot in slots.values()]
     id_lists = (dict(zip(slots, ids, strict=True)) for ids in zip(*lists, strict=True))
     columns = _read_chunks(root, broken), _read_moves(root)
@@ -176,7 +162,7 @@ def _read_ids(root: Tables, slot: int, broken: list[Violation] | None) -> list[U
     if ascends.all():
         return lists
     collect(broken, unsorted("log-ids-sorted", _ID_LIST_SLOTS[slot], numbers))
-    return [ids[np.unique(id_keys(ids), return_index=True)[1]] for ids in lists]
+    return [distinct_ids(ids) for ids in lists]
 
 
 def _read_moves(root: Tables) -> list[tuple[Move, ...]]:
@@ -185,7 +171,7 @@ def _read_moves(root: Tables) -> list[tuple[Move, ...]]:
     if not len(moves):
         return [()] * len(root)
     # A group is the default type, and writers may leave it out.
-    require(moves, "move", "move-fields", **{"from": _FROM, "to": _TO, "node_id": _MOVED_ID})
+    moves.require("move", "move-fields", **{"from": _FROM, "to": _TO, "node_id": _MOVED_ID})
     is_array = (moves.scalars(_MOVED_TYPE, "u1") == 1).tolist()
     ids = id_list(moves.structs(_MOVED_ID, NODE_ID_BYTES))
     every = tuple(map(Move, moves.vectors(_FROM).texts(), moves.vectors(_TO).texts(), ids, is_array))
@@ -199,9 +185,9 @@ def _read_chunks(
     arrays, _ = root.children(_CHUNK_LISTS)
     if not len(arrays):
         return [({}, {}) for _ in range(len(root))]
-    require(arrays, "array of a transaction log", _REQUIRED, node_id=_NODE_ID, chunks=_CHUNKS)
+    arrays.require("array of a transaction log", _REQUIRED, node_id=_NODE_ID, chunks=_CHUNKS)
     chunks, counts = arrays.children(_CHUNKS)
-    require(chunks, "updated chunk", _REQUIRED, coords=_COORDS)
+    chunks.require("updated chunk", _REQUIRED, coords=_COORDS)
     coords = read_coordinates(chunks, _COORDS, counts)
     nodes, parts = id_list(arrays.structs(_NODE_ID, 8)), coords.parts()
     firsts = coords.firsts.tolist()

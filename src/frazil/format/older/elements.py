@@ -10,12 +10,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import zstandard
-
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkTable
 from frazil.format.columns import U32
-from frazil.format.envelope import MAGIC, FileType, Reading, largest_payload, open_envelope, reading
+from frazil.format.envelope import (
+    MAGIC,
+    FileType,
+    Reading,
+    decompress,
+    largest_payload,
+    open_envelope,
+    reading,
+)
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_from_text
 
 #: The size of an id in the draft.
@@ -179,7 +185,6 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _LATER: Final = b"Ichk"
 #: More than any writer of these formats could build in memory as objects.
 MAX_PAYLOAD_BYTES: Final = 1 << 30
-_STEP: Final = 1 << 20
 
 
 def has_header(data: Any) -> bool:
@@ -197,23 +202,5 @@ def payload(data: Any, kind: FileType) -> bytes:
             )
         return body
     raw = bytes(data)
-    return _decompressed(raw) if raw.startswith(_ZSTD) else raw
-
-
-def _decompressed(data: bytes) -> bytes:
-    machine = zstandard.ZstdDecompressor().decompressobj()
-    out = bytearray()
-    most = min(MAX_PAYLOAD_BYTES, largest_payload(len(data)))
-    view = memoryview(data)
-    try:
-        for start in range(0, len(data), 1 << 12):
-            out += machine.decompress(view[start : start + (1 << 12)])
-            if len(out) > most:
-                raise FormatError(f"the payload must have at most {most} bytes, got more")
-            if machine.eof:
-                break
-    except zstandard.ZstdError as error:
-        raise FormatError(f"the payload is not zstd: {error}") from error
-    if not machine.eof:
-        raise FormatError("the compressed payload is cut off")
-    return bytes(out)
+    most = min(MAX_PAYLOAD_BYTES, largest_payload(len(raw)))
+    return bytes(decompress(memoryview(raw), most)) if raw.startswith(_ZSTD) else raw

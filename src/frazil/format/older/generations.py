@@ -3,7 +3,7 @@
 The names of the refs determine the *layout* of a repository. Each file shows the other differences itself, so
 the generation is determined for messages only. The name of a branch file is its sequence number, counted down
 from the largest number, in base 32: in 64 bits in M0 (13 characters, with a zero bit at the end), in 40 bits
-in all other formats. A tag is one file. A second file beside it marks the tag as deleted.
+in all other formats. A tag is one file. A second file in the same folder marks the tag as deleted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FolderLayout:
 
 DRAFT: Final = FolderLayout(
     "r/main", "r/", "r/", "s", "m", None, "c", (".json", "", ".msgpack")
-)  # a tag is a file beside the folders of branches
+)  # a tag is a file next to the folders of branches
 COLON: Final = FolderLayout("refs/branch:main", "refs/branch:", "refs/tag:")
 DOT: Final = FolderLayout("refs/branch.main", "refs/branch.", "refs/tag.")
 
