@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.changes.diff import amended_log, compose_logs
-from frazil.format.columns import U8
-from frazil.format.ids import id_list
+from frazil.format.ids import id_list, id_matrix
 from frazil.format.nodes import ArrayData, Node, NodeTable
 from frazil.format.transaction_log import (
     ID_LISTS,
@@ -31,7 +30,7 @@ COORDS = np.array([[1, 2]], np.uint32)
 
 def log(*chosen: str, id_: bytes = A, **others: Any) -> TransactionLog:
     """A log with one node in these lists."""
-    ids: U8 = np.frombuffer(id_, np.uint8).reshape(1, 8)
+    ids: Any = np.frombuffer(id_, np.uint8).reshape(1, 8)
     return replace(EMPTY, **dict.fromkeys(chosen, ids), **others)
 
 
@@ -75,7 +74,7 @@ def test_composed_logs_name_nodes_by_their_paths() -> None:
         NodeTable.from_nodes([Node(id_, path, b"{}", array)]) for id_, path in ((gone, "/d"), (A, "/a"))
     )
     changes = compose_logs(logs, before, after)
-    assert (changes.new_arrays, changes.deleted_arrays) == ({"/a"}, {"/d"})
+    assert [*changes.new_arrays, *changes.deleted_arrays] == ["/a", "/d"]
     assert changes.updated_arrays == {"/a", "/d"}
     assert {path: at.tolist() for path, at in changes.updated_chunks.items()} == {"/d": COORDS.tolist()}
 
@@ -86,7 +85,7 @@ IDS = st.sets(NODES)
 
 @st.composite
 def logs(draw: st.DrawFn) -> TransactionLog:
-    columns = {name: np.frombuffer(b"".join(sorted(draw(IDS))), np.uint8).reshape(-1, 8) for name in ID_LISTS}
+    columns: dict[str, Any] = {name: id_matrix(sorted(draw(IDS)), 8) for name in ID_LISTS}
     moves = tuple([Move(f"/{id_[0]}", f"/m{id_[0]}", id_, True) for id_ in sorted(draw(IDS))])
     return replace(EMPTY, **columns, updated_chunks=dict.fromkeys(draw(IDS), COORDS), moves=moves)
 

@@ -32,7 +32,7 @@ EDITS = st.dictionaries(
 
 @given(st.lists(EDITS, max_size=8), EDITS, st.integers(0, 8))
 def test_layers_know_what_was_set_last_and_when(steps: list[Edits], asked: Edits, since: int) -> None:
-    layers, last = Layers(), {}
+    layers, last = Layers(), dict[tuple[int, ...], tuple[int, ChunkRef | None]]()
     for generation, edits in enumerate(steps):
         layers.add(table_of(edits, 2), generation)
         last.update((at, (generation, ref)) for at, ref in edits.items())
@@ -48,7 +48,7 @@ def test_layers_know_what_was_set_last_and_when(steps: list[Edits], asked: Edits
 
 @given(st.lists(EDITS, min_size=1, max_size=8))
 def test_edits_added_one_by_one_are_those_of_all(steps: list[Edits]) -> None:
-    edits, model = ChunkChanges("/a", 2), {}
+    edits, model = ChunkChanges("/a", 2), Edits()
     for step in steps:
         edits.add_table(table_of(step, 2))
         model |= step

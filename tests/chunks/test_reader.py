@@ -5,6 +5,7 @@ import pickle
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -38,7 +39,7 @@ _LIMITS = MergeLimits()
 
 
 def reader_on(
-    storage: Storage, foreign: Foreign | None = None, limits: MergeLimits = _LIMITS, **options: int
+    storage: Storage, foreign: Foreign | None = None, limits: MergeLimits = _LIMITS, **options: Any
 ) -> ChunkReader:
     """A reader of one pack and, with ``foreign``, of one object of others."""
     storage.put(chunk_key(PACK_ID), PACK)

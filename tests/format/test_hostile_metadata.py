@@ -14,13 +14,7 @@ from tests.support.flatbuffer_patch import Patch, patched
 from frazil.errors import FormatError
 from frazil.format.envelope import FileType, seal
 from frazil.format.nodes import Node, NodeTable
-from frazil.format.repo_info import (
-    RepoInfo,
-    SnapshotEntry,
-    decode_repo_info,
-    encode_repo_info,
-    new_repo_info,
-)
+from frazil.format.repo_info import RepoInfo, SnapshotEntry, decode_repo_info, encode_repo_info, new_repo_info
 from frazil.format.snapshot import Snapshot, decode_snapshot, encode_snapshot, initial_snapshot
 
 NAME = "some/file"

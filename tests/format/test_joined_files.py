@@ -41,7 +41,7 @@ def log(*chunks: tuple[int, int], ids: int = 0, moves: tuple[Move, ...] = ()) ->
         RANDOM.bytes(8): np.unique(RANDOM.integers(0, 9, (count, rank), np.uint32), axis=0)
         for count, rank in chunks
     }
-    lists = {name: RANDOM.integers(0, 256, (ids, 8), np.uint8) for name in ID_LISTS}
+    lists: dict[str, Any] = {name: RANDOM.integers(0, 256, (ids, 8), np.uint8) for name in ID_LISTS}
     return encode_transaction_log(
         TransactionLog(RANDOM.bytes(12), **lists, updated_chunks=updated, moves=moves)
     )

@@ -209,7 +209,12 @@ def test_references_of_another_rank_are_apart() -> None:
         [odd, {0: coords(1), INLINE: b"y"}, odd, {0: coords(0), INLINE: b"z"}, {**odd, 0: coords()}]
     )
     table = decode_manifest(file, "m").arrays[NODE]
-    expected = {0: {(): b"x"}, 1: {(0,): b"z", (1,): b"y"}, 2: {(0, 1): b"x"}, 3: {}}
+    expected: dict[int, dict[tuple[int, ...], bytes]] = {
+        0: {(): b"x"},
+        1: {(0,): b"z", (1,): b"y"},
+        2: {(0, 1): b"x"},
+        3: {},
+    }
     for ndim, refs in expected.items():
         assert refs_of(table.of_rank(ndim)) == {at: InlineRef(data) for at, data in refs.items()}
 

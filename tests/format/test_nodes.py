@@ -16,13 +16,7 @@ from tests.support.examples import examples
 from frazil.errors import FormatError, InternalError
 from frazil.format.envelope import Violation
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
-from frazil.format.snapshot import (
-    ManifestFiles,
-    Snapshot,
-    decode_snapshot,
-    encode_snapshot,
-    initial_snapshot,
-)
+from frazil.format.snapshot import ManifestFiles, Snapshot, decode_snapshot, encode_snapshot, initial_snapshot
 
 SEGMENTS = st.text(
     st.one_of(st.sampled_from("ab-.0!é"), st.characters(exclude_characters="/", codec="utf-8")),
@@ -43,7 +37,7 @@ METADATA = st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=6), JS
 @st.composite
 def arrays(draw: st.DrawFn) -> ArrayData:
     ndim = draw(st.integers(0, 3))
-    fixed = {"min_size": ndim, "max_size": ndim}
+    fixed: dict[str, Any] = {"min_size": ndim, "max_size": ndim}
     shape = draw(st.lists(st.integers(0, 2**64 - 1), **fixed))
     grid = draw(st.lists(U32, **fixed))
     name = st.none() | st.text(st.characters(codec="utf-8"), max_size=5)

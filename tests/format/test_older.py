@@ -54,7 +54,12 @@ class TestRefs:
             assert sequence_number(wrong) is None
 
     def test_files(self) -> None:
-        names = ("branch.a b!/ZZZZZZZX.json", "branch.a b!/ZZZZZZZY.json", "tag.t.json/ref.json", "other")
+        names: tuple[str, ...] = (
+            "branch.a b!/ZZZZZZZX.json",
+            "branch.a b!/ZZZZZZZY.json",
+            "tag.t.json/ref.json",
+            "other",
+        )
         names += ("tag.gone/ref.json", "tag.gone/ref.json.deleted", "branch:x/ZZZZZZZZ.json")
         names += ("branch.main/ref.json", "branch.main/ZZZZZZZY.txt")
         keys = [f"refs/{name}" for name in names]
@@ -144,6 +149,7 @@ class TestFiles:
                     chance.randrange(1 << chance.choice([3, 12, 30])) for _ in range(chance.choice(ranks))
                 )
                 size = chance.choice([1, 200, 70_000, 1 << 40])
+                ref: Any
                 match chance.randrange(3):
                     case 0:
                         data = chance.randbytes(chance.choice([0, 5, 400]))
@@ -156,8 +162,8 @@ class TestFiles:
                         location = f"s3://é/{'x' * chance.choice([1, 40, 300])}{chance.randrange(9)}"
                         checksum = chance.choice(checksums) if make.number >= 3 else None
                         value = make.payload("virtual", location, size, 5, checksum)
-                        etag, modified = (checksum or {}).get("ETag"), (checksum or {}).get("LastModified")
-                        ref = VirtualRef(location, size, 5, etag, modified)
+                        state: dict[str, Any] = checksum or {}
+                        ref = VirtualRef(location, size, 5, state.get("ETag"), state.get("LastModified"))
                 arrays.setdefault(number, {})[index] = value
                 wanted.setdefault((node, len(index)), {})[index] = ref
         tables = decode_old_manifest(make.manifest("m", arrays), NAME, DOT).tables

@@ -186,7 +186,7 @@ def _transaction_log(data: bytes) -> None:
 
 def _envelope(data: bytes) -> None:
     for kind in FileType:
-        _each([lambda kind=kind: open_envelope(data, kind)])
+        _each([partial(open_envelope, data, kind)])
 
 
 def _flatbuffer(kind: FileType, *versions: int) -> tuple[tuple[Form, Mutation], ...]:
