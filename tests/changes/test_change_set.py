@@ -152,3 +152,17 @@ def test_manifests_of_other_writers() -> None:
     assert manifests_of(changes.node(base, "/a")) == refs
     changes.delete_node(base, "/a")
     assert not changes.ready
+
+
+def test_the_same_document_is_no_change() -> None:
+    """Writing the document that is there already."""
+    changes = ChangeSet()
+    changes.set_node(NodeTable.from_nodes([]), "/g", GROUP, lambda: b"12345678")
+    base = changes.apply(NodeTable.from_nodes([]))
+    again = ChangeSet()
+    again.set_node(base, "/g", GROUP, lambda: b"abcdefgh")
+    assert not again
+    again.set_node(base, "/g", GROUP + b" ", lambda: b"abcdefgh")
+    assert again.updated == {b"12345678"}
+    again.delete_node(base, "/g")
+    assert (again.updated, again.deleted) == (set(), {b"12345678": False})

@@ -297,14 +297,3 @@ def test_a_million_references() -> None:
     tracemalloc.stop()
     assert encode_peak < 80e6
     assert decode_peak < 150e6
-
-
-def test_many_small_arrays() -> None:
-    ids = [i.to_bytes(8, "big") for i in range(20_000)]
-    table = ChunkTable.from_inline([[0]], [b"x"])
-    manifest = Manifest(ID, dict.fromkeys(ids, table))
-    file = encode_manifest(manifest)
-    back = decode_manifest(file, "m")
-    assert len(back.arrays) == 20_000
-    assert refs_of(back.arrays[ids[-1]]) == {(0,): InlineRef(b"x")}
-    assert encode_manifest(back) == file

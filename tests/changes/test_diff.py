@@ -1,4 +1,4 @@
-"""Logs of amended commits: each node is in one list at most."""
+"""Differences: logs of amended commits, composed logs, and references compared with two dictionaries."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.diff import amended_log, compose_logs
+from frazil.changes.change_set import table_of
+from frazil.changes.diff import amended_log, compose_logs, differing
 from frazil.format.ids import id_list, id_matrix
+from frazil.format.manifest import ChunkTable, InlineRef, NativeRef, VirtualRef
 from frazil.format.nodes import ArrayData, Node, NodeTable
 from frazil.format.transaction_log import (
     ID_LISTS,
@@ -105,3 +107,28 @@ def test_no_node_is_in_two_lists(first: TransactionLog, then: TransactionLog) ->
     everywhere = {id_ for log in (first, then) for name in ID_LISTS for id_ in id_list(getattr(log, name))}
     stays = {*first.updated_chunks, *then.updated_chunks} - everywhere
     assert stays <= left.updated_chunks.keys()
+
+
+ids = st.sampled_from([bytes(12), b"\1" * 12])
+small = st.integers(0, 1)
+refs = (
+    st.builds(NativeRef, ids, small, small)
+    | st.builds(InlineRef, st.sampled_from([b"a", b"b"]))
+    | st.builds(VirtualRef, st.sampled_from(["x:a", "x:b"]), small, small, st.sampled_from([None, "e", "f"]))
+    | st.builds(VirtualRef, st.just("x:a"), small, small, st.none(), st.sampled_from([None, 1, 2]))
+)
+
+
+@pytest.mark.parametrize("ndim", [0, 1, 2])
+@given(data=st.data())
+def test_what_differs(ndim: int, data: Any) -> None:
+    tables = st.dictionaries(st.tuples(*[st.integers(0, 2)] * ndim), refs, max_size=6)
+    one, other = data.draw(tables), data.draw(tables)
+    wanted = sorted(at for at in one.keys() | other.keys() if one.get(at) != other.get(at))
+    coords = differing(table_of(one, ndim), table_of(other, ndim))
+    assert list(map(tuple, coords.tolist())) == wanted
+
+
+def test_another_number_of_dimensions() -> None:
+    one, other = ChunkTable.from_inline([[0]], [b"a"]), ChunkTable.from_inline([[0, 0], [0, 1]], [b"a", b"b"])
+    assert differing(one, other).tolist() == [[0, 0], [0, 1]]
