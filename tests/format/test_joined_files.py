@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.tiers import deep
 
 from frazil.errors import FormatError
 from frazil.format.chunk_table import ChunkTable
@@ -85,24 +85,6 @@ def test_damaged_logs_are_refused_and_unsorted_logs_are_sorted() -> None:
     for other in (good[:-1], b"damaged", b""):
         with pytest.raises(FormatError):
             decode_transaction_logs([good, other])
-
-
-def test_no_file_reads_the_bytes_of_another() -> None:
-    good = log((3, 2), ids=2)
-    payload = bytearray(open_envelope(good, FileType.TRANSACTION_LOG)[1])
-    others = 0
-    for place, value in product(range(0, len(payload) - 3, 4), (len(payload) + 64, 40)):
-        changed = bytearray(payload)
-        changed[place : place + 4] = value.to_bytes(4, "little")
-        data = seal([bytes(changed)], FileType.TRANSACTION_LOG)
-        try:
-            together = decode_transaction_logs([data, good, good])
-        except FormatError:
-            others += 1
-        else:
-            alone = [content(*decode_transaction_logs([each])) for each in (data, good)]
-            assert list(map(content, together)) == [*alone, alone[1]]
-    assert others > 10
 
 
 def test_a_vector_ends_in_its_file() -> None:
@@ -220,29 +202,33 @@ def test_other_snapshots_are_read_alone(other: str) -> None:
         decode_manifests_of_snapshots([snapshot(listed, listed, 2), data])
 
 
-@pytest.mark.parametrize(
-    ("decode", "kind", "slot"),
-    [
-        (decode_transaction_logs, FileType.TRANSACTION_LOG, 2),
-        (decode_chunk_files, FileType.MANIFEST, 1),
-        (decode_chunk_ranges, FileType.MANIFEST, 1),
-        (decode_manifests_of_snapshots, FileType.SNAPSHOT, 7),
-    ],
-)
-def test_no_list_is_in_another_file(decode: Any, kind: FileType, slot: int) -> None:
-    """A list of the first file is that of the second, which has the same layout."""
-    listed = ids(20)
-    data = {
-        FileType.MANIFEST: native(4),
-        FileType.SNAPSHOT: snapshot(listed, listed, 2),
-        FileType.TRANSACTION_LOG: log(ids=3),
-    }[kind]
-    payload = bytearray(open_envelope(data, kind)[1])
-    root = int.from_bytes(payload[:4], "little")
-    entry = root - int.from_bytes(payload[root : root + 4], "little", signed=True) + 4 + 2 * slot
-    at = root + int.from_bytes(payload[entry : entry + 2], "little")
-    distance = int.from_bytes(payload[at : at + 4], "little") + -(-len(payload) // 8) * 8
-    payload[at : at + 4] = distance.to_bytes(4, "little")
-    assert len(decode([data, data])) == 2
-    with pytest.raises(FormatError, match="out of its file"):
-        decode([seal([bytes(payload)], kind), data])
+LISTED = ids(5)
+#: A decoder, the type of its files, and a file.
+DECODERS: dict[str, tuple[Any, FileType, bytes]] = {
+    "logs": (decode_transaction_logs, FileType.TRANSACTION_LOG, log((3, 2), ids=2)),
+    "chunk files": (decode_chunk_files, FileType.MANIFEST, native(1, 2)),
+    "chunk ranges": (decode_chunk_ranges, FileType.MANIFEST, native(1, 2)),
+    "manifests": (decode_manifests_of_snapshots, FileType.SNAPSHOT, snapshot(LISTED, LISTED, 2)),
+}
+
+
+@pytest.mark.parametrize("name", ["logs", "chunk files", *deep("chunk ranges", "manifests")])
+def test_no_file_reads_the_bytes_of_another(name: str) -> None:
+    """Each word of the first file leads out of it in turn, also to the same place in the second file."""
+    decode, kind, good = DECODERS[name]
+    payload = bytes(open_envelope(good, kind)[1])
+    words = np.frombuffer(payload[: len(payload) // 4 * 4], "<u4").tolist()
+    next_file, refused = -(-len(payload) // 8) * 8, 0
+    (expected,) = decode([good])
+    for number, word in enumerate(words):
+        for value in (len(payload) + 64, 40, (word + next_file) % (1 << 32)):
+            changed = payload[: 4 * number] + value.to_bytes(4, "little") + payload[4 * number + 4 :]
+            data = seal([changed], kind)
+            try:
+                one, *others = decode([data, good, good])
+            except FormatError:
+                refused += 1
+            else:
+                assert list(map(repr, others)) == [repr(expected)] * 2
+                assert repr(one) == repr(*decode([data]))
+    assert refused > 10
