@@ -39,7 +39,7 @@ from frazil.format.chunk_table import (
     unsorted_arrays,
     write_coordinates,
 )
-from frazil.format.columns import I64, U8, U32, Ragged, decode_text, distinct_rows, number, some_repeat
+from frazil.format.columns import I64, U8, U32, Ragged, distinct_rows, number, some_repeat
 from frazil.format.envelope import (
     MAX_PAYLOAD_BYTES,
     FileType,
@@ -574,20 +574,17 @@ class ReferenceSearch:
         return unpack_from(f"<{ndim}I", self._buffer.bytes, start)
 
     def _ref(self, table: int) -> ChunkRef | None:
-        offset, length = self._number(table, _OFFSET, _U8), self._number(table, _LENGTH, _U8)
-        place = self._field(table, _CHUNK_ID)
-        if place:
-            chunk_id = self._buffer.bytes[place : place + _ID_BYTES].tobytes()
-            return NativeRef(chunk_id, offset, length) if len(chunk_id) == _ID_BYTES else None
-        if self._field(table, _COMPRESSED):
+        ref = Tables(self._buffer, np.array([table]))
+        span = int(ref.scalars(_OFFSET, "<u8")[0]), int(ref.scalars(_LENGTH, "<u8")[0])
+        if ref.all_have(_CHUNK_ID):
+            return NativeRef(ref.structs(_CHUNK_ID, _ID_BYTES).tobytes(), *span)
+        if ref.all_have(_COMPRESSED):
             return None
-        location = self._blob(table, _LOCATION)
-        if location is not None:
-            etag = decode_text(self._blob(table, _ETAG) or b"")
-            modified = self._number(table, _MODIFIED, _U4)
-            return VirtualRef(decode_text(location), offset, length, etag or None, modified or None)
-        inline = self._blob(table, _INLINE)
-        return None if inline is None else InlineRef(inline)
+        if ref.all_have(_LOCATION):
+            modified = int(ref.scalars(_MODIFIED, "<u4")[0])
+            location, etag = (ref.vectors(slot).text(0) for slot in (_LOCATION, _ETAG))
+            return VirtualRef(location, *span, etag or None, modified or None)
+        return InlineRef(ref.vectors(_INLINE).bytes(0)) if ref.all_have(_INLINE) else None
 
     def _field(self, table: int, slot: int) -> int:
         """Return the position of a field, 0 if it is absent."""
@@ -599,20 +596,9 @@ class ReferenceSearch:
             fields = self._vtables[vtable] = self._buffer.fields(vtable)
         return table + fields[slot] if fields[slot] else 0
 
-    def _number(self, table: int, slot: int, kind: Struct) -> int:
-        place = self._field(table, slot)
-        return self._buffer.integer(place, kind) if place else 0
-
     def _vector(self, place: int, width: int) -> tuple[int, int]:
         """Return the start and the count of the elements of a vector that a field leads to."""
         return self._buffer.vector(place + self._buffer.integer(place, _U4), width)
-
-    def _blob(self, table: int, slot: int) -> bytes | None:
-        place = self._field(table, slot)
-        if not place:
-            return None
-        start, size = self._vector(place, 1)
-        return self._buffer.bytes[start : start + size].tobytes()
 
 
 @dataclass(slots=True, eq=False)
