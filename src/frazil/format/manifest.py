@@ -510,7 +510,6 @@ _MAX_VTABLES: Final = 64
 MAX_SEARCHES: Final = 4096
 _I4: Final = Struct("<i")
 _U4: Final = Struct("<I")
-_U8: Final = Struct("<Q")
 
 Coords = tuple[int, ...]
 
@@ -522,13 +521,14 @@ class ReferenceSearch:
     Then the columns of the manifest decide, with all their checks.
     """
 
-    __slots__ = ("_buffer", "_count", "_ends", "_start", "_vtables")
+    __slots__ = ("_buffer", "_count", "_distances", "_ends", "_start")
 
     def __init__(self, payload: Any, start: int, count: int) -> None:
         self._buffer = Buffer(payload)
         self._start = start
         self._count = count
-        self._vtables: dict[int, list[int]] = {}
+        #: The distance of the coordinates from the start of a table, by the position of its vtable.
+        self._distances: dict[int, int] = {}
         self._ends: tuple[Coords, Coords] | None = None
 
     def find_ref(self, coords: Coords) -> ChunkRef | None:
@@ -567,11 +567,18 @@ class ReferenceSearch:
         return place + self._buffer.integer(place, _U4)
 
     def _coords(self, row: int, ndim: int) -> Coords:
-        place = self._field(self._table(row), _INDEX)
-        start, count = self._vector(place, 4) if place else (0, -1)
+        buffer, table = self._buffer, self._table(row)
+        vtable = table - buffer.integer(table, _I4)
+        distance = self._distances.get(vtable)
+        if distance is None:
+            if len(self._distances) >= _MAX_VTABLES:
+                self._distances.clear()
+            distance = self._distances[vtable] = buffer.fields(vtable)[_INDEX]
+        place = table + distance
+        start, count = buffer.vector(place + buffer.integer(place, _U4), 4) if distance else (0, -1)
         if count != ndim:
             raise FormatError(f"a chunk must have {ndim} coordinates")
-        return unpack_from(f"<{ndim}I", self._buffer.bytes, start)
+        return unpack_from(f"<{ndim}I", buffer.bytes, start)
 
     def _ref(self, table: int) -> ChunkRef | None:
         ref = Tables(self._buffer, np.array([table]))
@@ -585,20 +592,6 @@ class ReferenceSearch:
             location, etag = (ref.vectors(slot).text(0) for slot in (_LOCATION, _ETAG))
             return VirtualRef(location, *span, etag or None, modified or None)
         return InlineRef(ref.vectors(_INLINE).bytes(0)) if ref.all_have(_INLINE) else None
-
-    def _field(self, table: int, slot: int) -> int:
-        """Return the position of a field, 0 if it is absent."""
-        vtable = table - self._buffer.integer(table, _I4)
-        fields = self._vtables.get(vtable)
-        if fields is None:
-            if len(self._vtables) >= _MAX_VTABLES:
-                self._vtables.clear()
-            fields = self._vtables[vtable] = self._buffer.fields(vtable)
-        return table + fields[slot] if fields[slot] else 0
-
-    def _vector(self, place: int, width: int) -> tuple[int, int]:
-        """Return the start and the count of the elements of a vector that a field leads to."""
-        return self._buffer.vector(place + self._buffer.integer(place, _U4), width)
 
 
 @dataclass(slots=True, eq=False)
