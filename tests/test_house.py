@@ -411,6 +411,8 @@ STANDARD_PRIVATE = {
     "_fields": "of named tuples",
     "_gateway": "of pyspark's SparkContext: there is no public way to ask whether a JVM runs",
     "_active_spark_context": "of pyspark's SparkContext: there is no public way to ask for it",
+    "_async_array": "of zarr's arrays: before zarr 3.1.2, there is no public name",
+    "_config": "of zarr's asynchronous arrays: before zarr 3.1.2, there is no public name",
     "_meta": "of dask arrays: the only way to the type of their chunks",
     "_write_region": "of xarray's writer of zarr, which has no public form",
     "_validate_encoding": "of xarray's writer of zarr, which has no public form",

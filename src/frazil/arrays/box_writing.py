@@ -33,7 +33,7 @@ from frazil.arrays.selection import (
     chunks_of_slice,
 )
 from frazil.cf import missing_element_of
-from frazil.chunks.packs import ChunkRows
+from frazil.chunks.packs import PackRows
 from frazil.chunks.writer import RowWriter
 from frazil.format.chunk_statistics import ChunkStatistics
 from frazil.format.chunk_trailer import crc32c_rows
@@ -241,7 +241,7 @@ def _fill_chunks(
 
 
 #: The coordinates, the bytes and the statistics of chunks, and the coordinates of chunks of the fill value.
-type EncodedBox = tuple[U32, ChunkRows, ChunkStatistics | None, U32]
+type EncodedBox = tuple[U32, PackRows, ChunkStatistics | None, U32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,7 +286,7 @@ class ChunkEncoding:
                 rows = chunk_rows(self.meaning, self.encoding, index, elements)
                 statistics = ChunkStatistics(self.meaning.context, rows[:, None])
         crc = crc32c_rows(data, length) if (length < self.crc_below).any() else None
-        return index, ChunkRows(data, length, crc), statistics, fill
+        return index, PackRows(data, length, crc), statistics, fill
 
     def _shards(
         self, layout: ShardLayout, index: U32, chunks: NDArray[Any], shape: tuple[int, ...]
@@ -313,7 +313,7 @@ class ChunkEncoding:
             rows = chunk_rows(self.meaning, grid, tiles, elements).reshape(len(index), count)
             statistics = ChunkStatistics(self.meaning.context, rows[has_chunks])
         crc = crc32c_rows(data, sizes) if (sizes < self.crc_below).any() else None
-        return index[has_chunks], ChunkRows(data, sizes, crc), statistics, index[~has_chunks]
+        return index[has_chunks], PackRows(data, sizes, crc), statistics, index[~has_chunks]
 
     def _chunks(self, box: ChunkBox, values: NDArray[Any], before: NDArray[Any] | None) -> NDArray[Any]:
         """Return the new elements of chunks as they are stored, shape (m, n), without gaps."""

@@ -30,16 +30,16 @@ from frazil.errors import (
 from frazil.format.ids import CONFIG, INITIAL_SNAPSHOT_ID, REPO, id_to_text, snapshot_key, transaction_key
 from frazil.format.older.generations import (
     LAYOUTS,
-    Evidence,
+    FolderLayout,
+    FormatSigns,
     Generation,
-    Layout,
     decode_ref,
     described,
     generations_of,
     ref_files,
     sequence_number,
 )
-from frazil.format.older.snapshot import evidence
+from frazil.format.older.snapshot import format_signs
 from frazil.format.repo_info import RepoInfo, encode_repo_info, new_repo_info
 from frazil.format.snapshot import decode_snapshot, encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import empty_log, encode_transaction_log
@@ -79,7 +79,7 @@ from frazil.storage.object_store_config import ObjectStoreConfig
 from frazil.storage.option_names import shown_url
 
 
-def older_layout(storage: Storage) -> Layout | None:
+def older_layout(storage: Storage) -> FolderLayout | None:
     """Return the layout of the older repository in ``storage``. None without one, or if listing fails."""
     for layout in LAYOUTS:
         with suppress(StorageError):
@@ -90,16 +90,16 @@ def older_layout(storage: Storage) -> Layout | None:
     return None
 
 
-def generations(storage: Storage, layout: Layout) -> tuple[Generation, ...]:
+def generations(storage: Storage, layout: FolderLayout) -> tuple[Generation, ...]:
     """Return the possible format generations of the repository, from its newest snapshot on ``main``."""
-    clue: Evidence | None = None
+    signs: FormatSigns | None = None
     with suppress(StorageError, FormatError):
         refs = ref_files([info.key for info in storage.list(layout.probe)], layout).branches["main"]
         newest = refs[max(refs)]
         stem = f"{layout.snapshots}/{id_to_text(decode_ref(storage.get(newest), newest).snapshot)}"
         key = next(key for key in map(stem.__add__, layout.suffixes) if storage.head(key) is not None)
-        clue = evidence(storage.get(key), key, layout, storage.head(CONFIG) is not None)
-    return generations_of(layout, clue) or generations_of(layout)
+        signs = format_signs(storage.get(key), key, layout, storage.head(CONFIG) is not None)
+    return generations_of(layout, signs) or generations_of(layout)
 
 
 def refuse_older(storage: Storage) -> None:

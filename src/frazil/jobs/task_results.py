@@ -33,7 +33,7 @@ from frazil.changes.manifests import in_boxes
 from frazil.changes.node_changes import NOTHING_READ, ReadSet
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
 from frazil.format.chunk_statistics import ChunkStatistics, row_columns, row_dtype_of
-from frazil.format.chunk_table import ChunkKind, ForeignObjects, ascending, stack
+from frazil.format.chunk_table import ChunkKind, VirtualObjects, ascending, stack
 from frazil.format.columns import I64, MAX_COPIED_BYTES, U32, U64, Ragged, decode_text
 from frazil.format.envelope import reading
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, OBJECT_ID_BYTES, id_to_text
@@ -545,7 +545,7 @@ def _tables(
     offset[has_no_range], length[has_no_range] = 0, 0
     length[kind == ChunkKind.INLINE] = texts[2].lengths[source[kind == ChunkKind.INLINE]]
     out: list[ChunkTable | None] = []
-    start, firsts, foreign = 0, dict.fromkeys(index, 0), ForeignObjects(texts[0], texts[1], modified)
+    start, firsts, foreign = 0, dict.fromkeys(index, 0), VirtualObjects(texts[0], texts[1], modified)
     for (*_, ndim, count), chunk_statistics in zip(arrays, rows_of, strict=True):
         if not count:
             out.append(None)

@@ -1,4 +1,4 @@
-"""Logs of amended commits: each node is in one list at most."""
+"""Differences: logs of amended commits, composed logs, and references compared with two dictionaries."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.diff import amended_log, compose_logs
-from frazil.format.columns import U8
-from frazil.format.ids import id_list
+from frazil.changes.change_set import table_of
+from frazil.changes.diff import amended_log, compose_logs, differing
+from frazil.format.ids import id_list, id_matrix
+from frazil.format.manifest import ChunkTable, InlineRef, NativeRef, VirtualRef
 from frazil.format.nodes import ArrayData, Node, NodeTable
 from frazil.format.transaction_log import (
     ID_LISTS,
@@ -31,7 +32,7 @@ COORDS = np.array([[1, 2]], np.uint32)
 
 def log(*chosen: str, id_: bytes = A, **others: Any) -> TransactionLog:
     """A log with one node in these lists."""
-    ids: U8 = np.frombuffer(id_, np.uint8).reshape(1, 8)
+    ids: Any = np.frombuffer(id_, np.uint8).reshape(1, 8)
     return replace(EMPTY, **dict.fromkeys(chosen, ids), **others)
 
 
@@ -75,7 +76,7 @@ def test_composed_logs_name_nodes_by_their_paths() -> None:
         NodeTable.from_nodes([Node(id_, path, b"{}", array)]) for id_, path in ((gone, "/d"), (A, "/a"))
     )
     changes = compose_logs(logs, before, after)
-    assert (changes.new_arrays, changes.deleted_arrays) == ({"/a"}, {"/d"})
+    assert [*changes.new_arrays, *changes.deleted_arrays] == ["/a", "/d"]
     assert changes.updated_arrays == {"/a", "/d"}
     assert {path: at.tolist() for path, at in changes.updated_chunks.items()} == {"/d": COORDS.tolist()}
 
@@ -86,7 +87,7 @@ IDS = st.sets(NODES)
 
 @st.composite
 def logs(draw: st.DrawFn) -> TransactionLog:
-    columns = {name: np.frombuffer(b"".join(sorted(draw(IDS))), np.uint8).reshape(-1, 8) for name in ID_LISTS}
+    columns: dict[str, Any] = {name: id_matrix(sorted(draw(IDS)), 8) for name in ID_LISTS}
     moves = tuple([Move(f"/{id_[0]}", f"/m{id_[0]}", id_, True) for id_ in sorted(draw(IDS))])
     return replace(EMPTY, **columns, updated_chunks=dict.fromkeys(draw(IDS), COORDS), moves=moves)
 
@@ -106,3 +107,28 @@ def test_no_node_is_in_two_lists(first: TransactionLog, then: TransactionLog) ->
     everywhere = {id_ for log in (first, then) for name in ID_LISTS for id_ in id_list(getattr(log, name))}
     stays = {*first.updated_chunks, *then.updated_chunks} - everywhere
     assert stays <= left.updated_chunks.keys()
+
+
+ids = st.sampled_from([bytes(12), b"\1" * 12])
+small = st.integers(0, 1)
+refs = (
+    st.builds(NativeRef, ids, small, small)
+    | st.builds(InlineRef, st.sampled_from([b"a", b"b"]))
+    | st.builds(VirtualRef, st.sampled_from(["x:a", "x:b"]), small, small, st.sampled_from([None, "e", "f"]))
+    | st.builds(VirtualRef, st.just("x:a"), small, small, st.none(), st.sampled_from([None, 1, 2]))
+)
+
+
+@pytest.mark.parametrize("ndim", [0, 1, 2])
+@given(data=st.data())
+def test_what_differs(ndim: int, data: Any) -> None:
+    tables = st.dictionaries(st.tuples(*[st.integers(0, 2)] * ndim), refs, max_size=6)
+    one, other = data.draw(tables), data.draw(tables)
+    wanted = sorted(at for at in one.keys() | other.keys() if one.get(at) != other.get(at))
+    coords = differing(table_of(one, ndim), table_of(other, ndim))
+    assert list(map(tuple, coords.tolist())) == wanted
+
+
+def test_another_number_of_dimensions() -> None:
+    one, other = ChunkTable.from_inline([[0]], [b"a"]), ChunkTable.from_inline([[0, 0], [0, 1]], [b"a", b"b"])
+    assert differing(one, other).tolist() == [[0, 0], [0, 1]]
