@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.answers.kernels import (
     Cells,
     FirstLast,
     Index,
     Partial,
+    Tiles,
     Values,
     absorb_partial,
     cells,
@@ -21,14 +23,17 @@ from frazil.answers.kernels import (
     combine_tree,
     empty_partial,
 )
+from frazil.answers.plan import RegionPlan
+from frazil.answers.tiles import Box
 from frazil.jobs.blocks import SLAB, block_shape, split
 from frazil.jobs.task_results import Outcome
-from frazil.pipeline.reductions.fields import open_array
-from frazil.pipeline.reductions.known_partials import known_part
+from frazil.pipeline.reductions.fields import open_array, region_plan
 from frazil.pipeline.reductions.plan import Combination, Corner, Exact, Item, Reduction, Sketch
 from frazil.repository.session.session import ForkSession, Session
 
 type Region = tuple[slice, ...]
+#: The start and the stop of a block of the reduced axes.
+type Block = tuple[Index, Index]
 
 
 def box_shape(low: Sequence[int], high: Sequence[int]) -> tuple[int, ...]:
@@ -209,7 +214,7 @@ def _states(shared: Shared, reduction: Reduction, item: Item) -> list[Any]:
     states = [empty_partial(kernel, groups, shape) for kernel in kernels]
     has_cells = np.zeros(len(groups), np.bool_)
     blocks = list(read_blocks(reduction, item, shared.block))
-    known = known_part(shared.session, reduction, item, blocks)
+    known = tile_part(shared.session, reduction, item, blocks)
     if known is not None:
         for kernel, state, partial in zip(kernels, states, known.partials, strict=True):
             absorb_partial(kernel, state, partial)
@@ -232,6 +237,86 @@ def _states(shared: Shared, reduction: Reduction, item: Item) -> list[Any]:
     if reduction.grouping is None or item.over_start == (0,) * len(item.over_start):
         return list(states)
     return [Partial(groups[has_cells], tuple(each[has_cells] for each in state.fields)) for state in states]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TilePart:
+    """What statistics say about an item: a partial result for each measure, and the blocks left to read.
+
+    A chunk counts if the result retains no axis along which it has several elements, and if all its elements
+    belong to one group, or to none. So a mean of everything, of each step of chunks of one step, or of months
+    at whose ends chunks end, reads no chunk with statistics.
+    """
+
+    partials: tuple[Partial, ...]
+    unread: tuple[tuple[Item, Block], ...]
+
+
+def tile_part(session: Session, reduction: Reduction, item: Item, blocks: Sequence[Block]) -> TilePart | None:
+    """Return what statistics say about an item that is read in ``blocks``, or None if they say nothing."""
+    kernels = [measure.kernel for measure in reduction.measures]
+    if reduction.weights is not None or not all(kernel.takes_tiles for kernel in kernels):
+        return None
+
+    def region(start: Index, stop: Index) -> list[tuple[int, int]]:
+        sides = region_of(reduction, item.retained_start, item.retained_stop, start, stop)
+        return [(side.start, side.stop) for side in sides]
+
+    whole = region(np.array(item.over_start), np.array(item.over_stop))
+    plan = region_plan(session, reduction.field, whole, skipna=reduction.skipna)
+    if plan is None:
+        return None
+    if any((np.subtract(*reversed(plan.bounds[axis])) != 1).any() for axis in reduction.retained):
+        return None
+    order = (*reduction.over, *reduction.retained)
+    low, high = (codes.transpose(order) for codes in _codes(reduction, item, plan))
+    is_known = plan.is_known.copy()
+    for kernel in kernels:
+        is_known &= ~kernel.is_open(plan.columns)
+    is_unread = ~is_known
+    turned = is_unread.transpose(order)  # a view
+    turned |= low != high
+    turned &= high >= 0
+    if is_unread.all():
+        return None
+    unread = [
+        _unread(reduction, item, box)
+        for start, stop in blocks
+        for box in plan.boxes_to_read(is_unread, region(start, stop))
+    ]
+    is_used = is_known & ~is_unread
+    rows = math.prod(is_used.shape[axis] for axis in reduction.over)
+    codes = np.broadcast_to(low, turned.shape).reshape(rows, -1)[:, 0] if rows else np.zeros(0, np.int64)
+    tiles = Tiles.of(plan.columns, is_used, plan.packing, codes=codes, over=reduction.over)
+    return TilePart(tuple(kernel.partial_of_tiles(tiles) for kernel in kernels), tuple(unread))
+
+
+def _codes(reduction: Reduction, item: Item, plan: RegionPlan) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the smallest and the largest group in each chunk, with all axes. Other items' groups are -1."""
+    ndim, grouping = len(plan.bounds), reduction.grouping
+    if grouping is None:
+        zero = np.zeros((1,) * ndim, np.int64)
+        return zero, zero
+    axes = reduction.label_axes
+    bounds = [plan.bounds[axis] for axis in axes]
+    codes = grouping.codes[tuple(slice(int(starts[0]), int(ends[-1])) for starts, ends in bounds)]
+    low = high = np.where((codes >= item.groups[0]) & (codes < item.groups[1]), codes, -1)
+    for axis, (starts, _) in enumerate(bounds):
+        low = np.minimum.reduceat(low, starts - starts[0], axis=axis)
+        high = np.maximum.reduceat(high, starts - starts[0], axis=axis)
+    turn = sorted(range(len(axes)), key=axes.__getitem__)
+    shape = [len(plan.bounds[axis][0]) if axis in axes else 1 for axis in range(ndim)]
+    return low.transpose(turn).reshape(shape), high.transpose(turn).reshape(shape)
+
+
+def _unread(reduction: Reduction, item: Item, box: Box) -> tuple[Item, Block]:
+    """Return an item with the part of its retained axes that a box has, and the reduced axes of the box."""
+    (low, high), corners = (
+        [tuple(box[axis][end] for axis in axes) for end in (0, 1)]
+        for axes in (reduction.retained, reduction.over)
+    )
+    first, end = (np.array(corner, np.int64) for corner in corners)
+    return replace(item, retained_start=low, retained_stop=high), (first, end)
 
 
 def _box_of(state: Partial, item: Item, low: Corner, high: Corner) -> Partial:
