@@ -48,7 +48,9 @@ class Cells:
         return np.asarray(ufunc.reduceat(values, self.starts, axis=0, dtype=dtype))
 
     def spread(self, rows: Values) -> Values:
-        """Return a row for each group -> a row for each cell of it."""
+        """Return a row for each group -> a row for each cell of it. One row can be broadcast."""
+        if len(self.starts) == 1:
+            return rows
         return np.repeat(rows, np.diff(self.starts, append=len(self.values)), axis=0)
 
     def count(self) -> Values:
@@ -351,19 +353,22 @@ class Variance(Kernel):
 
     def partial_of(self, cells: Cells) -> Partial:
         """Return count, weight, mean and sum of squared differences of each group."""
-        valid = cells.valid
+        valid = None if cells.valid is None or cells.valid.all() else cells.valid
         values = cells.values.astype(np.float64)
-        weights = np.ones((1,) * values.ndim) if cells.weights is None else cells.weights
-        w = _broadcast(weights, valid, values.shape)
+        count = cells.count()
+        weight, w = count.astype(np.float64), None
+        if cells.weights is not None or valid is not None:
+            weights = np.ones((1,) * values.ndim) if cells.weights is None else cells.weights
+            w = _broadcast(weights, valid, values.shape)
+            weight = cells.fold(np.add, w, np.float64)
         if valid is not None:
             values[~valid] = 0
-        weight = cells.fold(np.add, w, np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            mean = cells.fold(np.add, values * w) / np.where(weight == 0, 1, weight)
+            mean = cells.fold(np.add, values if w is None else values * w) / np.where(weight == 0, 1, weight)
             values -= cells.spread(mean)
             values *= values
-            m2 = cells.fold(np.add, values * w)
-        return Partial(cells.groups, (cells.count(), weight, mean, m2))
+            m2 = cells.fold(np.add, values if w is None else values * w)
+        return Partial(cells.groups, (count, weight, mean, m2))
 
     def partial_of_tiles(self, tiles: Tiles) -> Partial:
         """Return the fields of each group, from sums and squares before unpacking."""
@@ -441,7 +446,7 @@ class Extreme(Kernel):
         values = cells.values
         if self.are_truths:
             values = values != 0
-        elif cells.valid is not None:
+        elif cells.valid is not None and not cells.valid.all():
             values = np.where(cells.valid, values, values.dtype.type(self._identity(values.dtype)))
         values = cells.fold(self.merge, values).astype(self.dtype, copy=False)
         return Partial(cells.groups, (cells.count(), values))
@@ -541,18 +546,20 @@ class Statistic:
         kernel: The kernel for cells of a data type, whether they have weights, ``ddof`` and ``min_count``.
         dtype: The data type of the result, of that of the cells and whether they have weights.
         takes_weights: Whether cells can have weights.
-        least_cells: How many cells a group needs for a value if there is no ``min_count``; None if
-            ``min_count`` does not change this statistic.
+        needs_cells: Whether a group without a cell has no value.
+        has_units: Whether the result is a value, or a square of values. Counts and truths have no units, and
+            no ``min_count``.
         is_composable: Whether the statistic of statistics of parts is a statistic of the whole.
-        times: The kinds of the data types of times that have the statistic: ``M``, ``m``.
+        kinds: The kinds of other data types than real numbers that have the statistic in xarray.
     """
 
     kernel: Callable[[np.dtype[Any], bool, int, int | None], Kernel]
     dtype: Callable[[np.dtype[Any], bool], np.dtype[Any]]
     takes_weights: bool = False
-    least_cells: int | None = 1
+    needs_cells: bool = True
+    has_units: bool = True
     is_composable: bool = True
-    times: str = ""
+    kinds: str = ""
 
 
 def _variance(root: bool) -> Statistic:
@@ -561,6 +568,7 @@ def _variance(root: bool) -> Statistic:
         _float,
         takes_weights=True,
         is_composable=False,
+        kinds="c",
     )
 
 
@@ -586,29 +594,31 @@ STATISTICS: Final[dict[str, Statistic]] = {
         lambda *_: Count(),
         lambda *_: np.dtype(np.int64),
         takes_weights=True,
-        least_cells=None,
+        has_units=False,
         is_composable=False,
-        times="Mm",
+        kinds="cMm",
     ),
     "sum": Statistic(
         lambda dtype, w, ddof, least: Sum(accumulator(dtype, w), False, least, w),
         _sum,
         takes_weights=True,
-        least_cells=0,
-        times="m",
+        needs_cells=False,
+        kinds="cm",
     ),
     "mean": Statistic(
         lambda dtype, w, ddof, least: Sum(quotient(dtype), True, least, w),
         _float,
         takes_weights=True,
-        times="Mm",
+        kinds="cMm",
     ),
     "var": _variance(root=False),
     "std": _variance(root=True),
-    "min": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, False, least), _same, times="Mm"),
-    "max": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, True, least), _same, times="Mm"),
-    "any": Statistic(lambda *_: Extreme(np.dtype("?"), True, None, True), _truth, least_cells=None),
-    "all": Statistic(lambda *_: Extreme(np.dtype("?"), False, None, True), _truth, least_cells=None),
+    "min": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, False, least), _same, kinds="cMm"),
+    "max": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, True, least), _same, kinds="cMm"),
+    "any": Statistic(lambda *_: Extreme(np.dtype("?"), True, None, True), _truth, has_units=False, kinds="c"),
+    "all": Statistic(
+        lambda *_: Extreme(np.dtype("?"), False, None, True), _truth, has_units=False, kinds="c"
+    ),
     "first": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, False), _same),
     "last": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, True), _same),
 }

@@ -131,7 +131,7 @@ def test_time_is_averaged_as_numbers(climate: frazil.Repository) -> None:
         ({"height": 2}, {}, "'height'"),
         ({"lat": 0}, {}, "at least 1"),
         ({"lat": 1.5}, {}, "at least 1"),
-        ({"lat": 2}, {"how": "mode"}, "one of mean"),
+        ({"lat": 2}, {"how": "mode"}, "how must be one of"),
         ({"lat": 3}, {"boundary": "exact"}, "multiples.*boundary='trim'.*boundary='pad'"),
     ],
 )

@@ -248,7 +248,7 @@ def create_result(
     """Create the array of a measure, and its coordinates of quantiles and groups."""
     session, path = coordinates.session, measure.path
     attributes = reduction.field.decoded_attributes() if keep_attrs else {}
-    if measure.how in ("count", "any", "all"):
+    if measure.how in STATISTICS and not STATISTICS[measure.how].has_units:
         attributes["units"] = "1"
     elif measure.how == "var" and "units" in attributes:
         attributes["units"] = f"({attributes['units']})2"
@@ -358,16 +358,17 @@ def _measure(reduction: Reduction, path: str, options: ReductionOptions, how: st
     if how in _QUANTILES:
         return _quantile_measure(reduction, path, options, how)
     ddof, min_count = options["ddof"], options.get("min_count")
-    statistic = STATISTICS[how].kernel(field.dtype, is_weighted, ddof, min_count)
-    dtype = STATISTICS[how].dtype(field.dtype, is_weighted)
+    statistic = STATISTICS[how]
+    kernel = statistic.kernel(field.dtype, is_weighted, ddof, min_count)
+    dtype = statistic.dtype(field.dtype, is_weighted)
     # A result of integers that may have no value is of floats, which have NaN.
-    may_be_missing = min_count or (how != "sum" and not all(reduction.over_shape))
-    may_be_missing = may_be_missing and how not in ("count", "any", "all")
+    has_few_cells = min_count or (statistic.needs_cells and not all(reduction.over_shape))
+    may_be_missing = statistic.has_units and has_few_cells
     if dtype.kind in "iub" and (reduction.empty is not None or may_be_missing):
         # An empty group makes float32 of integers of up to 16 bits, as in xarray.
         is_small = dtype.kind in "iu" and dtype.itemsize <= 2 and reduction.empty is not None
         dtype = np.dtype(np.float32 if is_small else np.float64)
-    return Measure(path, how, statistic, dtype)
+    return Measure(path, how, kernel, dtype)
 
 
 def _quantile_measure(reduction: Reduction, path: str, options: ReductionOptions, how: str) -> Measure:
