@@ -172,7 +172,12 @@ def test_all_faces_agree_with_numpy(statistics: str) -> None:
     arrays = {name: elements_of(name, number, shape) for number, name in enumerate(ARRAYS)}
     with repo.transaction("main", message="arrays") as store:
         for name, (dtype, attributes) in ARRAYS.items():
-            layout = {"shape": shape, "chunks": (4, 5), "dimension_names": dims, "attributes": attributes}
+            layout: dict[str, Any] = {
+                "shape": shape,
+                "chunks": (4, 5),
+                "dimension_names": dims,
+                "attributes": attributes,
+            }
             zarr.create_array(store, name=f"data/{name}", dtype=dtype, **layout)[...] = arrays[name]
     if statistics != "without":
         repo.upkeep.build_statistics()
@@ -189,23 +194,27 @@ def test_all_faces_agree_with_numpy(statistics: str) -> None:
         coarsen(repo, paths, quarter, how, to=Target(repo, group=f"coarse/{how}"), engine="inline")
     rules = [rule for name in ARRAYS for rule in (Range(f"/data/{name}"), StatisticsAgainst(f"/data/{name}"))]
     rows = iter(validate(Version.of(repo, snapshot_id=data.snapshot_id), rules, engine="inline").rows)
-    results = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    store = repo.readonly_session("main").store
+
+    def read(path: str) -> Values:
+        return np.asarray(zarr.open_array(store, path=path, mode="r")[...], float)
+
     for name, elements in arrays.items():
         values = coding_of(ARRAYS[name][1], elements.dtype, times=False).decode_with_nan(elements)
         summary = frazil.reduce(frazil.Array(data, f"/data/{name}"))
         rtol = {"f2": 2e-3, "f4": 1e-6}.get(values.dtype.str[1:], 1e-9)
         for how in STATISTICS:
             expected = np.asarray(by_numpy(how, values.reshape(-1))).reshape(())
-            answers = [results[f"out/data/{name}_{how}"][...]]
+            answers = [read(f"out/data/{name}_{how}")]
             if statistics == "partial" and how in hows:
                 coarse = np.asarray(by_numpy(how, values[6:, :5].reshape(-1)), float)
-                answer = results[f"coarse/{how}/data/{name}"][1, 0]
-                np.testing.assert_allclose(float(answer), coarse, rtol, err_msg=f"{name} {how}")
+                answer = read(f"coarse/{how}/data/{name}")[1, 0]
+                np.testing.assert_allclose(answer, coarse, rtol, err_msg=f"{name} {how}")
             own = getattr(summary, how, None)
             if own is not None and (how != "sum" or expected.dtype.kind == "f"):
                 answers.append(own)
             for answer in answers:
-                np.testing.assert_allclose(np.asarray(answer, float), expected, rtol, err_msg=f"{name} {how}")
+                np.testing.assert_allclose(answer, expected, rtol, err_msg=f"{name} {how}")
         assert summary.chunks_read == {"without": 6, "partial": 4, "all": 0}[statistics]
         if elements.dtype.kind in "iub" and values.dtype.kind != "f":
             assert summary.sum == sum(int(each) for each in elements.reshape(-1))

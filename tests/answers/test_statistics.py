@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-import pyarrow.compute as pc
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import zarr
 import zstandard
@@ -103,14 +103,9 @@ def random_array(
 def check_reduction(result: frazil.Reduction, elements: NDArray[Any], fills: tuple[Any, ...] = ()) -> None:
     """Compare a reduction with numpy."""
     kind = elements.dtype.kind
-    nan = np.zeros(elements.shape, np.bool_)
-    if kind in "fmM":
-        nan = np.isnan(elements)
-    missing = np.zeros(elements.shape, np.bool_)
-    for fill in fills:
-        missing |= elements == fill
-    missing &= ~nan
-    assert (result.size, result.nan, result.missing) == (elements.size, nan.sum(), missing.sum())
+    nan = np.isnan(elements) if kind in "fmM" else np.zeros(elements.shape, np.bool_)
+    missing = np.isin(elements, fills) & ~nan if fills else np.zeros(elements.shape, np.bool_)
+    assert (result.size, result.nan, result.missing) == (elements.size, int(nan.sum()), int(missing.sum()))
     values = elements[~(nan | missing)]
     assert result.count == len(values)
     if not len(values):
@@ -323,12 +318,12 @@ def test_the_cost_of_answers_follows_the_chunks_that_are_stored() -> None:
             array[place, place] = 3
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="t")[7, 7] = 0.5  # a change that is not committed
-    array = frazil.Array(session, "/t")
-    matches, result = frazil.where(array, "> 0 and < 5"), frazil.reduce(array)
+    stored = frazil.Array(session, "/t")
+    matches, result = frazil.where(stored, "> 0 and < 5"), frazil.reduce(stored)
     assert matches.chunks.tolist() == [[0, 0], [50_000, 5_000], [99_999, 9_999]]
     assert (matches.count(), matches.num_chunks) == (3, 10**9)
     assert (result.sum, result.max, result.count, result.chunks) == (6.5, 3.0, 10**12, 10**9)
-    assert frazil.where(array, "> 0", slice(10, 10**6)).count() == 2
+    assert frazil.where(stored, "> 0", slice(10, 10**6)).count() == 2
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -347,12 +342,13 @@ def test_writes_of_whole_shards_have_statistics(seed: int) -> None:
     inner = tuple(dice.randint(1, 4) for _ in range(2))
     shards = tuple(n * dice.randint(1, 3) for n in inner)
     shape = tuple(dice.randint(1, 4) * n + dice.randint(0, n) for n in shards)
-    dtype, place = dice.choice(["f4", ">f8", "i2", "u1"]), dice.choice(["start", "end"])
+    dtype = dice.choice(["f4", ">f8", "i2", "u1"])
+    places: list[Literal["start", "end"]] = ["start", "end"]
     values = elements_of(rng, dtype, shape)
     values[: shape[0] // 2 + 1, : shape[1] // 2] = 0  # inner chunks and shards that are not stored
     serializer = ShardingCodec(
         chunk_shape=inner,
-        index_location=place,
+        index_location=dice.choice(places),
         codecs=[BytesCodec(endian=dice.choice(["little", "big"])), *dice.choice([[], [ZstdCodec()]])],
     )
     with repo.transaction("main", message="shards") as store:
@@ -388,8 +384,7 @@ def test_rectilinear_grids(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(2).normal(size=(7, 20))
     with repo.transaction("main", message="array") as store:
         chunks = [[3, 1, 3], [2, 6, 2, 2, 6, 2]]
-        array = zarr.create_array(store, name="t", shape=(7, 20), chunks=chunks, dtype="f8")
-        array[...] = values
+        zarr.create_array(store, name="t", shape=(7, 20), chunks=chunks, dtype="f8")[...] = values
     array = frazil.Array(repo.readonly_session("main"), "/t")
     dice = random.Random(1)
     assert (frazil.reduce(array).chunks, frazil.reduce(array).chunks_read) == (18, 0)
@@ -408,11 +403,11 @@ def test_rectilinear_grids(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("skipna", [True, False])
 def test_missing_and_packed_values(skipna: bool) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
-    attributes = {"_FillValue": -99, "scale_factor": -0.5, "add_offset": 10.0}
+    attributes: dict[str, Any] = {"_FillValue": -99, "scale_factor": -0.5, "add_offset": 10.0}
     packed = np.random.default_rng(1).integers(-100, 100, (30, 20)).astype("i2")
     packed[::7, ::3] = -99
     with repo.transaction("main", message="packed") as store:
-        array = zarr.create_array(store, name="p", data=packed, chunks=(8, 8), attributes=attributes)
+        zarr.create_array(store, name="p", data=packed, chunks=(8, 8), attributes=attributes)
     array = frazil.Array(repo.readonly_session("main"), "/p")
     values = np.where(packed == -99, np.nan, packed * -0.5 + 10.0)
     result = frazil.reduce(array, skipna=skipna)
@@ -431,7 +426,7 @@ def test_truths_are_those_of_unpacked_values(offset: float) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
     packed = np.array([[0, 0], [0, 1], [20, 0], [-20, -20], [10, 10], [10, 12]], "i2")
     with repo.transaction("main", message="packed") as store:
-        attributes = {"scale_factor": 0.5, "add_offset": offset}
+        attributes: dict[str, Any] = {"scale_factor": 0.5, "add_offset": offset}
         zarr.create_array(store, name="p", data=packed, chunks=(1, 2), attributes=attributes)
     array = frazil.Array(repo.readonly_session("main"), "/p")
     for row, values in enumerate(packed * 0.5 + offset):
@@ -462,7 +457,7 @@ def test_unsigned_integers_in_signed_ones() -> None:
 
 def test_values_in_another_order_than_their_elements_are_read() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
-    truths = {"dtype": "bool"}  # any number but 0 is true
+    truths: dict[str, Any] = {"dtype": "bool"}  # any number but 0 is true
     with repo.transaction("main", message="truths") as store:
         data = np.array([-1, 0, 2, 0, 0, 0], "i1")
         zarr.create_array(store, name="b", data=data, chunks=(3,), attributes=truths, dimension_names=["x"])
@@ -677,8 +672,8 @@ def test_statistics_of_a_chunk_at_the_end_belong_to_the_shape_of_the_array() -> 
         result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
         assert (result.sum, result.count, result.chunks_read) == (36 if size == 9 else 45, size, 1)
     session = repo.readonly_session("main")
-    rows = np.arange(len(session.workspace.node_table()))
-    assert coverage(session.workspace, rows[session.workspace.node_table().is_array]) == [("/t", 3, 2)]
+    rows = np.flatnonzero(session.workspace.node_table().is_array).tolist()
+    assert coverage(session.workspace, rows) == [("/t", 3, 2)]
     assert repo.upkeep.build_statistics().chunks_read == 1
     assert repo.upkeep.build_statistics().chunks_read == 0
     result = frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"))
@@ -735,7 +730,7 @@ def test_virtual_chunks_have_statistics_only_with_a_checksum(tmp_path: Path) -> 
         for name in ("with", "without"):
             zarr.create_array(store, name=name, shape=(40,), chunks=(10,), dtype="f8", compressors=None)
             for number in range(4):
-                checksum = {"checksum": after} if name == "with" else {}
+                checksum: dict[str, Any] = {"checksum": after} if name == "with" else {}
                 store.set_virtual_ref(
                     f"{name}/c/{number}", f"file://{tmp_path}/raw", offset=80 * number, length=80, **checksum
                 )

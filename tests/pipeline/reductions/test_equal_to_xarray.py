@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from xarray.groupers import BinGrouper
 
 import frazil
+from frazil.pipeline import Inline, Target
 from frazil.pipeline.reductions import Limits, groupby, reduce, resample, zonal_stats
-from frazil.spark import Inline, Target
 
 #: Small enough that every way is taken: few bytes in a block, a task, a result.
 WAYS = {
@@ -39,7 +39,8 @@ def repository(**arrays: xr.DataArray | xr.Dataset) -> frazil.Repository:
 
 def read(repo: frazil.Repository, group: str) -> xr.Dataset:
     store = repo.readonly_session("main").store
-    return xr.open_zarr(store, group=group, consolidated=False, zarr_format=3, chunks=None).load()
+    dataset: xr.Dataset = xr.open_zarr(store, group=group, consolidated=False, zarr_format=3, chunks=None)
+    return dataset.load()
 
 
 def equal(ours: xr.DataArray, theirs: xr.DataArray, exact: bool = False) -> None:
@@ -84,7 +85,8 @@ def arrays(draw: Any) -> xr.DataArray:
 def quietly(call: Any) -> xr.DataArray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # means of nothing; what flox says to numpy
-        return call()
+        result: xr.DataArray = call()
+    return result
 
 
 @pytest.mark.sample(1)
@@ -185,7 +187,7 @@ def test_periods_without_a_time(way: str, dtype: str, last: str) -> None:
     for name in how:
         ours = output[f"v_{name}"]
         if (data.dtype.kind, name) not in OWN and data.dtype.kind != "u":
-            with xr.set_options(use_flox=False):  # flox has integers of its own where there is nothing
+            with xr.set_options(use_flox=False):  # type: ignore[no-untyped-call]  # flox has integers of its own where there is nothing
                 equal(ours, quietly(lambda name=name: getattr(data.resample(time="MS"), name)()))
         if name != "first":
             expected = [quietly(lambda name=name, each=each: getattr(each, name)("time")) for each in cells]

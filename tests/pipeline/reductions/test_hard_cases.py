@@ -15,9 +15,19 @@ from tests.pipeline.reductions.test_equal_to_xarray import quietly, read, reposi
 import frazil
 from frazil.answers.kernels import STATISTICS
 from frazil.errors import InvalidInputError
+from frazil.pipeline import (
+    Inline,
+    Limits,
+    Target,
+    climatology,
+    groupby,
+    quantile,
+    reduce,
+    resample,
+    zonal_stats,
+)
 from frazil.pipeline.reductions.fields import open_field
 from frazil.pipeline.reductions.plan import Measure, Reduction, plan_reduction
-from frazil.spark import Inline, Limits, Target, climatology, groupby, quantile, reduce, resample, zonal_stats
 
 INLINE = Inline()
 

@@ -10,6 +10,7 @@ import xarray as xr
 import zarr
 
 import frazil
+from frazil.answers.plan import RegionPlan
 from frazil.pipeline import (
     Finite,
     JobResult,
@@ -28,6 +29,7 @@ from frazil.pipeline import (
     zonal_stats,
 )
 from frazil.pipeline.reductions import tasks
+from frazil.pipeline.reductions.fields import region_plan
 from frazil.pipeline.validation import operation
 from frazil.pipeline.validation.operation import summarize_block
 from frazil.storage.checks import TRAFFIC
@@ -78,7 +80,7 @@ def stored(arrays: dict[str, tuple[dict[str, Any], Any]], day: int, *, statistic
             dims, path = ("time", "lat", "lon"), f"data/{name}"
             options = {"shape": values.shape, "dtype": values.dtype, "dimension_names": dims, **options}
             zarr.create_array(store, name=path, **options)[2:] = values[2:]
-        units = {"units": "days since 2001-01-01"}
+        units: dict[str, Any] = {"units": "days since 2001-01-01"}
         days = np.arange(values.shape[0])
         zarr.create_array(store, name="data/time", data=days, dimension_names=("time",), attributes=units)
     if statistics:
@@ -239,10 +241,10 @@ def test_an_order_is_read_up_to_the_first_offence(
     assert outcomes[0] == outcomes[1]
     assert [row[1] for row in outcomes[0]] == [False, not strictly]
     assert reads == [10, 4]
-    known = operation.region_plan
 
-    def lie(*arguments: Any) -> Any:
-        plan = known(*arguments)
+    def lie(*arguments: Any) -> RegionPlan:
+        plan = region_plan(*arguments)
+        assert plan is not None
         plan.columns |= {"low": -plan.columns["low"], "high": -plan.columns["high"]}
         return plan
 

@@ -13,10 +13,7 @@ from tests.pipeline.reductions.test_equal_to_xarray import WAYS, equal, quietly,
 
 import frazil
 from frazil.errors import InvalidInputError, NodeNotFoundError
-from frazil.jobs.job_history import JOB
-from frazil.pipeline.reductions.plan import rank_error
-from frazil.pipeline.reductions.zones import rasterized
-from frazil.spark import (
+from frazil.pipeline import (
     Inline,
     Limits,
     Target,
@@ -30,6 +27,9 @@ from frazil.spark import (
     resample,
     zonal_stats,
 )
+from frazil.pipeline.reductions.plan import rank_error
+from frazil.pipeline.reductions.zones import rasterized
+from frazil.repository.catalog.history_records import JOB
 
 
 def temperatures(calendar: str = "standard", days: int = 800) -> xr.DataArray:
@@ -127,7 +127,7 @@ def test_valid_range_on_request() -> None:
     ("way", "weights"), [("values", "coslat"), ("whole", "mapping"), ("stored", "array")]
 )
 def test_weights(repo: frazil.Repository, t: xr.DataArray, way: str, weights: str) -> None:
-    cosine = np.cos(np.deg2rad(t["lat"]))
+    cosine = xr.DataArray(np.cos(np.deg2rad(t["lat"])))
     given: Any = {"coslat": "coslat", "array": t["area"], "mapping": {"lat": cosine.values}}[weights]
     how = ("mean", "sum", "std", "var")
     ways = (
@@ -144,7 +144,7 @@ def test_weights(repo: frazil.Repository, t: xr.DataArray, way: str, weights: st
         to=Target(repo, group="o"),
     )
     output = read(repo, "o/data")
-    weighted = t.weighted(t["area"] if weights == "array" else cosine)
+    weighted = t.weighted(given if weights == "array" else cosine)
     for name in how:
         equal(output[f"t_{name}"], getattr(weighted, name)(["lat", "lon"]))
 
@@ -343,6 +343,6 @@ def test_what_cannot_be_is_refused(repo: frazil.Repository) -> None:
     assert repo.lookup_branch("main") == tip
 
 
-def test_a_repository_is_no_target(repo: frazil.Repository) -> None:
+def test_a_repository_is_no_target(repo: Any) -> None:
     with pytest.raises(TypeError, match="to must be Target or None, got Repository"):
-        mean(repo, "data/t", to=repo, engine=Inline())  # type: ignore[arg-type]
+        mean(repo, "data/t", to=repo, engine=Inline())
