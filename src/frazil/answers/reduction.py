@@ -40,7 +40,8 @@ class Reduction:
         var: The variance, divided by ``count``.
         std: The standard deviation.
         any: Whether a value is not zero. NaN and missing values are not, as in numpy.
-        all: Whether no value is zero. None if the extremes leave this open: then ask `where` for ``== 0``.
+        all: Whether no value is zero. None if the extremes of a chunk leave this open: then ask `where` for
+            ``== 0``.
         error: The largest error of ``sum``, in the unit of the values; 0 for integers.
         chunks: The number of chunks that the box meets. The inner chunks of shards count one by one.
         chunks_read: How many of them were read: they have no statistics, or are only partly in the box.
