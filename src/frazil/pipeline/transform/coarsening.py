@@ -169,56 +169,39 @@ def _window_block(
 
 
 def window_statistics(values: Values, windows: CoarseWindows) -> Values:
-    """Return one value for each window."""
-    if windows.how in _ELEMENTS:
-        counts = zip(windows.coarse_shape(values.shape), values.shape, windows.lengths, strict=True)
-        if windows.how == "first":
-            return values[tuple(slice(0, count * length, length) for count, _, length in counts)]
-        return values[np.ix_(*(np.minimum(np.arange(1, c + 1) * w, n) - 1 for c, n, w in counts))]
-    if values.dtype.kind in _NUMBERS and windows.how in STATISTICS:
-        return _statistics_of_cells(values, windows)
-    dims = [f"d{axis}" for axis in range(values.ndim)]
-    lengths = {dim: length for dim, length in zip(dims, windows.lengths, strict=True) if length > 1}
-    array = xr.DataArray(_padded(values, windows), dims=dims)
-    coarsened = array.coarsen(lengths or {dims[0]: 1}, boundary="trim")
+    """Return one value for each window, in the type that xarray has for it."""
+    how, lengths, shape, ndim = windows.how, windows.lengths, windows.coarse_shape(values.shape), values.ndim
+    whole = _padded(values, windows)[tuple(slice(0, n * w) for n, w in zip(shape, lengths, strict=True))]
+    if how in _ELEMENTS:
+        return whole[tuple(slice(0 if how == "first" else w - 1, None, w) for w in lengths)]
+    parts = whole.reshape([size for pair in zip(shape, lengths, strict=True) for size in pair])
+    turned = parts.transpose(*range(1, 2 * ndim, 2), *range(0, 2 * ndim, 2))
+    window = turned.reshape(math.prod(lengths), *shape)
+    if window.dtype.kind in _NUMBERS and how in STATISTICS:
+        statistic = STATISTICS[how]
+        kernel = statistic.kernel(window.dtype, False, 0, None)
+        out = kernel.finish_fields(kernel.partial_of(cells(window)).fields)[0]
+        with np.errstate(over="ignore"):  # the result is infinite, as in xarray
+            return np.asarray(out.astype(statistic.dtype(window.dtype, False).newbyteorder("="), copy=False))
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", RuntimeWarning
-        )  # numpy warns of windows without a value, which are NaN
-        out: Values = np.asarray(getattr(coarsened, windows.how)().values)
-    return out
+        # numpy warns of windows without a value, which are NaN
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.asarray(getattr(xr.DataArray(window), how)("dim_0").values)
 
 
 def _padded(values: Values, windows: CoarseWindows) -> Values:
-    """Return values with missing values at the end of ragged axes, in the type that xarray has for them."""
+    """Return values with more elements at the end of ragged axes: missing values, in the type of xarray."""
     if windows.boundary != "pad" or not windows.is_ragged(values.shape):
         return values
     counts = zip(windows.coarse_shape(values.shape), values.shape, windows.lengths, strict=True)
-    widths = [(0, count * length - n) for count, n, length in counts]
-    if windows.how in ("any", "all"):  # the same element again changes neither
+    widths, kind = [(0, count * length - n) for count, n, length in counts], values.dtype.kind
+    if windows.how in ("any", "all", *_ELEMENTS):  # the last element again changes none of them
         return np.pad(values, widths, mode="edge")
-    kind = values.dtype.kind
-    if kind in "mM":
-        return np.pad(values, widths, constant_values=np.array("NaT", values.dtype))
     if kind in "iub":
         is_small = kind != "b" and values.dtype.itemsize <= 2
         values = values.astype(np.float32 if is_small else np.float64)
-    return np.pad(values, widths, constant_values=np.nan)
-
-
-def _statistics_of_cells(values: Values, windows: CoarseWindows) -> Values:
-    """Return one value for each window, by the kernel of the statistic: the cells of a window are a group."""
-    shape, lengths = windows.coarse_shape(values.shape), windows.lengths
-    values, ndim = _padded(values, windows), values.ndim
-    whole = values[tuple(slice(0, n * w) for n, w in zip(shape, lengths, strict=True))]
-    parts = whole.reshape([size for pair in zip(shape, lengths, strict=True) for size in pair])
-    turned = parts.transpose(*range(1, 2 * ndim, 2), *range(0, 2 * ndim, 2))
-    statistic = STATISTICS[windows.how]
-    kernel = statistic.kernel(values.dtype, False, 0, None)
-    partial = kernel.partial_of(cells(turned.reshape(math.prod(lengths), *shape)))
-    with np.errstate(over="ignore"):  # the result is infinite, as in xarray
-        dtype = statistic.dtype(values.dtype, False).newbyteorder("=")
-        return np.asarray(kernel.finish_fields(partial.fields)[0].astype(dtype, copy=False))
+    nothing = np.array("NaT", values.dtype) if kind in "mM" else np.nan
+    return np.pad(values, widths, constant_values=nothing)
 
 
 def coarse_coordinate(
@@ -231,18 +214,13 @@ def coarse_coordinate(
     of the last.
     """
     shape = windows.coarse_shape(array.shape)
-    means = replace(windows, how="mean")
-    axis = int(np.argmax(windows.lengths))
-    length, count = windows.lengths[axis], shape[axis]
-    if are_bounds and array.ndim == 2 and array.shape[1] == 2 and axis == 0:
-        last = np.minimum(np.arange(1, count + 1) * length, array.shape[0]) - 1
-        out = np.stack([values[::length, 0][:count], values[last, 1]], axis=1)
-    elif values.dtype.kind in "mM":
-        out = window_statistics(values, means) if values.size else values[:count]
-    elif values.dtype.kind in "iufc":
-        out = window_statistics(values, means) if min(shape) else np.zeros(shape, values.dtype)
+    first, last = (window_statistics(values, replace(windows, how=how)) for how in _ELEMENTS)
+    if are_bounds and array.ndim == 2 and array.shape[1] == 2 and windows.lengths[1] == 1:
+        out = np.stack([first[:, 0], last[:, 1]], axis=1)
+    elif values.dtype.kind in "iufcmM" and min(shape):
+        out = window_statistics(values, replace(windows, how="mean"))
     else:
-        out = window_statistics(values, replace(windows, how="first"))[tuple(map(slice, shape))]
+        out = first
     grid = clipped_chunks(array.chunks, shape)
     if out.dtype == array.dtype:
         new = array.with_layout(path, shape=shape, chunks=grid)
