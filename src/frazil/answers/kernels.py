@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -160,10 +160,6 @@ class Tiles:
         powers = np.array([1 << _DIGIT * place for place in range(total.shape[-1])], object)
         return np.asarray(total.astype(object) @ powers)
 
-    def folded(self, ufunc: np.ufunc, column: Values, identity: Any) -> Values:
-        """Return a column reduced in each group, with ``identity`` for tiles that do not count."""
-        return self.cells.fold(ufunc, self.used(column, identity))
-
 
 @dataclass(slots=True)
 class Partial:
@@ -187,8 +183,10 @@ class Kernel:
 
     __slots__ = ()
 
-    #: Whether the statistics of tiles have what `partial_of_tiles` needs.
-    takes_tiles: ClassVar[bool] = False
+    @property
+    def takes_tiles(self) -> bool:
+        """Whether the statistics of tiles can have the partial result."""
+        return type(self).partial_of_tiles is not Kernel.partial_of_tiles
 
     @property
     def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
@@ -271,8 +269,6 @@ def enough_cells(values: Values, count: Values, least: int | None) -> Values:
 class Count(Kernel):
     """The number of cells that are not NaN. As in xarray, ``skipna=False`` does not change it."""
 
-    takes_tiles = True
-
     def partial_of(self, cells: Cells) -> Partial:
         """Return the number of valid cells of each group."""
         if cells.valid is None and cells.values.dtype.kind == "f":
@@ -292,7 +288,6 @@ class Count(Kernel):
 class Sum(Kernel):
     """The sum, or the mean; with weights, of cells times weights."""
 
-    takes_tiles = True
     dtype: Any
     mean: bool = False
     min_count: int | None = None
@@ -340,7 +335,6 @@ class Sum(Kernel):
 class Variance(Kernel):
     """Variance or standard deviation. The sum of squares is divided by the weight minus ``ddof``."""
 
-    takes_tiles = True
     root: bool = False
     ddof: int = 0
     min_count: int | None = None
@@ -418,7 +412,6 @@ class Extreme(Kernel):
     If NaN is not skipped, the result of a group with NaN is NaN. NaN counts as not zero.
     """
 
-    takes_tiles = True
     dtype: Any
     largest: bool = False
     min_count: int | None = None
@@ -467,7 +460,7 @@ class Extreme(Kernel):
             column = (columns["gaps"] > 0) | (has_values & ((low != 0) | (high != 0)))
         else:
             column = ~has_values | (low > 0) | (high < 0)
-        values = tiles.folded(self.merge, column, column.dtype.type(identity))
+        values = tiles.cells.fold(self.merge, tiles.used(column, column.dtype.type(identity)))
         return Partial(tiles.cells.groups, (tiles.count, values.astype(self.dtype)))
 
     def finish_fields(self, fields: Fields) -> Values:
@@ -527,15 +520,12 @@ def _broadcast(values: Values, valid: Mask | None, shape: tuple[int, ...], other
 
 
 def accumulator(dtype: np.dtype[Any], weighted: bool = False) -> np.dtype[Any]:
-    """Return the type in which a sum is added: float64, int64 or uint64."""
+    """Return the type in which a sum is added: float64, int64 or uint64; numbers of Python for ``object``."""
+    if dtype.kind == "O":
+        return dtype
     if dtype.kind == "f" or weighted:
         return np.dtype(np.float64)
-    return dtype if dtype.kind == "O" else np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
-
-
-def quotient(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type of means and variances before they are finished: float64, or fractions of Python."""
-    return dtype if dtype.kind == "O" else np.dtype(np.float64)
+    return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,7 +554,7 @@ class Statistic:
 
 def _variance(root: bool) -> Statistic:
     return Statistic(
-        lambda dtype, w, ddof, least: Variance(root, ddof, least, quotient(dtype)),
+        lambda dtype, w, ddof, least: Variance(root, ddof, least, accumulator(dtype, True)),
         _float,
         takes_weights=True,
         is_composable=False,
@@ -606,7 +596,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
         kinds="cm",
     ),
     "mean": Statistic(
-        lambda dtype, w, ddof, least: Sum(quotient(dtype), True, least, w),
+        lambda dtype, w, ddof, least: Sum(accumulator(dtype, True), True, least, w),
         _float,
         takes_weights=True,
         kinds="cMm",
