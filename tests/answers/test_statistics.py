@@ -1,4 +1,4 @@
-"""Statistics of chunks: `frazil.reduce` and `frazil.where` beside numpy, and how little they read."""
+"""Statistics of chunks: `frazil.reduce` and `frazil.where` compared with numpy, and how little they read."""
 
 from __future__ import annotations
 

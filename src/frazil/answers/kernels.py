@@ -243,7 +243,7 @@ def absorb_partial(kernel: Kernel, total: Partial, part: Partial) -> None:
     rows: Any = np.searchsorted(total.groups, part.groups)
     if rows[-1] - rows[0] == len(rows) - 1:  # no copies
         rows = slice(rows[0], rows[-1] + 1)
-    merged = kernel.merge_fields(tuple(each[rows] for each in total.fields), part.fields)
+    merged = kernel.merge_fields(tuple(field[rows] for field in total.fields), part.fields)
     for into, values in zip(total.fields, merged, strict=True):
         into[rows] = values
 
@@ -612,4 +612,4 @@ STATISTICS: Final[dict[str, Statistic]] = {
     "first": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, False), _same),
     "last": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, True), _same),
 }
-WEIGHTED: Final = tuple(name for name, each in STATISTICS.items() if each.takes_weights)
+WEIGHTED: Final = tuple(name for name, row in STATISTICS.items() if row.takes_weights)

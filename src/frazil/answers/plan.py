@@ -115,7 +115,7 @@ class ElementBox:
             )
         selection = selection_of(index, array.shape)
         if not isinstance(selection, BoxSelection) or any(
-            each.step != 1 and each.count > 1 for each in selection.slices
+            side.step != 1 and side.count > 1 for side in selection.slices
         ):
             raise InvalidInputError(
                 f"the index must have integers and slices with a step of 1, got {index!r:.100}. Read the "
@@ -130,7 +130,7 @@ class ElementBox:
             fill = None
         else:
             grid, fill = TileGrid(path, encoding, meaning), encoding.fill
-        elements = tuple((each.start, each.start + each.count) for each in selection.slices)
+        elements = tuple((side.start, side.start + side.count) for side in selection.slices)
         coding = meaning.coding
         if not decoded:
             coding = replace(coding, floating=None, scale=None, offset=None, misfit="")
@@ -165,12 +165,12 @@ class ElementBox:
                     yield tile_columns(self.coding, _columns_of(rows), size), is_used, len(rows)
             if absent:
                 yield fill_columns(self.meaning, self.coding, self.fill, np.array([absent])), one, 0
-        for box, met in self._rest(whole if has_whole else None):
-            values = np.asarray(self.array[tuple(slice(*each) for each in box)])
+        for box, met in self._partial_boxes(whole if has_whole else None):
+            values = np.asarray(self.array[tuple(slice(*side) for side in box)])
             statistics = statistics_of(self.meaning, values.reshape(1, -1))
             yield tile_columns(self.coding, statistics, np.array([values.size])), one, met
 
-    def _rest(self, whole: Box | None) -> Iterator[tuple[Box, int]]:
+    def _partial_boxes(self, whole: Box | None) -> Iterator[tuple[Box, int]]:
         """Yield the elements outside of whole tiles, box by box, and the number of tiles that a box meets."""
         if any(low == high for low, high in self.elements):
             return
@@ -212,8 +212,8 @@ class ElementBox:
         workspace = self.session.workspace
         for rows, elements, failures in read_whole_chunks(workspace, grid.path, grid.encoding, index, batch):
             if len(failures):  # zarr raises the error
-                tile = tuple((int(each), int(each) + 1) for each in index[rows[failures[0]]])
-                self.array[tuple(slice(*each) for each in grid.elements_of(tile))]
+                tile = tuple((int(number), int(number) + 1) for number in index[rows[failures[0]]])
+                self.array[tuple(slice(*side) for side in grid.elements_of(tile))]
             yield rows, elements
 
 
@@ -297,7 +297,7 @@ class RegionPlan:
         for axis, (first, end) in enumerate(region):
             starts, ends = grid.bounds(axis, *box[axis])
             is_whole = (starts >= first) & (ends <= end)
-            is_known &= is_whole.reshape([-1 if each == axis else 1 for each in range(len(region))])
+            is_known &= is_whole.reshape([-1 if other == axis else 1 for other in range(len(region))])
             bounds.append((np.maximum(starts, first), np.minimum(ends, end)))
         return RegionPlan(tuple(bounds), is_known, columns, coding.packing)
 

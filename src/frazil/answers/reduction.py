@@ -109,7 +109,7 @@ def reduce(
     coding, met = box.coding, box.met_tiles()
     is_exact = box.meaning.kind != "f" and coding.floating is None
     dtype = np.dtype(object if is_exact else np.float64)
-    kernels = {name: each.kernel(dtype, False, 0, None) for name, each in STATISTICS.items()}
+    kernels = {name: row.kernel(dtype, False, 0, None) for name, row in STATISTICS.items()}
     totals = {name: empty_partial(kernels[name], _GROUP, ()) for name in _PARTIALS}
     nan = missing = chunks_read = 0
     has_open = False

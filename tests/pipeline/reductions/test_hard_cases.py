@@ -27,7 +27,7 @@ from frazil.pipeline import (
     zonal_stats,
 )
 from frazil.pipeline.reductions.fields import open_field
-from frazil.pipeline.reductions.plan import Measure, Reduction, plan_reduction
+from frazil.pipeline.reductions.plan import FieldReduction, Measure, plan_reduction
 
 INLINE = Inline()
 
@@ -109,7 +109,7 @@ def test_the_state_of_a_large_chunk_is_cut(repo: frazil.Repository) -> None:
     field = open_field(repo.readonly_session("main"), "data/x")
     mean = Measure("/x", "mean", STATISTICS["mean"].kernel(field.dtype, False, 0, None), field.dtype)
     grid = replace(field, shape=(1000, 8000, 8000), grid=(1, 4000, 8000), dims=("time", "y", "x"))
-    plan = plan_reduction(0, Reduction(grid, (0,), (mean,)), Limits(returned=0))
+    plan = plan_reduction(0, FieldReduction(grid, (0,), (mean,)), Limits(returned=0))
     cells = [np.prod(np.subtract(item.retained_stop, item.retained_start)) for item in plan.items]
     assert max(cells) * mean.width <= Limits().state
     corners = {(item.retained_start, item.retained_stop) for item in plan.items}

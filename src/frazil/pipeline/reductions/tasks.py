@@ -28,7 +28,7 @@ from frazil.answers.tiles import Box
 from frazil.jobs.blocks import SLAB, block_shape, split
 from frazil.jobs.task_results import Outcome
 from frazil.pipeline.reductions.fields import open_array, region_plan
-from frazil.pipeline.reductions.plan import Combination, Corner, Exact, Item, Reduction, Sketch
+from frazil.pipeline.reductions.plan import Combination, Corner, Exact, FieldReduction, Item, Sketch
 from frazil.repository.session.session import ForkSession, Session
 
 type Region = tuple[slice, ...]
@@ -41,14 +41,14 @@ def box_shape(low: Sequence[int], high: Sequence[int]) -> tuple[int, ...]:
     return tuple(np.subtract(high, low).tolist())
 
 
-def region_of(reduction: Reduction, low: Corner, high: Corner, start: Index, stop: Index) -> Region:
+def region_of(reduction: FieldReduction, low: Corner, high: Corner, start: Index, stop: Index) -> Region:
     """Return a region of the array."""
     out: dict[int, slice] = dict(zip(reduction.over, map(slice, start.tolist(), stop.tolist()), strict=True))
     out |= zip(reduction.retained, map(slice, low, high), strict=True)
     return tuple(out[axis] for axis in range(len(out)))
 
 
-def read_blocks(reduction: Reduction, item: Item, size: int) -> Iterator[tuple[Index, Index]]:
+def read_blocks(reduction: FieldReduction, item: Item, size: int) -> Iterator[tuple[Index, Index]]:
     """Yield the start and stop of each block of the reduced axes that an item reads.
 
     A block has about ``size`` bytes. Along the axis of the labels, only chunks with cells of the item's
@@ -76,14 +76,14 @@ def read_blocks(reduction: Reduction, item: Item, size: int) -> Iterator[tuple[I
                 yield run_low, run_high
 
 
-def _block_shape(reduction: Reduction, item: Item, size: int) -> tuple[int, ...]:
+def _block_shape(reduction: FieldReduction, item: Item, size: int) -> tuple[int, ...]:
     """Return the shape of a block of the reduced axes: whole chunks."""
     grid = tuple(max(1, reduction.field.grid[axis]) for axis in reduction.over)
     each = reduction.field.raw.itemsize * math.prod(box_shape(item.retained_start, item.retained_stop))
     return block_shape(box_shape(item.over_start, item.over_stop), grid, max(1, each), size)
 
 
-def retained_boxes(reduction: Reduction, item: Item, size: int) -> list[tuple[Corner, Corner]]:
+def retained_boxes(reduction: FieldReduction, item: Item, size: int) -> list[tuple[Corner, Corner]]:
     """Return boxes of the retained axes, for which the slabs of a block are reduced one after the other.
 
     There is one box, unless its state is larger than a slab: then each slab would go through all of the
@@ -103,7 +103,7 @@ def retained_boxes(reduction: Reduction, item: Item, size: int) -> list[tuple[Co
 
 
 def slab_spans(
-    reduction: Reduction, low: Corner, high: Corner, start: Index, stop: Index
+    reduction: FieldReduction, low: Corner, high: Corner, start: Index, stop: Index
 ) -> Iterator[tuple[Index, Index]]:
     """Yield the start and stop of each slab of the reduced axes of a block, in the order of the array.
 
@@ -117,7 +117,7 @@ def slab_spans(
     yield from zip(lows + start, highs + start, strict=True)
 
 
-def slab_values(reduction: Reduction, item: Item, raw: Values, start: Index, region: Region) -> Values:
+def slab_values(reduction: FieldReduction, item: Item, raw: Values, start: Index, region: Region) -> Values:
     """Return the decoded values of a region of a block: (cells, *retained dimensions)."""
     corner = dict(zip(reduction.over, start.tolist(), strict=True))
     corner |= zip(reduction.retained, item.retained_start, strict=True)
@@ -129,7 +129,7 @@ def slab_values(reduction: Reduction, item: Item, raw: Values, start: Index, reg
     return turned.reshape(int(np.prod(turned.shape[: len(reduction.over)], dtype=np.int64)), *retained)
 
 
-def region_cells(reduction: Reduction, item: Item, values: Values, region: Region) -> Cells:
+def region_cells(reduction: FieldReduction, item: Item, values: Values, region: Region) -> Cells:
     """Return the cells of a region, with their groups and weights. ``values`` are those of `slab_values`."""
     start, stop = (
         np.array([getattr(region[axis], end) for axis in reduction.over], np.int64)
@@ -150,7 +150,7 @@ def region_cells(reduction: Reduction, item: Item, values: Values, region: Regio
     return cells(values, codes, weights=weights, skipna=reduction.skipna, positions=positions)
 
 
-def group_codes(reduction: Reduction, item: Item, start: Index, stop: Index) -> Index | None:
+def group_codes(reduction: FieldReduction, item: Item, start: Index, stop: Index) -> Index | None:
     """Return the groups of the cells of a block, or None without groups."""
     grouping = reduction.grouping
     if grouping is None:
@@ -167,20 +167,20 @@ def group_codes(reduction: Reduction, item: Item, start: Index, stop: Index) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class ReductionInputs:
     """The values that all tasks of a job share: the ``session`` of the source, and the reductions.
 
     ``scratch`` is the path of the group of scratch arrays. A task reads blocks of about ``block`` bytes.
     """
 
     session: Session
-    reductions: tuple[Reduction, ...]
+    reductions: tuple[FieldReduction, ...]
     combinations: tuple[Combination, ...]
     scratch: str
     block: int
 
 
-def reduce_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
+def reduce_item(fork: ForkSession, shared: ReductionInputs, item: Item) -> Outcome:
     """Compute a part of the results, or partial results of them: the task of the first phase."""
     reduction, combination = shared.reductions[item.number], shared.combinations[item.number]
     states = _states(shared, reduction, item)
@@ -203,7 +203,7 @@ def reduce_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
     return Outcome(rows=len(groups), chunks=1)
 
 
-def _states(shared: Shared, reduction: Reduction, item: Item) -> list[Any]:
+def _states(shared: ReductionInputs, reduction: FieldReduction, item: Item) -> list[Any]:
     """Return the state of each measure: a `Partial`, or the cells of a quantile."""
     if reduction.is_exact:
         return _exact_states(shared, reduction, item)
@@ -252,7 +252,9 @@ class TilePart:
     unread: tuple[tuple[Item, Block], ...]
 
 
-def tile_part(session: Session, reduction: Reduction, item: Item, blocks: Sequence[Block]) -> TilePart | None:
+def tile_part(
+    session: Session, reduction: FieldReduction, item: Item, blocks: Sequence[Block]
+) -> TilePart | None:
     """Return what statistics say about an item that is read in ``blocks``, or None if they say nothing."""
     kernels = [measure.kernel for measure in reduction.measures]
     if reduction.weights is not None or not all(kernel.takes_tiles for kernel in kernels):
@@ -291,7 +293,7 @@ def tile_part(session: Session, reduction: Reduction, item: Item, blocks: Sequen
     return TilePart(tuple(kernel.partial_of_tiles(tiles) for kernel in kernels), tuple(unread))
 
 
-def _codes(reduction: Reduction, item: Item, plan: RegionPlan) -> tuple[NDArray[Any], NDArray[Any]]:
+def _codes(reduction: FieldReduction, item: Item, plan: RegionPlan) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the smallest and the largest group in each chunk, with all axes. Other items' groups are -1."""
     ndim, grouping = len(plan.bounds), reduction.grouping
     if grouping is None:
@@ -309,7 +311,7 @@ def _codes(reduction: Reduction, item: Item, plan: RegionPlan) -> tuple[NDArray[
     return low.transpose(turn).reshape(shape), high.transpose(turn).reshape(shape)
 
 
-def _unread(reduction: Reduction, item: Item, box: Box) -> tuple[Item, Block]:
+def _unread(reduction: FieldReduction, item: Item, box: Box) -> tuple[Item, Block]:
     """Return an item with the part of its retained axes that a box has, and the reduced axes of the box."""
     (low, high), corners = (
         [tuple(box[axis][end] for axis in axes) for end in (0, 1)]
@@ -327,7 +329,7 @@ def _box_of(state: Partial, item: Item, low: Corner, high: Corner) -> Partial:
     return Partial(state.groups, tuple(each[(slice(None), *box)] for each in state.fields))
 
 
-def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> list[Any]:
+def _exact_states(shared: ReductionInputs, reduction: FieldReduction, item: Item) -> list[Any]:
     """Return all cells of the item, decoded, with their groups, once for each measure."""
     field, array = reduction.field, open_array(shared.session, reduction.field.path)
     low, high = item.retained_start, item.retained_stop
@@ -360,7 +362,7 @@ def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> list[Any]
 # Results
 
 
-def result_values(reduction: Reduction, number: int, state: Any) -> Values:
+def result_values(reduction: FieldReduction, number: int, state: Any) -> Values:
     """Return the values of the measure ``number``: (quantiles,) then the dimensions of the result."""
     measure = reduction.measures[number]
     if isinstance(measure.kernel, Exact):
@@ -385,7 +387,7 @@ def result_values(reduction: Reduction, number: int, state: Any) -> Values:
         return values.astype(measure.dtype, copy=False)
 
 
-def _write_part(session: Session, reduction: Reduction, number: int, item: Item, values: Values) -> None:
+def _write_part(session: Session, reduction: FieldReduction, number: int, item: Item, values: Values) -> None:
     """Write the part of a result that is the item's."""
     region = reduction.arranged(slice(*item.groups), _box_region(item.retained_start, item.retained_stop))
     index: tuple[Any, ...] = (..., *region)
@@ -397,7 +399,7 @@ def _box_region(low: Sequence[int], high: Sequence[int]) -> tuple[slice, ...]:
 
 
 def write_driver_results(
-    session: Session, reduction: Reduction, values: Sequence[tuple[Item, list[Partial]]]
+    session: Session, reduction: FieldReduction, values: Sequence[tuple[Item, list[Partial]]]
 ) -> None:
     """Combine the partial results that the tasks returned, and write the results."""
     boxes: dict[tuple[Corner, Corner], list[list[Partial]]] = {}
@@ -428,7 +430,7 @@ def scratch_path(scratch: str, reduction: int, measure: int, field: int) -> str:
     return f"{scratch.strip('/')}/p{reduction}_{measure}_{field}"
 
 
-def combine_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
+def combine_item(fork: ForkSession, shared: ReductionInputs, item: Item) -> Outcome:
     """Compute a part of the results from scratch arrays: the task of the second phase."""
     reduction = shared.reductions[item.number]
     box = _box_region(item.retained_start, item.retained_stop)

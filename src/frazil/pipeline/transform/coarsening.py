@@ -62,7 +62,7 @@ type Edge = Literal["trim", "pad", "exact"]
 
 _NUMBERS: Final = "iufb"
 #: The kinds of other data types than real numbers that have a statistic.
-_KINDS: Final = {"median": "cm", **{name: each.kinds for name, each in STATISTICS.items()}}
+_KINDS: Final = {"median": "cm", **{name: row.kinds for name, row in STATISTICS.items()}}
 #: Statistics that are elements of the windows, of any data type.
 _ELEMENTS: Final = ("first", "last")
 
@@ -415,7 +415,7 @@ def _convention_attributes(
 type Convention = Literal["multiscales", "ome"]
 
 #: Statistics of levels. The count of counts, for example, is not the count of the elements of level 0.
-_COMPOSABLE: Final = ("median", *(name for name, each in STATISTICS.items() if each.is_composable))
+_COMPOSABLE: Final = ("median", *(name for name, row in STATISTICS.items() if row.is_composable))
 
 
 @with_options(ChunkRunOptions)
