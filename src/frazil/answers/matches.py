@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.answers.reduction import BATCH, ElementBox
+from frazil.answers.plan import BATCH, ElementBox
 from frazil.answers.tiles import Box, Mask, TileStatistics, tiles_of
 from frazil.arguments import checked
 from frazil.arrays.array import Array

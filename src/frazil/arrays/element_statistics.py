@@ -66,11 +66,11 @@ class Meaning:
     coding: Coding
     is_wanted: bool | None
 
-    def hidden(self, coding: Coding, rows: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return which rows have elements that statistics leave out as missing, and that are values here."""
+    def hidden(self, coding: Coding, missing: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which of the numbers of missing elements are those of elements that are values here."""
         has_missing = coding.promoted is not None or coding.is_time
         is_same = has_missing and repr(coding.fills) == repr(self.coding.fills)
-        return np.zeros(rows.shape, np.bool_) if is_same else np.asarray(rows["missing"] > 0)
+        return np.zeros(missing.shape, np.bool_) if is_same else np.asarray(missing > 0)
 
 
 @lru_cache(256)

@@ -48,6 +48,29 @@ def test_equal_to_xarray(axes: list, dtype: str, how: Any, boundary: Any, most: 
     assert output.dtype == expected.dtype
 
 
+@pytest.mark.parametrize(
+    ("how", "boundary", "values", "expected"),
+    [  # the cells that fill the last window count for nothing
+        ("any", "pad", np.array([0, 1, 0, 0, 0]), [True, False, False]),
+        ("any", "pad", np.array([0.0, np.nan, 0, 0, 0]), [True, False, False]),
+        ("all", "pad", np.array([True, True, False, True, True]), [True, False, True]),
+        ("all", "trim", np.array([3, 4, 0, 1, 0], "u1"), [True, False]),
+        ("last", "pad", np.array([1, 2, 3, 4, 5]), [2, 4, 5]),
+        ("last", "trim", np.array([1, 2, np.nan, 4, 5]), [2, 4]),
+        ("last", "pad", np.array(list("abcde"), "U1"), ["b", "d", "e"]),
+    ],
+)
+def test_truths_and_elements_of_windows(how: str, boundary: Any, values: Any, expected: list[Any]) -> None:
+    repo = new_repository()
+    with repo.transaction("main", message="made") as store:
+        zarr.create_array(store, name="x", data=values, chunks=(2,), dimension_names=["d"])
+    to = Target(repo, group="out")
+    result = coarsen(repo, ["x"], {"d": 2}, how, to=to, boundary=boundary, engine=INLINE)
+    output = read(result, "out/x")
+    assert output[...].tolist() == expected
+    assert how != "last" or output.dtype == values.dtype
+
+
 @pytest.mark.sample(41, 41)
 @pytest.mark.deep
 @pytest.mark.parametrize("boundary", ["trim", "pad"])
@@ -131,7 +154,7 @@ def test_time_is_averaged_as_numbers(climate: frazil.Repository) -> None:
         ({"height": 2}, {}, "'height'"),
         ({"lat": 0}, {}, "at least 1"),
         ({"lat": 1.5}, {}, "at least 1"),
-        ({"lat": 2}, {"how": "mode"}, "one of mean"),
+        ({"lat": 2}, {"how": "mode"}, "how must be one of"),
         ({"lat": 3}, {"boundary": "exact"}, "multiples.*boundary='trim'.*boundary='pad'"),
     ],
 )

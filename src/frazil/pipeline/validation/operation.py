@@ -14,7 +14,15 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from frazil.answers.kernels import Partial, Variance, cells, combine_partials, empty_partial
+from frazil.answers.kernels import (
+    STATISTICS,
+    Kernel,
+    Partial,
+    Tiles,
+    cells,
+    combine_partials,
+    empty_partial,
+)
 from frazil.answers.tiles import Box
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError, NodeNotFoundError
 from frazil.handle.repository import Repository
@@ -29,9 +37,8 @@ from frazil.pipeline.reductions.fields import (
     dimensions,
     open_array,
     open_field,
+    region_plan,
 )
-from frazil.pipeline.reductions.known_chunks import known_chunks
-from frazil.pipeline.reductions.known_partials import known_moments
 from frazil.pipeline.validation.rules import (
     Dims,
     DType,
@@ -49,7 +56,9 @@ from frazil.pipeline.validation.rules import (
 )
 from frazil.repository.session.session import Session
 
-_VARIANCE: Final = Variance()
+_STD: Final = STATISTICS["std"].kernel(np.dtype(np.float64), False, 0, None)
+#: The extremes of values of any type, as numbers of Python.
+_EXTREMES: Final = tuple(STATISTICS[name].kernel(np.dtype(object), False, 0, None) for name in ("min", "max"))
 _SINGLE: Final = np.zeros(1, np.int64)
 
 
@@ -85,14 +94,14 @@ class Limit:
 class ValueSummary:
     """The summary of some values.
 
-    ``nan`` of ``size`` values are NaN. ``least`` and ``most`` are the extremes of the other values.
+    ``nan`` of ``size`` values are NaN. ``moments`` are those of finite values, ``extremes`` those of all
+    values that are not NaN.
     """
 
     size: int
     nan: int
     moments: Partial
-    least: int | float
-    most: int | float
+    extremes: tuple[Partial, ...]
     offences: tuple[Offence, ...]
 
     @property
@@ -103,7 +112,13 @@ class ValueSummary:
     @property
     def std(self) -> float:
         """The standard deviation of the finite values, NaN without any."""
-        return float(np.sqrt(_VARIANCE.finish_fields(self.moments.fields)[0]))
+        return float(_STD.finish_fields(self.moments.fields)[0])
+
+    @property
+    def range(self) -> str:
+        """The smallest and the largest value, as a text. Integers are exact."""
+        pairs = zip(_EXTREMES, self.extremes, strict=True)
+        return " to ".join(str(kernel.finish_fields(part.fields).tolist()[0]) for kernel, part in pairs)
 
 
 def summarize_block(values: NDArray[Any], start: Sequence[int], limits: Sequence[Limit]) -> ValueSummary:
@@ -112,13 +127,8 @@ def summarize_block(values: NDArray[Any], start: Sequence[int], limits: Sequence
     flat = values.ravel()
     missing = np.isnan(flat) if flat.dtype.kind == "f" else np.zeros(len(flat), np.bool_)
     finite = np.isfinite(flat) if flat.dtype.kind == "f" else ~missing
-    finite_values = flat[finite].astype(np.float64)
-    valid_values = flat[~missing]
-    if len(finite_values):
-        moments = _VARIANCE.partial_of(cells(finite_values))
-    else:
-        moments = empty_partial(_VARIANCE, _SINGLE, ())
-    least, most = _extremes(valid_values, valid_values)
+    moments = _partial(_STD, flat[finite])
+    extremes = tuple(_partial(kernel, flat) for kernel in _EXTREMES)
     offences = []
     for limit in limits:
         is_offence = limit.outside(flat)
@@ -134,12 +144,11 @@ def summarize_block(values: NDArray[Any], start: Sequence[int], limits: Sequence
         position = np.unravel_index(first, values.shape)
         index = tuple(int(at) + int(low) for at, low in zip(position, start, strict=True))
         offences.append(Offence(count, index, flat[first].item()))
-    return ValueSummary(len(flat), int(missing.sum()), moments, least, most, tuple(offences))
+    return ValueSummary(len(flat), int(missing.sum()), moments, extremes, tuple(offences))
 
 
-def _extremes(low: NDArray[Any], high: NDArray[Any]) -> tuple[Any, Any]:
-    """Return the smallest and the largest of some numbers; NaN without any. Integers are exact."""
-    return (low.min().item(), high.max().item()) if len(low) else (np.nan, np.nan)
+def _partial(kernel: Kernel, values: NDArray[Any]) -> Partial:
+    return kernel.partial_of(cells(values)) if len(values) else empty_partial(kernel, _SINGLE, ())
 
 
 def combine_summaries(a: ValueSummary, b: ValueSummary) -> ValueSummary:
@@ -151,9 +160,8 @@ def combine_summaries(a: ValueSummary, b: ValueSummary) -> ValueSummary:
     return ValueSummary(
         a.size + b.size,
         a.nan + b.nan,
-        combine_partials(_VARIANCE, a.moments, b.moments),
-        min((each for each in (a.least, b.least) if each == each), default=np.nan),
-        max((each for each in (a.most, b.most) if each == each), default=np.nan),
+        combine_partials(_STD, a.moments, b.moments),
+        tuple(map(combine_partials, _EXTREMES, a.extremes, b.extremes)),
         tuple(offences),
     )
 
@@ -212,24 +220,25 @@ def _known_summary(
     scan: ArrayScan, region: Box, pieces: Sequence[Box]
 ) -> tuple[ValueSummary | None, Sequence[Box]]:
     """Return the summary of the chunks whose statistics prove that they keep all limits, and what is left."""
-    chunks = known_chunks(scan.session, scan.field, region)
-    if chunks is None:
+    plan = region_plan(scan.session, scan.field, region)
+    if plan is None:
         return None, pieces
-    is_proven = chunks.is_known
+    is_proven, columns = plan.is_known, plan.columns
     for limit in scan.limits:
-        is_proven &= ~((chunks.count > 0) & (limit.outside(chunks.low) | limit.outside(chunks.high)))
+        outside = limit.outside(columns["low"]) | limit.outside(columns["high"])
+        is_proven &= ~((columns["count"] > 0) & outside)
         if limit.nan and not limit.is_share:
-            is_proven &= chunks.nan == 0
+            is_proven &= columns["gaps"] == 0
     unread = ~is_proven
     if unread.all():
         return None, pieces
-    left = [box for piece in pieces for box in chunks.boxes_to_read(unread, piece)]
+    left = [box for piece in pieces for box in plan.boxes_to_read(unread, piece)]
     proven = ~unread
-    has_values = proven & (chunks.count > 0)
-    least, most = _extremes(chunks.low[has_values], chunks.high[has_values])
-    count, nan = int(chunks.count[proven].sum()), int(chunks.nan[proven].sum())
+    count, nan = (int(columns[name].sum(where=proven)) for name in ("count", "gaps"))
+    tiles = Tiles.of(columns, proven, plan.packing)
+    extremes = tuple(kernel.partial_of_tiles(tiles) for kernel in _EXTREMES)
     offences = tuple(Offence() for _ in scan.limits)
-    return ValueSummary(count + nan, nan, known_moments(chunks, proven), least, most, offences), left
+    return ValueSummary(count + nan, nan, _STD.partial_of_tiles(tiles), extremes, offences), left
 
 
 @lru_cache(maxsize=2)
@@ -355,14 +364,14 @@ def _end_of_disorder(checked: CheckedRule) -> int | None:
     if array.ndim != 1 or array.dtype.kind not in "biuf":
         return None
     field = open_field(checked.session, rule.path)
-    chunks = known_chunks(checked.session, field, [(0, array.shape[0])])
-    if chunks is None:
+    plan = region_plan(checked.session, field, [(0, array.shape[0])])
+    if plan is None:
         return None
-    numbers = np.flatnonzero(chunks.is_known & (chunks.count > 0))
-    low, high = chunks.low[numbers], chunks.high[numbers]
+    numbers = np.flatnonzero(plan.is_known & (plan.columns["count"] > 0))
+    low, high = (plan.columns[name][numbers] for name in ("low", "high"))
     before = np.maximum.accumulate(high) if rule.increasing else np.minimum.accumulate(low)
     good = _in_order(rule, before[:-1], (low if rule.increasing else high)[1:])
-    return None if good.all() else int(chunks.bounds[0][1][numbers[1 + np.argmin(good)]])
+    return None if good.all() else int(plan.bounds[0][1][numbers[1 + np.argmin(good)]])
 
 
 def _regular(checked: CheckedRule) -> Verdict:
@@ -407,7 +416,7 @@ def _range(checked: CheckedRule) -> Verdict:
     rule = checked.rule
     summary, offence = checked.scanned()
     expected = f"{'' if rule.min is None else rule.min} to {'' if rule.max is None else rule.max}".strip()
-    actual = f"{summary.least} to {summary.most}"
+    actual = summary.range
     if offence.count:
         actual = f"{offence.count} outside, {actual}; first {offence.value}"
     return not offence.count, expected, actual, checked.where(offence)
