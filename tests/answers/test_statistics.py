@@ -757,12 +757,12 @@ def test_an_index_that_is_no_box(index: Any) -> None:
         frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"), index)
 
 
-@pytest.mark.parametrize("condition", ["", "40", "> x", "> 1 or < 2", ">> 3"])
+@pytest.mark.parametrize("condition", ["", "40", "> x", "> 1 or < x", ">> 3"])
 def test_a_condition_that_is_none(condition: str) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     with repo.transaction("main", message="array") as store:
         zarr.create_array(store, name="t", data=np.arange(20.0), chunks=(5,))
-    with pytest.raises(frazil.InvalidInputError, match="condition must have comparisons"):
+    with pytest.raises(frazil.InvalidInputError, match=r"a condition must be such as .* at character \d+, got"):
         frazil.where(frazil.Array(repo.readonly_session("main"), "/t"), condition)
 
 

@@ -24,9 +24,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.dataset as ds  # type: ignore[import-untyped]
 from pyarrow.fs import LocalFileSystem  # type: ignore[import-untyped]
 
+from frazil.answers.conditions import Ranges
+from frazil.answers.ranges import Intervals
 from frazil.arrays.array import Array
-from frazil.arrow.cells import broadcast, read_column, spread
-from frazil.arrow.column_ranges import Intervals, Ranges, column_ranges, finest_block, has_ranges
+from frazil.arrow.cells import broadcast, column_ranges, finest_block, has_ranges, read_column, spread
 from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
 from frazil.arrow.pruning import columns_of, matching_intervals, matching_parts, regions_of
 from frazil.repository.handle.addresses import open_address

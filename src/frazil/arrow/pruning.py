@@ -26,7 +26,8 @@ import pyarrow.dataset as ds  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from pyarrow.fs import LocalFileSystem  # type: ignore[import-untyped]
 
-from frazil.arrow.column_ranges import Intervals, Ranges
+from frazil.answers.conditions import Ranges
+from frazil.answers.ranges import Intervals
 from frazil.arrow.grid import Values, to_arrow
 from frazil.format.columns import I64
 

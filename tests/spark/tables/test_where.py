@@ -53,6 +53,8 @@ def rows(repo: frazil.Repository, where: Any) -> list[int]:
         ("f = nan", [5]),
         ("f = -0.0", [1, 2]),
         ("f IN (-0.0, nan)", [1, 2, 5]),
+        ("f < 0 OR NOT f < 2", [0, 4, 5]),
+        ("n NOT BETWEEN 1 AND 4 OR n IN (2, 3)", [0, 2, 3, 5]),
         ("f > 9007199254740993", [4, 5]),
         ("f < 1e400", [0, 1, 2, 3]),
         ("i <=> 1.5", []),
@@ -87,7 +89,9 @@ def test_rows_that_meet_a_condition(repo: frazil.Repository, where: Any, expecte
     assert rows(repo, where) == expected
 
 
-@pytest.mark.parametrize("where", ["i = '1'", "f = true", "t = 5", "i = inf inf", "nothing = 1"])
+@pytest.mark.parametrize(
+    "where", ["i = '1'", "f = true", "t = 5", "i = inf inf", "nothing = 1", "i = 1 OR f = 1"]
+)
 def test_values_of_another_kind_are_refused(repo: frazil.Repository, where: str) -> None:
     with pytest.raises(InvalidInputError, match=r"must (be|compare)") as caught:
         rows(repo, where)
