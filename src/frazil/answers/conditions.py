@@ -193,7 +193,7 @@ class Predicate:
                 is_text = isinstance(test.value, str) and (dtype.kind in "UTO" or calendar is not None)
                 return test if is_text else _refuse(name, "texts", test.value)
             value = tuple(map(literal, test.value)) if test.op == "in" else literal(test.value)
-            test = replace(test, value=value, nan_is_largest=nan_is_largest)
+            test = replace(test, value=value, nan_is_largest=nan_is_largest or test.nan_is_largest)
             return test if dtype.kind in "fUT" else _of_integers(test)
 
         return self.each(comparison)
@@ -339,8 +339,9 @@ class Junction(Predicate):
 
     @override
     def between(self, low: NDArray[Any], high: NDArray[Any]) -> tuple[Mask, Mask]:
-        some, every = zip(*(part.between(low, high) for part in self.parts), strict=True) or ((), ())
-        return self._joined(low.shape, some), self._joined(low.shape, every)
+        masks = [part.between(low, high) for part in self.parts]
+        some, every = (self._joined(low.shape, (each[at] for each in masks)) for at in (0, 1))
+        return some, every
 
     def _joined(self, shape: tuple[int, ...], masks: Iterable[Mask]) -> Mask:
         out = np.full(shape, self.is_all)

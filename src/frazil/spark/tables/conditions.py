@@ -101,5 +101,4 @@ def _dtype(column: Column) -> np.dtype[Any]:
     """Return the type of the values of a column."""
     if pa.types.is_temporal(column.type):
         return np.dtype("M8[us]" if pa.types.is_timestamp(column.type) else "m8[us]")
-    coding = column.decoder.coding
-    return np.dtype(bool) if coding.boolean else coding.floating or coding.packed_dtype
+    return column.decoder.coding.number_dtype
