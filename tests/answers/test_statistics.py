@@ -762,7 +762,7 @@ def test_a_condition_that_is_none(condition: str) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     with repo.transaction("main", message="array") as store:
         zarr.create_array(store, name="t", data=np.arange(20.0), chunks=(5,))
-    with pytest.raises(frazil.InvalidInputError, match=r"a condition must be such as .* at character \d+, got"):
+    with pytest.raises(frazil.InvalidInputError, match=r"expected .* at character \d+, got"):
         frazil.where(frazil.Array(repo.readonly_session("main"), "/t"), condition)
 
 

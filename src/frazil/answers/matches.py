@@ -174,14 +174,14 @@ class Matches:
             mask = self._condition.holds(elements)
             first = np.empty((len(rows), index.shape[1]), np.int64)
             for axis, (start, stop) in enumerate(box.elements):
-                first[:, axis] = chunk_bounds(
-                    index[rows, axis].astype(np.int64), grid.encoding.lengths[axis]
-                )[0]
-                place = first[:, axis, None] + np.arange(mask.shape[axis + 1])
-                inside = (place >= start) & (place < stop)
-                if not inside.all():
-                    shape = (len(rows), *(n if at == axis else 1 for at, n in enumerate(mask.shape[1:])))
-                    mask &= inside.reshape(shape)
+                low, _ = chunk_bounds(index[rows, axis].astype(np.int64), grid.encoding.lengths[axis])
+                first[:, axis], length = low, mask.shape[axis + 1]
+                is_cut = np.flatnonzero((low < start) | (low + length > stop))
+                if len(is_cut):
+                    place = low[is_cut, None] + np.arange(length)
+                    inside = (place >= start) & (place < stop)
+                    shape = (len(is_cut), *(n if at == axis else 1 for at, n in enumerate(mask.shape[1:])))
+                    mask[is_cut] &= inside.reshape(shape)
             yield first, mask
 
 
