@@ -325,3 +325,54 @@ def test_all_interfaces_agree(dtype: str, attributes: dict[str, Any], seed: int)
                 connection = duckdb.connect().register("rows_of", rows_of)
                 query = connection.sql(f"SELECT x FROM rows_of WHERE {text.replace('==', '=')} ORDER BY x")
                 assert [x for (x,) in query.fetchall()] == spark_rows, text
+
+
+@pytest.mark.parametrize(
+    ("values", "attributes"),
+    [
+        (np.array([0, 1, 2, 3, -1]), {"units": "days since 2001-02-26", "_FillValue": -1}),
+        (np.array([0, 1, 2, 3, NAN]), {"units": "days since 2001-02-26"}),
+        (
+            np.array([0, 24, 48, 72, -1]),
+            {"units": "hours since 2001-02-26", "calendar": "noleap", "_FillValue": -1},
+        ),
+        (np.array([0, 1, 2, 3, NAN]), {"units": "days since 2001-02-26", "calendar": "360_day"}),
+        (np.array(["2001-02-26", "2001-02-27", "2001-02-28", "2001-03-01", "NaT"], "M8[ns]"), {}),
+        (np.array(["2001-02-26", "2001-02-27", "2001-02-28", "2001-03-01", "NaT"], "M8[D]"), {}),
+    ],
+)
+def test_times_are_compared_with_texts_in_their_calendar(
+    values: NDArray[Any], attributes: dict[str, Any]
+) -> None:
+    fourth = "'2001-02-29'" if attributes.get("calendar") == "360_day" else "'2001-03-01'"
+    for repo in arrays_of(values, 2, attributes):
+        array = frazil.Array(repo.readonly_session("main"), "/t")
+        for condition, expected in (
+            (">= '2001-02-27T12:00:00'", [2, 3]),
+            (f"= {fourth}", [3]),
+            ("!= DATE '2001-02-27'", [0, 2, 3]),
+            ("not between '2001-02-27' and '2001-02-28'", [0, 3]),
+            ("is null or < '2001-02-27'", [0, 4]),
+            ("is not null", [0, 1, 2, 3]),
+            ("in ('2001-02-26', null)", [0]),
+        ):
+            assert frazil.where(array, condition).points()[:, 0].tolist() == expected, condition
+        number = values[1].astype("i8") if values.dtype.kind == "M" else int(values[1])
+        assert frazil.where(array, f"= {number}").points().tolist() == [[1]]
+        with pytest.raises(frazil.InvalidInputError, match="must be times"):
+            frazil.where(array, "> '2001-02-27' and < 3")
+
+
+def test_times_before_the_calendar_reform_and_durations() -> None:
+    for values, attributes, condition in (
+        (
+            np.array([0, 1, 600_000]),
+            {"units": "days since 1500-01-01"},
+            "between '1500-01-02' and '1500-03-01'",
+        ),
+        (np.array([10, 90, 900]), {"units": "seconds", "dtype": "timedelta64[s]"}, "= '1.5 minutes'"),
+        (np.array([10, 90, 900], "m8[s]"), {}, "between '11 s' and '1 hour' and != '15 minutes'"),
+    ):
+        for repo in arrays_of(values, 2, attributes):
+            array = frazil.Array(repo.readonly_session("main"), "/t")
+            assert frazil.where(array, condition).points().tolist() == [[1]]

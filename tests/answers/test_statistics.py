@@ -757,15 +757,6 @@ def test_an_index_that_is_no_box(index: Any) -> None:
         frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"), index)
 
 
-@pytest.mark.parametrize("condition", ["", "40", "> x", "> 1 or < x", ">> 3"])
-def test_a_condition_that_is_none(condition: str) -> None:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
-    with repo.transaction("main", message="array") as store:
-        zarr.create_array(store, name="t", data=np.arange(20.0), chunks=(5,))
-    with pytest.raises(frazil.InvalidInputError, match=r"expected .* at character \d+, got"):
-        frazil.where(frazil.Array(repo.readonly_session("main"), "/t"), condition)
-
-
 def test_texts_have_no_statistics() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), config=ON)
     with repo.transaction("main", message="array") as store:

@@ -230,6 +230,11 @@ class Comparison(Predicate):
         return replace(self, negated=not self.negated)
 
     @property
+    def literals(self) -> tuple[Any, ...]:
+        """The literals: one, or those of ``in``."""
+        return self.value if self.op == "in" else (self.value,)
+
+    @property
     def _is_of_null(self) -> bool:
         """Whether the comparison asks for null, so that it is never null itself."""
         return self.op == "null" or (self.op == "<=>" and self.value is None)
@@ -237,7 +242,7 @@ class Comparison(Predicate):
     @property
     def _is_never_false(self) -> bool:
         """Whether a literal is null, so that the comparison is true or null."""
-        return None in self.value if self.op == "in" else self.value is None and not self._is_of_null
+        return any(each is None for each in self.literals) and not self._is_of_null
 
     @override
     def holds(self, values: NDArray[Any], null: Mask | None = None) -> Mask:
@@ -246,7 +251,8 @@ class Comparison(Predicate):
         if self._is_of_null:
             is_true = np.zeros(values.shape, np.bool_) if null is None else null
             return ~is_true if self.negated else is_true.copy()
-        is_true = np.asarray(self._met_by(comparable(values, null, self.op in _TEXTS)))
+        is_text = self.op in _TEXTS or any(isinstance(each, str) for each in self.literals)
+        is_true = np.asarray(self._met_by(comparable(values, null, is_text)))
         if self.negated:
             is_true = np.logical_not(is_true, out=is_true)
         if null is not None:
@@ -259,7 +265,7 @@ class Comparison(Predicate):
             return _TEXTS[self.op][0](data, self.value)
         if self.op == "in":
             is_member = np.isin(data, self._members(data.dtype))
-            if self.nan_is_largest and data.dtype.kind == "f" and any(each != each for each in self.value):
+            if self.nan_is_largest and data.dtype.kind == "f" and any(each != each for each in self.literals):
                 is_member |= np.isnan(data)
             return is_member
         compare = _ORDER[self.op]
@@ -274,7 +280,7 @@ class Comparison(Predicate):
 
     def _members(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return the literals of ``=`` and ``in`` that are not null, in order."""
-        members = [each for each in (self.value if self.op == "in" else (self.value,)) if each is not None]
+        members = [each for each in self.literals if each is not None]
         if dtype.kind == "f":
             return np.sort(np.array(members, None if members else dtype))
         if dtype.kind in "iu":
@@ -377,12 +383,14 @@ def comparable(data: NDArray[Any], null: Mask | None = None, is_text: bool = Fal
     if kind != "O":
         return data
     values = data.reshape(-1) if null is None else data[~null]
-    if not len(values) or isinstance(values[0], str) or is_text:
-        texts = np.full(data.shape, "", object)
-        texts[() if null is None else ~null] = [
+    if is_text or (len(values) and isinstance(values[0], str)):
+        texts = np.full(data.size, "", object)
+        texts[slice(None) if null is None else ~null.reshape(-1)] = [
             each if isinstance(each, str) else each.isoformat(" ") for each in values
         ]
-        return texts.astype(_TEXT_TYPE)
+        return texts.astype(_TEXT_TYPE).reshape(data.shape)
+    if not len(values):
+        return np.zeros(data.shape, np.int64)
     return TimeUnits(_SINCE, values[0].calendar).encode(data, null, "times")
 
 

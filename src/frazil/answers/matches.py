@@ -39,10 +39,10 @@ class ElementCondition:
     """
 
     def __init__(self, condition: Predicate, coding: Coding, name: str) -> None:
-        literals = (each.value for each in condition.comparisons())
-        flat = (each for value in literals for each in (value if isinstance(value, tuple) else (value,)))
         # Times are integers in their unit, unless the condition has a time or a text.
-        self._has_times = any(isinstance(each, str | Moment) for each in flat)
+        self._has_times = any(
+            isinstance(literal, str | Moment) for each in condition.comparisons() for literal in each.literals
+        )
         self._numbers = replace(coding, times=None)
         self.coding = coding
         dtype = (coding if self._has_times else self._numbers).decode(np.zeros(1, coding.dtype))[0].dtype
