@@ -29,16 +29,15 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from functools import reduce
 from math import floor, inf
 from typing import Any, Final, NoReturn, override
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.cf_times import TimeUnits
+from frazil.cf_times import Mask, TimeUnits
 from frazil.errors import ErrorKind, InvalidInputError
-
-type Mask = NDArray[np.bool_]
 
 _ORDER: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
@@ -130,16 +129,13 @@ class Predicate:
         """Return the condition that is true where this one is false."""
         raise NotImplementedError
 
+    def fold(self, mask: Callable[[Comparison], Mask]) -> Mask:
+        """Return the masks of the comparisons, joined by AND and OR."""
+        raise NotImplementedError
+
     def holds(self, values: NDArray[Any], null: Mask | None = None) -> Mask:
         """Return where the condition is true, in the shape of the values."""
-        raise NotImplementedError
-
-    def between(self, low: NDArray[Any], high: NDArray[Any]) -> tuple[Mask, Mask]:
-        """Return where a number of an interval may meet the condition, and where all must.
-
-        Numbers are neither NaN nor null. Both ends of an interval are values.
-        """
-        raise NotImplementedError
+        return self.fold(lambda test: test.is_met(values, null))
 
     def may_hold(self, ranges: Ranges) -> Mask:
         """Return where the condition can be true for a value of a box."""
@@ -157,7 +153,10 @@ class Predicate:
 
     def _sorts(self, ranges: Ranges) -> Iterator[tuple[Mask, Mask, Mask]]:
         """Yield where boxes have a sort of values, where some of them may meet the condition, all must."""
-        yield ranges.has_values, *self.between(ranges.low, ranges.high)
+        some, every = (
+            self.fold(lambda test, at=at: test.between(ranges.low, ranges.high)[at]) for at in (0, 1)
+        )
+        yield ranges.has_values, some, every
         dtype = ranges.low.dtype
         null = self.holds(np.zeros(1, dtype), np.ones(1, np.bool_))[0]
         yield ranges.has_null, null, null
@@ -194,7 +193,7 @@ class Predicate:
                 return test if is_text else _refuse(name, "texts", test.value)
             value = tuple(map(literal, test.value)) if test.op == "in" else literal(test.value)
             test = replace(test, value=value, nan_is_largest=nan_is_largest or test.nan_is_largest)
-            return test if dtype.kind in "fUT" else _of_integers(test)
+            return _of_integers(test) if dtype.kind in "biumM" or calendar is not None else test
 
         return self.each(comparison)
 
@@ -229,6 +228,10 @@ class Comparison(Predicate):
     def negation(self) -> Comparison:
         return replace(self, negated=not self.negated)
 
+    @override
+    def fold(self, mask: Callable[[Comparison], Mask]) -> Mask:
+        return mask(self)
+
     @property
     def literals(self) -> tuple[Any, ...]:
         """The literals: one, or those of ``in``."""
@@ -240,13 +243,14 @@ class Comparison(Predicate):
         return self.op == "null" or (self.op == "<=>" and self.value is None)
 
     @property
-    def _is_never_false(self) -> bool:
-        """Whether a literal is null, so that the comparison is true or null."""
-        return any(each is None for each in self.literals) and not self._is_of_null
+    def _is_never_true(self) -> bool:
+        """Whether a literal is null, so that the condition is false or null."""
+        has_null = not self._is_of_null and any(each is None for each in self.literals)
+        return has_null and (self.negated or self.op != "in")
 
-    @override
-    def holds(self, values: NDArray[Any], null: Mask | None = None) -> Mask:
-        if self._is_never_false and (self.negated or self.op != "in"):
+    def is_met(self, values: NDArray[Any], null: Mask | None = None) -> Mask:
+        """Return which values meet the condition."""
+        if self._is_never_true:
             return np.zeros(values.shape, np.bool_)
         if self._is_of_null:
             is_true = np.zeros(values.shape, np.bool_) if null is None else null
@@ -288,40 +292,37 @@ class Comparison(Predicate):
             members = [each for each in members if limits.min <= each <= limits.max]
         return np.sort(np.array(members, dtype if dtype.kind in "iu" else _TEXT_TYPE))
 
-    @override
     def between(self, low: NDArray[Any], high: NDArray[Any]) -> tuple[Mask, Mask]:
-        never = np.zeros(low.shape, np.bool_)
-        if low.dtype.kind in "UTO":
-            return ~never, never
-        if self._is_of_null:
-            return (~never, ~never) if self.negated else (never, never)
-        if self._is_never_false and (self.negated or self.op != "in"):
-            return never, never
+        """Return where a number of an interval may meet the condition, and where all must.
+
+        Numbers are neither NaN nor null. Both ends of an interval are values.
+        """
+        if self._is_of_null or self._is_never_true:
+            is_met = np.full(low.shape, self._is_of_null and self.negated)
+            return is_met, is_met
         low, high = comparable(low), comparable(high)
         ends = np.asarray(self._met_by(low)), np.asarray(self._met_by(high))
         some, every = ends[0] | ends[1], ends[0] & ends[1]
         if self.op in ("=", "<=>", "in"):
             members, every = self._members(low.dtype), every & (low == high)
             some = np.searchsorted(members, low, "left") < np.searchsorted(members, high, "right")
-        if self.negated:
-            return ~every, never if self._is_never_false else ~some
-        return some, every
+        return (~every, ~some) if self.negated else (some, every)
 
     def __str__(self) -> str:
         name = f"`{self.column}` " if self.column else ""
-        prefix, negation = ("NOT ", "NOT ") if self.negated else ("", "")
+        negation = "NOT " if self.negated else ""
         if self.op == "null":
             return f"{name}IS {negation}NULL"
         if self.op == "in":
             return f"{name}{negation}IN ({', '.join(map(_literal_text, self.value))})"
         if self.op in _TEXTS:
             return f"{name}{negation}LIKE {_literal_text(_TEXTS[self.op][1].format(self.value))}"
-        return f"{prefix}{name}{self.op} {_literal_text(self.value)}"
+        return f"{negation}{name}{self.op} {_literal_text(self.value)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Junction(Predicate):
-    """Conditions of which all must be true (AND), or one (OR). See `joined`."""
+    """At least one condition, of which all must be true (AND), or one (OR). See `joined`."""
 
     parts: tuple[Predicate, ...]
     is_all: bool
@@ -340,28 +341,21 @@ class Junction(Predicate):
         return Junction(tuple(part.negation() for part in self.parts), not self.is_all)
 
     @override
-    def holds(self, values: NDArray[Any], null: Mask | None = None) -> Mask:
-        return self._joined(values.shape, (part.holds(values, null) for part in self.parts))
-
-    @override
-    def between(self, low: NDArray[Any], high: NDArray[Any]) -> tuple[Mask, Mask]:
-        masks = [part.between(low, high) for part in self.parts]
-        some, every = (self._joined(low.shape, (each[at] for each in masks)) for at in (0, 1))
-        return some, every
-
-    def _joined(self, shape: tuple[int, ...], masks: Iterable[Mask]) -> Mask:
-        out = np.full(shape, self.is_all)
-        for mask in masks:
-            (np.logical_and if self.is_all else np.logical_or)(out, mask, out=out)
-        return out
+    def fold(self, mask: Callable[[Comparison], Mask]) -> Mask:
+        masks = (part.fold(mask) for part in self.parts)
+        return reduce(operator.and_ if self.is_all else operator.or_, masks)
 
     def __str__(self) -> str:
         texts = (f"({part})" if isinstance(part, Junction) else str(part) for part in self.parts)
         return (" AND " if self.is_all else " OR ").join(texts)
 
 
+#: The condition that all values meet.
+ALWAYS: Final = Junction((Comparison("null"), Comparison("null", negated=True)), False)
+
+
 def joined(parts: Iterable[Predicate], *, is_all: bool) -> Predicate:
-    """Return the junction of conditions, without a junction of the same kind in it."""
+    """Return the junction of one or more conditions, without a junction of the same kind in it."""
     flat: list[Predicate] = []
     for part in parts:
         flat += part.parts if isinstance(part, Junction) and part.is_all == is_all else [part]
@@ -411,8 +405,8 @@ def _in_type(value: Any, dtype: np.dtype[Any], calendar: str | None, name: str) 
         return value if isinstance(value, str) else _refuse(name, "texts", value)
     if isinstance(value, bool):
         return int(value) if dtype.kind == "b" else _refuse(name, "numbers", value)
-    if not isinstance(value, int | float | Decimal):
-        _refuse(name, "numbers", value)
+    if dtype.kind not in "biuf" or not isinstance(value, int | float | Decimal):
+        _refuse(name, "numbers" if dtype.kind in "biuf" else "null", value)
     return _nearest(value, dtype) if dtype.kind == "f" else value
 
 
@@ -429,26 +423,31 @@ def _nearest(number: float | Decimal, dtype: np.dtype[Any]) -> Any:
 
 def _ticks(value: Any, dtype: np.dtype[Any], calendar: str | None, name: str) -> Any:
     """Return a time or a duration in the unit of values; with a fraction if it is between two of them."""
-    if dtype.kind == "m":
-        demand, units, kinds = "durations, such as '90 s'", TimeUnits("microseconds", None), (str,)
-    else:
-        units = TimeUnits(_SINCE, calendar or "proleptic_gregorian")
-        demand, kinds = "times, such as '2024-03-01'", (str, Moment, date, np.datetime64)
-    if isinstance(value, timedelta | np.timedelta64) and dtype.kind == "m":
+    is_duration, rest = dtype.kind == "m", Fraction(0)
+    if is_duration and isinstance(value, timedelta | np.timedelta64):
         ticks = np.array([value], "m8[us]")
-    elif isinstance(value, kinds) or (hasattr(value, "calendar") and dtype.kind != "m"):
+    elif isinstance(value, str) or (not is_duration and _is_time(value)):
+        units = TimeUnits(_SINCE, calendar or "proleptic_gregorian")
+        units = TimeUnits("microseconds", None) if is_duration else units
         text = value.text if isinstance(value, Moment) else value
         text = text.isoformat() if hasattr(text, "isoformat") else str(text)
+        digits = re.search(r"\.\d{6}(\d+)", text)  # below a microsecond
+        rest = Fraction(f"0.{digits[1]}" if digits else 0)
         try:
             ticks = units.parse(np.array([text], object), f"a condition on {name}")
             ticks = ticks if ticks.dtype.kind in "mM" else units.encode(ticks, None, name)
         except InvalidInputError as error:
             raise InvalidInputError(error.problem, ErrorKind.INVALID_ARGUMENT) from None
     else:
+        demand = "durations, such as '90 s'" if is_duration else "times, such as '2024-03-01'"
         _refuse(name, demand, value)
     unit, count = np.datetime_data(dtype) if dtype.kind in "mM" else ("us", 1)
     step = _UNITS["D"] if unit in "YM" else count * _UNITS[unit]
-    return int(ticks.astype(np.int64)[0]) / step
+    return (int(ticks.astype(np.int64)[0]) + rest) / step
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, Moment | date | np.datetime64) or hasattr(value, "calendar")
 
 
 def _of_integers(test: Comparison) -> Predicate:
@@ -460,7 +459,7 @@ def _of_integers(test: Comparison) -> Predicate:
     if value is None or isinstance(value, int):
         return replace(test, value=value)
     if test.op == "<=>":  # no integer is equal to the value, and null is not
-        return Junction((), test.negated)
+        return ALWAYS if test.negated else ALWAYS.negation()
     nothing = replace(test, op="in", value=())
     if test.op == "=":
         return nothing

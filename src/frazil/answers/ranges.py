@@ -98,7 +98,7 @@ def box_ranges(
                 out[spot] = function(out[spot], column)
             flags[(slice(None), *spot)] |= columns[2]
     assert ends is not None
-    return Ranges(*ends, *flags[:3], ~flags[3])
+    return Ranges(ends[0], ends[1], flags[0], flags[1], flags[2], ~flags[3])
 
 
 def decoded_ranges(raw: Ranges, coding: Coding, decode: Decode) -> Ranges:

@@ -14,10 +14,11 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from frazil.answers.conditions import Comparison, Junction, Mask, Predicate, Ranges, joined, parse
+from frazil.answers.conditions import ALWAYS, Comparison, Predicate, Ranges, joined, parse
 from frazil.answers.kernels import Partial, Variance, cells, combine_partials, empty_partial
 from frazil.answers.tiles import Box
 from frazil.cf import Coding, coding_of
+from frazil.cf_times import Mask
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import Limits, blocks, regular_grid, slabs
 from frazil.jobs.engine import Engine, EngineName, engine_of
@@ -176,9 +177,7 @@ class ArrayScan:
         decoded[null] = np.nan
         return summarize_block(decoded, offences)
 
-    def proven(
-        self, low: NDArray[Any], high: NDArray[Any], count: NDArray[Any], gaps: NDArray[Any]
-    ) -> NDArray[np.bool_]:
+    def proven(self, low: NDArray[Any], high: NDArray[Any], count: NDArray[Any], gaps: NDArray[Any]) -> Mask:
         """Return which chunks keep all limits, by their extremes and the numbers of values and of NaN.
 
         NaN is also a missing value here.
@@ -189,8 +188,8 @@ class ArrayScan:
             is_exact = (np.abs(low) < _MOST_EXACT) & (np.abs(high) < _MOST_EXACT)
             low, high = (np.where(is_exact, each, 0).astype(dtype) for each in (low, high))
         ranges = Ranges(low, high, count > 0, gaps > 0, gaps > 0, is_exact)
-        conditions = [each.condition.must_hold(ranges) for each in self.limits if not each.is_share]
-        return np.logical_and.reduce([np.ones(low.shape, np.bool_), *conditions])
+        rules = (each.condition for each in self.limits if not each.is_share)
+        return joined([ALWAYS, *rules], is_all=True).must_hold(ranges)
 
 
 def _first_offence(
@@ -674,7 +673,8 @@ def _limit_of(rule: Rule) -> Limit:
     if isinstance(rule, Range):
         limits = ((">", rule.max), ("<", rule.min))
         bounds = [Comparison(op, +value, negated=True) for op, value in limits if value is not None]
-        return Limit(joined([joined(bounds, is_all=True), Comparison("null")], is_all=False))
+        inside = joined(bounds, is_all=True) if bounds else ALWAYS
+        return Limit(joined([inside, Comparison("null")], is_all=False))
     if isinstance(rule, Condition):
         return Limit(parse(rule.holds))
     if isinstance(rule, Finite):
@@ -682,7 +682,7 @@ def _limit_of(rule: Rule) -> Limit:
         other = Comparison("null") if rule.nan else _NO_NAN
         return Limit(joined([is_finite, other], is_all=not rule.nan))
     is_share = isinstance(rule, NanShare)
-    return Limit(_NO_NAN if is_share else Junction((), True), is_share)
+    return Limit(_NO_NAN if is_share else ALWAYS, is_share)
 
 
 def _row(rule: CheckedRule) -> Row:

@@ -23,13 +23,12 @@ from frazil.answers.conditions import (
     SPELLINGS,
     Comparison,
     Junction,
-    Mask,
     Predicate,
     Ranges,
-    joined,
     parse,
 )
 from frazil.arrow.grid import Column, Grid, Values
+from frazil.cf_times import Mask
 from frazil.errors import InvalidInputError
 from frazil.spark.tables.schemas import argument_error
 
@@ -58,16 +57,17 @@ class ColumnCondition:
 
 def predicates(grid: Grid, conditions: Conditions) -> list[ColumnCondition]:
     """Return the conditions on columns of a grid, all of which a row must meet."""
+    parts: Iterable[Predicate]
     if not isinstance(conditions, str):
-        condition = joined([*map(_of_tuple, conditions)], is_all=True)
+        parts = map(_of_tuple, conditions)
     elif conditions.strip():
         try:
             condition = parse(conditions, has_columns=True)
         except InvalidInputError as error:
             raise argument_error(f"{error.problem}. {_QUERY}") from None
+        parts = condition.parts if isinstance(condition, Junction) and condition.is_all else (condition,)
     else:
-        return []
-    parts = condition.parts if isinstance(condition, Junction) and condition.is_all else (condition,)
+        parts = ()
     return [_on_column(grid, part) for part in parts]
 
 

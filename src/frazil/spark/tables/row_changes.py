@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 
 from frazil.arrow.cells import broadcast, read_column
 from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
+from frazil.cf_times import Mask
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
-from frazil.spark.tables.conditions import ColumnCondition, Conditions, Mask, predicates
+from frazil.spark.tables.conditions import ColumnCondition, Conditions, predicates
 from frazil.spark.tables.scan import (
     LARGEST_GRID,
     MOST_BLOCKS,

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from frazil.arrays.array import Array
 from frazil.arrow.cells import broadcast, column_ranges, finest_block, has_ranges, read_column, spread
 from frazil.arrow.grid import Column, Grid, Values, as_texts, column_error, to_arrow
+from frazil.cf_times import Mask
 from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.format.manifest import ChunkTable
 from frazil.format.nodes import Node, NodeTable
@@ -34,7 +35,7 @@ from frazil.format.snapshot import ManifestFiles, Snapshot
 from frazil.repository.catalog.context import Context
 from frazil.repository.session.session import Session, reading
 from frazil.repository.session.workspace import Workspace
-from frazil.spark.tables.conditions import ColumnCondition, Mask
+from frazil.spark.tables.conditions import ColumnCondition
 from frazil.spark.tables.schemas import argument_error
 from frazil.threads import SIZES, Purpose, in_order, thread_pool
 
