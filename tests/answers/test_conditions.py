@@ -7,7 +7,7 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
-import cftime
+import cftime  # type: ignore[import-untyped]
 import duckdb
 import numpy as np
 import pytest
@@ -84,16 +84,16 @@ def truth(tree: Tree, value: Any, number: Any, nan_is_largest: bool) -> bool | N
         return True if True in tests else None if None in tests else False
     if op in ("!=", "<>"):
         return truth(("not", ("=", *parts)), value, number, nan_is_largest)
-    other = None if parts[0] == "null" else number(parts[0])
+    other = None if parts[0] in ("null", None) else number(parts[0])
     if value is None or other is None:
         return (value is None and other is None) if op == "<=>" else None
     pair = (value, other)
     if any(each != each for each in pair):
         if not nan_is_largest:
             return False
-        pair = tuple((each != each, 0 if each != each else each) for each in pair)
-    one, two = pair
-    return {"<": one < two, "<=": one <= two, ">": one > two, ">=": one >= two}.get(op, one == two)
+        value, other = ((each != each, 0 if each != each else each) for each in pair)
+    ordered = {"<": value < other, "<=": value <= other, ">": value > other, ">=": value >= other}
+    return bool(ordered.get(op, value == other))
 
 
 def number_of(dtype: str, literal: str) -> Any:
@@ -113,7 +113,7 @@ def day_of(literal: str) -> tuple[int, ...]:
 
 def random_values(dice: random.Random, kind: str) -> tuple[NDArray[Any], NDArray[np.bool_], list[Any]]:
     """Return values, which are null, and the values as plain Python compares them."""
-    count = 24
+    count, plain = 24, list[Any]()
     null = np.array([dice.random() < 0.15 for _ in range(count)])
     if kind in TIMES:
         days = sorted(dice.choices(range(5), k=count))
@@ -141,7 +141,7 @@ def random_values(dice: random.Random, kind: str) -> tuple[NDArray[Any], NDArray
                 else np.array(dice.choices(pool, k=count), dtype)
             )
         data = np.sort(data) if dice.random() < 0.7 else data
-        plain = [each.item() if dtype.kind == "f" else int(each) for each in data]
+        plain = [int(each) if dtype.kind == "b" else each for each in data.tolist()]
     return data, null, [None if hidden else each for each, hidden in zip(plain, null, strict=True)]
 
 

@@ -535,21 +535,18 @@ class _Parser:
 
     def condition(self) -> Predicate:
         """Return the condition at this place, up to what does not belong to it."""
-        parts = [self._all()]
-        while self._accept("or"):
-            parts.append(self._all())
-        return joined(parts, is_all=False)
+        return self._joined("or", lambda: self._joined("and", self._one))
 
     def require(self, token: str, expected: str) -> None:
         """Go on after a token; an empty one is the end."""
         if not self._accept(token):
             self._fail(expected)
 
-    def _all(self) -> Predicate:
-        parts = [self._one()]
-        while self._accept("and"):
-            parts.append(self._one())
-        return joined(parts, is_all=True)
+    def _joined(self, word: str, part: Callable[[], Predicate]) -> Predicate:
+        parts = [part()]
+        while self._accept(word):
+            parts.append(part())
+        return joined(parts, is_all=word == "and")
 
     def _one(self) -> Predicate:
         is_negated = False
@@ -595,11 +592,8 @@ class _Parser:
         sign = self._next()
         op, is_other = SPELLINGS.get(sign, (sign, False))
         if is_negated or op not in _ORDER:
-            self._fail(
-                "IN, BETWEEN or LIKE"
-                if is_negated
-                else "a comparison (=, !=, <, <=, >, >=, IN, BETWEEN, IS NULL)"
-            )
+            signs = "=, !=, <, <=, >, >=, IN, BETWEEN, IS NULL"
+            self._fail("IN, BETWEEN or LIKE" if is_negated else f"a comparison ({signs})")
         self._at += 1
         return Comparison(op, self._literal(), column, is_other)
 

@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 
 import frazil
 from frazil.errors import InvalidInputError, ValidationFailedError
-from frazil.pipeline.reductions import Limits
-from frazil.pipeline.validation.rules import KINDS
-from frazil.spark import (
+from frazil.pipeline import (
     Attributes,
     Condition,
     Dims,
@@ -40,6 +38,8 @@ from frazil.spark import (
     validate,
     write_audit_publish,
 )
+from frazil.pipeline.reductions import Limits
+from frazil.pipeline.validation.rules import KINDS
 
 SMALL = Limits(task=200, block=80)
 
@@ -230,24 +230,29 @@ def test_hard_cases(rule: Any, ok: bool, actual: str) -> None:
     }
     with repo.transaction("main", message="coordinates") as store:
         for name, data in arrays.items():
-            fill = {"_FillValue": -1} if name == "gaps of integers" else {}
+            fill: dict[str, Any] = {"_FillValue": -1} if name == "gaps of integers" else {}
             zarr.create_array(store, name=name, data=data, chunks=(2,), attributes=fill)
     row = validate(repo, [rule], engine=Inline()).rows[0]
     assert (row.ok, actual in row.found) == (ok, True), row
+
+
+#: Values of another type than a field has.
+TEXT: Any = "0"
+NUMBER: Any = 3
 
 
 @pytest.mark.parametrize(
     "rule",
     [
         "x",
-        Range("t", "0"),
-        Shape("t", 3),
+        Range("t", TEXT),
+        Shape("t", NUMBER),
         DType("t", "foo"),
         Exists("t", "table"),
-        Range(3),
+        Range(NUMBER),
         Range("t", 2, 1),
         Condition("t", "> x"),
-        Condition("t", 3),
+        Condition("t", NUMBER),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(rule: Any) -> None:
