@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import frazil
 from frazil import arrow
-from frazil.answers.conditions import Ranges, comparable, parse
+from frazil.answers.conditions import ValueRanges, comparable, parse
 from frazil.arrow.grid import Selection
 from frazil.pipeline import Condition, validate
 from frazil.spark.data_source import plan_rows
@@ -145,7 +145,7 @@ def random_values(dice: random.Random, kind: str) -> tuple[NDArray[Any], NDArray
     return data, null, [None if hidden else each for each, hidden in zip(plain, null, strict=True)]
 
 
-def ranges_of(data: NDArray[Any], null: NDArray[np.bool_], dice: random.Random) -> Ranges:
+def ranges_of(data: NDArray[Any], null: NDArray[np.bool_], dice: random.Random) -> ValueRanges:
     """Return what is known about boxes of six values."""
     numbers = comparable(data, null).reshape(-1, 6)
     nan = numbers != numbers
@@ -156,7 +156,9 @@ def ranges_of(data: NDArray[Any], null: NDArray[np.bool_], dice: random.Random) 
     ]
     low, high = (each.astype(numbers.dtype.newbyteorder("=")) for each in ends)
     is_known = np.array([dice.random() < 0.9 for _ in low])
-    return Ranges(low, high, others.any(axis=1), nan.any(axis=1), null.reshape(-1, 6).any(axis=1), is_known)
+    return ValueRanges(
+        low, high, others.any(axis=1), nan.any(axis=1), null.reshape(-1, 6).any(axis=1), is_known
+    )
 
 
 @pytest.mark.parametrize("kind", [*NUMBERS, *TIMES])
@@ -199,6 +201,7 @@ def test_conditions_hold_as_in_plain_python(kind: str, nan_is_largest: bool) -> 
         (">= 0 <= 1", "expected AND, OR or the end at character 6, got '<='"),
         ("> 12ab", "expected a literal.* at character 3, got '12ab'"),
         ("> 0x10", "expected a literal.* at character 3, got '0x10'"),
+        ("> " + "1" * 200_000 + "x", "expected a literal.* at character 3"),
         ("= 'x", 'expected a literal.* at character 3, got "\'x"'),
         ("in ()", "expected a literal.* at character 5, got '\\)'"),
         ("in (1 2)", "expected a comma or \\) at character 7, got '2'"),

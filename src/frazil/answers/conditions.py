@@ -53,7 +53,7 @@ _TEXTS: Final[dict[str, tuple[Callable[[Any, str], Any], str]]] = {
     "ends": (np.strings.endswith, "%{}"),
     "contains": (lambda texts, part: np.strings.find(texts, part) >= 0, "%{}%"),
 }
-#: The comparisons of `Comparison`, without their spellings.
+#: The comparisons of `ValueComparison`, without their spellings.
 OPERATORS: Final = (*_ORDER, *_TEXTS, "in", "null")
 #: Other spellings of comparisons, and whether they are negated.
 SPELLINGS: Final = {
@@ -82,7 +82,7 @@ _TEXT_TYPE: Final = np.dtypes.StringDType()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ranges:
+class ValueRanges:
     """What is known about the values of boxes. All arrays have the shape of the boxes.
 
     Attributes:
@@ -110,18 +110,18 @@ class Moment:
 
 
 class Predicate:
-    """A condition: a `Comparison`, or a `Junction` of conditions.
+    """A condition: a `ValueComparison`, or a `Junction` of conditions.
 
     ``holds``, ``may_hold`` and ``must_hold`` need literals of the type of the values: see ``typed``.
     """
 
     __slots__ = ()
 
-    def comparisons(self) -> Iterator[Comparison]:
+    def comparisons(self) -> Iterator[ValueComparison]:
         """Yield the comparisons, in the order of the text."""
         raise NotImplementedError
 
-    def each(self, change: Callable[[Comparison], Predicate]) -> Predicate:
+    def each(self, change: Callable[[ValueComparison], Predicate]) -> Predicate:
         """Return the condition with other comparisons."""
         raise NotImplementedError
 
@@ -129,7 +129,7 @@ class Predicate:
         """Return the condition that is true where this one is false."""
         raise NotImplementedError
 
-    def fold(self, mask: Callable[[Comparison], Mask]) -> Mask:
+    def fold(self, mask: Callable[[ValueComparison], Mask]) -> Mask:
         """Return the masks of the comparisons, joined by AND and OR."""
         raise NotImplementedError
 
@@ -137,27 +137,28 @@ class Predicate:
         """Return where the condition is true, in the shape of the values."""
         return self.fold(lambda test: test.is_met(values, null))
 
-    def may_hold(self, ranges: Ranges) -> Mask:
+    def may_hold(self, ranges: ValueRanges) -> Mask:
         """Return where the condition can be true for a value of a box."""
         may = ~ranges.is_known
         for is_present, is_some, _ in self._sorts(ranges):
             may = may | (is_present & is_some)
         return may
 
-    def must_hold(self, ranges: Ranges) -> Mask:
+    def must_hold(self, ranges: ValueRanges) -> Mask:
         """Return where the condition is true for all values of a box."""
         must = ranges.is_known
         for is_present, _, is_every in self._sorts(ranges):
             must = must & (~is_present | is_every)
         return must
 
-    def _sorts(self, ranges: Ranges) -> Iterator[tuple[Mask, Mask, Mask]]:
+    def _sorts(self, ranges: ValueRanges) -> Iterator[tuple[Mask, Mask, Mask]]:
         """Yield where boxes have a sort of values, where some of them may meet the condition, all must."""
+        low, high, dtype = ranges.low, ranges.high, ranges.low.dtype
         some, every = (
-            self.fold(lambda test, at=at: test.between(ranges.low, ranges.high)[at]) for at in (0, 1)
+            self.fold(lambda test: test.between(low, high)[0]),
+            self.fold(lambda test: test.between(low, high)[1]),
         )
         yield ranges.has_values, some, every
-        dtype = ranges.low.dtype
         null = self.holds(np.zeros(1, dtype), np.ones(1, np.bool_))[0]
         yield ranges.has_null, null, null
         if dtype.kind == "f":
@@ -187,7 +188,7 @@ class Predicate:
         def literal(value: Any) -> Any:
             return None if value is None else _in_type(value, dtype, calendar, name)
 
-        def comparison(test: Comparison) -> Predicate:
+        def comparison(test: ValueComparison) -> Predicate:
             if test.op in _TEXTS:
                 is_text = isinstance(test.value, str) and (dtype.kind in "UTO" or calendar is not None)
                 return test if is_text else _refuse(name, "texts", test.value)
@@ -199,7 +200,7 @@ class Predicate:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Predicate):
+class ValueComparison(Predicate):
     """A comparison of values with a literal.
 
     Attributes:
@@ -217,19 +218,19 @@ class Comparison(Predicate):
     nan_is_largest: bool = False
 
     @override
-    def comparisons(self) -> Iterator[Comparison]:
+    def comparisons(self) -> Iterator[ValueComparison]:
         yield self
 
     @override
-    def each(self, change: Callable[[Comparison], Predicate]) -> Predicate:
+    def each(self, change: Callable[[ValueComparison], Predicate]) -> Predicate:
         return change(self)
 
     @override
-    def negation(self) -> Comparison:
+    def negation(self) -> ValueComparison:
         return replace(self, negated=not self.negated)
 
     @override
-    def fold(self, mask: Callable[[Comparison], Mask]) -> Mask:
+    def fold(self, mask: Callable[[ValueComparison], Mask]) -> Mask:
         return mask(self)
 
     @property
@@ -328,12 +329,12 @@ class Junction(Predicate):
     is_all: bool
 
     @override
-    def comparisons(self) -> Iterator[Comparison]:
+    def comparisons(self) -> Iterator[ValueComparison]:
         for part in self.parts:
             yield from part.comparisons()
 
     @override
-    def each(self, change: Callable[[Comparison], Predicate]) -> Predicate:
+    def each(self, change: Callable[[ValueComparison], Predicate]) -> Predicate:
         return Junction(tuple(part.each(change) for part in self.parts), self.is_all)
 
     @override
@@ -341,7 +342,7 @@ class Junction(Predicate):
         return Junction(tuple(part.negation() for part in self.parts), not self.is_all)
 
     @override
-    def fold(self, mask: Callable[[Comparison], Mask]) -> Mask:
+    def fold(self, mask: Callable[[ValueComparison], Mask]) -> Mask:
         masks = (part.fold(mask) for part in self.parts)
         return reduce(operator.and_ if self.is_all else operator.or_, masks)
 
@@ -351,7 +352,7 @@ class Junction(Predicate):
 
 
 #: The condition that all values meet.
-ALWAYS: Final = Junction((Comparison("null"), Comparison("null", negated=True)), False)
+ALWAYS: Final = Junction((ValueComparison("null"), ValueComparison("null", negated=True)), False)
 
 
 def joined(parts: Iterable[Predicate], *, is_all: bool) -> Predicate:
@@ -450,7 +451,7 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, Moment | date | np.datetime64) or hasattr(value, "calendar")
 
 
-def _of_integers(test: Comparison) -> Predicate:
+def _of_integers(test: ValueComparison) -> Predicate:
     """Return the same condition with integers only, so that it is exact."""
     if test.op == "in":
         values = tuple(each for each in map(_whole, test.value) if each is None or isinstance(each, int))
@@ -494,7 +495,7 @@ def _literal_text(value: Any) -> str:
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<text>'(?:[^']|'')*')
-    | (?P<number>(?:[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]inf(?:inity)?)(?![\w.]))
+    | (?P<number>(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|[-+]inf(?:inity)?)(?![\w.]))
     | `(?P<quoted>[^`]+)`
     | (?P<word>[^\W\d][\w./]*)
     | (?P<sign><=>|==|!=|<>|<=|>=|[=<>(),]))""",
@@ -577,25 +578,25 @@ class _Parser:
             while self._accept(","):
                 values.append(self._literal())
             self.require(")", "a comma or )")
-            return Comparison("in", tuple(values), column, is_negated)
+            return ValueComparison("in", tuple(values), column, is_negated)
         if self._accept("between"):
-            low = Comparison(">=", self._literal(), column)
+            low = ValueComparison(">=", self._literal(), column)
             self.require("and", "AND")
-            both = Junction((low, Comparison("<=", self._literal(), column)), True)
+            both = Junction((low, ValueComparison("<=", self._literal(), column)), True)
             return both.negation() if is_negated else both
         if self._accept("like"):
-            return Comparison(*self._pattern(), column, is_negated)
+            return ValueComparison(*self._pattern(), column, is_negated)
         if not is_negated and self._accept("is"):
             is_negated = self._accept("not")
             self.require("null", "NULL")
-            return Comparison("null", None, column, is_negated)
+            return ValueComparison("null", None, column, is_negated)
         sign = self._next()
         op, is_other = SPELLINGS.get(sign, (sign, False))
         if is_negated or op not in _ORDER:
             signs = "=, !=, <, <=, >, >=, IN, BETWEEN, IS NULL"
             self._fail("IN, BETWEEN or LIKE" if is_negated else f"a comparison ({signs})")
         self._at += 1
-        return Comparison(op, self._literal(), column, is_other)
+        return ValueComparison(op, self._literal(), column, is_other)
 
     def _literal(self) -> Any:
         kind, text, _ = self._tokens[self._at]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.answers.conditions import Ranges
+from frazil.answers.conditions import ValueRanges
 from frazil.answers.tiles import Box, Mask, TileGrid, TileStatistics, tiles_of
 from frazil.arrays.element_statistics import limits, statistics_of
 from frazil.arrays.selection import chunk_numbers
@@ -30,7 +30,7 @@ type Decode = Callable[[NDArray[Any]], tuple[NDArray[Any], Mask | None]]
 
 def tile_ranges(
     grid: TileGrid, tiles: TileStatistics, part: Box, coding: Coding, *, has_fill: bool = True
-) -> Ranges:
+) -> ValueRanges:
     """Return the ranges of the tiles of a part of a grid, before they are decoded.
 
     A tile without a chunk has the fill value; without ``has_fill`` it has null.
@@ -61,12 +61,12 @@ def tile_ranges(
         nan = np.full(1, np.nan if coding.dtype.kind == "f" else "NaT", coding.dtype)
         if coding.missing(nan) is not None:
             has_null, has_nan = has_null | has_nan, np.zeros_like(has_nan)
-    return Ranges(low, high, has_values, has_nan, has_null, is_known)
+    return ValueRanges(low, high, has_values, has_nan, has_null, is_known)
 
 
 def box_ranges(
     workspace: Workspace, grid: TileGrid, coding: Coding, boxes: Sequence[Intervals], *, has_fill: bool = True
-) -> Ranges:
+) -> ValueRanges:
     """Return the ranges of boxes of elements, before they are decoded, in the shape of their product.
 
     ``boxes`` are intervals of elements along each dimension of the array, at least one.
@@ -98,10 +98,10 @@ def box_ranges(
                 out[spot] = function(out[spot], column)
             flags[(slice(None), *spot)] |= columns[2]
     assert ends is not None
-    return Ranges(ends[0], ends[1], flags[0], flags[1], flags[2], ~flags[3])
+    return ValueRanges(ends[0], ends[1], flags[0], flags[1], flags[2], ~flags[3])
 
 
-def decoded_ranges(raw: Ranges, coding: Coding, decode: Decode) -> Ranges:
+def decoded_ranges(raw: ValueRanges, coding: Coding, decode: Decode) -> ValueRanges:
     """Return the ranges of decoded values. ``decode`` keeps the order of elements, or reverses it."""
     chosen = raw.has_values & raw.is_known
     ends = []

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
-from frazil.answers.conditions import Ranges
+from frazil.answers.conditions import ValueRanges
 from frazil.answers.ranges import Intervals, box_ranges, decoded_ranges
 from frazil.answers.tiles import TileGrid, has_statistics
 from frazil.arrays.array import Array
@@ -86,7 +86,7 @@ def _tile_grid(session: Session, column: Column) -> TileGrid | None:
 
 def column_ranges(
     session: Session, column: Column, boxes: Sequence[Intervals], *, missing: str = "fill"
-) -> Ranges | None:
+) -> ValueRanges | None:
     """Return the ranges of a column that ``has_ranges`` in boxes, or None if nothing is known.
 
     ``boxes`` are intervals along each dimension of the grid. The result has the shape of their product, with
@@ -112,4 +112,6 @@ def column_ranges(
         return None
     wide = [len(starts) if axis in column.axes else 1 for axis, (starts, _) in enumerate(boxes)]
     order = np.argsort(column.axes)
-    return Ranges(*(getattr(ranges, each.name).transpose(order).reshape(wide) for each in fields(ranges)))
+    return ValueRanges(
+        *(getattr(ranges, each.name).transpose(order).reshape(wide) for each in fields(ranges))
+    )

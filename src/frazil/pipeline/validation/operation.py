@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from frazil.answers.conditions import ALWAYS, Comparison, Predicate, Ranges, joined, parse
+from frazil.answers.conditions import ALWAYS, Predicate, ValueComparison, ValueRanges, joined, parse
 from frazil.answers.kernels import Partial, Variance, cells, combine_partials, empty_partial
 from frazil.answers.tiles import Box
 from frazil.cf import Coding, coding_of
@@ -54,7 +54,7 @@ from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 
 #: The condition that a value is neither NaN nor missing.
-_NO_NAN: Final = Comparison("=", math.nan, negated=True, nan_is_largest=True)
+_NO_NAN: Final = ValueComparison("=", math.nan, negated=True, nan_is_largest=True)
 #: Integers up to this one are floating-point numbers too.
 _MOST_EXACT: Final = 1 << 53
 _VARIANCE: Final = Variance()
@@ -187,7 +187,7 @@ class ArrayScan:
         if dtype.kind in "iu" and low.dtype.kind == "f":  # integers that can be missing
             is_exact = (np.abs(low) < _MOST_EXACT) & (np.abs(high) < _MOST_EXACT)
             low, high = (np.where(is_exact, each, 0).astype(dtype) for each in (low, high))
-        ranges = Ranges(low, high, count > 0, gaps > 0, gaps > 0, is_exact)
+        ranges = ValueRanges(low, high, count > 0, gaps > 0, gaps > 0, is_exact)
         rules = (each.condition for each in self.limits if not each.is_share)
         return joined([ALWAYS, *rules], is_all=True).must_hold(ranges)
 
@@ -672,14 +672,14 @@ def _is_scanned(session: Session, rule: Rule) -> bool:
 def _limit_of(rule: Rule) -> Limit:
     if isinstance(rule, Range):
         limits = ((">", rule.max), ("<", rule.min))
-        bounds = [Comparison(op, +value, negated=True) for op, value in limits if value is not None]
+        bounds = [ValueComparison(op, +value, negated=True) for op, value in limits if value is not None]
         inside = joined(bounds, is_all=True) if bounds else ALWAYS
-        return Limit(joined([inside, Comparison("null")], is_all=False))
+        return Limit(joined([inside, ValueComparison("null")], is_all=False))
     if isinstance(rule, Condition):
         return Limit(parse(rule.holds))
     if isinstance(rule, Finite):
-        is_finite = Comparison("in", (math.inf, -math.inf), negated=True)
-        other = Comparison("null") if rule.nan else _NO_NAN
+        is_finite = ValueComparison("in", (math.inf, -math.inf), negated=True)
+        other = ValueComparison("null") if rule.nan else _NO_NAN
         return Limit(joined([is_finite, other], is_all=not rule.nan))
     is_share = isinstance(rule, NanShare)
     return Limit(_NO_NAN if is_share else ALWAYS, is_share)

@@ -21,10 +21,10 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from frazil.answers.conditions import (
     OPERATORS,
     SPELLINGS,
-    Comparison,
     Junction,
     Predicate,
-    Ranges,
+    ValueComparison,
+    ValueRanges,
     parse,
 )
 from frazil.arrow.grid import Column, Grid, Values
@@ -50,7 +50,7 @@ class ColumnCondition:
         """Return where the condition is true, in the shape of the values."""
         return self.predicate.holds(values.data, values.null)
 
-    def may_hold(self, ranges: Ranges) -> Mask:
+    def may_hold(self, ranges: ValueRanges) -> Mask:
         """Return where the condition can be true for a value of a box."""
         return self.predicate.may_hold(ranges)
 
@@ -71,14 +71,14 @@ def predicates(grid: Grid, conditions: Conditions) -> list[ColumnCondition]:
     return [_on_column(grid, part) for part in parts]
 
 
-def _of_tuple(condition: Condition) -> Comparison:
+def _of_tuple(condition: Condition) -> ValueComparison:
     name, text, value = condition
     spelling = text.lower()
     op, is_negated = SPELLINGS.get(spelling, (spelling, False))
     if op not in OPERATORS:
         names = ", ".join((*OPERATORS, *SPELLINGS))
         raise argument_error(f"The comparison of a condition must be one of {names}, got {spelling!r}")
-    return Comparison(op, tuple(value) if op == "in" else value, name, is_negated)
+    return ValueComparison(op, tuple(value) if op == "in" else value, name, is_negated)
 
 
 def _on_column(grid: Grid, condition: Predicate) -> ColumnCondition:
