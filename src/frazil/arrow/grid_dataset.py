@@ -24,9 +24,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.dataset as ds  # type: ignore[import-untyped]
 from pyarrow.fs import LocalFileSystem  # type: ignore[import-untyped]
 
+from frazil.answers.conditions import ValueRanges
+from frazil.answers.ranges import Intervals
 from frazil.arrays.array import Array
-from frazil.arrow.cells import broadcast, read_column, spread
-from frazil.arrow.column_ranges import Intervals, Ranges, column_ranges, finest_block, has_ranges
+from frazil.arrow.cells import broadcast, column_ranges, finest_block, has_ranges, read_column, spread
 from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
 from frazil.arrow.pruning import columns_of, matching_intervals, matching_parts, regions_of
 from frazil.handle.addresses import open_address
@@ -169,7 +170,7 @@ class _Scan:
             yield from ([region] for region in product(*slices))
             return
 
-        def ranges(boxes: Sequence[Intervals]) -> dict[str, Ranges]:
+        def ranges(boxes: Sequence[Intervals]) -> dict[str, ValueRanges]:
             values = ((each.name, column_ranges(session, each, boxes)) for each in conditions)
             return {name: each for name, each in values if each is not None}
 

@@ -25,9 +25,9 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
 from frazil.arrays.array import Array
-from frazil.arrow.cells import broadcast, read_column, spread
-from frazil.arrow.column_ranges import column_ranges, finest_block, has_ranges
+from frazil.arrow.cells import broadcast, column_ranges, finest_block, has_ranges, read_column, spread
 from frazil.arrow.grid import Column, Grid, Values, as_texts, column_error, to_arrow
+from frazil.cf_times import Mask
 from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.format.manifest import ChunkTable
 from frazil.format.nodes import Node, NodeTable
@@ -35,7 +35,7 @@ from frazil.format.snapshot import ManifestFiles, Snapshot
 from frazil.repository.catalog.context import Context
 from frazil.repository.session.session import Session, reading
 from frazil.repository.session.workspace import Workspace
-from frazil.spark.tables.conditions import Mask, Predicate
+from frazil.spark.tables.conditions import ColumnCondition
 from frazil.spark.tables.schemas import argument_error
 from frazil.threads import SIZES, Purpose, in_order, thread_pool
 
@@ -116,7 +116,7 @@ def counts_of(grid: Grid) -> tuple[int, ...]:
 def matching_blocks(
     session: Session,
     grid: Grid,
-    where: Iterable[Predicate],
+    where: Iterable[ColumnCondition],
     coordinates: Mapping[str, Values],
     missing: str = "fill",
 ) -> Mask:
@@ -206,7 +206,7 @@ class Scan:
     schema: pa.Schema
     shared: SharedVersion
     read: tuple[Column, ...] = ()
-    where: tuple[Predicate, ...] = ()
+    where: tuple[ColumnCondition, ...] = ()
     missing: str = "fill"
     batch_rows: int = 1 << 17
 
@@ -223,7 +223,7 @@ class ScanTask:
 def plan_scan(
     session: Session,
     grid: Grid,
-    where: Sequence[Predicate] = (),
+    where: Sequence[ColumnCondition] = (),
     *,
     schema: pa.Schema | None = None,
     missing: str = "fill",
@@ -236,8 +236,7 @@ def plan_scan(
     """
     schema = grid.schema() if schema is None else schema
     columns = tuple(map(grid.column, schema.names))
-    where = [replace(each, column=grid.column(each.column).name) for each in where]
-    needed = {grid.column(each.column).name: grid.column(each.column) for each in where}
+    needed = {each.column: grid.column(each.column) for each in where}
     also = tuple(each for name, each in needed.items() if name not in {one.name for one in columns})
     every = (*columns, *also)
     coordinates = {
