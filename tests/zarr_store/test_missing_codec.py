@@ -20,7 +20,7 @@ import frazil.arrow
 from frazil import extras
 from frazil.cli import main
 from frazil.errors import InvalidInputError, MissingExtraError, UnreadableArrayWarning
-from frazil.loader import Windows
+from frazil.loader import TrainingWindows
 from frazil.zarr_store.arrays import array_at
 
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -74,14 +74,14 @@ def test_an_array_that_no_package_reads_does_not_spoil_its_group(
         lambda: frazil.reduce(frazil.Array(session, "/bad")),
         lambda: frazil.where(frazil.Array(session, "/bad"), "> 0"),
         lambda: frazil.arrow.dataset(session, variables=["bad"]),
-        lambda: Windows(session, ["bad"], window=1),
+        lambda: TrainingWindows(session, ["bad"], window=1),
         lambda: repo.upkeep.build_statistics("main", ["/bad"]),
     ):
         with pytest.raises(error, match=part) as raised:
             read()
         assert raised.value.kind in ("unsupported-array", "missing-extra")  # type: ignore[attr-defined]
     assert frazil.arrow.dataset(session, variables=["good"]).to_table()["good"].to_pylist() == [1] * 4
-    assert len(list(Windows(session, ["good"], window=1, batch_size=4))) == 1
+    assert len(list(TrainingWindows(session, ["good"], window=1, batch_size=4))) == 1
     with pytest.warns(UnreadableArrayWarning, match=part):
         assert frazil.arrow.dataset(session).count_rows() == 4
     with pytest.warns(UnreadableArrayWarning, match=part):

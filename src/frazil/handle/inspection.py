@@ -112,7 +112,7 @@ _COMPOSITE: Final = (
 )
 
 
-class Inspection(RepositoryBase):
+class FileInspection(RepositoryBase):
     """Methods of ``Repository`` that show the contents of its files."""
 
     def inspect_repo_info(self) -> Json:
