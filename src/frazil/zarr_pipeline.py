@@ -53,8 +53,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64
 from frazil.threads import thread_errors
 from frazil.zarr_store.array_metadata import array_metadata
-from frazil.zarr_store.keys import parse_key
-from frazil.zarr_store.references import SessionStore
+from frazil.zarr_store.references import SessionStore, parse_key
 
 __all__ = ["BulkCodecPipeline"]
 

@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 import frazil
-from frazil.history.bisect import BisectReport
+from frazil.history.versions import BisectReport
 
 
 @pytest.fixture(scope="module")

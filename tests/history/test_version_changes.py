@@ -8,7 +8,7 @@ import zarr
 import frazil
 from frazil.format.ids import id_to_text
 from frazil.handle.repository import context_of
-from frazil.history.bisect import version_changes
+from frazil.history.versions import version_changes
 from frazil.repository.catalog import presentation
 
 

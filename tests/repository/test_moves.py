@@ -20,7 +20,7 @@ from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.repo_info import SnapshotEntry
 from frazil.repository.catalog.repo_changes import new_snapshot
-from frazil.repository.settings.resolved import MOVE_NODE
+from frazil.repository.settings.config import MOVE_NODE
 
 
 @pytest.fixture

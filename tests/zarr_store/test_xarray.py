@@ -215,7 +215,7 @@ def test_dask_arrays_without_elements(session: frazil.Session) -> None:
 @pytest.mark.parametrize("owner", ["zarr.ZarrStore._validate_encoding", "writers.dump_to_store"])
 def test_an_xarray_without_what_frazil_uses_is_named(owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(f"xarray.backends.{owner}")
-    for name in ("frazil.xarray", "frazil.xarray.xarray_internals"):
+    for name in ("frazil.xarray", "frazil.xarray.agreement"):
         monkeypatch.delitem(sys.modules, name)
     message = rf"xarray {re.escape(xr.__version__)} lacks .*{owner.rpartition('.')[2]}"
     with pytest.raises(ImportError, match=message):

@@ -22,8 +22,8 @@ from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
 from frazil.repository.catalog.repo_update import OPS_START, RepoChange
 from frazil.repository.catalog.version_info import FeatureFlag, RepoStatus
 from frazil.repository.clock import now_us
+from frazil.repository.settings.config import FLAGS, flag_named, setting_of
 from frazil.repository.settings.config_document import document_to_save
-from frazil.repository.settings.resolved import FLAGS, flag_named, setting_of
 
 #: A pattern with one of these also protects branches that are created later.
 _WILDCARDS: Final = frozenset("*?[")

@@ -65,10 +65,14 @@ from frazil.repository.catalog.repo_update import (
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.clock import now_us
 from frazil.repository.retries import RetryPolicy, write_once
-from frazil.repository.settings.config import RepositoryConfig, VirtualChunkContainer, opened_with
+from frazil.repository.settings.config import (
+    RepositoryConfig,
+    ResolvedConfig,
+    VirtualChunkContainer,
+    opened_with,
+)
 from frazil.repository.settings.config_document import document_to_save, from_document
 from frazil.repository.settings.manifest_config import AUTO, ManifestConfig
-from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.access import anonymous_access
 from frazil.storage.base import IfAbsent, Refused, Storage, Version
 from frazil.storage.checks import PROBES, create_and_probe, probe_conditions

@@ -61,8 +61,7 @@ from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.rebase import Read, carry_over
 from frazil.repository.session.session import Session, reading, state_of
 from frazil.repository.session.workspace import Workspace, preload
-from frazil.repository.settings.config import check_session_lifetime
-from frazil.repository.settings.resolved import MOVE_NODE
+from frazil.repository.settings.config import MOVE_NODE, check_session_lifetime
 from frazil.storage.base import Storage
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ from frazil.repository.catalog.repo_changes import (
 )
 from frazil.repository.catalog.repo_update import RepoUpdate, ops_parts
 from frazil.repository.clock import utc_text
-from frazil.repository.settings.resolved import DELETE_TAG, FLAGS, Flag
+from frazil.repository.settings.config import DELETE_TAG, FLAGS, Flag
 from frazil.storage.base import Storage
 from frazil.storage.checks import skip_missing
 

@@ -27,8 +27,17 @@ with needs("frazil.xarray", extra="xarray"):
     import xarray as xr
 
     from frazil.dask import store_dask
-    from frazil.xarray.agreement import CHECKS, Check, StoredGroup, Writing, require_agreement
-    from frazil.xarray.xarray_internals import ArrayWriter, ZarrStore, dump_to_store, is_lazy
+    from frazil.xarray.agreement import (
+        CHECKS,
+        ArrayWriter,
+        Check,
+        StoredGroup,
+        Writing,
+        ZarrStore,
+        dump_to_store,
+        is_lazy,
+        require_agreement,
+    )
 
 __all__ = ["CHECKS", "FrazilAccessor", "ZarrWriteModes", "to_icechunk"]
 

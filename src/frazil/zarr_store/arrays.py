@@ -21,7 +21,7 @@ from zarr.storage import MemoryStore, StorePath
 from frazil.errors import IcechunkError
 from frazil.repository.session.chunk_refs import undecodable
 from frazil.repository.session.session import Session
-from frazil.zarr_store.keys import parse_key
+from frazil.zarr_store.references import parse_key
 from frazil.zarr_store.store import IcechunkStore, open_array
 
 #: Errors that do not concern the bytes of a chunk.

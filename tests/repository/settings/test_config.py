@@ -23,6 +23,7 @@ from frazil.repository.settings.config import (
     PackingConfig,
     RepositoryConfig,
     RepoUpdateRetryConfig,
+    ResolvedConfig,
     VirtualChunkContainer,
     VirtualChunkSpec,
     opened_with,
@@ -34,7 +35,6 @@ from frazil.repository.settings.manifest_config import (
     ManifestSplittingConfig,
     split_sizes_for,
 )
-from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.object_store_config import (
     ObjectStoreConfig,
     gcs_store,

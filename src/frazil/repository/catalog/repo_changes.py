@@ -39,7 +39,7 @@ from frazil.format.repo_info import Availability, OpsEntry, RepoInfo, SnapshotEn
 from frazil.remedies import argument, call
 from frazil.repository.catalog.files_v1 import V1Refs
 from frazil.repository.catalog.repo_update import RepoChange, RepoUpdate
-from frazil.repository.settings.resolved import CREATE_TAG, DELETE_TAG, Flag, setting_of
+from frazil.repository.settings.config import CREATE_TAG, DELETE_TAG, Flag, setting_of
 
 #: A message for a missing path compares at most this number of nodes.
 _MOST_NODES: Final = 10_000

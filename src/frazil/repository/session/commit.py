@@ -53,7 +53,7 @@ from frazil.repository.retries import commit_queue
 from frazil.repository.session.commit_files import PendingCommit, uploading, write_commit_files
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.session.workspace import Workspace
-from frazil.repository.settings.resolved import MOVE_NODE
+from frazil.repository.settings.config import MOVE_NODE
 
 
 @dataclass(slots=True)
