@@ -1,7 +1,8 @@
 """The configuration of a repository, with its containers of virtual chunks.
 
 When a repository opens, the options of the caller override the saved configuration (``config_document``),
-which overrides the defaults of the storage (``opened_with``). ``ResolvedConfig`` has the values with all defaults.
+which overrides the defaults of the storage (``opened_with``). ``ResolvedConfig`` has the values with all
+defaults.
 
 The options ``packing``, ``chunks``, ``session_lifetime`` and ``fast_forward_timeout`` are Frazil's own. The
 reference implementation leaves them unchanged, except that its ``save_config`` drops them.
