@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from frazil.argument_docs import complete_doc, with_argument_docs
 from frazil.jobs.job import with_options
 
 
-def copy(path, to, *names):
+def copy(path: str, to: Any, *names: Any) -> None:
     """Copy a file.
 
     Args:
@@ -51,7 +51,7 @@ def entries(doc: str) -> list[str]:
 
 def test_descriptions_follow_the_order_of_the_arguments() -> None:
     @with_argument_docs(copy)
-    def move(path, force, to):
+    def move(path: str, force: bool, to: Any) -> None:
         """Move a file.
 
         Args:
@@ -71,7 +71,7 @@ def test_descriptions_follow_the_order_of_the_arguments() -> None:
 
 def test_options_replace_their_entry() -> None:
     @with_options(Options)
-    def list_files(path, **options):
+    def list_files(path: str, **options: Any) -> None:
         """List files.
 
         Args:

@@ -36,7 +36,9 @@ CASES = [pytest.param(name, marks=pytest.mark.spark if starts_spark(name) else (
 
 @pytest.mark.sample(250)
 @pytest.mark.parametrize("name", CASES)
-def test_examples_of(name: str, tmp_path, monkeypatch, request: pytest.FixtureRequest) -> None:
+def test_examples_of(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     if starts_spark(name):
         request.getfixturevalue("spark")  # `get_spark` in an example returns this session
     monkeypatch.chdir(tmp_path)  # an example may write files

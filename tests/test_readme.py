@@ -1,12 +1,18 @@
 """The Python code of the README runs from top to bottom, and prints what its comments say."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
+
+import pytest
 
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_the_examples_run(tmp_path, monkeypatch, capsys):
+def test_the_examples_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     parts = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert len(parts) == 2

@@ -1,9 +1,14 @@
 """Sessions and commits: what is committed is there, what is not is not."""
 
+from __future__ import annotations
+
 import contextlib
 import datetime as dt
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,18 +20,24 @@ from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError, SnapshotN
 
 
 @pytest.fixture(params=["memory", "local"])
-def storage(request, tmp_path):
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> frazil.Storage:
     if request.param == "memory":
         return frazil.in_memory_storage()
     return frazil.local_filesystem_storage(str(tmp_path / "repo"))
 
 
 @pytest.fixture
-def repo(storage):
+def repo(storage: frazil.Storage) -> frazil.Repository:
     return frazil.Repository.create(storage)
 
 
-def fill(store, name="a", value=1, shape=(4,), chunks=(2,)):
+def fill(
+    store: frazil.IcechunkStore,
+    name: str = "a",
+    value: int = 1,
+    shape: tuple[int, ...] = (4,),
+    chunks: tuple[int, ...] = (2,),
+) -> Any:
     array = zarr.create_array(
         store, name=name, shape=shape, chunks=chunks, dtype="i4", compressors=None, overwrite=True
     )
@@ -34,11 +45,11 @@ def fill(store, name="a", value=1, shape=(4,), chunks=(2,)):
     return array
 
 
-def values(session, path="a"):
-    return zarr.open_array(session.store, path=path, mode="r")[:].tolist()
+def values(session: frazil.Session, path: str = "a") -> list[Any]:
+    return np.asarray(zarr.open_array(session.store, path=path, mode="r")[:]).tolist()
 
 
-def test_after_its_commit_a_session_reads_the_new_snapshot(repo):
+def test_after_its_commit_a_session_reads_the_new_snapshot(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     fill(session.store)
     id_ = session.commit("first")
@@ -55,7 +66,7 @@ def test_after_its_commit_a_session_reads_the_new_snapshot(repo):
     assert error.value.kind == ErrorKind.COMMIT_NOT_ALLOWED
 
 
-def test_no_changes_is_an_error_unless_allowed(repo):
+def test_no_changes_is_an_error_unless_allowed(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     with pytest.raises(SessionStateError) as error:
         session.commit("nothing")
@@ -66,8 +77,8 @@ def test_no_changes_is_an_error_unless_allowed(repo):
         pass
 
 
-def test_a_transaction_that_raises_commits_nothing(repo):
-    def work():
+def test_a_transaction_that_raises_commits_nothing(repo: frazil.Repository) -> None:
+    def work() -> None:
         with repo.transaction("main", message="no") as store:
             fill(store)
             raise RuntimeError("stop")
@@ -77,7 +88,7 @@ def test_a_transaction_that_raises_commits_nothing(repo):
     assert len(list(repo.ancestry(branch="main"))) == 1
 
 
-def test_status_and_discard(repo):
+def test_status_and_discard(repo: frazil.Repository) -> None:
     with repo.transaction("main", message="first") as store:
         fill(store)
     session = repo.writable_session("main")
@@ -95,7 +106,7 @@ def test_status_and_discard(repo):
 
 
 @pytest.mark.parametrize("own", [None, dt.timedelta(days=3)])
-def test_a_session_ends(storage, monkeypatch, own):
+def test_a_session_ends(storage: frazil.Storage, monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
     config = frazil.RepositoryConfig(session_lifetime=dt.timedelta(days=7 if own is None else 1))
     repo = frazil.Repository.create(storage, config)
     session = repo.writable_session("main", lifetime=own)
@@ -131,7 +142,7 @@ def test_a_session_ends(storage, monkeypatch, own):
 @pytest.mark.parametrize(
     "lifetime", [dt.timedelta(0), dt.timedelta(days=-1), dt.timedelta(days=7, seconds=1)]
 )
-def test_the_lifetime_of_a_session_has_bounds(repo, lifetime):
+def test_the_lifetime_of_a_session_has_bounds(repo: frazil.Repository, lifetime: timedelta) -> None:
     with pytest.raises(frazil.InvalidInputError, match=r"lifetime must be .* at most 7 days") as error:
         repo.writable_session("main", lifetime=lifetime)
     assert error.value.kind == ErrorKind.INVALID_COMMIT_CONFIGURATION
@@ -139,7 +150,7 @@ def test_the_lifetime_of_a_session_has_bounds(repo, lifetime):
         repo.writable_session("main", lifetime=3600)
 
 
-def test_time_travel(repo):
+def test_time_travel(repo: frazil.Repository) -> None:
     times, ids = [dt.datetime.now(dt.UTC)], []
     for n in range(3):
         with repo.transaction("main", message=str(n)) as store:
@@ -158,7 +169,7 @@ def test_time_travel(repo):
             repo.readonly_session(**wrong)
 
 
-def test_a_lost_snapshot_is_an_error_and_no_empty_repository(storage):
+def test_a_lost_snapshot_is_an_error_and_no_empty_repository(storage: frazil.Storage) -> None:
     repo = frazil.Repository.create(storage)
     with repo.transaction("main", message="first") as store:
         fill(store)
@@ -170,12 +181,12 @@ def test_a_lost_snapshot_is_an_error_and_no_empty_repository(storage):
         assert error.value.kind == ErrorKind.OBJECT_NOT_FOUND
 
 
-def test_writes_during_a_commit_are_in_it_or_refused(repo):
+def test_writes_during_a_commit_are_in_it_or_refused(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     array = zarr.create_array(session.store, shape=(2000,), chunks=(1,), dtype="i4")
     stored_rows, started, committed = [], threading.Event(), threading.Event()
 
-    def write(first):
+    def write(first: bool) -> None:
         with contextlib.suppress(ReadOnlyError):
             for i in range(first, 2000, 2):
                 if i >= 1998:
@@ -198,7 +209,7 @@ def test_writes_during_a_commit_are_in_it_or_refused(repo):
     assert np.flatnonzero(after).tolist() == sorted(stored_rows)
 
 
-def test_of_two_commits_of_one_session_one_is_refused(repo):
+def test_of_two_commits_of_one_session_one_is_refused(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     fill(session.store)
     with ThreadPoolExecutor(3) as threads:
@@ -207,7 +218,7 @@ def test_of_two_commits_of_one_session_one_is_refused(repo):
     assert [error.kind for error in errors] == [ErrorKind.COMMIT_NOT_ALLOWED] * 2
 
 
-def test_a_merge_after_the_commit_is_refused(repo):
+def test_a_merge_after_the_commit_is_refused(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     fill(session.store)
     workspace, fork = session.workspace, session.fork()
@@ -221,7 +232,7 @@ def test_a_merge_after_the_commit_is_refused(repo):
 # ---- sessions without a handle ----------------------------------------------------------------------
 
 
-def test_a_session_can_be_opened_without_a_handle(storage, repo):
+def test_a_session_can_be_opened_without_a_handle(storage: frazil.Storage, repo: frazil.Repository) -> None:
     empty = repo.lookup_branch("main")
     with repo.transaction("main", message="one") as store:
         fill(store, value=1)

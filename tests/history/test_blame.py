@@ -118,7 +118,7 @@ def test_a_conflict_of_a_merge_that_is_decided_for_the_target(repo: frazil.Repos
     write(repo, 0, "main 0")
     selection = frazil.VersionSelection.UseTheirs  # the branch that receives the merge
     repo.merge("dev", solver=frazil.BasicConflictSolver(on_chunk_conflict=selection))
-    value = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:2].tolist()
+    value = np.asarray(zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:2]).tolist()
     assert value == [2, 1]
     assert messages(repo.history.blame("a")) == ["main 0", "dev 1", "create", "create"]
 

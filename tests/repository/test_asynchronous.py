@@ -7,6 +7,7 @@ import contextvars
 import gc
 import inspect
 import threading
+from collections.abc import Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -183,7 +184,7 @@ async def test_iterators_can_be_left_and_closed() -> None:
 async def test_a_cancelled_step_is_not_lost() -> None:
     release = threading.Event()
 
-    def numbers():
+    def numbers() -> Iterator[Any]:
         yield 1
         release.wait(patience(30))
         yield 2
@@ -201,7 +202,7 @@ async def test_a_cancelled_step_is_not_lost() -> None:
 
 
 async def test_an_error_of_a_step_is_raised_once() -> None:
-    def broken():
+    def broken() -> Iterator[Any]:
         yield 1
         raise frazil.StorageError("gone")
 

@@ -136,9 +136,9 @@ def test_numbers_of_ml_dtypes_are_read(name: str) -> None:
             data[f"a{number}"].values,
         ):
             assert read.dtype == dtype
-            np.testing.assert_array_equal(read.astype("f8"), expected)
-        np.testing.assert_array_equal(array[[7, 0, 4]].astype("f8"), expected[[7, 0, 4]])
-        np.testing.assert_array_equal(array[1:8:3].astype("f8"), expected[1:8:3])
+            np.testing.assert_array_equal(np.asarray(read).astype("f8"), expected)
+        np.testing.assert_array_equal(np.asarray(array[[7, 0, 4]]).astype("f8"), expected[[7, 0, 4]])
+        np.testing.assert_array_equal(np.asarray(array[1:8:3]).astype("f8"), expected[1:8:3])
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_fill_values_of_small_numbers(name: str, fill: Any, expected: float) -> 
     codecs = [BYTES if name == "bfloat16" else {"name": "bytes"}]
     change(session.store, "t", {"data_type": name, "fill_value": fill, "codecs": codecs})
     array = zarr.open_array(session.store, path="t")
-    assert np.array_equal(array[:].astype("f8"), [expected] * 2, equal_nan=True)
+    assert np.array_equal(np.asarray(array[:]).astype("f8"), [expected] * 2, equal_nan=True)
     array[0] = 1
-    assert array[:].astype("f8")[0] == 1
+    assert np.asarray(array[:]).astype("f8")[0] == 1
 
 
 def test_other_arrays_do_not_import_the_package() -> None:
