@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.support.examples import examples
 
 import frazil
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError
 from frazil.format.manifest import ChunkTable
-
-
-@pytest.fixture(params=["memory", "local"])
-def repo(request: pytest.FixtureRequest, tmp_path: Path) -> frazil.Repository:
-    storage = (
-        frazil.in_memory_storage()
-        if request.param == "memory"
-        else frazil.local_filesystem_storage(str(tmp_path / "repo"))
-    )
-    return frazil.Repository.create(storage)
 
 
 def with_array(
@@ -216,16 +202,8 @@ def test_two_forks_may_not_change_one_node_differently(
 def test_what_forks_cannot_do(repo: frazil.Repository) -> None:
     session = with_array(repo).writable_session("main")
     fork = session.fork()
-    with pytest.raises(SessionStateError) as error:
-        fork.commit("no")
-    assert error.value.kind == ErrorKind.COMMIT_NOT_ALLOWED
-    with pytest.raises(SessionStateError) as error:
-        repo.readonly_session("main").fork()
-    assert error.value.kind == ErrorKind.CANNOT_FORK_READ_ONLY_SESSION
     with pytest.raises(ReadOnlyError):
         repo.readonly_session("main").merge(fork)
-    with pytest.raises(ValueError, match="fork"):
-        pickle.dumps(session)
     stranger = (
         with_array(frazil.Repository.create(frazil.in_memory_storage())).writable_session("main").fork()
     )
@@ -233,34 +211,6 @@ def test_what_forks_cannot_do(repo: frazil.Repository) -> None:
     with pytest.raises(SessionStateError) as error:
         session.merge(stranger)
     assert error.value.kind == ErrorKind.MERGE_NOT_ALLOWED
-
-
-@settings(max_examples=examples(30))
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 100)), min_size=1, max_size=10),
-    st.integers(1, 4),
-)
-def test_forked_and_merged_is_equal_to_serial(writes: Any, workers: int) -> None:
-    """Chunk-aligned writes, dealt to forks by chunk, give the array that one session gives."""
-    serial = with_array(frazil.Repository.create(frazil.in_memory_storage()))
-    parallel = with_array(frazil.Repository.create(frazil.in_memory_storage()))
-    whole = serial.writable_session("main")
-    session = parallel.writable_session("main")
-    forks = [travelled(session.fork()) for _ in range(workers)]
-    for row, column, value in writes:
-        region = (slice(2 * row, 2 * row + 2), slice(3 * (column % 2), 3 * (column % 2) + 3))
-        write(whole, region, value)
-        write(forks[(row * 2 + column % 2) % workers], region, value)
-    session.merge(*map(travelled, forks))
-    whole.commit("serial")
-    session.commit("parallel")
-    assert np.array_equal(read(serial), read(parallel))
-    last = [list(repo.ancestry(branch="main"))[1].id for repo in (serial, parallel)]
-    changed = [
-        repo.diff(from_snapshot_id=before, to_branch="main").updated_chunks
-        for repo, before in zip((serial, parallel), last, strict=True)
-    ]
-    assert changed[0] == changed[1]
 
 
 def test_a_fork_may_come_back_again_with_more(repo: frazil.Repository) -> None:

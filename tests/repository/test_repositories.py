@@ -13,18 +13,6 @@ import frazil
 from frazil.errors import ErrorKind
 
 
-@pytest.fixture(params=["memory", "local"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> frazil.Storage:
-    if request.param == "memory":
-        return frazil.in_memory_storage()
-    return frazil.local_filesystem_storage(str(tmp_path / "repo"))
-
-
-@pytest.fixture
-def repo(storage: frazil.Storage) -> frazil.Repository:
-    return frazil.Repository.create(storage)
-
-
 def commit(repo: frazil.Repository, branch: str = "main", **attributes: object) -> str:
     with repo.transaction(branch, message=str(attributes)) as store:
         zarr.open_group(store, mode="a").update_attributes(attributes)
@@ -50,30 +38,6 @@ def test_create_open_exists(storage: frazil.Storage) -> None:
     failing(ErrorKind.PARENT_DIRECTORY_NOT_CLEAN, frazil.Repository.create, storage, check_clean_root=False)
     with pytest.raises(ValueError, match="spec_version must be 1 or 2"):
         frazil.Repository.create(storage, spec_version=3)
-
-
-def test_branches(repo: frazil.Repository) -> None:
-    first, second = commit(repo, n=1), commit(repo, n=2)
-    repo.create_branch("dev", first)
-    repo.create_branch("a/b", second)
-    assert repo.list_branches() == {"main", "dev", "a/b"}
-    assert repo.lookup_branch("dev") == first
-    third = commit(repo, "dev", n=3)
-    assert [c.id for c in repo.ancestry(branch="dev")][:2] == [third, first]
-    repo.reset_branch("dev", second, from_snapshot_id=third)
-    assert repo.lookup_branch("dev") == second
-    failing(ErrorKind.BRANCH_UPDATE_CONFLICT, repo.reset_branch, "dev", first, from_snapshot_id=third)
-    failing(ErrorKind.BRANCH_ALREADY_EXISTS, repo.create_branch, "dev", first)
-    failing(ErrorKind.REF_NOT_FOUND, repo.lookup_branch, "nope")
-    failing(ErrorKind.REF_NOT_FOUND, repo.delete_branch, "nope")
-    failing(ErrorKind.CANNOT_DELETE_MAIN, repo.delete_branch, "main")
-    failing(ErrorKind.INVALID_SNAPSHOT_ID, repo.create_branch, "x", "no id")
-    failing(ErrorKind.SNAPSHOT_NOT_FOUND, repo.create_branch, "x", "nope")
-    failing(ErrorKind.SNAPSHOT_NOT_FOUND, repo.create_branch, "x", "0" * 20)
-    failing(ErrorKind.INVALID_REF_NAME, repo.create_branch, "", first)
-    repo.delete_branch("dev")
-    assert repo.list_branches() == {"main", "a/b"}
-    assert repo.lookup_snapshot(third).message == "{'n': 3}"
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\0b", "\x1b[31ma", "a\x7f", "a\x85b", "x" * 1001, "\ud800"])
@@ -127,18 +91,6 @@ def test_a_branch_deleted_under_a_session(repo: frazil.Repository) -> None:
     zarr.open_group(session.store, mode="a").update_attributes({"n": 2})
     repo.delete_branch("dev")
     failing(ErrorKind.BRANCH_NOT_FOUND, session.commit, "late")
-
-
-def test_tags(repo: frazil.Repository) -> None:
-    first, second = commit(repo, n=1), commit(repo, n=2)
-    repo.create_tag("v1", first)
-    assert (repo.list_tags(), repo.lookup_tag("v1")) == ({"v1"}, first)
-    assert repo.readonly_session(tag="v1").snapshot_id == first
-    failing(ErrorKind.TAG_ALREADY_EXISTS, repo.create_tag, "v1", second)
-    repo.delete_tag("v1")
-    failing(ErrorKind.TAG_PREVIOUSLY_DELETED, repo.create_tag, "v1", first)
-    failing(ErrorKind.REF_NOT_FOUND, repo.delete_tag, "v1")
-    failing(ErrorKind.REF_NOT_FOUND, repo.lookup_tag, "v1")
 
 
 def test_status_closes_the_repository_for_changes(repo: frazil.Repository) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,6 @@ from frazil.host import Host
 from frazil.testing import FaultyStorage
 
 PATIENT = frazil.RepositoryConfig(fast_forward_timeout=dt.timedelta(seconds=patience(60)))
-
-
-@pytest.fixture(params=["memory", "local"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> frazil.Storage:
-    if request.param == "memory":
-        return frazil.in_memory_storage()
-    return frazil.local_filesystem_storage(str(tmp_path / "repo"))
 
 
 def with_array(

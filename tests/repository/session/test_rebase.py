@@ -133,19 +133,6 @@ def test_the_fill_value_in_place_of_no_chunk_meets_a_chunk_of_others(repo: frazi
     assert values(repo.readonly_session("main"), "e") == [0, 0, 5, 5]
 
 
-def test_who_cannot_commit_cannot_rebase(repo: frazil.Repository) -> None:
-    committed = repo.writable_session("main")
-    committed.commit("empty", allow_empty=True)
-    sessions = [repo.readonly_session("main"), repo.writable_session("main").fork(), committed]
-    for session in sessions:
-        with pytest.raises(SessionStateError) as error:
-            session.rebase(ConflictDetector())
-        assert error.value.kind == ErrorKind.COMMIT_NOT_ALLOWED
-    for bad in (None, 3):
-        with pytest.raises(TypeError, match="solve"):
-            repo.writable_session("main").rebase(bad)
-
-
 def test_a_branch_that_is_gone_and_tries_below_zero(repo: frazil.Repository) -> None:
     repo.create_branch("dev", repo.lookup_branch("main"))
     session = repo.writable_session("dev")
