@@ -63,36 +63,6 @@ def test_to_icechunk_and_back(
     assert_identical(read(reopened(session)), dataset)
 
 
-@pytest.mark.parametrize("chunked", [False, True])
-def test_append(session: frazil.Session, reopened: Reopened, chunked: bool) -> None:
-    whole, encoding = weather(12), {"wind": {"chunks": (4, 6, 8)}, "rain": {"chunks": (4, 6, 8)}}
-    parts = [whole.isel(time=slice(0, 4)), whole.isel(time=slice(4, 12)).drop_vars(["height", "crs", "name"])]
-    first, second = [part.chunk({"time": 4}) if chunked else part for part in parts]
-    to_icechunk(first, session, encoding=encoding)
-    for name in second.variables:  # the encoding is that of the first part
-        second[name].encoding = {}
-    to_icechunk(second, session, append_dim="time")
-    assert_identical(read(session.store), whole)
-    assert_identical(read(reopened(session)), whole)
-
-
-@pytest.mark.sample(5)
-@pytest.mark.parametrize("chunked", [False, True])
-@pytest.mark.parametrize("region", ["auto", {"time": slice(4, 8)}, {"time": "auto", "lat": slice(0, 6)}])
-def test_region(session: frazil.Session, reopened: Reopened, chunked: bool, region: Any) -> None:
-    dataset = weather(12)
-    to_icechunk(dataset, session, encoding={"wind": {"chunks": (4, 3, 8)}})
-    part = dataset[["wind"]].isel(time=slice(4, 8)) + 1
-    # What has no dimension of the region must not be written with it.
-    part = part.drop_vars({"auto": ["name"]}.get(str(region), ["lon", "name"]))
-    if "lat" not in region:
-        part = part.drop_vars("lat", errors="ignore")
-    to_icechunk(part.chunk({"time": 4, "lat": 3}) if chunked else part, session, region=region)
-    dataset["wind"][4:8] += 1
-    assert_identical(read(session.store), dataset)
-    assert_identical(read(reopened(session)), dataset)
-
-
 def test_data_arrays(session: frazil.Session) -> None:
     named, unnamed = weather()["wind"], xr.DataArray(np.arange(3), dims="x")
     to_icechunk(named, session, group="named")
