@@ -58,7 +58,7 @@ def test_descriptions_follow_the_order_of_the_arguments() -> None:
             force: Whether to replace a file.
         """
 
-    assert entries(move.__doc__) == [
+    assert entries(move.__doc__ or "") == [
         "    path: The path of the file,",
         "        below the folder.",
         "    force: Whether to replace a file.",
@@ -79,7 +79,7 @@ def test_options_replace_their_entry() -> None:
             **options: See `Options`.
         """
 
-    assert entries(list_files.__doc__) == [
+    assert entries(list_files.__doc__ or "") == [
         "    path: The folder.",
         "    verbose: Whether to print.",
         "    level: The depth.",

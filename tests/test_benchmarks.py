@@ -23,7 +23,7 @@ def test_every_workload_runs_and_the_tables_are_whole(tmp_path: Path, benchmark_
     # A quick run omits workloads that differ only in their sizes.
     workloads = {(each.run, json.dumps(each.quick)): each for each in run.WORKLOADS if not each.large}
     output = tmp_path / "results.md"
-    command = [sys.executable, BENCHMARKS / "run.py", "--quick", "--output", output]
+    command = [sys.executable, str(BENCHMARKS / "run.py"), "--quick", "--output", str(output)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     text = output.read_text()
@@ -50,7 +50,7 @@ def test_every_workload_runs_and_the_tables_are_whole(tmp_path: Path, benchmark_
 def test_a_measurement_that_fails_fails_the_run() -> None:
     command = [
         sys.executable,
-        BENCHMARKS / "measure.py",
+        str(BENCHMARKS / "measure.py"),
         '[["no_such_package", "commits.alone", {"commits": 1}]]',
     ]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -8,6 +8,7 @@ import io
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.programs import WARNINGS
@@ -68,7 +69,12 @@ def test_the_module_of_a_name_is_imported_once(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.syspath_prepend(tmp_path)
     package = importlib.import_module("package_of_a_test")
     calls, load = [], importlib.import_module
-    monkeypatch.setattr(importlib, "import_module", lambda name: calls.append(name) or load(name))
+
+    def noted(name: str) -> Any:
+        calls.append(name)
+        return load(name)
+
+    monkeypatch.setattr(importlib, "import_module", noted)
     assert package.__all__ == ["Kind", "errors"]
     assert package.Kind is package.Kind is frazil.errors.ErrorKind
     assert calls == ["frazil.errors"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ def test_the_examples_run(
     monkeypatch.chdir(tmp_path)
     parts = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert len(parts) == 2
-    names = {}
+    names: dict[str, Any] = {}
     exec(compile("\n".join(parts), str(README), "exec"), names)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "273.15 275.15"

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 import frazil
-from frazil.conflicts import BasicConflictSolver, Conflict, ConflictDetector, ConflictType, VersionSelection
+from frazil.conflicts import (
+    BasicConflictSolver,
+    Conflict,
+    ConflictDetector,
+    ConflictSolver,
+    ConflictType,
+    VersionSelection,
+)
 from frazil.errors import (
     ConflictError,
     ErrorKind,
@@ -53,7 +60,7 @@ def edit(repo: frazil.Repository, branch: str, *steps: Any, message: str = "edit
 
 
 def put(path: str, chunk: int, value: int) -> Any:
-    def step(root: str) -> None:
+    def step(root: Any) -> None:
         root[path][2 * chunk : 2 * chunk + 2] = value
 
     return step
@@ -72,7 +79,7 @@ def note(path: str, **attributes: object) -> Any:
     return lambda root: (root[path] if path else root).attrs.update(attributes)
 
 
-def resize(path: str, chunks: tuple[int, ...]) -> Any:
+def resize(path: str, chunks: int) -> Any:
     return lambda root: root[path].resize((2 * chunks,))
 
 
@@ -127,7 +134,7 @@ def test_fast_forward(repo: frazil.Repository) -> None:
     assert repo.lookup_snapshot(merged).parent_id == tip
 
 
-class Always:
+class Always(ConflictSolver):
     def __init__(self, answer: Any) -> None:
         self.answer = answer
 
@@ -223,7 +230,7 @@ def test_cherry_pick(repo: frazil.Repository) -> None:
     assert numbers(repo, "d") == [7, 8, 3, 3]
 
 
-class Chunks:
+class Chunks(ConflictSolver):
     def __init__(self, answers: Any) -> None:
         self.answers = answers
 
@@ -257,10 +264,11 @@ def test_names(repo: frazil.Repository) -> None:
     edit(repo, "main", put("a", 1, 1))
     assert repo.lookup_snapshot(repo.cherry_pick("v1")).message == "edit"
     root = list(repo.ancestry(branch="main"))[-1].id
-    for act in (repo.cherry_pick, repo.revert):
+    for pick_or_revert in (repo.cherry_pick, repo.revert):
         with pytest.raises(InvalidInputError):
-            act(root)
-    for act in (repo.merge, repo.cherry_pick, repo.revert):
+            pick_or_revert(root)
+    acts: list[Any] = [repo.merge, repo.cherry_pick, repo.revert]
+    for act in acts:
         with pytest.raises(RefNotFoundError):
             act("nobody")
         with pytest.raises(RefNotFoundError):
@@ -273,7 +281,7 @@ def test_a_branch_that_moves_meanwhile(repo: frazil.Repository) -> None:
     edit(repo, "main", put("a", 0, 1))
     edit(repo, "dev", put("a", 1, 2), put("b", 0, 2))
 
-    class Late:
+    class Late(ConflictSolver):
         """Somebody commits while the solver decides."""
 
         def solve(self, conflicts: Sequence[Conflict]) -> list[Any]:
@@ -298,7 +306,7 @@ def test_an_expected_tip(repo: frazil.Repository, timeout: Any) -> None:
     seen = repo.lookup_branch("main")
     tips = [edit(repo, "main", put("b", 0, 1))]
 
-    class Late:
+    class Late(ConflictSolver):
         def solve(self, conflicts: Sequence[Conflict]) -> list[Any]:
             tips.append(edit(repo, "main", put("b", 1, 1)))
             return [OURS] * len(conflicts)
@@ -367,7 +375,7 @@ STEPS = {
 }
 
 
-def three_way(base: Any, ours: Any, theirs: str, ours_wins: bool = False) -> Any:
+def three_way(base: Any, ours: Any, theirs: Any, ours_wins: bool = False) -> Any:
     """The merge of three models, None where both changed the same differently."""
     out = {}
     for name in {*base.nodes, *ours.nodes, *theirs.nodes}:
@@ -398,7 +406,7 @@ def three_way(base: Any, ours: Any, theirs: str, ours_wins: bool = False) -> Any
     return Model(out)
 
 
-def pick(base: Any, ours: Any, theirs: str, ours_wins: bool = False) -> Any:
+def pick(base: Any, ours: Any, theirs: Any, ours_wins: bool = False) -> Any:
     if ours in (base, theirs):
         return theirs
     return ours if theirs == base or ours_wins else None

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -375,8 +376,7 @@ def recovered(order: list[int]) -> tuple[Schedule, Any]:
     REPO.upkeep.restore(storage).apply()
     schedule = Schedule(order)
     one, other = (
-        opened_by(storage, Seen(storage, lambda what, actor=actor: schedule.request(actor, what)), config)
-        for actor in (0, 1)
+        opened_by(storage, Seen(storage, partial(schedule.request, actor)), config) for actor in (0, 1)
     )
     done, collected = schedule.run(
         lambda: one.upkeep.recover(lost, "main"), lambda: other.garbage_collect(TOMORROW)

@@ -33,7 +33,7 @@ def created() -> frazil.Repository:
 def write(repo: frazil.Repository, chunk: int, message: str, *, branch: str = "main", path: str = "a") -> str:
     session = repo.writable_session(branch)
     array = zarr.open_array(session.store, path=path)
-    array[2 * chunk] = array[2 * chunk] + 1
+    array[2 * chunk] = np.asarray(array[2 * chunk]) + 1
     return session.commit(message)
 
 

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
 import pytest
 import zarr
 from hypothesis import given, settings
@@ -62,15 +61,13 @@ def opened_by(storage: Any, seen: Seen, config: frazil.RepositoryConfig = CONFIG
 
 
 def values(repo: frazil.Repository) -> list[int]:
-    return np.asarray(zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")[:]).tolist()
+    return zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")[:].tolist()
 
 
 def read_everything(repo: frazil.Repository) -> list[list[int]]:
     """The values of every version on the branch, the newest first."""
     return [
-        np.asarray(
-            zarr.open_array(repo.readonly_session(snapshot_id=commit.id).store, path="x", mode="r")[:]
-        ).tolist()
+        zarr.open_array(repo.readonly_session(snapshot_id=commit.id).store, path="x", mode="r")[:].tolist()
         for commit in repo.ancestry(branch="main")
         if commit.parent_id is not None
     ]
@@ -202,7 +199,7 @@ def play_flush(schedule: Schedule, version: int) -> str:
     except frazil.SnapshotNotFoundError:  # it was there before the collection, and no branch led to it
         return "collected"
     store = repo.readonly_session("flushed").store
-    assert np.asarray(zarr.open_array(store, path="x", mode="r")[:]).tolist() == [1, 1, 5, 5, 5, 5, 1, 1]
+    assert zarr.open_array(store, path="x", mode="r")[:].tolist() == [1, 1, 5, 5, 5, 5, 1, 1]
     return "whole"
 
 

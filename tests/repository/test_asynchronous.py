@@ -164,11 +164,13 @@ async def test_iterators_can_be_left_and_closed() -> None:
         break
     async for _ in repo.ops_log_async():
         break
-    async with aclosing(session.chunk_coordinates("/a", batch_size=3)) as coordinates:
+    coordinates_of: Any = session.chunk_coordinates("/a", batch_size=3)
+    async with aclosing(coordinates_of) as coordinates:
         async for coords in coordinates:
             assert coords == (0,)
             break
-    async with aclosing(session.store.list()) as keys:
+    keys_of: Any = session.store.list()
+    async with aclosing(keys_of) as keys:
         async for _ in keys:
             break
     log = repo.ops_log()

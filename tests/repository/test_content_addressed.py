@@ -26,7 +26,7 @@ DEDUPLICATING = frazil.RepositoryConfig(
 )
 
 
-def storage_at(path: str) -> frazil.Storage:
+def storage_at(path: Path) -> frazil.Storage:
     return frazil.local_filesystem_storage(str(path))
 
 
@@ -49,7 +49,7 @@ def fill(session: frazil.Session, name: str, values: Any) -> None:
     array[:] = np.repeat(np.array(values, "u1"), CHUNK)
 
 
-def read(repo: frazil.Repository, name: str) -> list[Any]:
+def read(repo: frazil.Repository, name: str) -> Any:
     return np.asarray(
         zarr.open_array(repo.readonly_session("main").store, path=name, mode="r")[::CHUNK]
     ).tolist()
@@ -122,11 +122,11 @@ def age(path: Path, hours: float) -> dt.datetime:
     return dt.datetime.fromtimestamp(then, dt.UTC)
 
 
-def reference_at(path: str) -> Any:
+def reference_at(path: Path) -> Any:
     return icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)))
 
 
-def collect(path: str, hours: int = 24) -> Any:
+def collect(path: Path, hours: int = 24) -> Any:
     """The reference's garbage collection, with the youngest cut-off that is safe; files that went."""
     cut_off = dt.datetime.now(dt.UTC) - dt.timedelta(hours=hours)
     return reference_at(path).garbage_collect(cut_off).chunks_deleted

@@ -19,7 +19,7 @@ WORKER = Path(__file__).with_name("commit_worker.py")
 PROCESSES = 8
 
 
-def start(root: str, worker: int, count: int) -> Any:
+def start(root: Path, worker: int, count: int) -> Any:
     command = [sys.executable, str(WORKER), str(root), f"worker{worker}", str(count)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -29,7 +29,7 @@ def finish(process: subprocess.Popen[str]) -> None:
     assert (process.returncode, out) == (0, "done\n"), err
 
 
-def check(root: str, count: int, spec_version: int = 2) -> None:
+def check(root: Path, count: int, spec_version: int = 2) -> None:
     repo = Repository.open(local_filesystem_storage(str(root)))
     commits = list(repo.ancestry(branch="main"))
     messages = Counter(commit.message for commit in commits)

@@ -19,7 +19,7 @@ WRITER = Path(__file__).with_name("mixed_writer.py")
 COUNT = 60
 
 
-def acknowledged(path: str) -> Any:
+def acknowledged(path: Path) -> list[str]:
     lines = path.read_text().split("\n") if path.exists() else [""]
     return lines[:-1]  # the last line of a killed process may be incomplete
 

@@ -163,6 +163,7 @@ def test_differences_leave_out_what_is_empty() -> None:
 
 def test_values_name_modules_that_exist() -> None:
     def subclasses(cls: type) -> Iterator[type]:
+        each: type
         for each in cls.__subclasses__():
             yield each
             yield from subclasses(each)

@@ -31,7 +31,7 @@ def write(session: frazil.Session, at: int, value: int = VALUE) -> None:
     zarr.open_array(session.store, path="t")[at] = value
 
 
-def committed(repo: frazil.Repository, session: frazil.Session) -> list[Any]:
+def committed(repo: frazil.Repository, session: frazil.Session) -> Any:
     session.commit("x", allow_empty=True)
     return np.asarray(zarr.open_array(repo.readonly_session("main").store, path="t", mode="r")[:]).tolist()
 
@@ -89,7 +89,7 @@ def test_writes_during_a_reindexing(repo: frazil.Repository) -> None:
     write(session, 0)
     thread = threading.Thread(target=write, args=(session, 1, 9))
 
-    def forward(at: int) -> list[Any]:
+    def forward(at: list[int]) -> list[int]:
         if not thread.ident:
             thread.start()
             thread.join(0.3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -34,7 +35,7 @@ def write(session: frazil.Session, start: int, stop: int, value: int) -> None:
     zarr.open_array(session.store, path="a", mode="r+")[start:stop] = value
 
 
-def read(repo: frazil.Repository) -> list[Any]:
+def read(repo: frazil.Repository) -> Any:
     return np.asarray(zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[::5]).tolist()
 
 
@@ -49,7 +50,7 @@ class Race:
     """Rivals that commit while we do: before our snapshot is written, each time it is."""
 
     def __init__(self, storage: frazil.Storage, config: frazil.RepositoryConfig | None = PATIENT) -> None:
-        self.rivals = []
+        self.rivals: list[Callable[[], None]] = []
         self.lost = 0
         self.repo = with_array(FaultyStorage(storage, self.choose), config)
         self.plain = frazil.Repository.open(storage)
@@ -59,7 +60,7 @@ class Race:
             self.lost += 1
             self.rivals.pop(0)()
 
-    def rival(self, number: int, start: int = 0, stop: int = 10) -> Any:
+    def rival(self, number: int, start: int = 0, stop: int = 10) -> Callable[[], None]:
         def act() -> None:
             session = self.plain.writable_session("main")
             write(session, start, stop, 7)
@@ -103,7 +104,7 @@ def test_it_goes_on_until_the_time_is_up(storage: frazil.Storage, monkeypatch: p
         def monotonic_us(self) -> int:
             return int(clock[0] * 1e6)
 
-        def pause(self, seconds: float) -> None:
+        def pause(self, seconds: float) -> None:  # type: ignore[misc, override]  # for tests
             clock.append(seconds)
 
     monkeypatch.setattr("frazil.host._host", Slow())

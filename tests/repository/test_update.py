@@ -26,7 +26,7 @@ def counting() -> Any:
     return set_metadata(lambda existing: {"n": existing.get("n", 0) + 1})
 
 
-def repository(choose: Any = lambda key, condition: None) -> frazil.Storage:
+def repository(choose: Any = lambda key, condition: None) -> FaultyStorage:
     storage = FaultyStorage(MemoryStorage(), choose)
     storage.inner.put(REPO, encode_repo_info(new_repo_info(1)), IfAbsent())
     return storage
@@ -54,7 +54,9 @@ def test_every_fault_counts_once(fault: str, times: int, keep: int) -> None:
 
 
 @pytest.mark.parametrize("keep", [1, 3, 1000])
-def test_the_update_is_in_the_history_after_updates_of_others(keep: int) -> None:
+def test_the_update_is_in_the_history_after_updates_of_others(
+    keep: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The answer is lost, and before the loop looks, five others have changed the repository."""
     busy = threading.local()
     faults = iter([Fault.ANSWER_LOST])
@@ -74,7 +76,7 @@ def test_the_update_is_in_the_history_after_updates_of_others(keep: int) -> None
             busy.yes = False
         return original(key)
 
-    storage.get_versioned = get_versioned
+    monkeypatch.setattr(storage, "get_versioned", get_versioned)
     update(storage, counting(), keep)
     assert read_repo_info(storage)[0].metadata == {"n": 6}
     assert len(log(storage)) == 7

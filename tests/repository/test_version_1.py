@@ -54,7 +54,7 @@ def test_the_commit_is_in_the_history_after_commits_of_others(template: MemorySt
                 busy.yes = True
                 commit(frazil.Repository.open(inner), 10)
 
-    storage.put = put  # type: ignore[method-assign]
+    storage.put = put  # type: ignore[method-assign, assignment]
     id_ = commit(frazil.Repository.open(storage), 9)
     history = [entry.message for entry in frazil.Repository.open(inner).ancestry(branch="main")]
     assert history[:3] == ["commit 10", "commit 9", "commit 4"]

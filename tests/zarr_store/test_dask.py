@@ -15,8 +15,11 @@ import frazil
 from frazil.dask import session_merge_reduction, store_dask
 from frazil.distributed import extract_session, merge_sessions
 
+#: dask has no annotations.
+from_array: Any = da.from_array
 
-def arrays(store: frazil.IcechunkStore) -> list[zarr.Array]:
+
+def arrays(store: frazil.IcechunkStore) -> list[zarr.Array[Any]]:
     root = zarr.open_group(store, mode="a")
     return [root.require_array(name, shape=(20, 30), chunks=(4, 5), dtype="f8") for name in ("a", "b")]
 
@@ -28,7 +31,7 @@ def test_a_fork_comes_back_with_everything(session: frazil.Session, split_every:
     fork = session.fork()
     zarr.create_group(fork.store, path="made in the fork")
     data = np.random.default_rng(0).random((20, 30))
-    sources = [da.from_array(data, chunks=(8, 10)), da.from_array(data, chunks=(4, 30)) * 2]
+    sources = [from_array(data, chunks=(8, 10)), from_array(data, chunks=(4, 30)) * 2]
     done = store_dask(sources=sources, targets=arrays(fork.store), split_every=split_every)
     assert done is fork
     session.merge(fork)
@@ -65,7 +68,7 @@ def test_regions_are_those_of_numpy(session: frazil.Session, region: Any, shape:
     chunks = (4, 5)[-len(shape) :] if shape != (4, 30) else (1, 5)
     if region == slice(4, 8):
         chunks = (4, 5)
-    store_dask(sources=[da.from_array(data, chunks=chunks)], targets=[target], regions=[region])
+    store_dask(sources=[from_array(data, chunks=chunks)], targets=[target], regions=[region])
     expected = np.zeros((20, 30))
     expected[region] = data
     np.testing.assert_array_equal(target[:], expected)
@@ -105,7 +108,7 @@ class Client:
         return {"workers": dict.fromkeys(self.workers)}
 
     def get(self, graph: Any, keys: Any, **options: Any) -> Any:
-        return dask.get(graph, keys)
+        return dask.local.get_sync(graph, keys)
 
 
 def test_workers_elsewhere_cannot_read_memory(tmp_path: Path) -> None:

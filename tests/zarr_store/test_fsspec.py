@@ -30,7 +30,7 @@ def address(tmp_path: Path) -> str:
 async def test_files_are_the_keys_of_the_store(address: str) -> None:
     files = fsspec.filesystem("frazil", address=address)
     store = frazil.open_address(address)[0].store
-    values = {key: store.get_sync(key).to_bytes() async for key in store.list()}
+    values = {key: value.to_bytes() async for key in store.list() if (value := store.get_sync(key))}
     assert sorted(files.find("")) == sorted(values)
     assert files.cat(sorted(values)) == values
     mapper = fsspec.get_mapper(f"frazil://{address}:g")
@@ -137,7 +137,7 @@ def test_what_programs_ask_of_a_file_system(address: str, tmp_path: Path) -> Non
             assert file.read() == data
     copy = fsspec.AbstractFileSystem.from_json(files.to_json())
     assert copy.cat_file("g/t/zarr.json") == data
-    for name, arguments in {
+    calls: dict[str, list[Any]] = {
         "mkdir": ["h"],
         "makedirs": ["h"],
         "rmdir": ["g"],
@@ -148,7 +148,8 @@ def test_what_programs_ask_of_a_file_system(address: str, tmp_path: Path) -> Non
         "copy": ["g/t/zarr.json", "g/x"],
         "mv": ["g/t/zarr.json", "g/x"],
         "touch": ["g/x"],
-    }.items():
+    }
+    for name, arguments in calls.items():
         with pytest.raises(frazil.errors.ReadOnlyError, match="read only"):
             getattr(files, name)(*arguments)
     for name in ("created", "modified"):

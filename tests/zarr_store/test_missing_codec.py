@@ -127,18 +127,20 @@ def test_numbers_of_ml_dtypes_are_read(name: str) -> None:
         frazil.arrow.dataset(session, variables=["a0"])
     with pytest.raises(InvalidInputError, match=name):
         frazil.reduce(frazil.Array(session, "/a0"))
-    data = xr.open_dataset(session, engine="frazil")
+    open_dataset: Any = xr.open_dataset  # its annotation has no sessions
+    data = open_dataset(session, engine="frazil")
     for number in range(len(options)):
-        array = frazil.Array(session, f"/a{number}")
-        for read in (
-            array[:],
+        elements = frazil.Array(session, f"/a{number}")
+        reads: tuple[Any, ...] = (
+            elements[:],
             zarr.open_array(session.store, path=f"a{number}")[:],
             data[f"a{number}"].values,
-        ):
+        )
+        for read in reads:
             assert read.dtype == dtype
-            np.testing.assert_array_equal(np.asarray(read).astype("f8"), expected)
-        np.testing.assert_array_equal(np.asarray(array[[7, 0, 4]]).astype("f8"), expected[[7, 0, 4]])
-        np.testing.assert_array_equal(np.asarray(array[1:8:3]).astype("f8"), expected[1:8:3])
+            np.testing.assert_array_equal(read.astype("f8"), expected)
+        np.testing.assert_array_equal(elements[[7, 0, 4]].astype("f8"), expected[[7, 0, 4]])
+        np.testing.assert_array_equal(elements[1:8:3].astype("f8"), expected[1:8:3])
 
 
 @pytest.mark.parametrize(

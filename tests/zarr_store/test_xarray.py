@@ -18,6 +18,11 @@ from xarray.testing import assert_identical
 import frazil
 from frazil.xarray import to_icechunk
 
+#: xarray's annotations have no sessions and stores.
+open_dataset: Any = xr.open_dataset
+open_dataarray: Any = xr.open_dataarray
+
+
 Reopened = Callable[[frazil.Session], frazil.IcechunkStore]
 
 
@@ -47,7 +52,8 @@ def weather(times: int = 12, start: int = 0) -> xr.Dataset:
 
 
 def read(store: frazil.IcechunkStore, **options: Any) -> xr.Dataset:
-    return xr.open_zarr(store, consolidated=False, chunks=None, **options).load()
+    dataset: xr.Dataset = xr.open_zarr(store, consolidated=False, chunks=None, **options).load()
+    return dataset
 
 
 @pytest.mark.sample(4)
@@ -68,7 +74,7 @@ def test_data_arrays(session: frazil.Session) -> None:
     to_icechunk(named, session, group="named")
     to_icechunk(unnamed, session, group="unnamed")
     assert_identical(read(session.store, group="named")["wind"], named)
-    assert xr.open_dataarray(
+    assert open_dataarray(
         session.store, engine="zarr", group="unnamed", consolidated=False
     ).values.tolist() == [0, 1, 2]
     with pytest.raises(TypeError, match="got int"):
@@ -101,7 +107,7 @@ def test_a_group_is_written_from_its_own_values(
         session = frazil.Repository.open(session.workspace.context.storage).writable_session("main")
         assert session.snapshot_id == snapshot_id
     for factor, size in ((2, 9), (4, 5)):
-        lazy = xr.open_dataset(session.store, **options).isel(time=slice(0, size))
+        lazy = open_dataset(session.store, **options).isel(time=slice(0, size))
         lazy["height"] = lazy["height"] * 2
         to_icechunk(lazy, session, group="g", mode="w")
         expected = weather().isel(time=slice(0, size))
@@ -166,7 +172,7 @@ def test_modes_that_do_not_fit_delete_nothing(session: frazil.Session, options: 
 def test_names(session: frazil.Session) -> None:
     clash = xr.DataArray(np.arange(3), dims="x", name="x")
     to_icechunk(clash, session, group="clash")
-    back = xr.open_dataarray(session.store, engine="zarr", group="clash", consolidated=False)
+    back = open_dataarray(session.store, engine="zarr", group="clash", consolidated=False)
     assert back.name == "x"
     with pytest.raises(TypeError, match="got 3"):
         to_icechunk(xr.Dataset({3: ("x", [1])}), session, group="number")

@@ -608,7 +608,7 @@ def _same(old: Any, new: Any) -> bool:
 
 
 #: In the order of their cost, from the cheapest check.
-_CHECKS: Final[Mapping[str, Callable[[Writing], None]]] = {
+_CHECKS: Final[Mapping[Check, Callable[[Writing], None]]] = {
     "variables": _variables,
     "attributes": _attributes,
     "packing": _packing,
@@ -617,4 +617,4 @@ _CHECKS: Final[Mapping[str, Callable[[Writing], None]]] = {
     "values": _values,
 }
 #: Names for ``to_icechunk(accept=...)``.
-CHECKS: Final = tuple(_CHECKS)
+CHECKS: Final[tuple[Check, ...]] = tuple(_CHECKS)

@@ -18,7 +18,9 @@ from frazil.repository.catalog.assets import DecodedCache, held_bytes
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_concurrent_requests_for_one_asset_load_it_once(fails: bool) -> None:
-    cache, calls, started, go = DecodedCache(10), [], threading.Event(), threading.Event()
+    cache: DecodedCache[str] = DecodedCache(10)
+    calls: list[int] = []
+    started, go = threading.Event(), threading.Event()
 
     def make(_key: Any) -> Any:
         calls.append(1)
@@ -41,7 +43,7 @@ def test_concurrent_requests_for_one_asset_load_it_once(fails: bool) -> None:
 def test_the_oldest_go_first_and_the_newest_always_stays() -> None:
     cache = DecodedCache(5, weigh=int)
     for key, weight in ((b"a", 2), (b"b", 2), (b"a", 2), (b"c", 3)):
-        cache.get_or_make(key, lambda _, weight=weight: weight)
+        cache.get_or_make(key, {key: weight}.__getitem__)
     assert [key in cache for key in (b"a", b"b", b"c")] == [True, False, True]
     cache.get_or_make(b"huge", lambda _: 100)
     assert [key in cache for key in (b"a", b"c", b"huge")] == [False, False, True]
@@ -52,11 +54,11 @@ def test_views_of_one_buffer_weigh_as_much_as_the_buffer() -> None:
     views = [np.frombuffer(payload, np.uint8, 10, at) for at in (0, 100, 5_000)]
     assert held_bytes({"rows": Ragged(views[0], *(np.zeros(2, np.int64) for _ in range(2)))}) == 10_000 + 32
     assert held_bytes(dict(enumerate(views))) == 10_000
-    assert held_bytes(dict(enumerate(map(memoryview, views)))) < 1_000
+    assert held_bytes({number: memoryview(view) for number, view in enumerate(views)}) < 1_000
     assert held_bytes({"note": "x" * 5_000}) > 5_000
 
 
-def commit(repo: frazil.Repository, count: int, *, attributes: object = None) -> None:
+def commit(repo: frazil.Repository, count: int, *, attributes: dict[str, Any] | None = None) -> None:
     for value in range(count):
         with repo.transaction("main", message=f"{value}") as store:
             zarr.create_group(store, path="g", overwrite=True, attributes=attributes or {})

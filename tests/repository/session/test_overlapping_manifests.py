@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def repository_of(parts: Sequence[Part]) -> tuple[frazil.Repository, list[int]]:
     """Return an array with these manifests, and the value of each chunk."""
     repo = frazil.Repository.create(frazil.in_memory_storage())
     with repo.transaction("main", message="an array") as store:
-        options = {"dtype": "u1", "fill_value": 0, "compressors": None}
+        options: dict[str, Any] = {"dtype": "u1", "fill_value": 0, "compressors": None}
         zarr.create_array(store, name="a", shape=(2 * CHUNKS,), chunks=(2,), **options)
     key = snapshot_key(id_from_text(repo.lookup_branch("main")))
     snapshot = decode_snapshot(repo.storage.get(key), key)

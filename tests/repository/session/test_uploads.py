@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def test_all_is_stored_at_the_end_of_the_block(
     files = {f"f/{n}": b"%d" % n * 7 for n in range(count)}
     with uploading(storage) as block:
         block.run(lambda: done.append(1))
-        assert block.put([(key, lambda data=data: data) for key, data in files.items()]) == [7] * count
+        assert block.put([(key, partial(bytes, data)) for key, data in files.items()]) == [7] * count
         assert block.put([("last", lambda: b"last")]) == [4]
         block.run(lambda: done.append(2))
     assert sorted(done) == [1, 2]
@@ -56,7 +57,7 @@ def test_many_files_are_encoded_side_by_side(storage: frazil.Storage) -> None:
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_the_error_of_encoding_is_raised(storage: frazil.Storage, count: int) -> None:
-    def fail() -> None:
+    def fail() -> bytes:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), uploading(storage) as block:
