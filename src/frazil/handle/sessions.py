@@ -50,7 +50,7 @@ from frazil.repository.catalog.history_records import (
 )
 from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
 from frazil.repository.catalog.repo_changes import snapshot_named
-from frazil.repository.catalog.repo_update import newest_update
+from frazil.repository.catalog.repo_update import RepoChange, newest_update
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.ids import new_node_id
@@ -105,6 +105,10 @@ class RepositoryBase:
     def _info(self) -> RepoInfo:
         """Return the current repo info."""
         return self._context.catalog.repo_info()
+
+    def _update(self, change: RepoChange) -> RepoInfo:
+        """Change the repo info, and return the new one."""
+        return self._context.catalog.update_repo_info(change)
 
     def _info_v2(self) -> RepoInfo:
         """Return the current repo info, for methods that need spec version 2."""
@@ -559,7 +563,7 @@ class Integration(RepositoryBase):
             if base == start:
                 return tip
             if base == tip and fast_forward:
-                self._context.catalog.update_repo_info(repo_changes.reset_branch(into, start, tip))
+                self._update(repo_changes.reset_branch(into, start, tip))
                 return start
             origin: dict[str, Any] = {PARENTS: [id_to_text(tip), id_to_text(start)]}
             brought, is_declared = batches_brought(info, start, tip, self.storage)
