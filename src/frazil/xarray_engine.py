@@ -241,7 +241,7 @@ class _Group(AbstractDataStore):
 
 
 def _groups(session: frazil.Session, root: str, dropped: set[str], *, is_tree: bool) -> dict[str, _Group]:
-    """Return the groups at and below a path, parents first, or the group alone."""
+    """Return the groups at and below a path, parents first, or only the group."""
     node = session.workspace.require_node(root)
     if node.array is not None:
         raise frazil.InvalidInputError(

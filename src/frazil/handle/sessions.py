@@ -408,7 +408,7 @@ class IntegrationPlan:
 
 
 def _commit_named(context: Context, info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
-    """Return a snapshot and its parent. Raise an error if the changes of this commit alone are not known."""
+    """Return a snapshot and its parent. Raise an error if its own changes are not known."""
     entry = info.snapshots.entry(repo_changes.require_snapshot(info, snapshot_named(info, name)))
     if entry.parent is None:
         raise InvalidInputError(
@@ -417,7 +417,7 @@ def _commit_named(context: Context, info: RepoInfo, name: str) -> tuple[Snapshot
         )
     if entry.pruned_ancestor_tx_logs or (context.spec_version == 1 and not _follows(context, entry)):
         raise SessionStateError(
-            f"the versions before {id_to_text(entry.id)} were expired, so the changes of this commit alone "
+            f"the versions before {id_to_text(entry.id)} were expired, so the changes of only this commit "
             "are not known. Pass a later commit",
             ErrorKind.REBASE_TX_LOG_PRUNED,
         )
@@ -605,8 +605,8 @@ class Integration(RepositoryBase):
         Raises:
             RebaseFailedError: ``rebase-failed`` if the solver leaves conflicts.
             SessionStateError: ``no-changes-to-commit`` if the branch has all the changes already.
-                ``rebase-tx-log-pruned`` if older versions were expired, so that the changes of this commit
-                alone are not known.
+                ``rebase-tx-log-pruned`` if older versions were expired, so that the changes of only this
+                commit are not known.
             InvalidInputError: ``invalid-snapshot-id`` if ``snapshot`` is the first snapshot.
             RefNotFoundError: ``ref-not-found`` if there is no such commit or branch.
             ConflictError: See ``merge``.

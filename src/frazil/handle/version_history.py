@@ -41,7 +41,7 @@ _CHARACTER: Final = 9
 
 
 class Label(NamedTuple):
-    """The text beside a commit. ``message`` is the first line of the commit message, shortened."""
+    """The text next to a commit. ``message`` is the first line of the commit message, shortened."""
 
     id: str
     branches: tuple[str, ...]

@@ -118,7 +118,7 @@ class ArrayForm:
         return ", ".join([str(self.dtype), *items])
 
     def holds_all(self, variable: xr.Variable) -> bool:
-        """Return whether the types alone show that no value is lost."""
+        """Return whether the types show that no value is lost."""
         coded = set(_VALUES) & self.attrs.keys()
         fill = self.attrs.get("_FillValue", np.nan)
         if self.dtype.kind == "f" and np.asarray(fill).dtype.kind == "f" and np.isnan(fill):

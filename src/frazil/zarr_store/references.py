@@ -87,7 +87,7 @@ def _chunk(key: str) -> tuple[str, Coords] | None:
     prefix, separator, tail = key.rpartition("/c/")
     if not separator:
         return None
-    # int() alone would accept signs, blanks, underscores and the digits of other scripts.
+    # int() also accepts signs, blanks, underscores and the digits of other scripts.
     digits = tail.replace("/", "")
     if not (digits.isdecimal() and digits.isascii()):
         return None

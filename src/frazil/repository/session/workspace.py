@@ -429,7 +429,7 @@ class Workspace:
         return all(has(entry.ids[number]) for number in entry.manifests_at(coords))
 
     def ref_table(self, path: str, *, with_statistics: bool = False) -> ChunkTable:
-        """Return all references of an array, on request with the statistics that are stored beside them."""
+        """Return all references of an array, on request with their stored statistics."""
         with self.lock:
             node = self.changes.array(self.moved_base, path)
             entry = self.array_entry(path)
