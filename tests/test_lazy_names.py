@@ -8,6 +8,7 @@ import io
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.programs import WARNINGS
@@ -58,7 +59,7 @@ def test_other_names_are_errors() -> None:
         exec("from frazil import nothing")
 
 
-def test_the_module_of_a_name_is_imported_once(monkeypatch, tmp_path: Path) -> None:
+def test_the_module_of_a_name_is_imported_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "package_of_a_test").mkdir()
     stub = "from frazil.errors import (\n    ErrorKind as Kind,\n)\nfrom frazil import errors as errors\n"
     (tmp_path / "package_of_a_test" / "__init__.pyi").write_text(stub)
@@ -68,7 +69,12 @@ def test_the_module_of_a_name_is_imported_once(monkeypatch, tmp_path: Path) -> N
     monkeypatch.syspath_prepend(tmp_path)
     package = importlib.import_module("package_of_a_test")
     calls, load = [], importlib.import_module
-    monkeypatch.setattr(importlib, "import_module", lambda name: calls.append(name) or load(name))
+
+    def noted(name: str) -> Any:
+        calls.append(name)
+        return load(name)
+
+    monkeypatch.setattr(importlib, "import_module", noted)
     assert package.__all__ == ["Kind", "errors"]
     assert package.Kind is package.Kind is frazil.errors.ErrorKind
     assert calls == ["frazil.errors"]
@@ -76,7 +82,7 @@ def test_the_module_of_a_name_is_imported_once(monkeypatch, tmp_path: Path) -> N
     del sys.modules["package_of_a_test"], TABLES["package_of_a_test"]
 
 
-def test_a_module_on_demand_is_imported_by_its_first_name(monkeypatch) -> None:
+def test_a_module_on_demand_is_imported_by_its_first_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "this", raising=False)
     monkeypatch.setattr("sys.stdout", io.StringIO())
     module = ModuleOnDemand("this")

@@ -142,11 +142,11 @@ def test_an_import_ends_with_one_line(tmp_path: Path) -> None:
 
 LOADER = """
 import frazil, numpy, zarr
-from frazil.loader import Windows
+from frazil.loader import TrainingWindows
 repo = frazil.Repository.create(frazil.in_memory_storage())
 with repo.transaction("main", message="an array") as store:
     zarr.create_array(store, name="t", data=numpy.arange(4))
-next(iter(Windows(repo.readonly_session("main"), ["t"], window=2).PACKAGE()))
+next(iter(TrainingWindows(repo.readonly_session("main"), ["t"], window=2).PACKAGE()))
 """
 
 

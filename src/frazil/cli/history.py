@@ -92,7 +92,7 @@ def _documents(version: Opened, since: datetime | None, changes: bool) -> Iterat
     refs = refs_of_snapshots(version.info)
     versions: Iterator[tuple[SnapshotInfo, dict[str, Any]]]
     if changes:
-        from frazil.history.bisect import version_changes
+        from frazil.history.versions import version_changes
         from frazil.repository.catalog.presentation import diff
 
         nothing, path = Diff(), version.path

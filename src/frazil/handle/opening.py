@@ -65,10 +65,14 @@ from frazil.repository.catalog.repo_update import (
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.clock import now_us
 from frazil.repository.retries import RetryPolicy, write_once
-from frazil.repository.settings.config import RepositoryConfig, VirtualChunkContainer, opened_with
+from frazil.repository.settings.config import (
+    RepositoryConfig,
+    ResolvedConfig,
+    VirtualChunkContainer,
+    opened_with,
+)
 from frazil.repository.settings.config_document import document_to_save, from_document
 from frazil.repository.settings.manifest_config import AUTO, ManifestConfig
-from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.access import anonymous_access
 from frazil.storage.base import IfAbsent, Refused, Storage, Version
 from frazil.storage.checks import PROBES, create_and_probe, probe_conditions
@@ -256,14 +260,14 @@ _VIRTUAL_CACHE: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class ContextWithInfo:
     """A repository that was just opened: the context, and the refs and snapshots that were read for it."""
 
     context: Context
     info: RepoInfo
 
 
-def open_current(storage: Storage, options: HandleOptions) -> Opened:
+def open_current(storage: Storage, options: HandleOptions) -> ContextWithInfo:
     """Open the repository in ``storage``, and read its refs and snapshots once."""
     storage = options.attributed(storage)
     cache = RepoInfoCache()
@@ -277,8 +281,8 @@ def open_current(storage: Storage, options: HandleOptions) -> Opened:
             raise with_restore_advice(storage, error) from error.__cause__
         config, version = read_config_v1(storage)
         context = build_context(storage, options, StoredSettings(config, 1, version), cache)
-        return Opened(context, context.catalog.repo_info())
-    return Opened(opened_before(storage, options, info, cache), info)
+        return ContextWithInfo(context, context.catalog.repo_info())
+    return ContextWithInfo(opened_before(storage, options, info, cache), info)
 
 
 def opened_before(

@@ -35,7 +35,7 @@ from frazil.repository.session.session import Session
 from frazil.storage.base import Storage
 from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, thread_pool
-from frazil.zarr_store.keys import chunk_keys, document_keys
+from frazil.zarr_store.references import chunk_keys, document_keys
 
 
 @takes_versions
