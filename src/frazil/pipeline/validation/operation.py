@@ -122,14 +122,15 @@ class ValueSummary:
         return " to ".join(str(kernel.finish_fields(part.fields).tolist()[0]) for kernel, part in pairs)
 
 
-def summarize_block(values: NDArray[Any], offences: tuple[Offence, ...]) -> ValueSummary:
-    """Return the summary of a block of an array, with its offences."""
-    values = np.asarray(values)
+def summarize_block(values: NDArray[Any], null: Mask | None, offences: tuple[Offence, ...]) -> ValueSummary:
+    """Return the summary of a block of an array, with its offences. ``null`` are the missing values."""
     flat = values.ravel()
-    missing = np.isnan(flat) if flat.dtype.kind == "f" else np.zeros(len(flat), np.bool_)
-    finite = np.isfinite(flat) if flat.dtype.kind == "f" else ~missing
+    missing = np.zeros(flat.shape, np.bool_) if null is None else null.ravel().copy()
+    if flat.dtype.kind == "f":
+        missing |= np.isnan(flat)
+    finite = np.isfinite(flat) & ~missing if flat.dtype.kind == "f" else ~missing
     moments = _partial(_STD, flat[finite])
-    extremes = tuple(_partial(kernel, flat) for kernel in _EXTREMES)
+    extremes = tuple(_partial(kernel, flat[~missing]) for kernel in _EXTREMES)
     return ValueSummary(len(flat), int(missing.sum()), moments, extremes, offences)
 
 
@@ -179,22 +180,26 @@ class ArrayScan:
         offences = tuple(
             _first_offence(values, null, ~each.condition.holds(values, null), start) for each in self.limits
         )
-        if null is None:
-            return summarize_block(values, offences)
-        decoded = values.astype(self.field.dtype)
-        decoded[null] = np.nan
-        return summarize_block(decoded, offences)
+        return summarize_block(values, null, offences)
 
-    def proven(self, low: NDArray[Any], high: NDArray[Any], count: NDArray[Any], gaps: NDArray[Any]) -> Mask:
-        """Return which chunks keep all limits, by their extremes and the numbers of values and of NaN.
-
-        NaN is also a missing value here.
-        """
+    def exact_extremes(
+        self, low: NDArray[Any], high: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any], Mask]:
+        """Return decoded extremes of chunks as numbers of the type of the values, and where they are exact."""
         dtype = self.coding.number_dtype
         is_exact = np.ones(low.shape, np.bool_)
         if dtype.kind in "iu" and low.dtype.kind == "f":  # integers that can be missing
             is_exact = (np.abs(low) < _MOST_EXACT) & (np.abs(high) < _MOST_EXACT)
             low, high = (np.where(is_exact, each, 0).astype(dtype) for each in (low, high))
+        return low, high, is_exact
+
+    def proven(
+        self, low: NDArray[Any], high: NDArray[Any], is_exact: Mask, count: NDArray[Any], gaps: NDArray[Any]
+    ) -> Mask:
+        """Return which chunks keep all limits, by their extremes and the numbers of values and of NaN.
+
+        NaN is also a missing value here.
+        """
         ranges = ValueRanges(low, high, count > 0, gaps > 0, gaps > 0, is_exact)
         rules = (each.condition for each in self.limits if not each.is_share)
         return joined([ALWAYS, *rules], is_all=True).must_hold(ranges)
@@ -228,7 +233,7 @@ def scan_arrays(scans: Sequence[ArrayScan], engine: Engine, *, task: int, block:
     for number, result in zip(numbers, results, strict=True):
         summary: ValueSummary = pickle.loads(result)
         summaries[number] = combine_summaries(summaries[number], summary) if number in summaries else summary
-    empty = [summarize_block(np.zeros((0,)), (Offence(),) * len(scan.limits)) for scan in scans]
+    empty = [summarize_block(np.zeros((0,)), None, (Offence(),) * len(scan.limits)) for scan in scans]
     return [summaries.get(number, empty[number]) for number in range(len(scans))]
 
 
@@ -260,9 +265,9 @@ def _known_summary(
     plan = region_plan(scan.session, scan.field, region)
     if plan is None:
         return None, pieces
-    columns = plan.columns
-    names = ("low", "high", "count", "gaps")
-    unread = ~(plan.is_known & scan.proven(*(columns[name] for name in names)))
+    low, high, is_exact = scan.exact_extremes(plan.columns["low"], plan.columns["high"])
+    columns = {**plan.columns, "low": low, "high": high}
+    unread = ~(plan.is_known & scan.proven(low, high, is_exact, columns["count"], columns["gaps"]))
     if unread.all():
         return None, pieces
     left = [box for piece in pieces for box in plan.boxes_to_read(unread, piece)]
