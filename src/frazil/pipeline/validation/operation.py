@@ -185,7 +185,7 @@ class ArrayScan:
     def exact_extremes(
         self, low: NDArray[Any], high: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any], Mask]:
-        """Return decoded extremes of chunks as numbers of the type of the values, and where they are exact."""
+        """Return decoded extremes of chunks in the type of the values, and where they are exact."""
         dtype = self.coding.number_dtype
         is_exact = np.ones(low.shape, np.bool_)
         if dtype.kind in "iu" and low.dtype.kind == "f":  # integers that can be missing
