@@ -173,7 +173,7 @@ class ArrayScan:
         )
         if null is None:
             return summarize_block(values, offences)
-        decoded = values.astype(self.field.dtype)
+        decoded = values.astype(self.field.dtype, copy=self.coding.floating is None)
         decoded[null] = np.nan
         return summarize_block(decoded, offences)
 
