@@ -374,6 +374,8 @@ def test_times_before_the_calendar_reform_and_durations() -> None:
             "between '1500-01-02' and '1500-03-01'",
         ),
         (np.array([10, 90, 900]), {"units": "seconds", "dtype": "timedelta64[s]"}, "= '1.5 minutes'"),
+        (np.array(["2023", "2024", "2025"], "M8[Y]"), {}, "= 54"),
+        (np.array(["2023", "2024", "2025"], ">M8[Y]"), {}, "between '2023-05-01' and '2024-12-31'"),
         (np.array([10, 90, 900], "m8[s]"), {}, "between '11 s' and '1 hour' and != '15 minutes'"),
     ):
         for repo in arrays_of(values, 2, attributes):

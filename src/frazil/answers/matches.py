@@ -57,7 +57,9 @@ class ElementCondition:
             data, null = self.coding.decode(elements)
             return comparable(data, null), null
         data, null = self._numbers.decode(elements)
-        return comparable(data), self.coding.missing(elements) if self.coding.is_time else null
+        if data.dtype.kind in "mM":
+            data = data.view(f"{data.dtype.str[0]}i8")
+        return data, self.coding.missing(elements) if self.coding.is_time else null
 
     def holds(self, elements: NDArray[Any]) -> Mask:
         """Return which elements meet the condition."""
