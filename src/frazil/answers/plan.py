@@ -66,7 +66,8 @@ def tile_columns(coding: Coding, rows: Mapping[str, NDArray[Any]], size: NDArray
 
 
 def _columns_of(rows: NDArray[Any]) -> Columns:
-    return {name: rows[name] for name in rows.dtype.names or ()}
+    """Return the columns of rows as arrays of their own, which numpy adds pairwise and without buffers."""
+    return {name: rows[name].copy() for name in rows.dtype.names or ()}
 
 
 def fill_columns(meaning: Meaning, coding: Coding, fill: Any, times: NDArray[np.int64]) -> Columns:
@@ -280,7 +281,6 @@ class RegionPlan:
         is_absent = ~tiles.is_present[place] & (size < _MOST_REPEATED)
         if is_absent.any():
             fill = fill_columns(grid.meaning, coding, grid.encoding.fill, size[is_absent])
-            columns = {name: column.copy() for name, column in columns.items()}
             for name, column in columns.items():
                 column[is_absent] = fill[name]
             is_known = is_known | is_absent
