@@ -67,6 +67,10 @@ class Values:
         """Return the values of a region."""
         return Values(self.data[region], None if self.null is None else self.null[region])
 
+    def flat(self) -> Values:
+        """Return the values as one dimension."""
+        return Values(self.data.reshape(-1), None if self.null is None else self.null.reshape(-1))
+
 
 @dataclass(frozen=True, slots=True)
 class Decoder:

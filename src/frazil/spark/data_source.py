@@ -68,8 +68,15 @@ from frazil.spark.tables.options import (
     storage_at,
 )
 from frazil.spark.tables.repository_tables import ROW_CHANGES
-from frazil.spark.tables.scan import Scan, ScanTask, Split, blocks_of, plan_scan
-from frazil.spark.tables.scan_frame import frame_of_rows, frame_of_tasks
+from frazil.spark.tables.scan import (
+    Scan,
+    ScanTask,
+    Split,
+    blocks_of,
+    frame_of_rows,
+    frame_of_tasks,
+    plan_scan,
+)
 from frazil.spark.tables.schemas import argument_error, declared_schema, to_arrow_schema, to_spark
 from frazil.spark.tables.write_table import TableWriter
 

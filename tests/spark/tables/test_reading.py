@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from tests.support.patience import patience
 
 import frazil
+from frazil.arrow.cells import BlockReader
 from frazil.arrow.grid import Selection, Values, grid_of
 from frazil.errors import InvalidInputError
 from frazil.spark.data_source import plan_rows
-from frazil.spark.tables import scan as batches
 from frazil.spark.tables.conditions import parse
-from frazil.spark.tables.scan import Split, plan_scan, table
+from frazil.spark.tables.scan import ScanReader, Split, plan_scan, table
 
 NAN = float("nan")
 
@@ -199,13 +199,13 @@ def test_a_block_of_many_chunks_is_read_where_conditions_hold(
 ) -> None:
     session = write_dataset(repo, climate(), {"time": 2, "lat": 1, "lon": 1})
     asked: list[tuple[str | None, Any]] = []
-    inner = batches.BlockReader._read
+    inner = BlockReader.values
 
     def read(self: Any, column: Any, region: Any) -> Values:
         asked.append((column.path, tuple(region[axis] for axis in column.axes)))
         return inner(self, column, region)
 
-    monkeypatch.setattr(batches.BlockReader, "_read", read)
+    monkeypatch.setattr(BlockReader, "values", read)
     result = rows(session, Selection(variables=("tas",)), where="lat = 50 AND lon IN (2, 4) AND area > -2")
     assert len(result) == 12
     assert ("/tas", (slice(0, 6), slice(2, 3), slice(2, 5))) in asked
@@ -249,9 +249,8 @@ def test_far_chunks_are_read_ahead(
             together.wait()
         return [], 0
 
-    monkeypatch.setattr(batches.BlockReader, "block", block)
-    for part in parts:
-        list(batches.batches(result, part))
+    monkeypatch.setattr(ScanReader, "block", block)
+    table(result, parts)
     assert len(threads) > 1
     assert all(name.startswith("frazil-scan") == ahead for name in threads)
 

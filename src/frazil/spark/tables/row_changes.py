@@ -26,7 +26,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from frazil.arrow.cells import broadcast, read_column
+from frazil.arrow.cells import broadcast, prefetched, read_column
 from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
@@ -42,7 +42,6 @@ from frazil.spark.tables.scan import (
     cast,
     is_local,
     is_small,
-    prefetched,
     require_bounded,
     rows_in_box,
     split_blocks,

@@ -7,6 +7,12 @@ along the dimensions that the array does not have, and cut into Arrow batches. N
 
 The context and the nodes, which all tasks share, are pickled once. A task has the rows of the chunk tables
 that are in its part of the grid, and requests only chunks.
+
+A batch of ``mapInArrow`` has all columns, whether a query names them or not. So in `frame_of_rows` each
+column is an Arrow function of Spark. It returns the values of a *segment*, some rows of one block, as a list.
+Spark drops the functions of columns that a query does not name, and its generated code makes rows of lists.
+The last step is nondeterministic on purpose. Otherwise Spark would merge it with a function of the user, and
+copy the lists of a segment for each of its rows.
 """
 
 from __future__ import annotations
@@ -16,16 +22,21 @@ import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import groupby, product
 from math import prod
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import ArrayType, DataType, IntegerType, StructType
 
-from frazil.arrays.array import Array
-from frazil.arrow.cells import broadcast, read_column, spread
+from frazil.arrow.cells import BlockReader, Region, broadcast, prefetched, read_column, shape_of, spread
 from frazil.arrow.column_ranges import column_ranges, finest_block, has_ranges
 from frazil.arrow.grid import Column, Grid, Values, as_texts, column_error, to_arrow
 from frazil.changes.change_set import ChangeSet, ChunkChanges
@@ -35,9 +46,9 @@ from frazil.format.snapshot import ManifestFiles, Snapshot
 from frazil.repository.catalog.context import Context
 from frazil.repository.session.session import Session, reading
 from frazil.repository.session.workspace import Workspace
+from frazil.spark.runtime.session import is_sail
 from frazil.spark.tables.conditions import Mask, Predicate
-from frazil.spark.tables.schemas import argument_error
-from frazil.threads import SIZES, Purpose, in_order, thread_pool
+from frazil.spark.tables.schemas import argument_error, to_spark, to_spark_type
 
 #: References of some arrays, by path.
 type Tables = Mapping[str, ChunkTable]
@@ -327,12 +338,9 @@ def split_blocks(
     return np.array_split(blocks, max(1, min(number, len(blocks))))
 
 
-type _Region = tuple[slice, ...]
-
-
 def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task."""
-    reader = BlockReader(scan, task)
+    reader = ScanReader(scan, task)
     schema = scan.schema
     for values, rows in prefetched(reader.block, task.blocks, reader.is_local):
         for start in range(0, rows, scan.batch_rows):
@@ -348,109 +356,105 @@ def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class BlockCells:
     """The cells of a block that meet the conditions.
 
-    ``region`` is the smallest box around them. ``along`` has the places in it along each dimension, and
-    ``rows`` the cells among those; None are all. ``values`` are the columns of conditions, read already.
+    ``region`` is the smallest box around them, ``places`` are the cells in it; None are all. ``values`` are
+    the columns of conditions, read already.
     """
 
     count: int
-    region: _Region = ()
-    along: tuple[NDArray[np.int64], ...] = ()
-    rows: NDArray[np.int64] | None = None
+    region: Region = ()
+    places: NDArray[np.int64] | None = None
     values: Mapping[str, Values] = field(default_factory=dict)
 
 
-class BlockReader:
-    """Reads blocks. Coordinates of one dimension come with the task, other arrays are read from the store."""
+class ScanReader:
+    """Reads the blocks of one task: columns of the cells that meet the conditions."""
 
     def __init__(self, scan: Scan, task: ScanTask) -> None:
         session = scan.shared.session(task.tables)
         self.scan = scan
-        self.task = task
         self.is_local: Final = is_local(session, task.tables)
+        sparse = {} if scan.missing == "fill" else task.tables
+        self._reader = BlockReader(session, task.coordinates, sparse)
         by_name = {each.name: each for each in (*scan.grid.columns, *scan.read)}
         self._where = [(by_name[each.column], each) for each in scan.where]
-        paths = {each.path for each in (*scan.grid.columns, *scan.read) if each.path in task.tables}
-        self._arrays: dict[str | None, Array] = {
-            path: Array(session, path) for path in paths if path is not None
-        }
+        self._task = task
+        self._cells: dict[int, BlockCells] = {}
 
     def block(self, number: NDArray[np.int64]) -> tuple[list[Values], int]:
         """Return the values of all returned columns, of shape (rows,), and the number of rows."""
         cells = self.cells(number)
-        if not cells.count:
-            return [], 0
-        return [self.column(each, cells) for each in self.scan.grid.columns], cells.count
+        columns = self.scan.grid.columns if cells.count else ()
+        return [self.column(each, cells) for each in columns], cells.count
 
-    def cells(self, number: NDArray[np.int64]) -> Cells:
+    def cells(self, number: NDArray[np.int64]) -> BlockCells:
         """Return the cells of a block that meet the conditions. Only columns of conditions are read."""
         grid = self.scan.grid
         starts = number * np.array(grid.block, np.int64)
-        stops = np.minimum(starts + grid.block, grid.shape)
-        region = tuple(map(slice, starts.tolist(), stops.tolist()))
+        region = tuple(map(slice, starts.tolist(), np.minimum(starts + grid.block, grid.shape).tolist()))
+        if not self._where:
+            return BlockCells(prod(shape_of(region)), region)
         # The cells along each dimension that meet the conditions on columns of this dimension
-        along = [np.ones(s.stop - s.start, np.bool_) for s in region]
+        along = [np.ones(length, np.bool_) for length in shape_of(region)]
         for column, each in self._where:
             if len(column.axes) == 1:
-                along[column.axes[0]] &= each.holds(self._read(column, region))
-        rows_along = list(map(np.flatnonzero, along))
-        if not all(map(len, rows_along)):
-            return Cells(0)
+                along[column.axes[0]] &= each.holds(self._reader.values(column, region))
+        if not all(each.any() for each in along):
+            return BlockCells(0)
         # Chunks before the first and after the last matching cell are not read.
-        inner = tuple(
-            slice(s.start + int(rows[0]), s.start + int(rows[-1]) + 1)
-            for s, rows in zip(region, rows_along, strict=True)
+        ends = [np.flatnonzero(each)[[0, -1]] + [0, 1] for each in along]
+        region = tuple(
+            slice(each.start + int(first), each.start + int(last))
+            for each, (first, last) in zip(region, ends, strict=True)
         )
-        places = tuple(rows - rows[0] for rows in rows_along)
-        shape = tuple(map(len, places))
-        count = int(np.prod(shape, dtype=np.int64))
-        box = Cells(count, inner, places)
-        columns = {column.name: column for column, _ in self._where if len(column.axes) != 1}
-        if not columns:
-            return box
-        values = {name: self._within(column, box) for name, column in columns.items()}
-        holds = np.ones(shape, np.bool_)
+        holds = np.ones(shape_of(region), np.bool_)
+        for axis, (cells, (first, last)) in enumerate(zip(along, ends, strict=True)):
+            holds &= broadcast(cells[first:last], (axis,), holds.shape)
+        values: dict[str, Values] = {}
         for column, each in self._where:
-            if column.name in values:
-                holds &= broadcast(each.holds(values[column.name]), column.axes, shape)
-        rows = np.flatnonzero(holds)
-        return Cells(len(rows), inner, places, rows, values)
+            if len(column.axes) != 1:
+                if column.name not in values:
+                    values[column.name] = self._reader.values(column, region)
+                holds &= broadcast(each.holds(values[column.name]), column.axes, holds.shape)
+        places = None if holds.all() else np.flatnonzero(holds)
+        return BlockCells(holds.size if places is None else len(places), region, places, values)
 
-    def column(self, column: Column, cells: Cells) -> Values:
+    def column(self, column: Column, cells: BlockCells) -> Values:
         """Return the values of a column in some cells, of shape (rows,)."""
         values = cells.values.get(column.name)
         if values is None:
-            values = self._within(column, cells)
-        every = spread(values, column.axes, tuple(map(len, cells.along)))
-        return every if cells.rows is None else every.take((cells.rows,))
+            values = self._reader.values(column, cells.region)
+        rows = spread(values, column.axes, shape_of(cells.region))
+        return rows if cells.places is None else rows.take((cells.places,))
 
-    def _within(self, column: Column, cells: Cells) -> Values:
-        """Return values of a column in its own dimensions, at the places of the cells along them."""
-        whole = self._read(column, cells.region)
-        if all(len(places) > places[-1] for places in cells.along):
-            return whole
-        return whole.take(np.ix_(*(cells.along[axis] for axis in column.axes)))
+    def lists(self, segments: NDArray[np.int64], number: int | None) -> pa.Array:
+        """Return a list of the values of a column for each segment, or their lengths without a ``number``.
 
-    def _read(self, column: Column, region: _Region) -> Values:
-        """Return values of a column in its own dimensions."""
-        mine = tuple(region[axis] for axis in column.axes)
-        if column.path is None:
-            return Values(np.arange(mine[0].start, mine[0].stop, dtype=np.int64))
-        if column.name in self.task.coordinates:
-            first, values = self.task.coordinates[column.name]
-            return values.take(
-                tuple(slice(s.start - at, s.stop - at) for s, at in zip(mine, first, strict=True))
-            )
-        values = column.decoder.decode(np.asarray(self._arrays[column.path][mine]))
-        # zarr does not store chunks of fill values, but the fill value is a valid coordinate.
-        if self.scan.missing == "fill" or column.is_key:
-            return values
-        absent = _missing(self.task.tables[column.path], column.chunks, mine)
-        if absent is None:
-            return values
-        return Values(values.data, absent if values.null is None else values.null | absent)
+        The cells of each block that meet the conditions stay in memory, for all columns.
+        """
+        size = self.scan.batch_rows
+        numbers, places = np.divmod(segments, _segments_of_block(self.scan))
+        blocks, first, at = np.unique(numbers, return_index=True, return_inverse=True)
+        new = [each for each in blocks.tolist() if each not in self._cells]
+        read = prefetched(self.cells, self._task.blocks[new], self.is_local)
+        self._cells.update(zip(new, read, strict=True))
+        cells = [self._cells[each] for each in blocks.tolist()]
+        lengths = np.clip(np.array([each.count for each in cells])[at] - places * size, 0, size)
+        if number is None:
+            return pa.array(lengths, pa.int32())
+        column, field = self.scan.grid.columns[number], self.scan.schema.field(number)
+        stops = np.add.reduceat(lengths, first) + (starts := places[first] * size)
+
+        def part(index: int) -> pa.Array:
+            rows = slice(int(starts[index]), int(stops[index]))
+            return cast(to_arrow(self.column(column, cells[index]).take((rows,)), column.type), field)
+
+        with_rows = np.flatnonzero(stops > starts).tolist()
+        parts = list(prefetched(part, with_rows, self.is_local)) or [pa.array([], field.type)]
+        offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
+        return pa.ListArray.from_arrays(offsets, pa.concat_arrays(parts))
 
 
 def is_local(session: Session, tables: Mapping[str, ChunkTable]) -> bool:
@@ -459,24 +463,6 @@ def is_local(session: Session, tables: Mapping[str, ChunkTable]) -> bool:
     return session.workspace.context.storage.is_local and all(
         not len(each) or each.text(0).startswith("file:") for each in locations
     )
-
-
-def _missing(table: ChunkTable, chunks: Sequence[int], region: _Region) -> Mask | None:
-    """Return the elements of a region whose chunk is not stored; None if all chunks are stored."""
-    first = [s.start // step for s, step in zip(region, chunks, strict=True)]
-    last = [-(-s.stop // step) for s, step in zip(region, chunks, strict=True)]
-    low, high = np.array(first, np.int64), np.array(last, np.int64)
-    index = table.index.astype(np.int64)
-    inside = ((index >= low) & (index < high)).all(axis=1)
-    stored = np.zeros(tuple((high - low).tolist()), np.bool_)
-    stored[tuple((index[inside] - low).T)] = True
-    if stored.all():
-        return None
-    absent = ~stored
-    for axis, (s, step) in enumerate(zip(region, chunks, strict=True)):
-        numbers = np.arange(s.start, s.stop) // step - first[axis]
-        absent = absent.take(numbers, axis=axis)
-    return absent
 
 
 def cast(array: pa.Array, field: pa.Field) -> pa.Array:
@@ -491,20 +477,9 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
         ) from error
 
 
-def prefetched[B, T](
-    read: Callable[[B], T], blocks: Sequence[B] | NDArray[Any], is_local: bool
-) -> Iterator[T]:
-    """Yield the results for blocks in order; those of a remote storage are read ahead."""
-    if is_local or len(blocks) < 2:
-        yield from map(read, blocks)
-        return
-    with thread_pool(Purpose.SCAN_READS) as pool:
-        yield from in_order(lambda each: pool.submit(read, each), blocks, SIZES[Purpose.SCAN_READS])
-
-
 def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:
     """Yield the values of each block of a task by column: masked arrays of shape (rows,)."""
-    reader = BlockReader(scan, task)
+    reader = ScanReader(scan, task)
     for values, rows in prefetched(reader.block, task.blocks, reader.is_local):
         if rows:
             yield {
@@ -517,3 +492,93 @@ def table(scan: Scan, tasks: Sequence[ScanTask]) -> pa.Table:
     """Return all rows of a scan, read in this process without Spark."""
     every = [batch for each in tasks for batch in batches(scan, each)]
     return pa.Table.from_batches(every, scan.schema)
+
+
+# The DataFrames of a scan
+
+#: With more columns, the code that Spark generates for a row is too large for the compiler of the JVM.
+MOST_COLUMNS: Final = 32
+
+
+def frame_of_tasks(
+    spark: SparkSession,
+    plan: Scan,
+    tasks: Sequence[ScanTask],
+    work: Callable[[Scan, ScanTask], Iterator[pa.RecordBatch]],
+    schema: StructType | str,
+) -> DataFrame:
+    """Return the batches of a function of tasks, each of which is in a separate Spark partition."""
+    shared = pickle.dumps(plan)
+
+    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        scan_: Scan = pickle.loads(shared)
+        for batch in messages:
+            for task in batch.column(1).to_pylist():
+                yield from work(scan_, pickle.loads(task))
+
+    return _tasks(spark, plan, tasks).select("number", "task").mapInArrow(rows, schema)
+
+
+def frame_of_rows(spark: SparkSession, plan: Scan, tasks: Sequence[ScanTask], text: str) -> DataFrame:
+    """Return the rows of a scan. The plans of its queries have the ``text``."""
+    generates_code = spark.conf.get("spark.sql.codegen.wholeStage", "true") == "true"
+    # Sail copies the list of a segment for each of its rows.
+    if len(plan.schema) > MOST_COLUMNS or not generates_code or is_sail(spark):
+        return frame_of_tasks(spark, plan, tasks, batches, to_spark(plan.schema))
+    shared = pickle.dumps(plan)
+    segments = _tasks(spark, plan, tasks).select("task", sql.explode(_numbers("segments")).alias("segment"))
+    columns = [(f"column_{number}", each) for number, each in enumerate(plan.schema)]
+    lists = [
+        _lists(shared, number, field.name, ArrayType(to_spark_type(field.type))).alias(name)
+        for number, (name, field) in enumerate(columns)
+    ]
+    counts = _lists(shared, None, text, IntegerType()).alias("rows")
+    rows = segments.select(counts, *lists).select("*", sql.explode(_numbers("rows")).alias("row"))
+    row = sql.col("row") + sql.spark_partition_id() * 0
+    return rows.select(*(sql.get(name, row).alias(field.name) for name, field in columns))
+
+
+def _tasks(spark: SparkSession, plan: Scan, tasks: Sequence[ScanTask]) -> DataFrame:
+    """Return a row for each task, in a separate partition."""
+    segments = _segments_of_block(plan)
+    numbered = [
+        (number, pickle.dumps(each), len(each.blocks) * segments) for number, each in enumerate(tasks)
+    ]
+    frame = spark.createDataFrame(numbered, "number int, task binary, segments int")
+    if not numbered:
+        return frame
+    # Sail has no partition by number. With a hash, several tasks may be in one partition.
+    partition = frame.repartition if is_sail(spark) else frame.repartitionById
+    return partition(len(numbered), "number")
+
+
+def _numbers(length: str) -> SparkColumn:
+    """Return the numbers below a column."""
+    numbers = sql.sequence(sql.lit(0), sql.col(length) - 1)
+    return sql.when(sql.col(length) > 0, numbers).otherwise(sql.array().cast("array<int>"))
+
+
+def _segments_of_block(plan: Scan) -> int:
+    return max(1, -(-prod(plan.grid.block) // plan.batch_rows))
+
+
+def _lists(shared: bytes, number: int | None, name: str, result: DataType) -> SparkColumn:
+    """Return the lists of a column for segments of tasks, or without a ``number`` their lengths."""
+
+    def function(tasks: pa.Array, segments: pa.Array) -> pa.Array:
+        every = zip(tasks.to_pylist(), segments.to_pylist(), strict=True)
+        parts = [
+            _reader(shared, task).lists(np.array([segment for _, segment in group]), number)
+            for task, group in groupby(every, itemgetter(0))
+        ]
+        return pa.concat_arrays(parts)
+
+    function.__name__ = name
+    # Spark warns if the kind is an argument too, which its types demand.
+    values: SparkColumn = arrow_udf(function, result)("task", "segment")  # type: ignore[call-overload]
+    return values
+
+
+@functools.lru_cache(maxsize=1)
+def _reader(shared: bytes, task: bytes) -> ScanReader:
+    return ScanReader(pickle.loads(shared), pickle.loads(task))
