@@ -243,11 +243,11 @@ def test_far_chunks_are_read_ahead(
     result, parts = planned(local.readonly_session("main"), Selection(block_rows=2), split=Split(1))
     threads, together = [], threading.Barrier(2, timeout=patience(30))
 
-    def block(self: Any, number: Any) -> tuple[list[Values], int]:
+    def block(self: Any, number: Any) -> pa.RecordBatch:
         threads.append(threading.current_thread().name)
         if ahead:
             together.wait()
-        return [], 0
+        return pa.RecordBatch.from_pylist([], result.schema)
 
     monkeypatch.setattr(ScanReader, "block", block)
     table(result, parts)

@@ -341,18 +341,9 @@ def split_blocks(
 def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task."""
     reader = ScanReader(scan, task)
-    schema = scan.schema
-    for values, rows in prefetched(reader.block, task.blocks, reader.is_local):
-        for start in range(0, rows, scan.batch_rows):
-            stop = min(start + scan.batch_rows, rows)
-            arrays = [
-                cast(to_arrow(each.take((slice(start, stop),)), column.type), field)
-                for each, column, field in zip(values, scan.grid.columns, schema, strict=True)
-            ]
-            if arrays:
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-            else:  # rows without columns
-                yield pa.RecordBatch.from_struct_array(pa.array([{}] * (stop - start), pa.struct([])))
+    for block in prefetched(reader.block, task.blocks, reader.is_local):
+        for start in range(0, block.num_rows, scan.batch_rows):
+            yield block.slice(start, scan.batch_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,11 +374,15 @@ class ScanReader:
         self._task = task
         self._cells: dict[int, BlockCells] = {}
 
-    def block(self, number: NDArray[np.int64]) -> tuple[list[Values], int]:
-        """Return the values of all returned columns, of shape (rows,), and the number of rows."""
-        cells = self.cells(number)
-        columns = self.scan.grid.columns if cells.count else ()
-        return [self.column(each, cells) for each in columns], cells.count
+    def block(self, number: NDArray[np.int64]) -> pa.RecordBatch:
+        """Return the rows of a block."""
+        cells, columns = self.cells(number), list(zip(self.scan.grid.columns, self.scan.schema, strict=True))
+        if not columns:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * cells.count, pa.struct([])))
+        if not cells.count:
+            return pa.RecordBatch.from_pylist([], self.scan.schema)
+        arrays = [cast(self.rows(column, cells), field) for column, field in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.scan.schema)
 
     def cells(self, number: NDArray[np.int64]) -> BlockCells:
         """Return the cells of a block that meet the conditions. Only columns of conditions are read."""
@@ -421,7 +416,13 @@ class ScanReader:
         places = None if holds.all() else np.flatnonzero(holds)
         return BlockCells(holds.size if places is None else len(places), region, places, values)
 
-    def column(self, column: Column, cells: BlockCells) -> Values:
+    def rows(self, column: Column, cells: BlockCells) -> pa.Array:
+        """Return the values of a column in some cells, as a column of Arrow."""
+        if cells.places is None and column.name not in cells.values:
+            return self._reader.rows(column, cells.region)
+        return to_arrow(self.values(column, cells), column.type)
+
+    def values(self, column: Column, cells: BlockCells) -> Values:
         """Return the values of a column in some cells, of shape (rows,)."""
         values = cells.values.get(column.name)
         if values is None:
@@ -448,8 +449,7 @@ class ScanReader:
         stops = np.add.reduceat(lengths, first) + (starts := places[first] * size)
 
         def part(index: int) -> pa.Array:
-            rows = slice(int(starts[index]), int(stops[index]))
-            return cast(to_arrow(self.column(column, cells[index]).take((rows,)), column.type), field)
+            return cast(self.rows(column, cells[index])[int(starts[index]) : int(stops[index])], field)
 
         with_rows = np.flatnonzero(stops > starts).tolist()
         parts = list(prefetched(part, with_rows, self.is_local)) or [pa.array([], field.type)]
@@ -480,11 +480,16 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
 def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:
     """Yield the values of each block of a task by column: masked arrays of shape (rows,)."""
     reader = ScanReader(scan, task)
-    for values, rows in prefetched(reader.block, task.blocks, reader.is_local):
-        if rows:
+
+    def block(number: NDArray[np.int64]) -> list[Values] | None:
+        cells = reader.cells(number)
+        return [reader.values(each, cells) for each in scan.grid.columns] if cells.count else None
+
+    for columns in prefetched(block, task.blocks, reader.is_local):
+        if columns is not None:
             yield {
                 name: np.ma.MaskedArray(as_texts(each.data), np.ma.nomask if each.null is None else each.null)
-                for name, each in zip(scan.schema.names, values, strict=True)
+                for name, each in zip(scan.schema.names, columns, strict=True)
             }
 
 
