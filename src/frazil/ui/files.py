@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.ids import ID_TEXT_LENGTH, id_to_text
@@ -53,34 +53,15 @@ TYPES: Final = {
 BINARY: Final = "application/octet-stream"
 
 
-class Content(Protocol):
-    """What an answer contains: bytes of a known number, with an etag."""
-
-    @property
-    def size(self) -> int:
-        """The number of bytes."""
-
-    @property
-    def etag(self) -> str:
-        """The name of these bytes, without quotes."""
-
-    @property
-    def is_immutable(self) -> bool:
-        """Whether a browser may keep the bytes forever."""
-
-    def parts(self, start: int, stop: int) -> Iterator[Buffer]:
-        """Yield the bytes from ``start`` up to ``stop``, in parts."""
-
-
 @dataclass(frozen=True, slots=True)
-class Held:
+class BytesContent:
     """Bytes in memory. Their etag is their hash."""
 
     data: Buffer
     is_immutable: bool = False
 
     @classmethod
-    def of_asset(cls, asset: Traversable, is_packed: bool) -> Held:
+    def of_asset(cls, asset: Traversable, is_packed: bool) -> BytesContent:
         """Read a file of the page, and pack it with gzip if the client unpacks it."""
         data = asset.read_bytes()
         return cls(gzip.compress(data, mtime=0) if is_packed else data, bool(_OF_CONTENT.search(asset.name)))
@@ -101,7 +82,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class ObjectContent:
     """An immutable object of a storage, which is read when it is sent."""
 
     storage: Storage
@@ -139,9 +120,13 @@ class Stored:
             raise
 
 
+#: What an answer contains: bytes of a known number, with an etag.
+type Content = BytesContent | ObjectContent
+
+
 def range_of(content: Content, start: int, stop: int) -> Buffer:
     """Return a range of a content in memory, which ends where the content ends."""
-    data = content.part(start, stop) if isinstance(content, Stored) else None
+    data = content.part(start, stop) if isinstance(content, ObjectContent) else None
     return b"".join(content.parts(start, min(stop, content.size))) if data is None else data
 
 
@@ -159,11 +144,11 @@ class RepositoryFiles:
         Raises ``StorageError`` (``object-not-found``) now or later if it does not exist.
         """
         if self._is_v1 and key == INDEX:
-            return Held(json.dumps(index(self._storage)).encode())
+            return BytesContent(json.dumps(index(self._storage)).encode())
         if _IMMUTABLE.fullmatch(key) and not (self._is_v1 and key.startswith("snapshots/")):
-            return Stored(self._storage, key, self._size)
+            return ObjectContent(self._storage, key, self._size)
         if _MUTABLE.fullmatch(key) or _IMMUTABLE.fullmatch(key):
-            return Held(self._storage.get_versioned(key)[0])
+            return BytesContent(self._storage.get_versioned(key)[0])
         return None
 
     def _size_of(self, key: str) -> int:
