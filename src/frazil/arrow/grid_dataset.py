@@ -70,7 +70,7 @@ def _all_of(filters: Sequence[pc.Expression | None]) -> pc.Expression | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scan:
+class _GridScan:
     """The rows of a grid: those of regions, a product of intervals along each dimension."""
 
     reader: BlockReader
@@ -78,7 +78,7 @@ class _Scan:
     schema: pa.Schema
     axes: tuple[Intervals, ...] | None = None
 
-    def matching(self, expression: pc.Expression | None) -> _Scan:
+    def matching(self, expression: pc.Expression | None) -> _GridScan:
         """Return the scan of the blocks with cells that a filter may choose."""
         grid = self.grid
         if self.axes is not None:
@@ -100,7 +100,7 @@ class _Scan:
             axes.append(regions_of(intervals, block, max(chunks, default=1)))
         return replace(self, axes=tuple(axes))
 
-    def parts(self, count: int) -> list[_Scan]:
+    def parts(self, count: int) -> list[_GridScan]:
         """Return about ``count`` scans of parts along the first dimension with enough blocks."""
         assert self.axes is not None
         if not self.axes:
@@ -275,7 +275,7 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
         schema = grid.schema()
         ipc, system = ds.IpcFileFormat(), LocalFileSystem()
         super().__init__([ipc.make_fragment(_NO_FILE, system)], schema, ipc, system)
-        self._scan = _Scan(BlockReader(session), grid, schema)
+        self._scan = _GridScan(BlockReader(session), grid, schema)
         self._where = where
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -377,7 +377,7 @@ def within_bounds(dataset: GridDataset, bounds: Iterable[tuple[str, float, float
 class _GridFragment(ds.Fragment):  # type: ignore[misc]  # pyarrow ships no types
     """A part of the rows of a dataset."""
 
-    def __init__(self, scan: _Scan, where: pc.Expression | None) -> None:
+    def __init__(self, scan: _GridScan, where: pc.Expression | None) -> None:
         self._scan, self._where = scan, where
 
     @property

@@ -14,7 +14,7 @@ import click
 from frazil.cli.arguments import AnyTarget
 from frazil.cli.command import option, verb
 from frazil.cli.documents import node_at
-from frazil.cli.opening import Opened
+from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output
 from frazil.ui.export import export
 from frazil.ui.server import ExplorerServer, Site, is_loopback
@@ -55,7 +55,7 @@ def ui(
         frazil ui ice --write                     a page that can also merge and revert
         frazil ui ice --static ice/explorer       a page beside the data
     """
-    opened = Opened(target)
+    opened = OpenTarget(target)
     spec_version = int(opened.info.spec_version)
     if target.version is not None or target.path is not None:
         node_at(opened.workspace, opened.path)

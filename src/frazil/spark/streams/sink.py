@@ -50,7 +50,7 @@ from frazil.spark.runtime.errors import causes_only
 from frazil.spark.tables.options import Options, choice, flag, require_branch
 from frazil.spark.tables.schemas import argument_error
 from frazil.spark.tables.target_arrays import WriteOptions, prepare
-from frazil.spark.tables.write_layout import InMemory, flat_index, layout_if_any, message_of, write_rows
+from frazil.spark.tables.write_layout import ArrowRows, flat_index, layout_if_any, message_of, write_rows
 from frazil.spark.tables.write_table import SentRows, dims_for, received, sent, write_options
 
 _log = logging.getLogger(__name__)
@@ -261,7 +261,7 @@ def write_batch(
 ) -> None:
     """Write the rows of a batch through a session; arrays are created, or grow, before that."""
     dims = dims_for(session, group, table.schema, options.dims)
-    layout = prepare(session, group, table.schema, InMemory(table).distinct(dims), options)
+    layout = prepare(session, group, table.schema, ArrowRows(table).distinct(dims), options)
     if duplicates == "last":
         # `unique` gives the first row of each cell: here of the rows in reverse
         cells = flat_index(layout.require_positions(table), layout.shape)

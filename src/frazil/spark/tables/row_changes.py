@@ -282,12 +282,12 @@ def plan_changes(
     else:
         pairs = [(each, replace(each, is_empty=True)) for each in (before,) if each is not None]
         pairs += [(replace(each, is_empty=True), each) for each in (after,) if each is not None]
-    plans = [_Plan(*pair, request) for pair in pairs]
+    plans = [_ComparisonPlan(*pair, request) for pair in pairs]
     return [(each.comparison(commit), tasks) for each in plans if (tasks := each.tasks())]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Axis:
+class _ComparedAxis:
     """One dimension of two versions, by code: labels whose cells moved, or have another number of cells.
 
     ``codes`` are those of the later version. ``cells`` of both versions meet the conditions along it.
@@ -299,7 +299,7 @@ class _Axis:
     uneven: Mask
 
 
-class _Plan:
+class _ComparisonPlan:
     """The blocks of two versions on the same dimensions that may have changes."""
 
     def __init__(self, before: TableVersion, after: TableVersion, request: ChangeRequest) -> None:
@@ -375,7 +375,7 @@ class _Plan:
             each.path: each for each in self._columns[side] if each.path is not None and not is_planned(each)
         }
 
-    def _axis(self, dim: str) -> _Axis:
+    def _axis(self, dim: str) -> _ComparedAxis:
         before, after = self._versions
         one, other = (version.grid.column(dim) for version in self._versions)
         changed = self._changed_chunks(one, other)
@@ -393,7 +393,7 @@ class _Plan:
         even = [~uneven[each.codes] for each in cells]
         is_other = cells[0].positions[even[0]] != cells[1].positions[even[1]]
         moved[cells[0].codes[even[0]][is_other]] = True
-        return _Axis(codes, cells, moved, uneven)
+        return _ComparedAxis(codes, cells, moved, uneven)
 
     def _changed_chunks(self, one: Column, other: Column) -> NDArray[np.uint32] | None:
         """Return the chunks of a column that differ; None if all values may differ."""
@@ -474,7 +474,7 @@ def change_batches(comparison: Comparison, task: ChangeTask) -> Iterator[pa.Reco
     """Yield the changes of one task."""
     request, size = comparison.request, np.array(comparison.block, np.int64)
     columns = {each.name.lower(): each for each in request.columns}
-    sides = [_Side(*each) for each in zip(comparison.sides, task.sides, strict=True)]
+    sides = [_VersionReader(*each) for each in zip(comparison.sides, task.sides, strict=True)]
 
     def changes(number: int) -> pa.RecordBatch | None:
         low = task.blocks[number] * size
@@ -514,7 +514,7 @@ def _values(
     return pa.concat_arrays([as_type(each, column.type) for each in parts])
 
 
-class _Side:
+class _VersionReader:
     """One version in a task, with its open arrays."""
 
     def __init__(self, shared: SharedRows, rows: TaskRows) -> None:
@@ -543,7 +543,7 @@ class _Side:
 class _BlockRows:
     """The rows of one version in a block, ascending by ``keys``, the numbers of their labels."""
 
-    def __init__(self, side: _Side, spans: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, side: _VersionReader, spans: Sequence[tuple[int, int]]) -> None:
         self._side = side
         self._cells = [each.between(*span) for each, span in zip(side.cells, spans, strict=True)]
         self._shape = tuple(len(each.codes) for each in self._cells)
