@@ -72,7 +72,13 @@ def expire(
     """
     if newer_than is None and not any((last, hourly, daily, weekly, monthly, yearly)):
         raise click.UsageError("name a rule for the versions that stay: --newer-than, --last, --daily, ...")
-    counts = {"hourly": hourly, "daily": daily, "weekly": weekly, "monthly": monthly, "yearly": yearly}
+    counts: dict[str, Any] = {
+        "hourly": hourly,
+        "daily": daily,
+        "weekly": weekly,
+        "monthly": monthly,
+        "yearly": yearly,
+    }
     plan = OpenTarget(target).repo.upkeep.retain(frazil.Retention(newer_than=newer_than, last=last, **counts))
     report = plan.report
     if not dry_run and len(report.removed):
