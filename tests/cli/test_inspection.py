@@ -73,16 +73,10 @@ def test_control_characters_of_a_repository(
             )
             array.attrs["units"] = name
             zarr.create_array(store, name="texts", shape=(1,), dtype=str, overwrite=True)[:] = name
-    lines = ("tree x", "ls x", "du x", "show x", "log x", "log x --patch", "ops x", "status x", "refs x")
-    lines += (
-        "diff x@main~1 main",
-        "diff x@main~1 main --values",
-        "inspect x",
-        "verify x",
-        "stats x",
-        "blame x:{}",
-    )
-    lines += ("history x:{} 0", "cat x:{}", "cat x:texts", "info x:{}", "cat x:{}missing", "set x:{} 0 3")
+    lines = ["tree x", "ls x", "du x", "show x", "log x", "log x --patch", "ops x", "status x", "refs x"]
+    lines += ["diff x@main~1 main", "diff x@main~1 main --values", "inspect x", "verify x", "stats x"]
+    lines += ["blame x:{}", "history x:{} 0", "cat x:{}", "cat x:texts", "info x:{}", "cat x:{}missing"]
+    lines += ["set x:{} 0 3"]
     for line in lines:
         for more in ([], ["--json"]):
             main([*(each.replace("{}", name) for each in line.split()), *more])
@@ -112,7 +106,7 @@ def test_statistics(own: Path, run: Any) -> None:
 
 def test_statistics_of_times_are_times(own: Path, run: Any) -> None:
     repo = frazil.Repository.create("times")
-    days = {"units": "days since 2001-01-01", "calendar": "noleap"}
+    days: dict[str, Any] = {"units": "days since 2001-01-01", "calendar": "noleap"}
     with repo.transaction("main", message="times") as store:
         zarr.create_array(store, name="cf", data=np.array([58.0, 59.0, 61.0]), attributes=days)
         zarr.create_array(store, name="date", data=np.array(["2001-01-01", "NaT", "2001-01-04"], "M8[s]"))
@@ -132,7 +126,7 @@ def test_a_number_that_is_no_time_does_not_hide_the_other_times(own: Path, run: 
     repo = frazil.Repository.create("times")
     with repo.transaction("main", message="times") as store:
         for name, units in (("far", "days since 1970-01-01"), ("wrong", "moons since 1970-01-01")):
-            attributes = {"units": units, "calendar": "noleap"}
+            attributes: dict[str, Any] = {"units": units, "calendar": "noleap"}
             zarr.create_array(store, name=name, data=np.array([0.0, np.nan, 2e8]), attributes=attributes)
     far = "200000000.0 days since 1970-01-01"
     assert document(run, "cat times:far")["values"] == ["1970-01-01T00:00:00", None, far]

@@ -65,7 +65,9 @@ def test_chunks_that_are_not_decoded_are_named(place: Path, capsys: pytest.Captu
     repo = frazil.Repository.open(frazil.local_filesystem_storage(str(place)))
     with repo.transaction("main", message="an array of another program") as store:
         zarr.create_array(store, name="x", shape=(8,), chunks=(4,), dtype="f4")
-        document = json.loads(store.get_sync("x/zarr.json").to_bytes()) | {"codecs": [{"name": "openzl"}]}
+        stored = store.get_sync("x/zarr.json")
+        assert stored is not None
+        document = json.loads(stored.to_bytes()) | {"codecs": [{"name": "openzl"}]}
         store.set_sync("x/zarr.json", Buffer.from_bytes(json.dumps(document).encode()))
         store.set_sync("x/c/0", Buffer.from_bytes(bytes(range(100))))
     tip = repo.lookup_branch("main")

@@ -27,7 +27,7 @@ Answer = tuple[dict[str, Any], bytes | None]
 _ONE = threading.Lock()
 
 
-class Channel(comm.base_comm.BaseComm):  # type: ignore[misc]
+class Channel(comm.base_comm.BaseComm):  # type: ignore[misc, name-defined]
     """The kernel's end of a widget, which records what a notebook would get."""
 
     def publish_msg(self, msg_type: str, data: Any = None, **others: Any) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
+import pandas as pd  # type: ignore[import-untyped]  # it ships no types
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 import xarray as xr
 import zarr
@@ -40,9 +40,7 @@ def write_dataset(
 ) -> frazil.Session:
     session = repo.writable_session("main")
     encoding = {
-        name: {
-            "chunks": tuple(chunks.get(dim, size) for dim, size in zip(each.dims, each.shape, strict=True))
-        }
+        name: {"chunks": tuple(chunks.get(str(dim), size) for dim, size in each.sizes.items())}
         for name, each in data.variables.items()
         if each.ndim
     }
@@ -292,7 +290,7 @@ def test_ragged_data_is_a_row_for_each_observation(repo: frazil.Repository, by_s
     session = repo.writable_session("main")
     group = zarr.open_group(session.store)
 
-    def array(name: str, values: Any, dim: str, **attributes: str) -> None:
+    def array(name: str, values: Any, dim: str, **attributes: Any) -> None:
         array_ = group.create_array(
             name, data=np.asarray(values), chunks=(2,), dimension_names=[dim], attributes=attributes
         )
@@ -323,7 +321,7 @@ def test_ragged_data_is_a_row_for_each_observation(repo: frazil.Repository, by_s
 
 def test_times_of_other_calendars(repo: frazil.Repository) -> None:
     with repo.transaction("main", message="days") as store:
-        units = {"units": "days since 2000-01-01", "calendar": "360_day"}
+        units: dict[str, Any] = {"units": "days since 2000-01-01", "calendar": "360_day"}
         zarr.create_array(store, name="late", data=np.array([0, 59]), dimension_names=["n"], attributes=units)
     session = repo.readonly_session("main")
     assert rows(session)["late"].tolist() == ["2000-01-01 00:00:00", "2000-02-30 00:00:00"]

@@ -150,13 +150,13 @@ def chosen(calendar: str, year: int, where: Conditions) -> list[int]:
     repo = memory()
     with repo.transaction("main", message="days") as store:
         group = zarr.open_group(store)
-        units = {"units": f"days since {year}-02-26", "calendar": calendar, "_FillValue": -1}
+        units: dict[str, Any] = {"units": f"days since {year}-02-26", "calendar": calendar, "_FillValue": -1}
         group.create_array("time", data=np.arange(5), dimension_names=["time"], attributes=units)
         group.create_array("v", data=np.arange(5), dimension_names=["time"])
         days = np.array([[0, 1, 2, 3, 4, -1]])
         group.create_array("t", data=days, dimension_names=["y", "x"], attributes=units)
     of_t = where.replace("time", "t") if isinstance(where, str) else [("t", *each[1:]) for each in where]
-    session, days_of = repo.readonly_session("main"), []
+    session, days_of = repo.readonly_session("main"), list[list[int]]()
     for variable, number, conditions in (("v", "v", where), ("t", "x", of_t)):
         scan = planned(session, Selection(variables=(variable,)), where=conditions)
         days_of.append(table(*scan)[number].to_pylist())
