@@ -233,7 +233,7 @@ def config(
 
 
 def _saved_config(repo: Repository) -> frazil.RepositoryConfig:
-    """Return the saved configuration alone: not the defaults of the storage, as a handle has them."""
+    """Return only the saved configuration: not the defaults of the storage, as a handle has them."""
     return frazil.Repository.fetch_config(repo.storage) or frazil.RepositoryConfig()
 
 
@@ -250,7 +250,7 @@ def _options(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
     """Yield the options that are set, by dotted names."""
     for name, value in document.items():
         if name == "virtual_chunk_containers" and value is not None:
-            yield name, list(value)  # the prefixes alone: options of stores may hold secrets
+            yield name, list(value)  # only the prefixes: options of stores may hold secrets
         elif isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
             yield from _options(value, f"{prefix}{name}.")
         elif value is not None:

@@ -348,8 +348,8 @@ def verify(
 ) -> int:
     """Check a repository against the specification, and print what is damaged, missing or exchanged.
 
-    The command writes nothing into the repository, and may run beside writers. The exit status is 0 if there
-    are no problems, 1 if there are some, and 2 for wrong arguments.
+    The command writes nothing into the repository, and may run while others write. The exit status is 0 if
+    there are no problems, 1 if there are some, and 2 for wrong arguments.
 
     Args:
         state: Record the finished pieces of work in this file; a second run with it skips them.

@@ -244,7 +244,7 @@ def _source_for(spark: SparkSession) -> type[FrazilDataSource]:
 def register(spark: SparkSession | None = None) -> None:
     """Register the data source ``frazil`` and its SQL functions with a Spark session.
 
-    Where Frazil is installed beside Spark's Python, ``format("frazil")`` also works without this call. The
+    Where Frazil is installed for Spark's Python, ``format("frazil")`` also works without this call. The
     functions ``frazil_rows(...)``, ``frazil_snapshots(...)`` and others need it.
 
     The call reads the profiles of Spark's configuration (``spark.frazil.profile.NAME.OPTION``) and of the

@@ -90,7 +90,7 @@ class Processes:
         if not self._free.acquire(blocking=False):
             return None
         try:
-            # -P: no module of the current folder. A session of its own: Ctrl-C is for the server alone.
+            # -P: no module of the current folder. A session of its own: Ctrl-C is only for the server.
             command = [sys.executable, "-P", "-m", "frazil", *arguments]
             pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
             with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The explorer as files beside the data, for a bucket or a web server without a program.
+"""The explorer as files next to the data, for a bucket or a web server without a program.
 
 ``explorer.json`` says where the repository is, relative to the page, so that both can be moved together. A
 web server cannot list the refs of a repository of spec version 1, so ``index.json`` has them.
@@ -28,7 +28,7 @@ def export(
     """Write the page into a folder, and return the content of its ``explorer.json``.
 
     ``repo_url`` is the address of the repository for the page. Without it, the repository must be a folder
-    beside the page, around it or in it.
+    next to the page, around it or in it.
     """
     settings: dict[str, Any] = {
         "repo": _relative(folder, storage) if repo_url is None else _address(repo_url),
@@ -67,7 +67,7 @@ def _relative(folder: Path, storage: Storage) -> str:
             return f"{quote(os.path.relpath(root, page))}/"
     raise InvalidInputError(
         f"the address of the repository for the page must be known, but {storage.label()} is not a folder "
-        f"beside or around {folder}. Pass --repo-url with the URL at which browsers find the repository",
+        f"next to {folder} or around it. Pass --repo-url with the URL at which browsers find the repository",
         ErrorKind.INVALID_ARGUMENT,
     )
 

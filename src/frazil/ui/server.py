@@ -54,7 +54,7 @@ from frazil.ui.files import (
 
 _log: Final = logging.getLogger(__name__)
 
-#: The headers of every answer, beside the policy of the page.
+#: The headers of every answer, besides the policy of the page.
 _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",

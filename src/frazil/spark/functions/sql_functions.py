@@ -450,7 +450,7 @@ def rows_function(profiles: Profiles, is_sail: bool = False) -> Any:
     def analysis_of(values: Values, has_part: bool) -> Analysis:
         options = profiles.resolve(options_of_call(values, Use("frazil_rows", ROWS.options)))
         if has_part and "partitions" not in options:
-            raise argument_error("frazil_rows must have the argument partitions beside part, got none")
+            raise argument_error("frazil_rows must have the argument partitions with part, got none")
         session = open_session_at(options)
         version = {"snapshot-id": session.snapshot_id}
         pinned = {name: each for name, each in options.items() if name not in VERSION_OPTIONS} | version

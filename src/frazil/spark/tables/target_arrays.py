@@ -7,7 +7,7 @@ dimension without coordinates grows to the largest number of a cell.
 
 The chunks of new arrays do not depend on the number of rows of the first batch: with one chunk of a
 coordinate for each batch, every batch would read all chunks of the batches before it. A column without an
-array beside existing ones gets their dimensions, and the chunks of the first of them by name.
+array next to existing ones gets their dimensions, and the chunks of the first of them by name.
 """
 
 from __future__ import annotations

@@ -304,7 +304,7 @@ def open_arrays(
 ) -> tuple[dict[str, zarr.Array[Any]], tuple[str, ...]]:
     """Return the arrays of these names, and the dimensions of the first one by name with the most of them.
 
-    Columns have any order. A coordinate alone is not a table: without other arrays there are no dimensions.
+    Columns have any order. A single coordinate is not a table: without other arrays there are no dimensions.
     """
     arrays = {name: array for name in names if (array := open_array(session, group, name)) is not None}
     candidates = (dims_of(arrays[name]) for name in sorted(arrays) if dims_of(arrays[name]) != (name,))
