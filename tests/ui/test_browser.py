@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zarr
-from tests.support.browser import browser as browser
-from tests.support.patience import patience
 from tests.ui.serving import Client, hosted, repository, served
 
 import frazil
@@ -19,24 +16,6 @@ from frazil.repository.target import Target
 from frazil.ui.server import Site
 
 pytestmark = pytest.mark.browser
-
-#: The beginnings of addresses that the page may request.
-HERE = ("http://127.0.0.1:", "blob:http://127.0.0.1:", "data:")
-
-
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """An empty page. Errors, refusals of the policy and requests to other machines are failures."""
-    page = browser.new_page()
-    page.set_default_timeout(1000 * patience(20))
-    problems: list[str] = []
-    policy = "Security Policy"
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: problems.extend([message.text] * (policy in message.text)))
-    page.on("request", lambda request: problems.extend([request.url] * (not request.url.startswith(HERE))))
-    yield page
-    page.close()
-    assert problems == []
 
 
 def sees_the_refs(page: Any) -> None:

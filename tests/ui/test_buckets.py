@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tests.support.servers import RunningServer, ministack
 from tests.ui.serving import hosted, repository
-from tests.ui.test_browser import browser, page  # noqa: F401  # fixtures
 
 from frazil.cli.main import main
 
@@ -40,13 +39,13 @@ def upload(folder: Path, server: RunningServer) -> str:
     return address
 
 
-def sees_the_values(page: Any, address: str) -> None:  # noqa: F811
+def sees_the_values(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data")
     page.get_by_text("4,000 values: 0 to 3999").wait_for()
 
 
 def test_page_and_data_in_a_bucket(
-    page: Any,  # noqa: F811
+    page: Any,
     s3: RunningServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -58,7 +57,7 @@ def test_page_and_data_in_a_bucket(
 
 
 def test_data_of_another_host(
-    page: Any,  # noqa: F811
+    page: Any,
     s3: RunningServer,
     tmp_path: Path,
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import http.client
 import os
 import select
@@ -12,8 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +18,7 @@ from typing import Any
 
 import pytest
 from tests.support.patience import patience
-from tests.ui.serving import Client, repository, served
+from tests.ui.serving import Client, pids, repository, runs, served, tree_of, wait_for
 
 import frazil
 from frazil.cli.main import main
@@ -35,11 +32,6 @@ from frazil.ui.server import Site
 def chunk_of(folder: Path) -> tuple[str, bytes]:
     path = max((folder / "chunks").iterdir(), key=lambda each: each.stat().st_size)
     return f"chunks/{path.name}", path.read_bytes()
-
-
-def tree_of(folder: Path) -> dict[str, str]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 # ---- who ---------------------------------------------------------------------------------------------
@@ -493,34 +485,8 @@ def test_a_command_that_fails(client: Client, query: str, folder: Path) -> None:
     assert tree_of(folder) == before
 
 
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The program of slow answers is one that never ends, and writes its process id."""
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/pids\nexec sleep 600\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    return tmp_path / "pids"
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + patience(30)
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def pids(file: Path, count: int) -> list[int]:
-    wait_for(lambda: file.exists() and len(file.read_text().split()) == count)
-    return [int(each) for each in file.read_text().split()]
-
-
 def is_answered(connection: http.client.HTTPConnection) -> bool:
     return bool(select.select([connection.sock], [], [], 0)[0])
-
-
-def runs(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 def test_slow_answers_do_not_delay_others_and_end_with_their_clients(client: Client, slow: Path) -> None:
