@@ -49,9 +49,10 @@ class BlockReader:
         self._repeated: dict[str, tuple[Any, pa.Array]] = {}
 
     def coordinate(self, column: Column) -> Values:
-        """Return all values of a column of one dimension, which stay in memory."""
+        """Return all values of a column, which stay in memory."""
         if column.name not in self._coordinates:
-            self._coordinates[column.name] = (0,), read_column(self.session, column)
+            values = read_column(self.session, column)
+            self._coordinates[column.name] = (0,) * values.data.ndim, values
         return self._coordinates[column.name][1]
 
     def values(self, column: Column, region: Region) -> Values:

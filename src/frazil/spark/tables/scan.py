@@ -36,7 +36,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, DataType, IntegerType, StructType
 
-from frazil.arrow.cells import BlockReader, Region, broadcast, prefetched, read_column, shape_of, spread
+from frazil.arrow.cells import BlockReader, Region, broadcast, prefetched, shape_of, spread
 from frazil.arrow.column_ranges import column_ranges, finest_block, has_ranges
 from frazil.arrow.grid import Column, Grid, Values, as_texts, column_error, to_arrow
 from frazil.changes.change_set import ChangeSet, ChunkChanges
@@ -124,28 +124,21 @@ def counts_of(grid: Grid) -> tuple[int, ...]:
     return tuple(-(-size // block) for size, block in zip(grid.shape, grid.block, strict=True))
 
 
-def matching_blocks(
-    session: Session,
-    grid: Grid,
-    where: Iterable[Predicate],
-    coordinates: Mapping[str, Values],
-    missing: str = "fill",
-) -> Mask:
-    """Return the blocks in which all conditions may hold. ``coordinates``: values in memory, by column."""
+def matching_blocks(reader: BlockReader, grid: Grid, where: Iterable[Predicate], missing: str) -> Mask:
+    """Return the blocks in which all conditions may hold."""
     matching = np.ones(counts_of(grid), np.bool_)
     by_axes: dict[tuple[int, ...], Mask] = {}
     for each in where:
         column = grid.column(each.column)
         if not is_small(grid, column):
-            if has_ranges(session, column):
+            if has_ranges(reader.session, column):
                 sizes = zip(grid.shape, grid.block, strict=True)
                 boxes = [(np.arange(0, n, m), np.minimum(np.arange(m, n + m, m), n)) for n, m in sizes]
                 absent = "fill" if column.is_key else missing
-                ranges = column_ranges(session, column, boxes, missing=absent)
+                ranges = column_ranges(reader.session, column, boxes, missing=absent)
                 matching &= True if ranges is None else each.may_hold(ranges)
             continue
-        values = coordinates.get(column.name)
-        holds = each.holds(read_column(session, column) if values is None else values)
+        holds = each.holds(reader.coordinate(column))
         by_axes[column.axes] = by_axes[column.axes] & holds if column.axes in by_axes else holds
     for axes, holds in by_axes.items():
         any_holds = holds
@@ -251,22 +244,19 @@ def plan_scan(
     needed = {grid.column(each.column).name: grid.column(each.column) for each in where}
     also = tuple(each for name, each in needed.items() if name not in {one.name for one in columns})
     every = (*columns, *also)
-    coordinates = {
-        each.name: read_column(session, each)
-        for each in every
-        if is_small(grid, each) and (each.path is None or len(each.axes) <= 1)
-    }
-    variables = [each for each in every if each.path is not None and each.name not in coordinates]
+    reader = BlockReader(session)
+    in_memory = {each.name for each in every if is_small(grid, each) and len(each.axes) <= 1}
+    variables = [each for each in every if each.path is not None and each.name not in in_memory]
     shared = SharedVersion.of(session, sorted({each.path for each in variables if each.path is not None}))
     tables = {node.path: session.workspace.ref_table(node.path) for node in shared.nodes}
     require_bounded(grid, prod(counts_of(grid)), LARGEST_GRID)
-    needed_blocks = matching_blocks(session, grid, where, coordinates, missing)
+    needed_blocks = matching_blocks(reader, grid, where, missing)
     large = [each for each in needed.values() if not is_small(grid, each)]
     if missing != "skip" and any(has_ranges(session, each) for each in large):
         # Blocks of several chunks become chunks, if statistics leave out half of the cells.
         fine = replace(grid, block=finest_block(session, grid, variables))
         if prod(counts_of(fine)) <= MOST_CHUNKS:
-            fine_blocks = matching_blocks(session, fine, where, coordinates, missing)
+            fine_blocks = matching_blocks(reader, fine, where, missing)
             cells = [
                 np.count_nonzero(each) * prod(of.block)
                 for each, of in ((needed_blocks, grid), (fine_blocks, fine))
@@ -296,9 +286,9 @@ def plan_scan(
             refs[each.path] = rows_in_box(tables[each.path], start, stop)
         values: dict[str, tuple[tuple[int, ...], Values]] = {}
         for each in every:
-            if each.path is not None and each.name in coordinates:
+            if each.path is not None and each.name in in_memory:
                 region = tuple(slice(int(low[axis]), int(high[axis])) for axis in each.axes)
-                part = coordinates[each.name].take(region)
+                part = reader.coordinate(each).take(region)
                 null = None if part.null is None or not part.null.any() else part.null.copy()
                 # A copy, so that the whole array is not pickled.
                 values[each.name] = (tuple(s.start for s in region), Values(part.data.copy(), null))

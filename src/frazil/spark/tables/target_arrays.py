@@ -29,7 +29,7 @@ from frazil.arrow.grid import column_error, decoder, dims_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
-from frazil.spark.tables.schemas import argument_error
+from frazil.spark.tables.schemas import argument_error, is_number
 from frazil.spark.tables.write_layout import (
     NAN_AS_TEXT,
     UNITS,
@@ -43,6 +43,7 @@ from frazil.spark.tables.write_layout import (
     layout_of,
     open_array,
     open_arrays,
+    to_numpy,
 )
 from frazil.zarr_store.arrays import array_at
 
@@ -160,17 +161,11 @@ def _direction(values: pa.Array) -> bool | None:
 
 
 def _numbers(values: pa.Array) -> NDArray[Any] | None:
-    """Return numbers in the order of the values, or None for values without order."""
-    column = values.type
-    if pa.types.is_timestamp(column) or pa.types.is_duration(column):
-        values = values.view(pa.int64())
-    elif pa.types.is_date(column):
-        values = values.view(pa.int32() if pa.types.is_date32(column) else pa.int64())
-    elif not (pa.types.is_integer(column) or pa.types.is_floating(column)):
+    """Return numbers or times in the order of the values, or None for values without order."""
+    kinds = (is_number, pa.types.is_timestamp, pa.types.is_duration, pa.types.is_date)
+    if values.null_count or not any(is_kind(values.type) for is_kind in kinds):
         return None
-    if values.null_count:
-        return None
-    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    numbers = to_numpy(values)
     return None if numbers.dtype.kind == "f" and np.isnan(numbers).any() else numbers
 
 

@@ -55,7 +55,7 @@ def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
     if plain.null_count and not (pa.types.is_string(plain.type) or pa.types.is_binary(plain.type)):
         zero = pa.scalar(0, pa.int64())
         plain = pc.fill_null(plain, False if pa.types.is_boolean(plain.type) else zero.cast(plain.type))
-    data = _numbers(plain)
+    data = to_numpy(plain)
     column = f"The column {name}"
     if dtype.kind in "iu" and data.dtype.kind == "f" and (count := np.count_nonzero(np.isnan(data) & ~null)):
         raise column_error(
@@ -97,7 +97,7 @@ def as_type(values: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         ) from error
     if not pa.types.is_floating(target):
         return converted
-    source, stored = _numbers(pc.fill_null(values, 0)), _numbers(pc.fill_null(converted, 0))
+    source, stored = to_numpy(pc.fill_null(values, 0)), to_numpy(pc.fill_null(converted, 0))
     if pa.types.is_integer(values.type):
         limit = 2 ** (np.finfo(stored.dtype).nmant + 1)
         large = np.flatnonzero((source > limit) | (source < -limit))
@@ -131,7 +131,8 @@ def _kind(column: pa.DataType) -> int:
     return next((number for number, is_one in enumerate(_KINDS) if is_one(plain)), len(_KINDS))
 
 
-def _numbers(values: pa.Array) -> NDArray[Any]:
+def to_numpy(values: pa.Array) -> NDArray[Any]:
+    """Return the values as numpy has them. Times keep their unit."""
     is_time = pa.types.is_timestamp(values.type)
     if not is_time and not pa.types.is_duration(values.type):
         data: NDArray[Any] = values.to_numpy(zero_copy_only=False)
