@@ -270,13 +270,3 @@ def test_others_commit_meanwhile(repo: frazil.Repository) -> None:
 
     assert commit_once(repo, "main", Stamp("q", 3), after(beside), "3") is None  # though nothing conflicts
     assert (len(calls), total(repo), done(repo)) == (1, 4, 3)
-
-
-def test_version_1_has_stamps_in_its_commits(path: Path) -> None:
-    old = frazil.Repository.create(frazil.local_filesystem_storage(str(path)), spec_version=1)
-    weather(old)
-    assert count(old, 0)
-    assert count(old, 0) is None
-    assert count(old, 1)
-    assert (total(old), done(old)) == (2, 1)
-    same_by_reference(path)
