@@ -45,10 +45,7 @@ def sees_the_values(page: Any, address: str) -> None:
 
 
 def test_page_and_data_in_a_bucket(
-    page: Any,
-    s3: RunningServer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    page: Any, s3: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository(tmp_path / "ice", 2)
     monkeypatch.chdir(tmp_path)
@@ -56,11 +53,7 @@ def test_page_and_data_in_a_bucket(
     sees_the_values(page, f"{upload(tmp_path, s3)}/ice/explorer/index.html")
 
 
-def test_data_of_another_host(
-    page: Any,
-    s3: RunningServer,
-    tmp_path: Path,
-) -> None:
+def test_data_of_another_host(page: Any, s3: RunningServer, tmp_path: Path) -> None:
     folder = repository(tmp_path / "ice", 2)
     with hosted(folder, RULE) as allowed, hosted(folder) as closed, hosted(tmp_path) as root:
         for name, url in (("s3", f"{upload(tmp_path, s3)}/ice"), ("allowed", allowed), ("closed", closed)):

@@ -156,10 +156,7 @@ def test_a_typed_place_is_never_another_one(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data")
     date = page.get_by_role("textbox", name="time")
     for text, reason in (
-        (
-            "1990",
-            "time goes from 2020-01-01 to 2020-01-04, and the nearest label is 2020-01-01. Shown: 2020",
-        ),
+        ("1990", "time goes from 2020-01-01 to 2020-01-04, and the nearest label is 2020-01-01. Shown: 2020"),
         ("2019-02-29", "The calendar standard has no date 2019-02-29"),
         ("#4", "The indices of time go from 0 to 3. Shown: 2020-01-01."),
     ):

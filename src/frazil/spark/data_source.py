@@ -482,11 +482,7 @@ def map_chunks(
 
 
 def plan_rows(
-    session: Session,
-    columns: Sequence[str] | None,
-    where: Conditions,
-    selection: Selection,
-    **settings: Any,
+    session: Session, columns: Sequence[str] | None, where: Conditions, selection: Selection, **settings: Any
 ) -> tuple[Scan, list[ScanTask]]:
     """Return the tasks of a scan, with the settings of `plan_scan`."""
     grid = grid_of(session, selection)

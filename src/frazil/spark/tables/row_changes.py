@@ -507,10 +507,7 @@ def _values(
     if column.is_before:
         earlier = before.take(column.source, np.concatenate([old, deleted]))
         return pa.concat_arrays([pa.nulls(len(inserted), column.type), as_type(earlier, column.type)])
-    parts = (
-        after.take(column.source, np.concatenate([inserted, new])),
-        before.take(column.source, deleted),
-    )
+    parts = (after.take(column.source, np.concatenate([inserted, new])), before.take(column.source, deleted))
     return pa.concat_arrays([as_type(each, column.type) for each in parts])
 
 
