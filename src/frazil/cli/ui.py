@@ -16,7 +16,7 @@ from frazil.cli.command import option, verb
 from frazil.cli.documents import node_at
 from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output
-from frazil.ui.export import export
+from frazil.ui.files import export
 from frazil.ui.server import ExplorerServer, Site, is_loopback
 
 
