@@ -172,7 +172,7 @@ class RowAxis:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetArray:
+class TableArray:
     """An array to write to. ``axes`` are its dimensions, numbered as those of the layout.
 
     ``missing``: the element of a cell without a row, which is read as null or NaN, or is the fill value.
@@ -193,7 +193,7 @@ class TableLayout:
 
     group: str
     axes: tuple[RowAxis, ...]
-    variables: tuple[TargetArray, ...]
+    variables: tuple[TableArray, ...]
     unit: tuple[int, ...]
     edges: NDArray[np.int64]
     cleared: tuple[Box, ...] = ()
@@ -272,7 +272,7 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> TableLayout
     sizes = dict(zip(dims_of(first), first.shape, strict=True))
     axes = tuple(_axis(session, group, dim, sizes[dim]) for dim in dims)
     targets = tuple(
-        TargetArray(
+        TableArray(
             name,
             f"{group.rstrip('/')}/{name}",
             tuple(dims.index(dim) for dim in dims_of(array)),
