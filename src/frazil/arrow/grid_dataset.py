@@ -13,8 +13,10 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import product
 from math import prod
+from operator import and_
 from os import PathLike
 from typing import Any, Final, override
 
@@ -62,11 +64,8 @@ def _without_zones(column: Column) -> Column:
 
 def _all_of(filters: Sequence[pc.Expression | None]) -> pc.Expression | None:
     """Return the expression that all filters hold; None without filters."""
-    both: pc.Expression | None = None
-    for each in filters:
-        if each is not None:
-            both = each if both is None else both & each
-    return both
+    needed = [each for each in filters if each is not None]
+    return reduce(and_, needed) if needed else None
 
 
 @dataclass(frozen=True, slots=True)
