@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,9 +51,12 @@ class BlockReader:
     def coordinate(self, column: Column) -> Values:
         """Return all values of a column, which stay in memory."""
         if column.name not in self._coordinates:
-            values = read_column(self.session, column)
-            self._coordinates[column.name] = (0,) * values.data.ndim, values
+            self.share(column, read_column(self.session, column))
         return self._coordinates[column.name][1]
+
+    def share(self, column: Column, values: Values) -> None:
+        """Take all values of a column from another reader."""
+        self._coordinates[column.name] = (0,) * values.data.ndim, values
 
     def values(self, column: Column, region: Region) -> Values:
         """Return the values of a column in a region, in its own dimensions."""
@@ -139,11 +142,9 @@ def broadcast(data: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...])
     return np.broadcast_to(data.transpose(np.argsort(axes)).reshape(wide), shape)
 
 
-def prefetched[B, T](
-    read: Callable[[B], T], blocks: Sequence[B] | NDArray[Any], is_local: bool
-) -> Iterator[T]:
-    """Yield the results for blocks in order; those of a remote storage are read ahead."""
-    if is_local or len(blocks) < 2:
+def prefetched[B, T](read: Callable[[B], T], blocks: Iterable[B], *, is_local: bool = False) -> Generator[T]:
+    """Yield the results for blocks in order, which are read ahead; those on this machine one by one."""
+    if is_local:
         yield from map(read, blocks)
         return
     with thread_pool(Purpose.SCAN_READS) as pool:

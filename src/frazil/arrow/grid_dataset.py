@@ -26,13 +26,12 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.dataset as ds  # type: ignore[import-untyped]
 from pyarrow.fs import LocalFileSystem  # type: ignore[import-untyped]
 
-from frazil.arrow.cells import BlockReader, Region, shape_of
+from frazil.arrow.cells import BlockReader, Region, prefetched, shape_of
 from frazil.arrow.column_ranges import Intervals, Ranges, column_ranges, finest_block, has_ranges
 from frazil.arrow.grid import Column, Grid, Selection, grid_of, to_arrow
 from frazil.arrow.pruning import columns_of, matching_intervals, matching_parts, regions_of
 from frazil.repository.handle.addresses import open_address
 from frazil.repository.session.session import Session
-from frazil.threads import SIZES, Purpose, in_order, thread_pool
 
 #: The rows of a batch.
 _BATCH_ROWS: Final = 1 << 17
@@ -177,18 +176,13 @@ class _GridScan:
                 for at, region in enumerate(parts, 1)
             )
             tables = list[pa.Table]()
-            with thread_pool(Purpose.SCAN_READS) as pool:
-                for is_part, is_last, rows in in_order(
-                    lambda each: pool.submit(lambda: (*each[1:], read(*each[:2]))),
-                    regions,
-                    SIZES[Purpose.SCAN_READS],
-                ):
-                    tables.append(rows)
-                    if is_last:
-                        if is_part:  # rows in the order that they have when the block is read whole
-                            rows = pa.concat_tables(tables).sort_by(_NUMBER).drop_columns(_NUMBER)
-                        tables.clear()
-                        yield from rows.to_batches(max_chunksize=batch_rows)
+            for is_part, is_last, rows in prefetched(lambda each: (*each[1:], read(*each[:2])), regions):
+                tables.append(rows)
+                if is_last:
+                    if is_part:  # rows in the order that they have when the block is read whole
+                        rows = pa.concat_tables(tables).sort_by(_NUMBER).drop_columns(_NUMBER)
+                    tables.clear()
+                    yield from rows.to_batches(max_chunksize=batch_rows)
 
         return GridScanner(self.schema, projected, batches)
 

@@ -26,7 +26,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from frazil.arrow.cells import broadcast, prefetched, read_column
+from frazil.arrow.cells import BlockReader, broadcast, prefetched
 from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
@@ -89,11 +89,10 @@ class ChangeRequest:
 class TableVersion:
     """One version of a table. A column that it lacks is null: in the grid without an array."""
 
-    session: Session
+    reader: BlockReader
     grid: Grid
     where: tuple[Predicate, ...]
     is_empty: bool = False
-    values: dict[str, Values] = field(default_factory=dict)
     tables: dict[str, ChunkTable] = field(default_factory=dict)
 
     @staticmethod
@@ -122,7 +121,7 @@ class TableVersion:
                 if each.name not in existing
             )
             grid = replace(grid, columns=(*grid.columns, *missing))
-        return TableVersion(session, grid, tuple(predicates(grid, where)))
+        return TableVersion(BlockReader(session), grid, tuple(predicates(grid, where)))
 
     def in_order(self, dims: tuple[str, ...]) -> TableVersion:
         """Return the same rows with the dimensions in another order."""
@@ -133,16 +132,10 @@ class TableVersion:
         shape, block = (tuple(each[axis] for axis in order) for each in (grid.shape, grid.block))
         return replace(self, grid=Grid(dims, shape, columns, block))
 
-    def read(self, column: Column) -> Values:
-        """Return all values of a column along its own dimensions."""
-        if column.name not in self.values:
-            self.values[column.name] = read_column(self.session, column)
-        return self.values[column.name]
-
     def references(self, path: str) -> ChunkTable:
         """Return all references of an array."""
         if path not in self.tables:
-            self.tables[path] = self.session.workspace.ref_table(path)
+            self.tables[path] = self.reader.session.workspace.ref_table(path)
         return self.tables[path]
 
     def is_planned(self, column: Column) -> bool:
@@ -320,7 +313,7 @@ class _ComparisonPlan:
         before, after = (
             SharedRows(
                 version.is_empty,
-                SharedVersion.of(version.session, sorted(self._paths(side))),
+                SharedVersion.of(version.reader.session, sorted(self._paths(side))),
                 {each.name: each for each in self._columns[side]},
                 tuple(each for each in version.where if version.axis_of(each) is None),
             )
@@ -380,10 +373,10 @@ class _ComparisonPlan:
         one, other = (version.grid.column(dim) for version in self._versions)
         changed = self._changed_chunks(one, other)
         if changed is not None and not len(changed) and one.shape == other.shape:
-            before.values[dim] = after.read(other)
+            before.reader.share(one, after.reader.coordinate(other))
             one = other
-        later = to_arrow(after.read(other), other.type)
-        earlier = later[:0] if one is other else to_arrow(before.read(one), one.type)
+        later = to_arrow(after.reader.coordinate(other), other.type)
+        earlier = later[:0] if one is other else to_arrow(before.reader.coordinate(one), one.type)
         codes, old_codes = codes_of(later, earlier)
         count = int(max(codes.max(initial=-1), old_codes.max(initial=-1))) + 1
         cells = (_cells(before, dim, codes if one is other else old_codes), _cells(after, dim, codes))
@@ -409,8 +402,8 @@ class _ComparisonPlan:
         if one is None or other is None:
             return np.zeros((0, 0), np.uint32) if one is other else None
         before, after = self._versions
-        old = before.session.workspace.require_array(one)
-        new = after.session.workspace.require_array(other)
+        old = before.reader.session.workspace.require_array(one)
+        new = after.reader.session.workspace.require_array(other)
         assert old.array is not None
         assert new.array is not None
         documents = (json.loads(each.user_data).items() for each in (old, new))
@@ -459,11 +452,11 @@ def _cells(version: TableVersion, dim: str, codes: I64) -> AxisCells:
     chosen = np.full(len(codes), not version.is_empty)
     for each in version.where:
         if version.axis_of(each) == axis:
-            chosen &= each.holds(version.read(version.grid.column(each.column)))
+            chosen &= each.holds(version.reader.coordinate(version.grid.column(each.column)))
     positions = np.flatnonzero(chosen)
     positions = positions[np.argsort(codes[positions], kind="stable")]
     columns = {
-        each.name: to_arrow(version.read(each), each.type).take(pa.array(positions))
+        each.name: to_arrow(version.reader.coordinate(each), each.type).take(pa.array(positions))
         for each in version.grid.columns
         if version.is_planned(each) and each.axes == (axis,)
     }
@@ -491,7 +484,7 @@ def change_batches(comparison: Comparison, task: ChangeTask) -> Iterator[pa.Reco
         return pa.RecordBatch.from_arrays(arrays, schema=request.schema)
 
     is_local = all(each.is_local for each in sides)
-    yield from filter(None, prefetched(changes, range(len(task.blocks)), is_local))
+    yield from filter(None, prefetched(changes, range(len(task.blocks)), is_local=is_local))
 
 
 def _values(

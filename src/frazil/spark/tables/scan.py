@@ -331,7 +331,7 @@ def split_blocks(
 def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task."""
     reader = ScanReader(scan, task)
-    for block in prefetched(reader.block, task.blocks, reader.is_local):
+    for block in prefetched(reader.block, task.blocks, is_local=reader.is_local):
         for start in range(0, block.num_rows, scan.batch_rows):
             yield block.slice(start, scan.batch_rows)
 
@@ -429,7 +429,7 @@ class ScanReader:
         numbers, places = np.divmod(segments, _segments_of_block(self.scan))
         blocks, first, at = np.unique(numbers, return_index=True, return_inverse=True)
         new = [each for each in blocks.tolist() if each not in self._cells]
-        read = prefetched(self.cells, self._task.blocks[new], self.is_local)
+        read = prefetched(self.cells, self._task.blocks[new], is_local=self.is_local)
         self._cells.update(zip(new, read, strict=True))
         cells = [self._cells[each] for each in blocks.tolist()]
         lengths = np.clip(np.array([each.count for each in cells])[at] - places * size, 0, size)
@@ -442,7 +442,7 @@ class ScanReader:
             return cast(self.rows(column, cells[index])[int(starts[index]) : int(stops[index])], field)
 
         with_rows = np.flatnonzero(stops > starts).tolist()
-        parts = list(prefetched(part, with_rows, self.is_local)) or [pa.array([], field.type)]
+        parts = list(prefetched(part, with_rows, is_local=self.is_local)) or [pa.array([], field.type)]
         offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
         return pa.ListArray.from_arrays(offsets, pa.concat_arrays(parts))
 
@@ -475,7 +475,7 @@ def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:
         cells = reader.cells(number)
         return [reader.values(each, cells) for each in scan.grid.columns] if cells.count else None
 
-    for columns in prefetched(block, task.blocks, reader.is_local):
+    for columns in prefetched(block, task.blocks, is_local=reader.is_local):
         if columns is not None:
             yield {
                 name: np.ma.MaskedArray(as_texts(each.data), np.ma.nomask if each.null is None else each.null)
