@@ -340,13 +340,14 @@ def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
 class BlockCells:
     """The cells of a block that meet the conditions.
 
-    ``region`` is the smallest box around them, ``places`` are the cells in it; None are all. ``values`` are
-    the columns of conditions, read already.
+    ``region`` is the smallest box around them. ``along`` has the places in it along each dimension, and
+    ``rows`` the cells among those; None are all. ``values`` are the columns of conditions, read already.
     """
 
     count: int
     region: Region = ()
-    places: NDArray[np.int64] | None = None
+    along: tuple[NDArray[np.int64], ...] | None = None
+    rows: NDArray[np.int64] | None = None
     values: Mapping[str, Values] = field(default_factory=dict)
 
 
@@ -388,27 +389,28 @@ class ScanReader:
                 along[column.axes[0]] &= each.holds(self._reader.values(column, region))
         if not all(each.any() for each in along):
             return BlockCells(0)
+        places = [np.flatnonzero(each) for each in along]
         # Chunks before the first and after the last matching cell are not read.
-        ends = [np.flatnonzero(each)[[0, -1]] + [0, 1] for each in along]
         region = tuple(
-            slice(each.start + int(first), each.start + int(last))
-            for each, (first, last) in zip(region, ends, strict=True)
+            slice(each.start + int(own[0]), each.start + int(own[-1]) + 1)
+            for each, own in zip(region, places, strict=True)
         )
-        holds = np.ones(shape_of(region), np.bool_)
-        for axis, (cells, (first, last)) in enumerate(zip(along, ends, strict=True)):
-            holds &= broadcast(cells[first:last], (axis,), holds.shape)
-        values: dict[str, Values] = {}
+        is_whole = shape_of(region) == (shape := tuple(map(len, places)))
+        box = BlockCells(prod(shape), region, None if is_whole else tuple(own - own[0] for own in places))
+        columns = {column.name: column for column, _ in self._where if len(column.axes) != 1}
+        if not columns:
+            return box
+        values = {name: self._within(column, box) for name, column in columns.items()}
+        holds = np.ones(shape, np.bool_)
         for column, each in self._where:
-            if len(column.axes) != 1:
-                if column.name not in values:
-                    values[column.name] = self._reader.values(column, region)
-                holds &= broadcast(each.holds(values[column.name]), column.axes, holds.shape)
-        places = None if holds.all() else np.flatnonzero(holds)
-        return BlockCells(holds.size if places is None else len(places), region, places, values)
+            if column.name in values:
+                holds &= broadcast(each.holds(values[column.name]), column.axes, shape)
+        rows = np.flatnonzero(holds)
+        return replace(box, count=len(rows), rows=None if len(rows) == holds.size else rows, values=values)
 
     def rows(self, column: Column, cells: BlockCells) -> pa.Array:
         """Return the values of a column in some cells, as a column of Arrow."""
-        if cells.places is None and column.name not in cells.values:
+        if cells.rows is None and cells.along is None and column.name not in cells.values:
             return self._reader.rows(column, cells.region)
         return to_arrow(self.values(column, cells), column.type)
 
@@ -416,9 +418,17 @@ class ScanReader:
         """Return the values of a column in some cells, of shape (rows,)."""
         values = cells.values.get(column.name)
         if values is None:
-            values = self._reader.values(column, cells.region)
-        rows = spread(values, column.axes, shape_of(cells.region))
-        return rows if cells.places is None else rows.take((cells.places,))
+            values = self._within(column, cells)
+        shape = shape_of(cells.region) if cells.along is None else tuple(map(len, cells.along))
+        every = spread(values, column.axes, shape)
+        return every if cells.rows is None else every.take((cells.rows,))
+
+    def _within(self, column: Column, cells: BlockCells) -> Values:
+        """Return values of a column in its own dimensions, at the places of the cells along them."""
+        whole = self._reader.values(column, cells.region)
+        if cells.along is None:
+            return whole
+        return whole.take(np.ix_(*(cells.along[axis] for axis in column.axes)))
 
     def lists(self, segments: NDArray[np.int64], number: int | None) -> pa.Array:
         """Return a list of the values of a column for each segment, or their lengths without a ``number``.
