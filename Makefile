@@ -79,11 +79,11 @@ simulate: ## a million simulated requests, all orders of a commit beside other o
 
 history: ## many processes on real storages, killed at random, and a check of what they did. ARGS="local --operations 1000"
 	@scripts/setup test
-	@scripts/run python -m tests.history $(ARGS)
+	@scripts/run python -m tests.histories $(ARGS)
 
 soak:    ## 10,000 commits in one process: memory, handles, threads and files must not grow
 	@scripts/setup test
-	@scripts/run python -m tests.history.soak $(ARGS)
+	@scripts/run python -m tests.histories.soak $(ARGS)
 
 bench:   ## compare Frazil with the reference; writes benchmarks/RESULTS.md
 	@scripts/setup bench

@@ -26,22 +26,41 @@ const settings = {
   write: false,
 };
 // What few views need. These modules share no state with the page, so that the page is one script; their names tell their content
-const LAZY = ["earth", "geolocation", "plot"];
-const lazy = await build({ ...settings, entryPoints: LAZY.map((name) => `src/${name}.ts`), entryNames: "[name]-[hash]" });
+const LAZY = ["earth/projections", "earth/geolocation", "values/plot"];
+const lazy = await build({
+  ...settings,
+  entryPoints: LAZY.map((name) => `src/${name}.ts`),
+  entryNames: "[name]-[hash]",
+});
 const nameOf = (output) => relative("out", output);
-const addresses = Object.fromEntries(Object.entries(lazy.metafile.outputs).map(([output, { entryPoint }]) => [entryPoint, `./${nameOf(output)}`]));
-for (const input of Object.keys(lazy.metafile.inputs)) if (/preact/.test(input)) throw new Error(`${input} would be in the page twice`);
+const addresses = Object.fromEntries(
+  Object.entries(lazy.metafile.outputs).map(([output, { entryPoint }]) => [
+    entryPoint,
+    `./${nameOf(output)}`,
+  ]),
+);
+for (const input of Object.keys(lazy.metafile.inputs))
+  if (/preact/.test(input)) throw new Error(`${input} would be in the page twice`);
 const elsewhere = {
   name: "elsewhere",
   setup: ({ onResolve }) =>
-    onResolve({ filter: /^\.\// }, ({ kind, path }) => (kind === "dynamic-import" ? { path: addresses[`src/${path.slice(2)}.ts`], external: true } : undefined)),
+    onResolve({ filter: /^\./ }, ({ kind, path, resolveDir }) =>
+      kind === "dynamic-import"
+        ? { path: addresses[`${relative(here, join(resolveDir, path))}.ts`], external: true }
+        : undefined,
+    ),
 };
 const page = await build({ ...settings, entryPoints: ["src/main.ts"], plugins: [elsewhere] });
 // Notebooks load the widget from a text
 const widget = await build({ ...settings, entryPoints: ["src/widget.ts"] });
 const inputs = Object.assign({}, ...[lazy, page, widget].map(({ metafile }) => metafile.inputs));
 
-const files = new Map([...lazy.outputFiles, ...widget.outputFiles].map(({ path, contents }) => [relative(join(here, "out"), path), Buffer.from(contents)]));
+const files = new Map(
+  [...lazy.outputFiles, ...widget.outputFiles].map(({ path, contents }) => [
+    relative(join(here, "out"), path),
+    Buffer.from(contents),
+  ]),
+);
 const uplot = await readFile(join(here, "node_modules/uplot/dist/uPlot.min.css"));
 const css = Buffer.concat([await readFile(join(here, "src/style.css")), uplot]);
 const style = (await transform(css, { loader: "css", minify: true, target: "es2022" })).code.trim();
@@ -57,7 +76,9 @@ const html = (await readFile(join(here, "src/index.html"), "utf8"))
 files.set("index.html", Buffer.from(html));
 
 // The licences of the packages in the bundle ask for a copy of their text
-const packages = new Set(Object.keys(inputs).flatMap((input) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input)?.[1] ?? []));
+const packages = new Set(
+  Object.keys(inputs).flatMap((input) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input)?.[1] ?? []),
+);
 const notices = await Promise.all(
   [...packages].sort().map(async (name) => {
     const folder = join(here, "node_modules", name);
@@ -78,9 +99,15 @@ for (const [name, bytes] of files) await writeFile(join(target, name), bytes);
 const code = [...files.keys()].filter((name) => name !== "licenses.txt");
 const zipped = (name) => gzipSync(files.get(name), { level: 9 }).length;
 const sum = (names, size) => [...names].reduce((total, name) => total + size(name), 0);
-const sizes = { "first load": zipped("index.html"), everything: sum(code, zipped), raw: sum(code, (name) => files.get(name).length) };
+const sizes = {
+  "first load": zipped("index.html"),
+  everything: sum(code, zipped),
+  raw: sum(code, (name) => files.get(name).length),
+};
 for (const name of files.keys()) console.log(`${String(zipped(name)).padStart(8)} bytes gzip  ${name}`);
 for (const [what, size] of Object.entries(sizes)) {
-  console.log(`${String(size).padStart(8)} bytes${what === "raw" ? "" : " gzip"}  ${what} (at most ${LIMITS[what]})`);
+  console.log(
+    `${String(size).padStart(8)} bytes${what === "raw" ? "" : " gzip"}  ${what} (at most ${LIMITS[what]})`,
+  );
   if (size > LIMITS[what]) process.exitCode = 1;
 }

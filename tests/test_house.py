@@ -20,10 +20,10 @@ pytestmark = pytest.mark.xdist_group("house")  # one worker parses each module o
 
 CORE = {"format", "storage", "changes", "chunks"}
 OF_REPOSITORY = {
-    "repository",
-    *(f"repository.{room}" for room in ("settings", "catalog", "session", "history", "handle")),
+    *("repository", "history", "handle"),
+    *(f"repository.{room}" for room in ("settings", "catalog", "session")),
 }
-ROOMS = CORE | OF_REPOSITORY | {"arrays", "zarr_store"}
+ROOMS = CORE | OF_REPOSITORY | {"arrays", "answers", "zarr_store"}
 
 # What every room may use. They import nothing but each other.
 COMMON = {
@@ -44,7 +44,7 @@ COMMON = {
         "options",
         "remedies",
     ),
-    *("logs", "threads"),
+    *("logs", "threads", "zarr_names"),
 }
 
 # Room, inner room, or module at the top -> what else it may import of Frazil. Every room may import itself.
@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "repository.settings": {"storage", "format"},
     "repository.catalog": {"repository.settings", "repository", *CORE},
     "repository.session": {"repository.catalog", "repository.settings", "repository", *CORE},
-    "repository.history": {
+    "history": {
         "zarr_store",
         "repository.session",
         "repository.catalog",
@@ -76,17 +76,21 @@ MAY_IMPORT: dict[str, set[str]] = {
         "repository",
         *CORE,
     },
-    "repository.handle": {*OF_REPOSITORY, "maintenance", "survey", *CORE},
+    "handle": {*OF_REPOSITORY, "maintenance", "survey", *CORE},
     "repository.__init__": {*OF_REPOSITORY, "storage"},  # the public names
-    "zarr_store": {"repository.session", "repository.settings", "repository"},
+    "zarr_store": {"zarr_pipeline", "repository.session", "repository.settings", "repository"},
     "arrays": {
         *("zarr_store", "repository.session", "repository.catalog", "repository"),
+        *("changes", "chunks", "format"),
+    },
+    "answers": {
+        *("arrays", "zarr_store", "repository.session", "repository.catalog", "repository"),
         *("changes", "chunks", "format"),
     },
     "survey": {"repository.catalog", "repository", *CORE},
     "maintenance": {
         *("survey", "repository.session", "repository.catalog", "repository.settings", "repository"),
-        *("arrays", *CORE),
+        *("answers", "arrays", *CORE),
     },
     "importing": {*OF_REPOSITORY, *CORE},
     "readers": {"storage"},
@@ -143,7 +147,14 @@ NOT_RE_EXPORTED = {
     *(each for each in MAY_IMPORT if each.split(".")[0] in ("repository", "pipeline", "spark")),
 }
 PUBLIC_MODULES = set(MAY_IMPORT) - ROOMS - COMMON - NOT_RE_EXPORTED
-MAY_IMPORT["__init__"] = {*OF_REPOSITORY, "arrays", "zarr_store", "storage", "importing"} | PUBLIC_MODULES
+MAY_IMPORT["__init__"] = {
+    *OF_REPOSITORY,
+    "answers",
+    "arrays",
+    "zarr_store",
+    "storage",
+    "importing",
+} | PUBLIC_MODULES
 MAY_IMPORT["__main__"] = {"cli"}
 MAY_IMPORT["compat"] = {"__init__"}
 MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__", "__main__"}
@@ -158,8 +169,10 @@ ONLY_IN: dict[str, set[str]] = {
     **{each: {"storage"} for each in ("obstore", "urllib3")},
     "yaml": {"repository.settings", "pipeline.validation"},
     "zarr": {
+        "answers",
         "arrays",
         "arrow",
+        "zarr_names",
         "zarr_pipeline",
         "zarr_store",
         "xarray",
@@ -197,11 +210,7 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.zarr_store",
     ): "`session.store`, as users know it",
     (
-        "frazil.zarr_store.store",
-        "frazil.zarr_pipeline",
-    ): "zarr asks for the pipeline of a store, which reads in bulk",
-    (
-        "frazil.repository.history.blame",
+        "frazil.history.blame",
         "pyarrow",
     ): "only `Blame.to_arrow` needs it, and the core packages do not have it",
     (
@@ -378,7 +387,6 @@ def test_one_module_reads_clocks_and_draws_random_numbers() -> None:
 #: Imports of a module above, for types as well -> why. All other imports lead downwards.
 UPWARDS: dict[tuple[str, str], str] = {
     ("frazil.repository.session.session", "frazil.zarr_store"): "`session.store`, as users know it",
-    ("frazil.zarr_store.store", "frazil.zarr_pipeline"): "zarr asks a store for its pipeline",
 }
 
 
@@ -403,6 +411,8 @@ STANDARD_PRIVATE = {
     "_fields": "of named tuples",
     "_gateway": "of pyspark's SparkContext: there is no public way to ask whether a JVM runs",
     "_active_spark_context": "of pyspark's SparkContext: there is no public way to ask for it",
+    "_async_array": "of zarr's arrays: before zarr 3.1.2, there is no public name",
+    "_config": "of zarr's asynchronous arrays: before zarr 3.1.2, there is no public name",
     "_meta": "of dask arrays: the only way to the type of their chunks",
     "_write_region": "of xarray's writer of zarr, which has no public form",
     "_validate_encoding": "of xarray's writer of zarr, which has no public form",

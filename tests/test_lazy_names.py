@@ -113,7 +113,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "frazil.cli.main": frozenset(),
     # Upkeep of a repository in local files
     "frazil.storage.local": frozenset(("numpy",)),
-    "frazil.repository.handle.repository": frozenset(("numpy",)),
+    "frazil.handle.repository": frozenset(("numpy",)),
     "frazil.maintenance.collection": frozenset(("numpy",)),
     "frazil.spark.data_source": SLOW
     - {"cftime", "dask", "datasketches", "h5py", "netCDF4", "pandas", "urllib3", "xarray"},

@@ -48,7 +48,7 @@ def test_drawings_have_a_title_and_colours_for_a_dark_page(page: str) -> None:
 @pytest.mark.timeout(600)
 def test_the_script_draws_the_pictures_of_the_pages(tmp_path: Path) -> None:
     for name in ("iris_sample_data", "matplotlib", "cfgrib", "rasterio", "duckdb", "playwright"):
-        pytest.importorskip(name, reason="needs the extra `test`")
+        pytest.importorskip(name, reason="needs the group `test`")
     drawn = {path.name for path in SCRIPT["draw"](tmp_path)}
     used = {name for page in SCRIPT["PAGES"] for _, name in pictures_of(ROOT / "docs" / f"{page}.md")}
     assert drawn in (used, {name for name in used if not name.endswith(".webp")})  # without a browser

@@ -20,7 +20,7 @@ import frazil
 from frazil.cli.command import VERBS
 from frazil.errors import ErrorKind
 
-pytest.importorskip("zensical", reason="needs the extra `docs`")
+pytest.importorskip("zensical", reason="needs the group `docs`")
 pytestmark = pytest.mark.xdist_group("site")  # one build
 
 ROOT = Path(__file__).parents[1]

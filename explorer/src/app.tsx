@@ -1,25 +1,22 @@
 /** The page: header, and the view that the address names. */
 
 import { render, type VNode } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { change, ChangeDialog } from "./change";
-import { Chunks } from "./chunkmap";
-import { Data } from "./data";
-import { Diff, Version } from "./diff";
-import type { Snapshot } from "./format/types";
-import { History } from "./history";
-import { stored, type Reader } from "./home";
-import { changedPaths, gridShape, isArray, isHidden, listed, rows, tree, type Branch, type Change } from "./nodes";
-import { Overview, shapeText } from "./overview";
-import { Boundary, forgetColours, List, Tabs, Wait } from "./parts";
-import { RepositoryView } from "./repository";
-import { resolve, writeRoute, type Route } from "./route";
-import { address, afterwards, followAddress, go, notice, opening, reader, route, setQuery, snapshotOf, useLoad } from "./state";
-import { count, last, parent, plural, when } from "./text";
+import { useEffect, useState } from "preact/hooks";
+import { forgetColours } from "./page/canvas";
+import { type Reader, stored } from "./page/home";
+import { Boundary, Wait } from "./page/parts";
+import { type Route, writeRoute } from "./page/route";
+import { address, followAddress, go, notice, opening, reader, route, useLoad } from "./page/state";
+import { change, ChangeDialog } from "./views/change";
+import { Diff } from "./views/diff";
+import { History } from "./views/history";
+import { RepositoryView } from "./views/repository";
+import { VersionView } from "./views/version";
 
 export function start(target: Element, open: () => Promise<Reader>): void {
   followAddress();
-  for (const query of ["(prefers-color-scheme: dark)", "(prefers-contrast: more)"]) matchMedia(query).addEventListener("change", forgetColours);
+  for (const query of ["(prefers-color-scheme: dark)", "(prefers-contrast: more)"])
+    matchMedia(query).addEventListener("change", forgetColours);
   render(<App open={open} />, target);
 }
 
@@ -33,14 +30,24 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
       reader.value = home;
       document.title = `${home.label} – Frazil explorer`;
       if (!location.hash.includes("/") && (home.version || home.path)) {
-        go({ page: "node", version: home.version ?? "main", path: `/${(home.path ?? "").replace(/^\//, "")}`, query: { view: "data" } }, true);
+        go(
+          {
+            page: "node",
+            version: home.version ?? "main",
+            path: `/${(home.path ?? "").replace(/^\//, "")}`,
+            query: { view: "data" },
+          },
+          true,
+        );
       }
       return home;
     },
     [opening.value],
     true,
   );
-  const View = { history: History, node: VersionView, diff: Diff, repository: RepositoryView }[route.value.page];
+  const View = { history: History, node: VersionView, diff: Diff, repository: RepositoryView }[
+    route.value.page
+  ];
   return (
     <div class="app">
       {!EMBEDDED && <Header of={load.value} />}
@@ -80,11 +87,15 @@ function Newer({ of }: { of: Reader }): VNode | null {
       removeEventListener("focus", look);
     };
   }, [of]);
-  return former === of ? <button onClick={() => opening.value++}>The repository has changed: show its present state</button> : null;
+  return former === of ? (
+    <button onClick={() => opening.value++}>The repository has changed: show its present state</button>
+  ) : null;
 }
 
 function Header({ of }: { of: Reader | undefined }): VNode {
-  const [theme, setTheme] = useState(stored("localStorage", THEME) ?? document.documentElement.dataset["theme"] ?? "system");
+  const [theme, setTheme] = useState(
+    stored("localStorage", THEME) ?? document.documentElement.dataset["theme"] ?? "system",
+  );
   useEffect(() => {
     document.documentElement.dataset["theme"] = theme;
     forgetColours();
@@ -94,7 +105,11 @@ function Header({ of }: { of: Reader | undefined }): VNode {
     setTheme(name);
   };
   const { page, version } = route.value;
-  const main = of && (of.version ?? ([...of.repository.branches.keys()].find((name) => name === "main") ?? [...of.repository.branches.keys()][0]));
+  const main =
+    of &&
+    (of.version ??
+      [...of.repository.branches.keys()].find((name) => name === "main") ??
+      [...of.repository.branches.keys()][0]);
   const tab = (name: Route["page"], title: string, href: string): VNode => (
     <a href={href} {...(page === name ? { "aria-current": "page" } : {})}>
       {title}
@@ -102,7 +117,11 @@ function Header({ of }: { of: Reader | undefined }): VNode {
   );
   return (
     <header>
-      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}
+      >
         Skip to the content
       </a>
       <h1>Frazil</h1>
@@ -112,8 +131,19 @@ function Header({ of }: { of: Reader | undefined }): VNode {
             {of.label}
           </span>
           <nav aria-label="Views">
-            {tab("history", "History", address({ page: "history", query: page === "history" ? route.value.query : {} }))}
-            {main && tab("node", "Data", page === "node" ? location.hash : address({ page: "node", version: version || main, path: "/" }))}
+            {tab(
+              "history",
+              "History",
+              address({ page: "history", query: page === "history" ? route.value.query : {} }),
+            )}
+            {main &&
+              tab(
+                "node",
+                "Data",
+                page === "node"
+                  ? location.hash
+                  : address({ page: "node", version: version || main, path: "/" }),
+              )}
             {tab("repository", "Repository", address({ page: "repository" }))}
             {page === "diff" && tab("diff", "Differences", location.hash)}
           </nav>
@@ -128,193 +158,15 @@ function Header({ of }: { of: Reader | undefined }): VNode {
           </datalist>
         </>
       )}
-      <button class="theme" title="Colours of the page" onClick={() => select(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length])}>
+      <button
+        class="theme"
+        title="Colours of the page"
+        onClick={() => select(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length])}
+      >
         <span aria-hidden="true">◐ </span>
         <span class="hidden">Colours of the page: </span>
         {theme}
       </button>
     </header>
-  );
-}
-
-function VersionView({ reader: of }: { reader: Reader }): VNode {
-  const { repository } = of;
-  const { version } = route.value;
-  const id = resolve(repository, version);
-  const snapshot = useLoad(() => snapshotOf(repository, version), [repository, id]);
-  const row = repository.row(id);
-  return (
-    <div class="column fill">
-      <div class="bar">
-        <Version key={version} reader={of} label="Version" name={version} onSelect={(name) => go({ version: name })} />
-        {row >= 0 && (
-          <>
-            <time class="quiet">{when(repository.history.times[row]!).slice(0, 16)}</time>
-            <a href={address({ page: "history", query: { at: id } })}>In the history</a>
-            {repository.history.parent[row]! >= 0 && (
-              <a href={address({ page: "diff", base: repository.history.id(repository.history.parent[row]!), version, path: route.value.path })}>Differences from its parent</a>
-            )}
-          </>
-        )}
-      </div>
-      <Wait of={snapshot} what="the version">
-        {(value) => <NodeView key={id} reader={of} snapshot={value} version={version} />}
-      </Wait>
-    </div>
-  );
-}
-
-const ALL_OPEN = 1000; // nodes up to which all groups are open at first
-
-const MARKS: Record<Change, readonly [string, string]> = { added: ["+", "new in this commit"], changed: ["~", "changed by this commit"], data: ["•", "data changed by this commit"] };
-
-function NodeView({ reader: of, snapshot, version }: { reader: Reader; snapshot: Snapshot; version: string }): VNode {
-  const { path, query } = route.value;
-  const node = snapshot.node(path);
-  const nodes = useMemo(() => listed(snapshot.nodes, path), [snapshot, isHidden(path)]);
-  const root = useMemo(() => tree(nodes), [nodes]);
-  const [toggles, setToggles] = useState<ReadonlySet<string>>(new Set());
-  const [text, setText] = useState("");
-  const many = nodes.length > ALL_OPEN;
-  // Groups such as `.frazil` hold notes of programs
-  const isFolded = (branch: Branch): boolean => (many && branch.depth > 0) || last(branch.node.path).startsWith(".");
-  const isOpen = (branch: Branch): boolean => (isFolded(branch) && !`${path}/`.startsWith(`${branch.node.path}/`)) === toggles.has(branch.node.path);
-  const lines = useMemo(() => rows(root, isOpen, text), [root, toggles, text, many ? path : ""]);
-  const active = lines.findIndex((branch) => branch.node.path === path);
-  const changes = useLoad(
-    async () => {
-      const log = await of.repository.changes(snapshot.id);
-      return log ? changedPaths(snapshot, log) : new Map<string, Change>();
-    },
-    [snapshot],
-    false,
-    afterwards,
-  );
-  const toggle = (branch: Branch): void => {
-    const next = new Set(toggles);
-    if (!next.delete(branch.node.path)) next.add(branch.node.path);
-    setToggles(next);
-  };
-  const key = (event: KeyboardEvent): void => {
-    const branch = lines[active];
-    if (!branch) return;
-    const open = isOpen(branch);
-    if (event.key === "ArrowRight" && branch.children.length && !open) toggle(branch);
-    else if (event.key === "ArrowRight" && branch.children.length) select(lines[active + 1]!);
-    else if (event.key === "ArrowLeft" && branch.children.length && open) toggle(branch);
-    else if (event.key === "ArrowLeft" && branch.depth > 0) go({ path: parent(branch.node.path), query: {} }, true);
-    else return;
-    event.preventDefault();
-  };
-  const select = (branch: Branch): void => {
-    const view = query["view"];
-    if (branch.node.path !== path) go({ path: branch.node.path, query: view && isArray(branch.node) ? { view } : {} });
-  };
-  return (
-    <div class="split fill nodes">
-      <section class="pane side" aria-label="Nodes">
-        <input type="search" class="wide" value={text} placeholder={`Search ${plural(nodes.length, "node")}`} aria-label="Search nodes" onInput={(event) => setText(event.currentTarget.value)} />
-        <List
-          label="Nodes of this version"
-          role="tree"
-          count={lines.length}
-          rowHeight={28}
-          active={active}
-          onActive={(index) => select(lines[index]!)}
-          onOpen={(index) => toggle(lines[index]!)}
-          onKey={key}
-          attributes={(index) => {
-            const branch = lines[index]!;
-            return { "aria-level": branch.depth + 1, ...(branch.children.length ? { "aria-expanded": isOpen(branch) } : {}) };
-          }}
-          indent={(index) => 6 + lines[index]!.depth * 14 + (lines[index]!.children.length ? 0 : 19)}
-          row={(index) => {
-            const branch = lines[index]!;
-            const mark = MARKS[changes.value?.get(branch.node.path)!];
-            return (
-              <>
-                {branch.children.length > 0 && (
-                  <span
-                    class="twist"
-                    aria-hidden="true"
-                    onClick={(event) => {
-                      event.stopPropagation();
-                      toggle(branch);
-                    }}
-                  >
-                    {isOpen(branch) ? "▾" : "▸"}
-                  </span>
-                )}
-                <span class={`node ${branch.node.kind}`}>{branch.depth ? last(branch.node.path) : "/"}</span>
-                {mark && <span class="mark" role="img" aria-label={mark[1]} title={mark[1]}>{mark[0]}</span>}
-                <span class="quiet tree-note">{isArray(branch.node) ? `${branch.node.shape.map(count).join(" × ")} ${branch.node.dtype}` : branch.children.length || ""}</span>
-              </>
-            );
-          }}
-        />
-      </section>
-      <section class="pane fill" aria-label="Node">
-        <h2 class="path">
-          <Crumbs path={path} version={version} />
-          {isArray(node) && <span class="quiet"> {shapeText(node)}</span>}
-        </h2>
-        {node ? <NodeTabs key={path} reader={of} snapshot={snapshot} version={version} branch={lines[active]} /> : <p class="failure">This version has no node {path}.</p>}
-      </section>
-    </div>
-  );
-}
-
-function Crumbs({ path, version }: { path: string; version: string }): VNode {
-  const parts = path.split("/").filter(Boolean);
-  return (
-    <>
-      <a href={address({ page: "node", version, path: "/" })}>/</a>
-      {parts.map((part, at) => (
-        <span key={at}>
-          {at > 0 && " / "}
-          <a href={address({ page: "node", version, path: `/${parts.slice(0, at + 1).join("/")}` })}>{part}</a>
-        </span>
-      ))}
-    </>
-  );
-}
-
-function NodeTabs({ reader: of, snapshot, version, branch }: { reader: Reader; snapshot: Snapshot; version: string; branch: Branch | undefined }): VNode {
-  const { path, query } = route.value;
-  const node = snapshot.node(path)!;
-  if (!isArray(node)) return <Overview node={node} branch={branch} snapshot={snapshot} version={version} />;
-  const view = query["view"] ?? "about";
-  const select = (name: string): void => {
-    const grid = gridShape(node);
-    // The map counts chunks where the picture counts values
-    const change = (at: string, dimension: number): number => {
-      const size = Math.max(1, node.chunkShape[dimension] ?? 1);
-      const scaled = view === "chunks" ? Number(at) * size : Math.floor(Number(at) / size);
-      return Math.min(scaled, (name === "chunks" ? grid : node.shape)[dimension]! - 1);
-    };
-    const i = view !== name && query["i"] && (view === "chunks" || name === "chunks") ? query["i"].split(",").map(change).join(",") : (query["i"] ?? "");
-    const ranges = Object.fromEntries(node.shape.map((_, dimension) => [`r${dimension}`, ""]));
-    setQuery({ view: name, i, ...(name === "chunks" || view === "chunks" ? ranges : {}) }, false);
-  };
-  return (
-    <div class="column fill">
-      <Tabs
-        label="Views of the array"
-        tabs={[
-          ["about", "About"],
-          ["chunks", "Chunks"],
-          ["data", "Data"],
-        ]}
-        active={view}
-        onSelect={select}
-      />
-      {view === "chunks" ? (
-        <Chunks reader={of} snapshot={snapshot} node={node} />
-      ) : view === "data" ? (
-        <Data reader={of} snapshot={snapshot} node={node} />
-      ) : (
-        <Overview node={node} branch={branch} snapshot={snapshot} version={version} />
-      )}
-    </div>
   );
 }

@@ -2,14 +2,14 @@
 
 import { effect } from "@preact/signals";
 import { start } from "./app";
+import { withUnits } from "./array/nodes";
+import { decodeCF } from "./cf/cf";
+import { useWorkers } from "./codecs/pool";
 import { readRegion } from "./format/arrays";
-import { decodeCF } from "./format/cf";
-import { useWorkers } from "./format/pool";
 import { openRepository } from "./format/repository";
-import { findHome, kernel, ServerSource, WebSource } from "./home";
-import { withUnits } from "./nodes";
-import { writeRoute } from "./route";
-import { route } from "./state";
+import { findHome, kernel, ServerSource, WebSource } from "./page/home";
+import { writeRoute } from "./page/route";
+import { route } from "./page/state";
 import { work } from "./worker";
 
 /** A worker from the text of this script: it needs no request. */
@@ -33,7 +33,8 @@ function show(): void {
       ...(source instanceof WebSource ? { isOutdated: source.isOutdated.bind(source) } : {}),
       ...(source instanceof ServerSource ? { ask: source.ask.bind(source) } : {}),
       ...(source instanceof ServerSource && settings.writable ? { change: source.change.bind(source) } : {}),
-      read: (snapshot, path, start, stop, step, signal) => readRegion(repository, source, snapshot, path, start, stop, step, signal),
+      read: (snapshot, path, start, stop, step, signal) =>
+        readRegion(repository, source, snapshot, path, start, stop, step, signal),
       decode: (snapshot, node, region) => decodeCF(withUnits(snapshot, node), region),
     };
   });

@@ -1,11 +1,14 @@
 /** The widget of notebooks, a module of anywidget: the page in a frame, and messages to the kernel that gives it bytes. */
 
-import type { Answer, Ask, Kernel } from "./home";
+import type { Answer, Ask, Kernel } from "./page/home";
 
 /** What anywidget gives to a module. */
 export interface Model {
   get(name: string): unknown;
-  on(event: string, listener: (content: { id?: string; error?: Answer["error"] }, buffers?: DataView[]) => void): void;
+  on(
+    event: string,
+    listener: (content: { id?: string; error?: Answer["error"] }, buffers?: DataView[]) => void,
+  ): void;
   off(event: string, listener: unknown): void;
   send(content: object): void;
 }
@@ -31,10 +34,14 @@ export function listen(model: Model): { ask: Ask; stop(): void } {
   };
 }
 
-const POLICY = "default-src 'none'; script-src blob: 'wasm-unsafe-eval'; style-src blob:; img-src blob: data:; worker-src blob:; base-uri 'none'";
+const POLICY =
+  "default-src 'none'; script-src blob: 'wasm-unsafe-eval'; style-src blob:; img-src blob: data:; worker-src blob:; base-uri 'none'";
 
 /** The page as blobs. They name each other by address, because a script in a blob has no folder. */
-function blobs(ask: Ask): { page(theme: string): Promise<{ script: string; address: string }>; free(): void } {
+function blobs(ask: Ask): {
+  page(theme: string): Promise<{ script: string; address: string }>;
+  free(): void;
+} {
   const addresses: string[] = [];
   const blob = (content: BlobPart, type: string): string => {
     addresses.push(URL.createObjectURL(new Blob([content], { type })));
@@ -48,22 +55,36 @@ function blobs(ask: Ask): { page(theme: string): Promise<{ script: string; addre
   const text = async (name: string): Promise<string> => new TextDecoder().decode(await asset(name));
   /** The address of a script, and of the scripts that it may load. */
   const script = async (code: string): Promise<string> => {
-    const parts = await Promise.all(code.split(/"\.\/([\w-]+\.js)"/).map(async (part, at) => (at % 2 ? `"${blob(await asset(part), "text/javascript")}"` : part)));
+    const parts = await Promise.all(
+      code
+        .split(/"\.\/([\w-]+\.js)"/)
+        .map(async (part, at) => (at % 2 ? `"${blob(await asset(part), "text/javascript")}"` : part)),
+    );
     return blob(parts.join(""), "text/javascript");
   };
   const page = async (theme: string): Promise<{ script: string; address: string }> => {
-    const [, style = "", code = ""] = /<style>(.*?)<\/style>.*<script type="module">(.*?)<\/script>/s.exec(await text("index.html")) ?? [];
+    const [, style = "", code = ""] =
+      /<style>(.*?)<\/style>.*<script type="module">(.*?)<\/script>/s.exec(await text("index.html")) ?? [];
     const own = await script(code);
     const head = `<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="${POLICY}"><title>Frazil explorer</title>`;
     const links = `<link rel="stylesheet" href="${blob(style, "text/css")}"><script type="module" src="${own}"></script>`;
-    return { script: own, address: blob(`<!doctype html><html lang="en" data-theme="${theme}"><head>${head}${links}</head><body><div id="app"></div></body></html>`, "text/html") };
+    return {
+      script: own,
+      address: blob(
+        `<!doctype html><html lang="en" data-theme="${theme}"><head>${head}${links}</head><body><div id="app"></div></body></html>`,
+        "text/html",
+      ),
+    };
   };
   return { page, free: () => addresses.forEach(URL.revokeObjectURL) };
 }
 
 /** Whether the notebook has light text: the colours of notebooks do not follow the system. */
 function isDark(element: Element): boolean {
-  const [red = 0, green = 0, blue = 0] = getComputedStyle(element).color.match(/[\d.]+/g)?.map(Number) ?? [];
+  const [red = 0, green = 0, blue = 0] =
+    getComputedStyle(element)
+      .color.match(/[\d.]+/g)
+      ?.map(Number) ?? [];
   return red + green + blue > 384;
 }
 
@@ -79,7 +100,12 @@ async function render({ model, el }: { model: Model; el: HTMLElement }): Promise
   el.textContent = "Waiting for the kernel. If it was restarted, run this cell again.";
   try {
     const { script, address } = await page(isDark(el) ? "dark" : "light");
-    const kernel: Kernel = { ask, script, settings: model.get("settings") as Kernel["settings"], address: "" };
+    const kernel: Kernel = {
+      ask,
+      script,
+      settings: model.get("settings") as Kernel["settings"],
+      address: "",
+    };
     Object.assign(frame, { kernel });
     frame.src = address;
     el.replaceChildren(frame);

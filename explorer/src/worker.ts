@@ -1,9 +1,10 @@
 /** The worker, which runs the script of the page: decodes chunks and large files. */
+
 import { ZSTDDecoder } from "zstddec";
-import { decoder } from "./format/codecs";
+import { decoder } from "./codecs/codecs";
+import { type Job, type Reply, runJob } from "./codecs/pool";
+import { decompress, statedSize } from "./codecs/zstd";
 import { formatError } from "./format/files";
-import { runJob, type Job, type Reply } from "./format/pool";
-import { decompress, statedSize } from "./format/zstd";
 
 /** From this size on, WebAssembly decodes so much faster that it is worth its compilation. */
 const LARGE = 1 << 20;
@@ -13,7 +14,8 @@ async function loadZstd(): Promise<void> {
   const large = new ZSTDDecoder();
   // it fetches its own code from a data URL, which a policy for connections does not allow
   const { fetch } = globalThis;
-  globalThis.fetch = async (url) => new Response(Uint8Array.from(atob(String(url).split(",")[1]), (letter) => letter.charCodeAt(0)));
+  globalThis.fetch = async (url) =>
+    new Response(Uint8Array.from(atob(String(url).split(",")[1]), (letter) => letter.charCodeAt(0)));
   await large.init().finally(() => (globalThis.fetch = fetch));
   decoder.zstd = (data, limit) => {
     const size = statedSize(data);
@@ -35,6 +37,8 @@ export function work(): void {
       reply = { id: data.id, error: { kind, message } };
     }
     const { value } = reply as { value?: unknown };
-    self.postMessage(reply, { transfer: value instanceof Uint8Array && value.length === value.buffer.byteLength ? [value.buffer] : [] });
+    self.postMessage(reply, {
+      transfer: value instanceof Uint8Array && value.length === value.buffer.byteLength ? [value.buffer] : [],
+    });
   };
 }

@@ -21,6 +21,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
 from frazil.repository.session.session import ForkSession, Session
 from frazil.storage.memory import MemoryStorage
+from frazil.zarr_names import async_array
 from frazil.zarr_store import IcechunkStore
 
 with needs("frazil.dask", extra="xarray"):
@@ -276,7 +277,8 @@ def _selects(each: slice | int, size: int) -> bool:
 
 
 def _settings(target: zarr.Array[Any]) -> ArrayConfigParams:
-    return {"write_empty_chunks": target.config.write_empty_chunks, "order": target.config.order}
+    config = getattr(target, "config", None) or async_array(target)._config  # before zarr 3.1.2
+    return {"write_empty_chunks": config.write_empty_chunks, "order": config.order}
 
 
 def _write_chunk(

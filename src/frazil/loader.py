@@ -45,9 +45,9 @@ from frazil.cf_times import TimeUnits
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
 from frazil.format.columns import I64
+from frazil.handle.addresses import open_address
+from frazil.handle.repository import Repository
 from frazil.lazy_names import ModuleOnDemand
-from frazil.repository.handle.addresses import open_address
-from frazil.repository.handle.repository import Repository
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 from frazil.repository.target import MAIN

@@ -1,5 +1,7 @@
 __all__: list[str]
 
+from frazil.history.reports import StateChange as StateChange
+from frazil.history.reports import UndoPlan as UndoPlan
 from frazil.maintenance.doctor import DoctorFinding as DoctorFinding
 from frazil.maintenance.doctor import DoctorReport as DoctorReport
 from frazil.maintenance.plan import ChunkStorageStats as ChunkStorageStats
@@ -12,5 +14,3 @@ from frazil.maintenance.retention import VersionReason as VersionReason
 from frazil.repository.catalog.presentation import Update as Update
 from frazil.repository.catalog.presentation import UpdateType as UpdateType
 from frazil.repository.catalog.version_info import LeaseInfo as LeaseInfo
-from frazil.repository.history.reports import StateChange as StateChange
-from frazil.repository.history.reports import UndoPlan as UndoPlan

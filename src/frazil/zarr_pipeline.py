@@ -30,16 +30,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import prod
-from typing import Any, Final, Self, override
+from typing import Any, ClassVar, Final, Self, override
 
 import numpy as np
+import zarr
 from numpy.typing import NDArray
+from zarr.abc.codec import Codec, CodecPipeline
 from zarr.abc.store import Store
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import default_buffer_prototype
-from zarr.core.codec_pipeline import FusedCodecPipeline
+from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.core.metadata import ArrayMetadata
-from zarr.core.metadata.v3 import ArrayV3Metadata, RectilinearChunkGridMetadata, RegularChunkGridMetadata
+from zarr.core.metadata.v3 import ArrayV3Metadata
 from zarr.storage import StorePath
 
 from frazil.arrays.box_reading import PieceReading, read_box_into, read_in_chunk
@@ -50,9 +52,14 @@ from frazil.cf import MEANING
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64
 from frazil.threads import thread_errors
+from frazil.zarr_names import (
+    FusedCodecPipeline,
+    RectilinearChunkGridMetadata,
+    RegularChunkGridMetadata,
+)
 from frazil.zarr_store.array_metadata import array_metadata
 from frazil.zarr_store.keys import parse_key
-from frazil.zarr_store.store import IcechunkStore
+from frazil.zarr_store.references import SessionStore
 
 __all__ = ["BulkCodecPipeline"]
 
@@ -61,7 +68,7 @@ __all__ = ["BulkCodecPipeline"]
 class ZarrBox:
     """A box of an array."""
 
-    store: IcechunkStore
+    store: SessionStore
     path: str
     encoding: Encoding
     slices: tuple[AxisSlice, ...]
@@ -77,7 +84,7 @@ class ZarrBox:
 class StoredArray:
     """The array of a list of chunks of zarr: its ``zarr.json``, and the first and the last chunk."""
 
-    store: IcechunkStore
+    store: SessionStore
     path: str
     document: bytes
     coords: tuple[tuple[int, ...], tuple[int, ...]]
@@ -99,7 +106,7 @@ class OpenedArray:
     def stored(self, batch: Sequence[tuple[Any, ...]]) -> StoredArray | None:
         """Return the array of a list of chunks of zarr, or None if the session has no array at their path."""
         place = batch[0][0]
-        if not isinstance(place, StorePath) or not isinstance(place.store, IcechunkStore):
+        if not isinstance(place, StorePath) or not isinstance(place.store, SessionStore):
             return None
         try:
             path, first = parse_key(place.path)
@@ -146,7 +153,7 @@ def _meaning(attributes: Mapping[str, Any]) -> str:
 
 def opened_array(metadata: Any, store: Any) -> OpenedArray | None:
     """Return an array that zarr opens, or None if it is not an array of Frazil."""
-    is_ours = isinstance(store, IcechunkStore) and isinstance(metadata, ArrayV3Metadata)
+    is_ours = isinstance(store, SessionStore) and isinstance(metadata, ArrayV3Metadata)
     return OpenedArray(metadata, removed=len(store.session.workspace.removed)) if is_ours else None
 
 
@@ -249,7 +256,7 @@ def is_quick(batch: Sequence[tuple[Any, ...]]) -> bool:
     size = prod(spec.shape) * getattr(spec.dtype, "item_size", _TEXT)
     if len(batch) > _FEW or len(batch) * size > _QUICK:
         return False
-    if not isinstance(place, StorePath) or not isinstance(place.store, IcechunkStore):
+    if not isinstance(place, StorePath) or not isinstance(place.store, SessionStore):
         return False
     return place.store.session.workspace.context.is_local
 
@@ -267,10 +274,10 @@ class ZarrRead:
 
     def run(self) -> bool:
         """Read the elements. Return whether all chunks were read and decoded."""
-        box, session = self.box, self.array.store.session
+        box, workspace = self.box, self.array.store.session.workspace
         if box is None:
             return self._read_whole_chunks()
-        is_local = session.workspace.context.is_local
+        is_local = workspace.context.is_local
         size = prod(self.batch[0][1].shape) * self.encoding.dtype.itemsize
         if (
             len(self.batch) <= (_FEW if is_local else 1)  # remote chunks are read together
@@ -280,7 +287,7 @@ class ZarrRead:
         ):
             return True
         out = box.whole(self.out)
-        _, failures = read_box_into(session, box.path, self.encoding, box.slices, out)
+        _, failures = read_box_into(workspace, box.path, self.encoding, box.slices, out)
         return not len(failures)
 
     def _read_chunk(self, item: tuple[Any, ...]) -> bool:
@@ -380,7 +387,7 @@ class BulkCodecPipeline(FusedCodecPipeline):
 
     @override
     def __hash__(self) -> int:
-        return hash(tuple(map(type, self.codecs)))  # not all fields have a hash
+        return hash(tuple(map(type, self)))  # not all fields have a hash
 
     @classmethod
     @override
@@ -399,7 +406,10 @@ class BulkCodecPipeline(FusedCodecPipeline):
             config=ArrayConfig.from_dict({}),
             prototype=default_buffer_prototype(),
         )
-        return replace(cls.from_codecs(metadata.codecs).evolve_from_array_spec(spec), opened=opened)
+        pipeline = cls.from_codecs(metadata.codecs)
+        if hasattr(pipeline, "read_sync"):  # zarr before 3.3 has nothing to add
+            pipeline = pipeline.evolve_from_array_spec(spec)
+        return replace(pipeline, opened=opened)
 
     @override
     async def read(
@@ -414,7 +424,7 @@ class BulkCodecPipeline(FusedCodecPipeline):
         with thread_errors():
             if read is not None and (read() if is_inline else await asyncio.to_thread(read)):
                 return ({"status": "present"},) * len(batch)
-        if is_inline and self.sync_transform is not None:
+        if is_inline and getattr(self, "sync_transform", None) is not None:
             return self.read_sync(batch, out, drop_axes)
         result: tuple[Any, ...] = await super().read(batch, out, drop_axes)
         return result
@@ -429,7 +439,44 @@ class BulkCodecPipeline(FusedCodecPipeline):
         with thread_errors():
             if write is not None and await asyncio.to_thread(write):
                 return
-        if batch and self.sync_transform is not None and is_quick(batch):
+        if batch and getattr(self, "sync_transform", None) is not None and is_quick(batch):
             self.write_sync(batch, value, drop_axes)
         else:
             await super().write(batch, value, drop_axes)
+
+
+#: The text object of zarr's default. A path that a user sets is another object, even if the texts are equal.
+_DEFAULT_PIPELINE: Final[str] = zarr.config.defaults[0]["codec_pipeline"]["path"]
+
+
+class StorePipeline(CodecPipeline):
+    """The class that zarr asks for a pipeline.
+
+    It returns the pipeline of Frazil for a store of Frazil, and the default of zarr for other stores.
+    """
+
+    default: ClassVar[type[CodecPipeline]] = BatchedCodecPipeline
+
+    @classmethod
+    @override
+    def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Any:
+        """Return the pipeline of an array. zarr calls this method."""
+        if not isinstance(store, SessionStore):
+            raise NotImplementedError  # zarr then calls `from_codecs`
+        return BulkCodecPipeline.from_array_metadata_and_store(array_metadata, store)
+
+    @classmethod
+    @override
+    def from_codecs(cls, codecs: Iterable[Codec]) -> Any:
+        """Return zarr's default pipeline. zarr calls this method for other stores, and for inner chunks."""
+        return cls.default.from_codecs(codecs)
+
+
+zarr.registry.register_pipeline(StorePipeline)  # type: ignore[type-abstract]  # zarr only calls class methods
+
+
+def prefer_bulk_pipeline() -> None:
+    """Make zarr use Frazil's pipeline for arrays of Frazil, unless the user has chosen a pipeline."""
+    if zarr.config.get("codec_pipeline.path") is _DEFAULT_PIPELINE:
+        StorePipeline.default = zarr.registry.get_pipeline_class()
+        zarr.config.set({"codec_pipeline.path": f"{StorePipeline.__module__}.{StorePipeline.__qualname__}"})

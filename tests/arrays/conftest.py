@@ -12,13 +12,12 @@ import frazil
 
 @pytest.fixture
 def in_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a read fail that zarr takes."""
+    """Make a read or a write fail that zarr takes."""
 
-    def refused(store: frazil.IcechunkStore, path: str) -> None:
-        pytest.fail(f"zarr reads {path}")
+    def refused(session: frazil.Session, path: str, mode: str) -> None:
+        pytest.fail(f"zarr reads or writes {path}: {mode}")
 
     monkeypatch.setattr("frazil.arrays.array.array_at", refused)
-    monkeypatch.setattr("frazil.arrays.box_reading.array_at", refused)
 
 
 @pytest.fixture(autouse=True)

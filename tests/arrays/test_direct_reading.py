@@ -100,7 +100,7 @@ def test_results_of_zarr_in_any_memory(reads: list[int], tmp_path: Path, order: 
     session = stored(tmp_path, values, (2, 6))
     memory = np.zeros((8, 6), "f4", order=order)
     out = memory[::step]
-    with zarr.config.set({"codec_pipeline.path": "frazil.zarr_store.store.StorePipeline"}):
+    with zarr.config.set({"codec_pipeline.path": "frazil.zarr_pipeline.StorePipeline"}):
         array = zarr.open_array(session.store, path="t", mode="r")
     array.get_basic_selection(out=zarr.core.buffer.cpu.NDBuffer.from_numpy_array(out))
     same(out, values)

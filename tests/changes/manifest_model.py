@@ -1,26 +1,35 @@
 """An array whose manifests are in a dict, updated as a commit does it, beside a dict of references."""
 
-from frazil.changes.change_set import table_of
-from frazil.changes.manifests import distribute
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from frazil.changes.change_set import Coords, table_of
+from frazil.changes.manifests import KeyWindows, ManifestRewrite, distribute
+from frazil.format.manifest import ChunkRef, ChunkTable
 from frazil.format.snapshot import ArrayData, ManifestRef
+
+type Edits = Mapping[Any, ChunkRef | None]  # by coordinates
+type Plan = tuple[ManifestRewrite, Coords | KeyWindows]
 
 
 class ModelArray:
     """An array of a grid. ``plan`` returns which manifests a commit reads, and how it divides."""
 
-    def __init__(self, grid):
-        self.files = {}
+    def __init__(self, grid: Coords) -> None:
+        self.files: dict[bytes, ChunkTable] = {}
         self.data = ArrayData(grid, grid, None)
-        self.model = {}
+        self.model: dict[Coords, ChunkRef | None] = {}
 
-    def plan(self, table, before):
+    def plan(self, table: ChunkTable, before: Coords) -> Plan:
         raise NotImplementedError
 
-    def commit(self, changes, grid=None):
+    def commit(self, changes: Edits, grid: Coords | None = None) -> Any:
         """Commit, and return the plan, the tables that were read, and the new manifests."""
         grid, before = grid or self.data.num_chunks, self.data
         self.data = ArrayData(grid, grid, None, before.manifests)
-        table = table_of(changes, len(grid))
+        table = table_of(dict(changes), len(grid))
         rewrite, split = self.plan(table, before.num_chunks)
         old = [self.files[ref.id] for ref in rewrite.read]
         new = distribute(self.data, old, table, split)
@@ -34,13 +43,13 @@ class ModelArray:
         }
         return rewrite, old, new
 
-    def store(self, table):
+    def store(self, table: ChunkTable) -> ManifestRef:
         ref = ManifestRef(len(self.files).to_bytes(12, "big"), table.bounds())
         self.files[ref.id] = table
         return ref
 
-    def check(self):
-        out = {}
+    def check(self) -> None:
+        out: dict[Coords, ChunkRef | None] = {}
         for ref in self.data.manifests:
             table = self.files[ref.id]
             for row, at in enumerate(map(tuple, table.index.tolist())):

@@ -1,14 +1,21 @@
 """Windows by the number of references, against a dict of references."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.changes.manifest_model import ModelArray
+from tests.changes.manifest_model import Edits, ModelArray, Plan
 from tests.support.examples import examples
 
 from frazil.changes import manifests as windows
+from frazil.changes.change_set import Coords
 from frazil.changes.manifests import Spans, axes_of, plan_windows
+from frazil.format.columns import I64
 from frazil.format.manifest import ChunkTable, InlineRef
 from frazil.format.snapshot import ArrayData
 
@@ -16,7 +23,7 @@ CAPACITY = 8
 
 
 @pytest.fixture(autouse=True)
-def _small_windows():
+def _small_windows() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(windows, "CAPACITY", CAPACITY)
         patch.setattr(windows, "_ENTRY_BYTES", 0.0)  # the capacity does not grow
@@ -24,19 +31,19 @@ def _small_windows():
 
 
 class Array(ModelArray):
-    def add(self, table):
+    def add(self, table: ChunkTable) -> None:
         manifests = (*self.data.manifests, self.store(table))
         self.data = ArrayData(self.data.shape, self.data.num_chunks, None, manifests)
         at = map(tuple, table.index.tolist())
         self.model.update(zip(at, map(table.ref, range(len(table))), strict=True))
 
-    def counts(self):
+    def counts(self) -> I64:
         return np.array([len(self.files[ref.id]) for ref in self.data.manifests], np.int64)
 
-    def plan(self, table, before):
+    def plan(self, table: ChunkTable, before: Coords) -> Plan:
         return plan_windows(self.data, table, self.counts(), axes_of(self.data, before))
 
-    def commit(self, changes, grid=None):
+    def commit(self, changes: Edits, grid: Coords | None = None) -> Any:
         """Commit, and return the number of references that were read, and the new manifests."""
         _, old, new = super().commit(changes, grid)
         return sum(map(len, old)), new
@@ -47,11 +54,11 @@ values = st.one_of(st.none(), st.binary(min_size=1, max_size=2).map(InlineRef))
 
 
 @st.composite
-def histories(draw):
+def histories(draw: st.DrawFn) -> tuple[Coords, list[tuple[Edits, Coords]]]:
     """A grid, and commits: edits, and the grid after each commit."""
     ndim = draw(st.integers(1, 3))
     grids = draw(st.lists(st.tuples(*[sizes] * ndim), min_size=1, max_size=7))
-    commits = []
+    commits: list[tuple[Edits, Coords]] = []
     for grid in grids:
         coords = st.tuples(*(st.integers(0, size - 1) for size in grid))
         commits.append((draw(st.dictionaries(coords, values, max_size=30)), grid))
@@ -60,7 +67,7 @@ def histories(draw):
 
 @given(histories())
 @settings(max_examples=examples(60))
-def test_any_history_of_edits_and_grids(history):
+def test_any_history_of_edits_and_grids(history: tuple[Coords, list[tuple[Edits, Coords]]]) -> None:
     first, commits = history
     array = Array(first)
     for changes, grid in commits:
@@ -77,7 +84,7 @@ def test_any_history_of_edits_and_grids(history):
     st.lists(st.lists(st.integers(0, 63), min_size=1, max_size=3), min_size=20, max_size=30),
     st.sampled_from([(64,), (8, 8), (2, 32)]),
 )
-def test_a_commit_reads_few_references(commits, grid):
+def test_a_commit_reads_few_references(commits: list[list[int]], grid: Coords) -> None:
     array = Array(grid)
     for numbers in commits:
         at = np.unravel_index(numbers, grid)
@@ -90,7 +97,7 @@ def test_a_commit_reads_few_references(commits, grid):
 
 @settings(max_examples=examples(10))
 @given(st.permutations(range(64)), st.sampled_from([(64,), (16, 4), (4, 16)]))
-def test_chunks_in_any_order_end_in_windows_that_are_full_enough(order, grid):
+def test_chunks_in_any_order_end_in_windows_that_are_full_enough(order: list[int], grid: Coords) -> None:
     array = Array(grid)
     for number in order:
         at = tuple(map(int, np.unravel_index(number, grid)))
@@ -102,7 +109,7 @@ def test_chunks_in_any_order_end_in_windows_that_are_full_enough(order, grid):
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_an_append_writes_one_window_and_reads_no_full_one(axis):
+def test_an_append_writes_one_window_and_reads_no_full_one(axis: int) -> None:
     array = Array((1, 1))
     width = 3
     for step in range(40):
@@ -117,7 +124,7 @@ def test_an_append_writes_one_window_and_reads_no_full_one(axis):
     assert (np.sort(array.counts())[1:] == 6).all()  # two steps of three chunks
 
 
-def test_an_old_manifest_is_cut_when_a_commit_changes_it():
+def test_an_old_manifest_is_cut_when_a_commit_changes_it() -> None:
     array = Array((100, 2))
     index = np.stack(np.unravel_index(np.arange(200), (100, 2)), 1).astype("u4")
     array.add(ChunkTable.from_inline(index[:160], [b"a"] * 160))
@@ -131,7 +138,7 @@ def test_an_old_manifest_is_cut_when_a_commit_changes_it():
     array.check()
 
 
-def test_small_neighbours_become_one_window():
+def test_small_neighbours_become_one_window() -> None:
     array = Array((64,))
     array.commit({(at,): InlineRef(b"a") for at in range(64)})
     assert array.counts().tolist() == [8] * 8
@@ -142,7 +149,7 @@ def test_small_neighbours_become_one_window():
     array.check()
 
 
-def test_a_small_array_is_one_window():
+def test_a_small_array_is_one_window() -> None:
     array = Array((8,))
     for place in (5, 1, 7):
         array.commit({(place,): InlineRef(b"x")})
@@ -151,7 +158,7 @@ def test_a_small_array_is_one_window():
     assert array.commit({(0,): InlineRef(b"y")})[0] == 3
 
 
-def test_the_capacity_grows_with_the_root_of_the_references(monkeypatch):
+def test_the_capacity_grows_with_the_root_of_the_references(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(windows, "CAPACITY", 8192)
     monkeypatch.setattr(windows, "_ENTRY_BYTES", 1.5)
@@ -161,7 +168,7 @@ def test_the_capacity_grows_with_the_root_of_the_references(monkeypatch):
     assert set(capacities[:6]) == {8192}
 
 
-def test_a_million_edits_find_their_windows_in_a_few_passes():
+def test_a_million_edits_find_their_windows_in_a_few_passes() -> None:
     keys = np.arange(1 << 20, dtype=np.int64) * 3
     spans, _ = Spans.of(*[np.zeros(0, np.int64)] * 3)
     first, bits = windows.windows_of(keys, spans, keys, 1 << 12)

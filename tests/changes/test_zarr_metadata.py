@@ -1,6 +1,9 @@
 """What a zarr.json document means: a table of documents, and of those that are refused."""
 
+from __future__ import annotations
+
 import json
+from typing import Any
 
 import pytest
 
@@ -8,23 +11,16 @@ from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import ErrorKind, InvalidInputError
 
 
-def document(shape=(10, 6), grid=None, **more):
-    grid = grid or {"name": "regular", "configuration": {"chunk_shape": [4, 6]}}
-    node = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": list(shape),
-        "data_type": "int32",
-        "chunk_grid": grid,
-    }
-    return json.dumps({**node, **more}).encode()
+def document(shape: Any = (10, 6), grid: dict[str, Any] | None = None, **more: Any) -> bytes:
+    node = {"zarr_format": 3, "node_type": "array", "shape": list(shape), "data_type": "int32"}
+    return json.dumps({**node, "chunk_grid": grid or regular(4, 6), **more}).encode()
 
 
-def rectilinear(*axes):
+def rectilinear(*axes: Any) -> dict[str, Any]:
     return {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": list(axes)}}
 
 
-def regular(*shape):
+def regular(*shape: int) -> dict[str, Any]:
     return {"name": "regular", "configuration": {"chunk_shape": list(shape)}}
 
 
@@ -42,8 +38,10 @@ def regular(*shape):
         ((2**32 - 1,), regular(1), (2**32 - 1,)),
     ],
 )
-def test_number_of_chunks(shape, grid, counts):
-    assert parse_node(document(shape, grid)).num_chunks == counts
+def test_number_of_chunks(shape: Any, grid: dict[str, Any], counts: tuple[int, ...]) -> None:
+    array = parse_node(document(shape, grid))
+    assert array is not None
+    assert array.num_chunks == counts
 
 
 @pytest.mark.parametrize(
@@ -66,7 +64,7 @@ def test_number_of_chunks(shape, grid, counts):
         document((2**33,), regular(1)),
     ],
 )
-def test_other_documents_are_refused(bad):
+def test_other_documents_are_refused(bad: bytes) -> None:
     with pytest.raises(InvalidInputError) as error:
         parse_node(bad)
     assert error.value.kind == ErrorKind.BAD_METADATA

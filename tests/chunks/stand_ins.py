@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections.abc import Buffer, Callable
 from datetime import datetime
+from typing import Any
 
 from tests.support.patience import patience
 
@@ -104,15 +105,6 @@ class Foreign:
             raise StorageError(f"{url} ends at {len(data)}", ErrorKind.VIRTUAL_CHUNK_FETCH)
         return data[start:stop]
 
-    async def get_async(
-        self,
-        url: str,
-        start: int,
-        stop: int,
-        *,
-        etag: str | None = None,
-        not_modified_since: datetime | None = None,
-        states: set[str] | None = None,
-    ) -> Buffer:
+    async def get_async(self, url: str, start: int, stop: int, **conditions: Any) -> Buffer:
         await asyncio.sleep(0)
-        return self.get(url, start, stop, etag=etag, not_modified_since=not_modified_since)
+        return self.get(url, start, stop, **conditions)

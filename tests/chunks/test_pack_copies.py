@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def ranges_of(ids: list[bytes], rows: list[tuple[int, int, int]]) -> FileRanges:
     return FileRanges(id_matrix(ids), *columns)
 
 
-def new_ids() -> itertools.count:
+def new_ids() -> Iterator[int]:
     return itertools.count(1000)
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import zarr
 from tests.arrays.test_array import same
+from tests.support.buckets import S3_ACCESS_KEY, S3_SECRET_KEY
 from tests.support.object_server import Conditions, ObjectServer
-from tests.support.servers import S3_ACCESS_KEY, S3_SECRET_KEY, s3_bucket
+from tests.support.servers import s3_bucket
 from zarr.codecs.numcodecs import Shuffle, Zlib
 
 import frazil
@@ -36,7 +37,12 @@ class Archive:
         self.files = ObjectStorage(s3_bucket("archive", server.port), "")
         random = np.random.default_rng(0)
         self.values = random.integers(0, 2**32, (STEPS * FILES, columns * LENGTH), "u4")
-        grid = {"shape": self.values.shape, "chunks": (1, LENGTH), "dtype": "u4", "filters": None}
+        grid: dict[str, Any] = {
+            "shape": self.values.shape,
+            "chunks": (1, LENGTH),
+            "dtype": "u4",
+            "filters": None,
+        }
         encoded = zarr.storage.MemoryStore()
         zarr.create_array(encoded, name="t", compressors=CODECS, **grid)[:] = self.values
         self.storage = frazil.in_memory_storage()
@@ -48,12 +54,12 @@ class Archive:
             ]
             chunks = [encoded._store_dict[key].to_bytes() for key in keys]
             self.files.put(f"{number}.nc", b"head" + b"".join(chunks) + b"tail")
-            lengths = np.array(list(map(len, chunks)), np.uint64)
+            lengths = np.fromiter(map(len, chunks), np.uint64, len(chunks))
             session.store.set_virtual_refs_arr(
                 "t",
                 (STEPS, columns),
                 [f"s3://archive/{number}.nc"] * len(chunks),
-                4 + np.cumsum(lengths) - lengths,
+                (4 + np.cumsum(lengths) - lengths).astype(np.uint64),
                 lengths,
                 arr_offset=(number * STEPS, 0),
                 checksum=server.objects("archive")[f"{number}.nc"].etag if has_checksums else None,

@@ -12,8 +12,8 @@ from frazil.cli.main import main
 from frazil.errors import IcechunkError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
+from frazil.handle.repository import context_of
 from frazil.repository.catalog.ancestry import version_id
-from frazil.repository.handle.repository import context_of
 from frazil.storage.local import LocalStorage
 
 

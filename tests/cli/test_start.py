@@ -12,7 +12,7 @@ from tests.support.patience import patience
 UNNEEDED = (
     *("asyncio", "email", "obstore", "pyspark", "ssl", "urllib.request", "xarray", "yaml", "zarr"),
     *("frazil.chunks", "frazil.jobs", "frazil.maintenance", "frazil.repository.session"),
-    "frazil.repository.handle",
+    "frazil.handle",
 )
 
 PROGRAM = """

@@ -10,14 +10,7 @@ from tests.support.examples import examples
 
 from frazil.errors import FormatError
 from frazil.format import columns
-from frazil.format.columns import (
-    Ragged,
-    copy_rows,
-    distinct_rows,
-    intern,
-    number,
-    some_repeat,
-)
+from frazil.format.columns import Ragged, copy_rows, distinct_rows, intern, number, some_repeat
 
 cases = settings(max_examples=examples(100))
 blobs = st.lists(st.binary(max_size=6), max_size=12)

@@ -12,14 +12,7 @@ import pytest
 import zstandard
 
 from frazil.errors import ErrorKind, FormatError
-from frazil.format.envelope import (
-    HEADER_BYTES,
-    MAGIC,
-    Compression,
-    FileType,
-    open_envelope,
-    seal,
-)
+from frazil.format.envelope import HEADER_BYTES, MAGIC, Compression, FileType, open_envelope, seal
 
 PAYLOAD = b"0123456789" * 1000
 

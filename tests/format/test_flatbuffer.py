@@ -10,15 +10,15 @@ from hypothesis import settings
 from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, FormatError
-from frazil.format.flatbuffer import MAX_BYTES, Buffer, Layout, Tables, Writer
+from frazil.format.flatbuffer import MAX_BYTES, Buffer, TableLayout, Tables, TableWriter
 
 cases = settings(max_examples=examples(100))
 
-ROOT = Layout({0: "u4", 1: "u4", 2: "u4", 3: "u8", 5: "u4"}, 7)
-CHILD = Layout({0: "u8", 1: "V8", 2: "u4", 4: "u1"}, 5)
+ROOT = TableLayout({0: "u4", 1: "u4", 2: "u4", 3: "u8", 5: "u4"}, 7)
+CHILD = TableLayout({0: "u8", 1: "V8", 2: "u4", 4: "u1"}, 5)
 
 
-def finished(writer: Writer, fields: dict[int, int | bytes] | None = None) -> Buffer:
+def finished(writer: TableWriter, fields: dict[int, int | bytes] | None = None) -> Buffer:
     return Buffer(b"".join(part.tobytes() for part in writer.finish(fields or {})))
 
 
@@ -35,14 +35,14 @@ def test_gather_at_any_position(kind: str) -> None:
 
 
 def test_tables_of_one_shape_share_their_vtable() -> None:
-    writer = Writer(ROOT)
+    writer = TableWriter(ROOT)
     for count in (3, 2):
-        writer.tables(Layout({0: "u8", 1: "V8", 2: "u4", 4: "u1"}, 5), count)
+        writer.tables(TableLayout({0: "u8", 1: "V8", 2: "u4", 4: "u1"}, 5), count)
     assert finished(writer).bytes.tobytes().count(CHILD.vtable) == 1
 
 
 def test_no_buffer_beyond_two_gigabytes() -> None:
-    writer = Writer(ROOT)
+    writer = TableWriter(ROOT)
     with pytest.raises(FormatError, match="at most 2147483648") as caught:
         writer.tables(CHILD, MAX_BYTES // CHILD.dtype.itemsize)
     assert caught.value.kind == ErrorKind.SERIALIZATION
@@ -72,7 +72,7 @@ def test_sharing_has_limits() -> None:
 @pytest.mark.parametrize("moved", [0, 4])
 def test_reservedat_even_and_uneven_distances(moved: int) -> None:
     """Evenly spaced tables are copied, others are gathered. Both have the same fields."""
-    writer = Writer(ROOT)
+    writer = TableWriter(ROOT)
     first = writer.tables(CHILD, 40)
     if moved:
         writer.reserve(moved)
@@ -99,8 +99,8 @@ def test_spaced_values_stay_inside_of_the_buffer() -> None:
 @pytest.mark.parametrize("change", ["nothing", "the place of one", "the length of one", "all outside"])
 def test_vectors_of_numbers_at_even_distances(change: str) -> None:
     """Vectors that are stored in the same way are read as a matrix. ``numbers`` reads all of them."""
-    layout = Layout({0: "u4"}, 1, np.dtype([("count", "<u4"), ("at", "<u4", (2,))]))
-    writer = Writer(ROOT)
+    layout = TableLayout({0: "u4"}, 1, np.dtype([("count", "<u4"), ("at", "<u4", (2,))]))
+    writer = TableWriter(ROOT)
     reserved = writer.tables(layout, 20)
     records = reserved.fields
     records["f0"] = layout.tail_offset - layout.offsets[0]

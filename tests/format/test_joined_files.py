@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from tests.support.tiers import deep
 
 from frazil.errors import FormatError
 from frazil.format.chunk_table import ChunkTable
 from frazil.format.envelope import FileType, open_envelope, seal
 from frazil.format.flatbuffer import Buffer
-from frazil.format.joined_files import (
-    JoinedFiles,
-    decode_chunk_files,
-    decode_chunk_files_together,
-    decode_chunk_ranges,
-    decode_chunk_ranges_together,
-    decode_logs_together,
-    decode_manifests_of_snapshot,
-    decode_manifests_of_snapshots,
-)
+from frazil.format.joined_files import decode_chunk_files, decode_chunk_ranges, decode_manifests_of_snapshots
 from frazil.format.manifest import Manifest, encode_manifest
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
 from frazil.format.snapshot import ManifestFiles, Snapshot, decode_snapshot, encode_snapshot
@@ -30,14 +21,14 @@ from frazil.format.transaction_log import (
     ID_LISTS,
     Move,
     TransactionLog,
-    decode_transaction_log,
+    decode_transaction_logs,
     encode_transaction_log,
 )
 
 RANDOM = np.random.default_rng(0)
 
 
-def ids(count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def ids(count: int) -> NDArray[np.uint8]:
     return RANDOM.integers(0, 256, (count, 12), np.uint8)
 
 
@@ -50,7 +41,7 @@ def log(*chunks: tuple[int, int], ids: int = 0, moves: tuple[Move, ...] = ()) ->
         RANDOM.bytes(8): np.unique(RANDOM.integers(0, 9, (count, rank), np.uint32), axis=0)
         for count, rank in chunks
     }
-    lists = {name: RANDOM.integers(0, 256, (ids, 8), np.uint8) for name in ID_LISTS}
+    lists: dict[str, Any] = {name: RANDOM.integers(0, 256, (ids, 8), np.uint8) for name in ID_LISTS}
     return encode_transaction_log(
         TransactionLog(RANDOM.bytes(12), **lists, updated_chunks=updated, moves=moves)
     )
@@ -69,12 +60,12 @@ def content(value: TransactionLog) -> Any:
         [log((5, 2)), log(), log((3, 1), (7, 3), (1, 0)), log(ids=3), log((2, 2), ids=1)],
         [log(ids=2), log(ids=0), log(ids=5)],
         [log((0, 2)), log((4, 2))],
+        [log(), log(ids=1, moves=(Move("/a", "/b", b"node-001", True),)), log((2, 1))],
     ],
 )
 def test_the_logs_are_those_of_each_file(files: list[bytes]) -> None:
-    together = decode_logs_together(files)
-    assert together is not None
-    assert list(map(content, together)) == [content(decode_transaction_log(data, "x")) for data in files]
+    alone = [content(*decode_transaction_logs([data])) for data in files]
+    assert list(map(content, decode_transaction_logs(files))) == alone
 
 
 def patched(data: bytes, old: bytes, new: bytes) -> bytes:
@@ -83,31 +74,17 @@ def patched(data: bytes, old: bytes, new: bytes) -> bytes:
     return seal([payload.replace(old, new)], FileType.TRANSACTION_LOG)
 
 
-def test_other_files_are_read_alone() -> None:
+def test_damaged_logs_are_refused_and_unsorted_logs_are_sorted() -> None:
     good = log((2, 2), ids=2)
-    ids = decode_transaction_log(good, "x").new_arrays
+    ids = decode_transaction_logs([good])[0].new_arrays
     turned = patched(good, ids.tobytes(), ids[::-1].tobytes())
-    moved = log(moves=(Move("/a", "/b", b"node-001", True),))
-    for other in (turned, moved, good[:-1], b"damaged", b""):
-        assert decode_logs_together([good, other]) is None
-    assert content(decode_transaction_log(turned, "x")) == content(decode_transaction_log(good, "x"))
-
-
-def test_no_file_reads_the_bytes_of_another() -> None:
-    good = log((3, 2), ids=2)
-    payload = bytearray(open_envelope(good, FileType.TRANSACTION_LOG)[1])
-    others = 0
-    for place, value in product(range(0, len(payload) - 3, 4), (len(payload) + 64, 40)):
-        changed = bytearray(payload)
-        changed[place : place + 4] = value.to_bytes(4, "little")
-        data = seal([bytes(changed)], FileType.TRANSACTION_LOG)
-        together = decode_logs_together([data, good, good])
-        if together is None:
-            others += 1
-        else:
-            alone = [content(decode_transaction_log(each, "x")) for each in (data, good)]
-            assert list(map(content, together)) == [*alone, alone[1]]
-    assert others > 10
+    assert (
+        list(map(content, decode_transaction_logs([turned, good, turned])))
+        == [content(*decode_transaction_logs([good]))] * 3
+    )
+    for other in (good[:-1], b"damaged", b""):
+        with pytest.raises(FormatError):
+            decode_transaction_logs([good, other])
 
 
 def test_a_vector_ends_in_its_file() -> None:
@@ -116,9 +93,12 @@ def test_a_vector_ends_in_its_file() -> None:
     fits = (len(payload) - place - 4) // 8
     for count, is_inside in ((fits, True), (fits + 1, False)):
         changed = payload[:place] + count.to_bytes(4, "little") + payload[place + 4 :]
-        roots = JoinedFiles.of([changed, payload]).roots()
-        with nullcontext() if is_inside else pytest.raises(FormatError, match="out of its file"):
-            assert roots.vectors(1, 8)[1].tolist() == [fits, 2]
+        roots = Buffer(changed, payload).root()
+        if is_inside:
+            assert roots.places(1, 8)[1].tolist() == [fits, 2]
+        else:
+            with pytest.raises(FormatError, match="out of its file"):
+                roots.places(1, 8)
 
 
 # Manifests
@@ -151,18 +131,15 @@ def columns(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("together", "alone", "more"),
-    [
-        (decode_chunk_files_together, decode_chunk_files, [mixed()]),
-        (decode_chunk_ranges_together, decode_chunk_ranges, []),
-    ],
+    ("decode", "more"), [(decode_chunk_files, [mixed(), native(3)]), (decode_chunk_ranges, [])]
 )
-def test_what_is_read_is_that_of_each_manifest(together: Any, alone: Any, more: list[bytes]) -> None:
+def test_what_is_read_is_that_of_each_manifest(decode: Any, more: list[bytes]) -> None:
     one = native(1)
     files = [one, one, native(4), native(), native(1, 30), native(0), native(2, 2), *more]
-    assert list(map(columns, together(files))) == [columns(alone(data, "x")) for data in files]
+    assert list(map(columns, decode(files))) == [columns(*decode([data])) for data in files]
     for other in (one[:-3], *([] if more else [mixed()])):
-        assert together([one, other]) is None
+        with pytest.raises(FormatError):
+            decode([one, other])
 
 
 # The manifests of snapshots
@@ -190,7 +167,7 @@ def snapshot(listed: Any, used: Any, spec_version: int) -> bytes:
 def test_the_manifests_are_those_of_the_snapshot(spec_version: int, unlisted: int) -> None:
     listed, others = ids(5), ids(unlisted)
     data = snapshot(listed, [*listed[:3], *others], spec_version)
-    decoded = decode_manifests_of_snapshot(data, "x")
+    (decoded,) = decode_manifests_of_snapshots([data])
     whole = decode_snapshot(data, "x")
     assert decoded.id == whole.id
     expected = {*map(bytes, whole.manifests.ids), *map(bytes, whole.nodes.manifest_ids())}
@@ -207,10 +184,8 @@ def columns_of(files: ManifestFiles) -> list[list[Any]]:
 def test_snapshots_that_are_read_together_are_the_same() -> None:
     lists = [ids(count) for count in (5, 1, 40, 3)]
     files = [snapshot(listed, np.random.default_rng(0).permutation(listed), 2) for listed in lists]
-    together = decode_manifests_of_snapshots(files)
-    assert together is not None
-    for decoded, data in zip(together, files, strict=True):
-        alone = decode_manifests_of_snapshot(data, "x")
+    for decoded, data in zip(decode_manifests_of_snapshots(files), files, strict=True):
+        (alone,) = decode_manifests_of_snapshots([data])
         assert decoded.id == alone.id
         assert columns_of(decoded.files) == columns_of(alone.files)
 
@@ -223,26 +198,37 @@ def test_other_snapshots_are_read_alone(other: str) -> None:
         "not listed": snapshot(listed[:2], listed, 2),
         "cut off": snapshot(listed, listed, 2)[:90],
     }[other]
-    assert decode_manifests_of_snapshots([snapshot(listed, listed, 2), data]) is None
+    with pytest.raises(FormatError):
+        decode_manifests_of_snapshots([snapshot(listed, listed, 2), data])
 
 
-@pytest.mark.parametrize(
-    ("decode", "kind", "slot"),
-    [
-        (decode_chunk_files_together, FileType.MANIFEST, 1),
-        (decode_chunk_ranges_together, FileType.MANIFEST, 1),
-        (decode_manifests_of_snapshots, FileType.SNAPSHOT, 7),
-    ],
-)
-def test_no_list_is_in_another_file(decode: Any, kind: FileType, slot: int) -> None:
-    """A list of the first file is that of the second, which has the same layout."""
-    listed = ids(20)
-    data = native(4) if kind is FileType.MANIFEST else snapshot(listed, listed, 2)
-    payload = bytearray(open_envelope(data, kind)[1])
-    root = int.from_bytes(payload[:4], "little")
-    entry = root - int.from_bytes(payload[root : root + 4], "little", signed=True) + 4 + 2 * slot
-    at = root + int.from_bytes(payload[entry : entry + 2], "little")
-    distance = int.from_bytes(payload[at : at + 4], "little") + -(-len(payload) // 8) * 8
-    payload[at : at + 4] = distance.to_bytes(4, "little")
-    assert decode([data, data]) is not None
-    assert decode([seal([bytes(payload)], kind), data]) is None
+LISTED = ids(5)
+#: A decoder, the type of its files, and a file.
+DECODERS: dict[str, tuple[Any, FileType, bytes]] = {
+    "logs": (decode_transaction_logs, FileType.TRANSACTION_LOG, log((3, 2), ids=2)),
+    "chunk files": (decode_chunk_files, FileType.MANIFEST, native(1, 2)),
+    "chunk ranges": (decode_chunk_ranges, FileType.MANIFEST, native(1, 2)),
+    "manifests": (decode_manifests_of_snapshots, FileType.SNAPSHOT, snapshot(LISTED, LISTED, 2)),
+}
+
+
+@pytest.mark.parametrize("name", ["logs", "chunk files", *deep("chunk ranges", "manifests")])
+def test_no_file_reads_the_bytes_of_another(name: str) -> None:
+    """Each word of the first file leads out of it in turn, also to the same place in the second file."""
+    decode, kind, good = DECODERS[name]
+    payload = bytes(open_envelope(good, kind)[1])
+    words = np.frombuffer(payload[: len(payload) // 4 * 4], "<u4").tolist()
+    next_file, refused = -(-len(payload) // 8) * 8, 0
+    (expected,) = decode([good])
+    for number, word in enumerate(words):
+        for value in (len(payload) + 64, 40, (word + next_file) % (1 << 32)):
+            changed = payload[: 4 * number] + value.to_bytes(4, "little") + payload[4 * number + 4 :]
+            data = seal([changed], kind)
+            try:
+                one, *others = decode([data, good, good])
+            except FormatError:
+                refused += 1
+            else:
+                assert list(map(repr, others)) == [repr(expected)] * 2
+                assert repr(one) == repr(*decode([data]))
+    assert refused > 10

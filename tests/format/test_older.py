@@ -54,7 +54,12 @@ class TestRefs:
             assert sequence_number(wrong) is None
 
     def test_files(self) -> None:
-        names = ("branch.a b!/ZZZZZZZX.json", "branch.a b!/ZZZZZZZY.json", "tag.t.json/ref.json", "other")
+        names: tuple[str, ...] = (
+            "branch.a b!/ZZZZZZZX.json",
+            "branch.a b!/ZZZZZZZY.json",
+            "tag.t.json/ref.json",
+            "other",
+        )
         names += ("tag.gone/ref.json", "tag.gone/ref.json.deleted", "branch:x/ZZZZZZZZ.json")
         names += ("branch.main/ref.json", "branch.main/ZZZZZZZY.txt")
         keys = [f"refs/{name}" for name in names]
@@ -111,14 +116,14 @@ def rebuilt(tokens: Tokens, at: int) -> Any:
     """A value from its tokens."""
     code = int(tokens.code[at])
     one = np.array([at])
-    if tokens.is_array(at):
+    if tokens.of_kind("array", at):
         return [rebuilt(tokens, child) for child in tokens.children(at).tolist()]
-    if tokens.is_map(at):
+    if tokens.of_kind("map", at):
         values = [rebuilt(tokens, child) for child in tokens.children(at).tolist()]
         return dict(zip(values[::2], values[1::2], strict=True))
-    if tokens.is_text(at):
+    if tokens.of_kind("text", at):
         return tokens.content(one).text(0)
-    if tokens.is_bytes(at):
+    if tokens.of_kind("bytes", at):
         return tokens.content(one).bytes(0)
     if code < 0x80 or 0xCC <= code <= 0xCF:
         return int(tokens.numbers(one)[0])
@@ -144,6 +149,7 @@ class TestFiles:
                     chance.randrange(1 << chance.choice([3, 12, 30])) for _ in range(chance.choice(ranks))
                 )
                 size = chance.choice([1, 200, 70_000, 1 << 40])
+                ref: Any
                 match chance.randrange(3):
                     case 0:
                         data = chance.randbytes(chance.choice([0, 5, 400]))
@@ -156,8 +162,8 @@ class TestFiles:
                         location = f"s3://é/{'x' * chance.choice([1, 40, 300])}{chance.randrange(9)}"
                         checksum = chance.choice(checksums) if make.number >= 3 else None
                         value = make.payload("virtual", location, size, 5, checksum)
-                        etag, modified = (checksum or {}).get("ETag"), (checksum or {}).get("LastModified")
-                        ref = VirtualRef(location, size, 5, etag, modified)
+                        state: dict[str, Any] = checksum or {}
+                        ref = VirtualRef(location, size, 5, state.get("ETag"), state.get("LastModified"))
                 arrays.setdefault(number, {})[index] = value
                 wanted.setdefault((node, len(index)), {})[index] = ref
         tables = decode_old_manifest(make.manifest("m", arrays), NAME, DOT).tables
@@ -279,13 +285,13 @@ def test_hostile_bytes(body: bytes) -> None:
 
 
 def test_what_decompresses_to_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.format.older.elements.MAX_PAYLOAD_BYTES", 1 << 20)
+    monkeypatch.setattr("frazil.format.older.generations.MAX_PAYLOAD_BYTES", 1 << 20)
     bomb = bytes(1 << 25)
     tracemalloc.start()
     for data in (zstandard.compress(bomb), seal([bomb], FileType.MANIFEST, spec_version=1)):
         with pytest.raises(FormatError, match=NAME):
             decode_old_manifest(data, NAME, DOT)
-    monkeypatch.setattr("frazil.format.older.elements.MAX_PAYLOAD_BYTES", 1 << 30)
+    monkeypatch.setattr("frazil.format.older.generations.MAX_PAYLOAD_BYTES", 1 << 30)
     monkeypatch.setattr("frazil.format.msgpack.MAX_TOKENS", 1 << 16)
     with pytest.raises(FormatError, match=f"{NAME}: more than 65536 values"):
         decode_old_manifest(zstandard.compress(bytes(1 << 20)), NAME, DOT)

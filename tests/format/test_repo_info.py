@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from frazil.format.repo_info import (
     OpsLog,
     RepoInfo,
     SnapshotEntry,
+    Snapshots,
     SnapshotTable,
     Status,
     UpdateKind,
@@ -60,7 +60,7 @@ VALUES = {
 @st.composite
 def entries(draw: st.DrawFn) -> OpsEntry:
     kind = draw(st.sampled_from(UpdateKind))
-    fields = {field: draw(VALUES[field]) for field in FIELDS_OF[kind]}
+    fields: dict[str, Any] = {field: draw(VALUES[field]) for field in FIELDS_OF[kind]}
     return OpsEntry(kind, draw(TIMES), draw(st.none() | NAMES), **fields)
 
 
@@ -112,7 +112,7 @@ def content(info: RepoInfo) -> dict[str, Any]:
     }
 
 
-def snapshots_of(table: SnapshotTable) -> list[SnapshotEntry]:
+def snapshots_of(table: Snapshots) -> list[SnapshotEntry]:
     return [table.entry(row) for row in range(len(table))]
 
 
@@ -144,7 +144,7 @@ def test_added_one_by_one(history: list[SnapshotEntry], through_files: bool) -> 
         table = table.added(entry)
         if through_files:
             info = dataclasses.replace(new_repo_info(0), branches={}, snapshots=table)
-            table = decode_repo_info(encode_repo_info(info), "repo").snapshots
+            table = decode_repo_info(encode_repo_info(info), "repo").table
         assert snapshots_of(table) == by_id(history[:number])
         parents = {entry.id: entry.parent for entry in history[:number]}
         for id_ in parents:
@@ -190,7 +190,9 @@ def line(count: int) -> list[SnapshotEntry]:
     """A straight history whose ids are in no order."""
     noise = np.random.default_rng(1).bytes(12 * count)
     ids = [noise[at : at + 12] for at in range(0, len(noise), 12)]
-    return [SnapshotEntry(id_, before, 5, "m", {}) for before, id_ in pairwise([None, *ids])]
+    return [
+        SnapshotEntry(id_, before, 5, "m", {}) for before, id_ in zip([None, *ids[:-1]], ids, strict=True)
+    ]
 
 
 def test_what_cannot_be_added() -> None:
@@ -356,7 +358,7 @@ def test_rows_that_share_their_bytes_are_read_one_at_a_time() -> None:
 
 
 def test_rows_that_mention_a_name() -> None:
-    metadata = [{}, {"k": 1}, {"a": 1, "k": None}, {"kk": {"k": 1}}]
+    metadata: list[dict[str, Any]] = [{}, {"k": 1}, {"a": 1, "k": None}, {"kk": {"k": 1}}]
     ids = [bytes([n]) * 12 for n in range(4)]
     table = SnapshotTable.of(
         [SnapshotEntry(i, None, n, "", m) for n, (i, m) in enumerate(zip(ids, metadata, strict=True))]

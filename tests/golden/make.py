@@ -43,12 +43,13 @@ VIRTUAL = Path("/tmp/frazil-golden")
 MODIFIED = datetime(2026, 11, 1, 12, 0, 0, tzinfo=UTC)
 KINDS = {1: "native", 2: "virtual", 3: "inline"}
 Expected = dict[str, Any]
+Checksums = dict[tuple[str, tuple[int, ...]], Expected]
 
 
 # What the wheel reads
 
 
-def described(repo: Any, checksums: dict[tuple[str, tuple[int, ...]], Expected]) -> Expected:
+def described(repo: Any, checksums: Checksums) -> Expected:
     inspected = repo.inspect_repo_info()
     ids = [entry["id"] for entry in inspected["snapshots"]]
     return {
@@ -69,7 +70,7 @@ def described(repo: Any, checksums: dict[tuple[str, tuple[int, ...]], Expected])
     }
 
 
-def snapshot_of(repo: Any, id_: str, checksums: dict[tuple[str, tuple[int, ...]], Expected]) -> Expected:
+def snapshot_of(repo: Any, id_: str, checksums: Checksums) -> Expected:
     seen = repo.inspect_snapshot(id_)
     session = repo.readonly_session(snapshot_id=id_)
     return {
@@ -94,7 +95,7 @@ async def keys(store: Any) -> list[str]:
     return [key async for key in store.list()]
 
 
-def node_of(session: Any, seen: Expected, checksums: dict[tuple[str, tuple[int, ...]], Expected]) -> Expected:
+def node_of(session: Any, seen: Expected, checksums: Checksums) -> Expected:
     path = seen["path"]
     buffer = asyncio.run(
         session.store.get(f"{path}/zarr.json".strip("/"), zarr.core.buffer.default_buffer_prototype())
@@ -185,7 +186,7 @@ def config(**settings: Any) -> Any:
 
 
 def created(path: Path, settings: Any) -> Any:
-    access = {f"file://{VIRTUAL}/": icechunk.credentials.LocalFileSystemAccess}
+    access: dict[str, Any] = {f"file://{VIRTUAL}/": icechunk.credentials.LocalFileSystemAccess}
     return icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)), settings, access)
 
 
@@ -198,7 +199,7 @@ def array(store: Any, name: str, values: Any, chunks: Any, **more: Any) -> Any:
     return target
 
 
-def story(path: Path) -> tuple[Any, Expected]:
+def story(path: Path) -> tuple[Any, Checksums]:
     """Every kind of chunk, branches, tags, an amended, a moved and a detached snapshot, settings."""
     repo = created(path, config())
     session = repo.writable_session("main")
@@ -237,17 +238,18 @@ def story(path: Path) -> tuple[Any, Expected]:
 
     session = repo.writable_session("main")
     root = zarr.open_group(session.store, mode="a")
-    root["g/temp"].resize((5, 4))
-    root["g/temp"][3:] = 9
-    root["g/temp"].attrs["units"] = "K"
+    temp = zarr.open_array(session.store, path="g/temp", mode="a")
+    temp.resize((5, 4))
+    temp[3:] = 9
+    temp.attrs["units"] = "K"
     del root["g-b/unwritten"]
     session.commit("resized and deleted")
 
     session = repo.writable_session("dev/é")
-    zarr.open_group(session.store, mode="a")["g/temp"][0] = -1
+    zarr.open_array(session.store, path="g/temp", mode="a")[0] = -1
     session.commit("to be amended")
     session = repo.writable_session("dev/é")
-    zarr.open_group(session.store, mode="a")["scalar"][...] = 7
+    zarr.open_array(session.store, path="scalar", mode="a")[...] = 7
     session.amend("amended", metadata={"by": "amend"})
     session = repo.rearrange_session("dev/é")
     session.move("/g/sub", "/moved")
@@ -272,10 +274,10 @@ def story(path: Path) -> tuple[Any, Expected]:
     }
 
 
-def split(path: Path) -> tuple[Any, Expected]:
+def split(path: Path) -> tuple[Any, Checksums]:
     """Manifests split along two axes, an array that grows, and rules by name."""
     dims, arrays = icechunk.ManifestSplitDimCondition, icechunk.ManifestSplitCondition
-    rules = {
+    rules: dict[Any, Any] = {
         arrays.name_matches("^/big$"): {dims.DimensionName("t"): 3, dims.Axis(1): 2},
         arrays.AnyArray(): {dims.Any(): 4},
     }
@@ -293,7 +295,7 @@ def split(path: Path) -> tuple[Any, Expected]:
     return repo, {}
 
 
-def expired(path: Path) -> tuple[Any, Expected]:
+def expired(path: Path) -> tuple[Any, Checksums]:
     """Five commits, the first three expired and collected, then another one."""
     repo = created(path, config(num_updates_per_repo_info_file=4))
     with repo.transaction("main", message="commit 0") as store:
@@ -313,7 +315,7 @@ def expired(path: Path) -> tuple[Any, Expected]:
     return repo, {}
 
 
-def rectilinear(path: Path) -> tuple[Any, Expected]:
+def rectilinear(path: Path) -> tuple[Any, Checksums]:
     """An array whose chunks have different sizes."""
     repo = created(path, config())
     with zarr.config.set({"array.rectilinear_chunks": True}):
@@ -326,7 +328,7 @@ def rectilinear(path: Path) -> tuple[Any, Expected]:
     return repo, {}
 
 
-def virtual(path: Path) -> tuple[Any, Expected]:
+def virtual(path: Path) -> tuple[Any, Checksums]:
     """Many virtual references, their locations compressed with a dictionary; and relative ones."""
     repo = created(path, config())
     session = repo.writable_session("main")
@@ -353,7 +355,7 @@ def virtual(path: Path) -> tuple[Any, Expected]:
     return repo, {("/rel", (n,)): {"last_modified": seconds} for n in range(1200)}
 
 
-STORIES: dict[str, Callable[[Path], tuple[Any, Expected]]] = {
+STORIES: dict[str, Callable[[Path], tuple[Any, Checksums]]] = {
     "story": story,
     "split": split,
     "expired": expired,

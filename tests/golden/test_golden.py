@@ -111,7 +111,7 @@ def test_the_saved_configuration(tmp_path: Path) -> None:
     assert saved.manifest is not None
     assert saved.manifest.splitting is not None
     dims = frazil.ManifestSplitDimCondition
-    rules = {
+    rules: dict[Any, Any] = {
         frazil.ManifestSplitCondition.name_matches("^/big$"): {dims.DimensionName("t"): 3, dims.Axis(1): 2},
         frazil.ManifestSplitCondition.AnyArray(): {dims.Any(): 4},
     }

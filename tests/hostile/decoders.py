@@ -27,17 +27,9 @@ from frazil.changes.zarr_metadata import chunk_lengths, parse_node, same_encodin
 from frazil.errors import FormatError, IcechunkError, InvalidInputError
 from frazil.format import flexbuffer, msgpack
 from frazil.format.chunk_trailer import check_file, damaged_rows, decode_trailer, find_remains
-from frazil.format.envelope import FileType, open_envelope, reading
+from frazil.format.envelope import FileType, decode_one, open_envelope, reading
 from frazil.format.ids import MANIFESTS, REPO, SNAPSHOTS, TRANSACTIONS
-from frazil.format.joined_files import (
-    decode_chunk_files,
-    decode_chunk_files_together,
-    decode_chunk_ranges,
-    decode_chunk_ranges_together,
-    decode_logs_together,
-    decode_manifests_of_snapshot,
-    decode_manifests_of_snapshots,
-)
+from frazil.format.joined_files import decode_chunk_files, decode_chunk_ranges, decode_manifests_of_snapshots
 from frazil.format.manifest import (
     LazyTables,
     Manifest,
@@ -49,10 +41,14 @@ from frazil.format.manifest import (
 from frazil.format.older.generations import DOT, DRAFT, LAYOUTS
 from frazil.format.older.generations import decode_ref as decode_old_ref
 from frazil.format.older.manifest import decode_old_log, decode_old_manifest
-from frazil.format.older.snapshot import decode_old_snapshot, evidence
+from frazil.format.older.snapshot import decode_old_snapshot, format_signs
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_entry, decode_snapshot, encode_snapshot
-from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
+from frazil.format.transaction_log import (
+    decode_transaction_log,
+    decode_transaction_logs,
+    encode_transaction_log,
+)
 from frazil.jobs.shared_job import decode_start
 from frazil.jobs.staging import decode_plan, decode_round, encode_plan
 from frazil.jobs.task_results import decode_changes, decode_result, joined
@@ -121,6 +117,15 @@ def _encode_again(call: Callable[[], Any]) -> None:
         call()
 
 
+def _same_together(
+    decode: Callable[[list[bytes]], list[Any]], data: bytes, content: Callable[[Any], object]
+) -> None:
+    """Decode bytes as one of two files, which gives an error or the content of the only file."""
+    with contextlib.suppress(FormatError), reading(NAME):
+        together = decode([data, data])
+        assert {content(each) for each in together} == {content(decode_one(decode, data, NAME))}
+
+
 # Metadata files
 
 
@@ -153,23 +158,13 @@ def _snapshot(data: bytes) -> None:
         [nodes.paths_list, nodes.manifest_ids, partial(nodes.children, "/"), partial(nodes.find_node, "/a")]
     )
     _each([partial(decode_entry, data, NAME)])
-    together = decode_manifests_of_snapshots([data, data])
-    if together is not None:
-        alone = decode_manifests_of_snapshot(data, NAME)
-        for each in together:
-            assert (each.id, each.files.ids.tobytes()) == (alone.id, alone.files.ids.tobytes())
+    _same_together(decode_manifests_of_snapshots, data, lambda each: each.files.ids.tobytes())
     _encode_again(lambda: encode_snapshot(snapshot))
 
 
 def _manifest(data: bytes) -> None:
-    _each([partial(decode_chunk_files, data, NAME)])
-    for alone, together in (
-        (decode_chunk_files, decode_chunk_files_together),
-        (decode_chunk_ranges, decode_chunk_ranges_together),
-    ):
-        for each in together([data, data]) or ():
-            one: Any = alone(data, NAME)
-            assert (each.id, each.chunk_ids.tobytes()) == (one.id, one.chunk_ids.tobytes())
+    _same_together(decode_chunk_files, data, lambda each: each.chunk_ids.tobytes())
+    _same_together(decode_chunk_ranges, data, lambda each: each.chunk_ids.tobytes())
     with reading(NAME):
         lazy = open_manifest(data, NAME)
     for node in list(cast("LazyTables", lazy.arrays).searches)[:2]:
@@ -184,16 +179,14 @@ def _manifest(data: bytes) -> None:
 
 
 def _transaction_log(data: bytes) -> None:
-    together = decode_logs_together([data, data])
     log = decode_transaction_log(data, NAME, [])
-    for each in together or ():
-        assert repr(each) == repr(log)
+    _same_together(decode_transaction_logs, data, repr)
     _encode_again(lambda: encode_transaction_log(log))
 
 
 def _envelope(data: bytes) -> None:
     for kind in FileType:
-        _each([lambda kind=kind: open_envelope(data, kind)])
+        _each([partial(open_envelope, data, kind)])
 
 
 def _flatbuffer(kind: FileType, *versions: int) -> tuple[tuple[Form, Mutation], ...]:
@@ -279,7 +272,7 @@ def _old(decode: Callable[..., Any], data: bytes) -> None:
 
 def _old_snapshot(data: bytes) -> None:
     for layout in LAYOUTS:
-        _each([partial(evidence, data, NAME, layout, True)])
+        _each([partial(format_signs, data, NAME, layout, True)])
     _old(decode_old_snapshot, data)
 
 

@@ -42,7 +42,7 @@ INSTRUMENTED = [
 def main() -> int:
     """Run the decoders one after the other, and print a line for each; 1 if an input was not survived."""
     try:
-        import atheris  # type: ignore[import-not-found]  # only in the environment of `make fuzz-decoders`
+        import atheris  # type: ignore[import-untyped]  # only in the environment of `make fuzz-decoders`
     except ImportError:
         sys.exit("fuzz: atheris is missing. `scripts/setup test fuzz` installs it on Linux with x86-64")
     silent = redirect_stderr(io.StringIO())  # atheris prints the name of each module

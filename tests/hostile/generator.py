@@ -80,9 +80,9 @@ def _repository(spec_version: int) -> frazil.Storage:
         repo.set_metadata({"title": "hostile", "numbers": [1, None, 2.5]})
     with repo.transaction("main", message="second") as store:
         root = zarr.open_group(store, mode="r+")
-        array = root["g/a"]
-        assert isinstance(array, zarr.Array)
-        array[0, 0] = -1
+        changed = root["g/a"]
+        assert isinstance(changed, zarr.Array)
+        changed[0, 0] = -1
         del root["scalar"]
         root.create_group("h")
     return storage

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from tests.hostile.schema import Place, places
 
@@ -40,9 +40,12 @@ def change_bytes(data: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
+_ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
+
+
 def _change_place(data: bytearray, chance: random.Random) -> None:
     at, other = chance.randrange(len(data)), chance.randrange(len(data))
-    width, order = chance.choice((1, 2, 4, 4, 8)), chance.choice(("little", "big"))
+    width, order = chance.choice((1, 2, 4, 4, 8)), chance.choice(_ORDERS)
     start = at // width * width
     match chance.randrange(9):
         case 0:

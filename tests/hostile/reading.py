@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ def _values(answers: Answers, repo: frazil.Repository) -> None:
     refs: list[dict[str, Any]] = [{"branch": "main"}, {"tag": "v1"}]  # the branch `dev` has the same version
     for ref in refs:
         label = "".join(ref.values())
-        session = answers.ask(f"session {label}", lambda ref=ref: repo.readonly_session(**ref))
+        session = answers.ask(f"session {label}", partial(repo.readonly_session, **ref))
         if session is not None:
             _read(answers, session, label)
 
@@ -98,9 +99,10 @@ def _is_of_zarr(error: Exception) -> bool:
 def _history(repo: frazil.Repository) -> Iterator[Question]:
     yield "branches", lambda: sorted(map(repo.lookup_branch, repo.list_branches()))
     yield "tags", lambda: sorted(map(repo.lookup_tag, repo.list_tags()))
-    for ref in ({"branch": "main"}, {"branch": "dev"}, {"tag": "v1"}):
+    refs: list[dict[str, Any]] = [{"branch": "main"}, {"branch": "dev"}, {"tag": "v1"}]
+    for ref in refs:
         label = "".join(ref.values())
-        yield f"ancestry {label}", lambda ref=ref: [_shown(each) for each in repo.ancestry(**ref)]
+        yield f"ancestry {label}", partial(_ancestry, repo, ref)
     yield "ops log", lambda: [_shown(each) for each in repo.ops_log()]
     yield "graph", lambda: str(repo.ancestry_graph())
     yield "config", lambda: repr(repo.config)
@@ -115,6 +117,10 @@ def _history(repo: frazil.Repository) -> Iterator[Question]:
     yield "transaction log", lambda: repo.inspect_transaction_log(repo.lookup_branch("main"))
     yield "chunks", lambda: repr(repo.chunk_storage_stats())
     yield "leases", lambda: repr(repo.upkeep.leases())
+
+
+def _ancestry(repo: frazil.Repository, ref: dict[str, Any]) -> list[str]:
+    return list(map(_shown, repo.ancestry(**ref)))
 
 
 def _checks(repo: frazil.Repository) -> Iterator[Question]:
@@ -133,9 +139,9 @@ def _read(answers: Answers, session: frazil.Session, label: str) -> None:
     if root is not None:
         answers.ask(f"nodes {label}", lambda: [name for name, _ in root.members(max_depth=None)])
     for path in ("g/a", "s", "moved", "scalar"):
-        answers.ask(f"coordinates {label} {path}", lambda path=path: list(_coordinates(session, path)))
+        answers.ask(f"coordinates {label} {path}", partial(_coordinates, session, path))
         if root is not None:
-            answers.ask(f"values {label} {path}", lambda path=path: _array(session, path))
+            answers.ask(f"values {label} {path}", partial(_array, session, path))
 
 
 def _coordinates(session: frazil.Session, path: str) -> list[Any]:

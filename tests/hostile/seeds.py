@@ -24,10 +24,10 @@ from frazil.format.nodes import ArrayData, ManifestRef, Node
 from frazil.format.older.generations import GENERATIONS
 from frazil.format.transaction_log import Move
 from frazil.jobs.job import Input
-from frazil.jobs.job_history import JOB
 from frazil.jobs.staging import StagedPlan, encode_plan
 from frazil.jobs.task_results import Outcome, Result, Segment, encode_changes, encode_result
 from frazil.pipeline.publishing import AUDIT
+from frazil.repository.catalog.history_records import JOB
 from frazil.repository.session.staged_work import STAGING
 from frazil.repository.settings.config_document import to_document
 from frazil.repository.settings.config_yaml import dump_config
@@ -126,7 +126,6 @@ def change_set() -> ChangeSet:
         {b"\5" * 8: True},
         {b"\2" * 8: edits, b"\6" * 8: other},
         {b"\7" * 8: Move("/old", "/new", b"\7" * 8, True)},
-        True,
     )
 
 

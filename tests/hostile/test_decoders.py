@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def test_valid_files_are_read(name: str) -> None:
 def test_changed_content(name: str) -> None:
     decoder = DECODERS[name]
     inputs = starts(name)
-    chance = random.Random(name if settings.default.derandomize else None)
+    profile = settings.default
+    chance = random.Random(name if profile and profile.derandomize else None)
     for _ in range(examples(200)):
         form, mutation = chance.choice(decoder.forms)
         start = chance.choice(inputs)
@@ -141,11 +143,11 @@ LARGE_BOMBS: dict[str, Callable[[], bytes]] = {
     "deep lists": lambda: b"[" * MIB,
     "deep objects": lambda: b'{"a":' * (MIB // 5),
     "deeper MessagePack": lambda: b"\x91" * MIB,
-    **{f"zeros in {kind.name}": lambda kind=kind: _metadata_bomb(kind) for kind in FileType},
+    **{f"zeros in {kind.name}": partial(_metadata_bomb, kind) for kind in FileType},
 }
 
 
-def _with_chunks(shapes: list) -> dict:
+def _with_chunks(shapes: list[Any]) -> dict[str, Any]:
     grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": shapes}}
     array = {"zarr_format": 3, "node_type": "array", "shape": [1] * len(shapes), "data_type": "int8"}
     return {**array, "chunk_grid": grid, "codecs": [{"name": "bytes"}]}
@@ -303,7 +305,7 @@ def test_a_saved_configuration_has_a_limited_number_of_expressions(monkeypatch: 
     "change",
     [{"inputs": 5}, {"inputs": [{}]}, {"outputs": [1]}, {"parameters": "x"}, {"metrics": []}, {"name": 3}],
 )
-def test_a_damaged_record_of_a_job_is_refused(change: dict) -> None:
+def test_a_damaged_record_of_a_job_is_refused(change: dict[str, Any]) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     session = repo.writable_session("main")
     id_ = session.commit("m", metadata={"frazil_job": {"name": "n", **change}}, allow_empty=True)

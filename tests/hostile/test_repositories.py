@@ -19,14 +19,7 @@ import numpy as np
 import pytest
 import zarr
 import zstandard
-from tests.hostile.generator import (
-    Breakage,
-    breakages,
-    copy_of,
-    keys,
-    repository,
-    with_file,
-)
+from tests.hostile.generator import Breakage, breakages, copy_of, keys, repository, with_file
 from tests.hostile.reading import Group, ask
 from tests.hostile.schema import KINDS
 from tests.support.examples import examples

@@ -21,16 +21,7 @@ from tests.support.tiers import deep
 from zarr.core.buffer import default_buffer_prototype
 
 import frazil
-from frazil.pipeline import (
-    Job,
-    Progress,
-    Target,
-    Tasks,
-    ingest,
-    materialize,
-    run_job,
-    write_blocks,
-)
+from frazil.pipeline import Job, Progress, Target, Tasks, ingest, materialize, run_job, write_blocks
 
 run = bad_input.run  # a fixture
 #: What a call may do before it finds that an argument is wrong: waiting for a time, or taking a lease.
@@ -159,11 +150,12 @@ def test_a_fork_cannot_be_flushed_in_an_event_loop() -> None:
 def _operations(scene: bad_input.Scene) -> dict[str, Any]:
     """Operations with an argument ``progress``, for arguments that are valid except for it."""
     repo, target = scene.repo, Target(scene.repo, "main", "/mean")
-    job = Job("group", target, lambda session: Tasks([]), work=print, id="job")
-    options = {"engine": "inline"}
+    options: dict[str, Any] = {"engine": "inline"}
+    work: Any = print
+    job = Job("group", target, lambda session: Tasks([]), work=work, id="job")
     return {
         "run_job": partial(run_job, job, "inline"),
-        "write_blocks": partial(write_blocks, scene.session, print, [], engine="inline"),
+        "write_blocks": partial(write_blocks, scene.session, work, [], **options),
         "materialize": partial(materialize, repo, "a", to=target, **options),
         "compact": partial(repo.upkeep.compact, "m", branch="main", **options),
         "verify": partial(repo.upkeep.verify, **options),

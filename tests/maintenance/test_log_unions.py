@@ -14,8 +14,8 @@ from tests.support.judge import reference, reference_storage
 
 import frazil
 from frazil.conflicts import ConflictDetector
+from frazil.handle.repository import context_of
 from frazil.repository.catalog.history_records import JOBS
-from frazil.repository.handle.repository import context_of
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 COMMITS = 18

@@ -16,9 +16,8 @@ from typing import Any
 from tests.support.loopback_http import LoopbackHttp
 
 ROOT = Path(__file__).parents[2]
-_FILE: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PROJECT: dict[str, Any] = _FILE["project"]
-USER_EXTRAS = set(PROJECT["optional-dependencies"]) - set(_FILE["tool"]["frazil"]["development-extras"])
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+USER_EXTRAS = set(PROJECT["optional-dependencies"])
 PINS = dict(re.findall(r"^([^#\s]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
 
 

@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 import zarr
 from hypothesis import HealthCheck, settings
@@ -39,11 +40,14 @@ def content(repo: frazil.Repository) -> tuple[dict[str, bytes], dict[str, Any], 
 
     async def documents() -> dict[str, bytes]:
         keys = [key async for key in session.store.list() if key.endswith("zarr.json")]
-        return {key: (await session.store.get(key, prototype)).to_bytes() for key in keys}
+        found = [(key, await session.store.get(key, prototype)) for key in keys]
+        return {key: buffer.to_bytes() for key, buffer in found if buffer is not None}
 
     stored = sync(documents())
     arrays = [key.removesuffix("/zarr.json") for key, text in stored.items() if b'"array"' in text]
-    values = {path: zarr.open_array(session.store, path=path, mode="r")[:].tolist() for path in arrays}
+    values = {
+        path: np.asarray(zarr.open_array(session.store, path=path, mode="r")).tolist() for path in arrays
+    }
     chunks = {path: session.chunk_table(f"/{path}").index.tolist() for path in arrays}
     return stored, values, chunks
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pytest
 import zarr
 from hypothesis import settings
@@ -21,8 +22,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.support.examples import examples
 
 import frazil
+from frazil.history.undo import UNDO, Part, fields_of
 from frazil.repository.catalog import repo_changes
-from frazil.repository.history.undo import UNDO, Part, fields_of
 
 pytestmark = pytest.mark.deep
 
@@ -74,7 +75,7 @@ class Undoing(RuleBasedStateMachine):
         for branch in self.repo.list_branches():
             store = self.repo.readonly_session(branch).store
             group = zarr.open_group(store, mode="r")
-            state[branch] = {name: array[:].tolist() for name, array in group.arrays()}
+            state[branch] = {name: np.asarray(array).tolist() for name, array in group.arrays()}
         return state
 
     def newest(self) -> datetime:
@@ -370,5 +371,5 @@ class Undoing(RuleBasedStateMachine):
         assert self.repo.upkeep.verify().ok
 
 
-class TestUndoing(Undoing.TestCase):  # type: ignore[name-defined,misc]
+class TestUndoing(Undoing.TestCase):  # type: ignore[valid-type,misc]
     settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
@@ -26,7 +26,7 @@ class Hierarchy(ZarrHierarchyStateMachine):
 
     @rule()
     def commit(self) -> None:
-        session = self.store.session
+        session = cast("frazil.IcechunkStore", self.store).session
         if session.has_uncommitted_changes:
             session.commit("checkpoint")
             self.store = self.repo.writable_session("main").store
@@ -106,7 +106,7 @@ class Values(ZarrStoreStateMachine):
 
     @rule()
     def commit(self) -> None:
-        session = self.store.store.session
+        session = cast("frazil.IcechunkStore", self.store.store).session
         if session.has_uncommitted_changes:
             session.commit("checkpoint")
             self.store = SyncStoreWrapper(self.repo.writable_session("main").store)
@@ -119,13 +119,13 @@ class Values(ZarrStoreStateMachine):
 def test_machine(machine: type[Hierarchy] | type[Values], storage: str, tmp_path: Path) -> None:
     numbers = count()
 
-    def start() -> Hierarchy | Values:
+    def start() -> Any:
         if storage == "memory":
             return machine(frazil.in_memory_storage())
         return machine(frazil.local_filesystem_storage(str(tmp_path / str(next(numbers)))))
 
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        start,
+    run_state_machine_as_test(
+        cast("Any", start),
         settings=settings(
             settings.default,
             max_examples=examples(25),

@@ -3,7 +3,7 @@
 import sys
 
 from frazil.errors import ConflictError
-from frazil.repository.handle.repository import Repository
+from frazil.handle.repository import Repository
 from frazil.storage import local_filesystem_storage
 
 GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {"worker": "%s"}}'

@@ -11,7 +11,7 @@ import zarr
 
 import frazil
 from frazil.errors import IcechunkError
-from frazil.repository.handle.addresses import open_address
+from frazil.handle.addresses import open_address
 
 
 @pytest.fixture

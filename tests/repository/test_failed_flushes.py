@@ -23,8 +23,8 @@ from tests.repository.test_outcome import ONLY_VERSION_2, OPERATIONS, Prepare, q
 
 import frazil
 from frazil.errors import ErrorKind, OutcomeUnknownError, StorageError, TaskFailedError
+from frazil.handle.upgrade import upgrade_icechunk_repository
 from frazil.jobs.staging import Folder
-from frazil.repository.handle.upgrade import upgrade_icechunk_repository
 from frazil.storage import files, local_filesystem_storage, system
 from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.support.patience import patience
 
-from frazil.repository.handle.repository import Repository
-from frazil.repository.handle.upgrade import upgrade_icechunk_repository
+from frazil.handle.repository import Repository
+from frazil.handle.upgrade import upgrade_icechunk_repository
 from frazil.storage import local_filesystem_storage
 
 WORKER = Path(__file__).with_name("commit_worker.py")

@@ -15,8 +15,8 @@ import zarr
 
 import frazil
 from frazil.display import Record
+from frazil.handle.version_history import ROWS, HistoryTable
 from frazil.repository.catalog.version_info import Diff
-from frazil.repository.handle.version_history import ROWS, HistoryTable
 from frazil.storage.local import LocalStorage
 
 

@@ -16,7 +16,7 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-backgroun
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra `browser`")
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the group `browser`")
     find = subprocess.run(
         [ROOT / "scripts" / "install-browser", "--find"], capture_output=True, text=True, check=False
     )

@@ -23,7 +23,7 @@ from tests.ui.serving import Client, pids, repository, runs, served, tree_of, wa
 import frazil
 from frazil.cli.main import main
 from frazil.errors import ErrorKind, StorageError
-from frazil.repository.handle.opening import HandleOptions, open_context
+from frazil.handle.opening import HandleOptions, open_context
 from frazil.repository.target import Target
 from frazil.storage.local import LocalStorage
 from frazil.ui.server import Site

@@ -131,7 +131,7 @@ def test_line_and_table(page: Any, address: str) -> None:
 
 @pytest.mark.parametrize("calendar", CALENDARS)
 def test_times_have_the_dates_of_their_calendar(page: Any, address: str, calendar: str) -> None:
-    cftime = pytest.importorskip("cftime", reason="needs the extra `test`")
+    cftime = pytest.importorskip("cftime", reason="needs the group `test`")
     units = "days since 1500-02-27"
     numbers = [0, 1.5 if calendar == "noleap" else 1, 2]
     dates = [cftime.num2date(number, units, calendar) for number in numbers]
@@ -212,7 +212,7 @@ def test_groups_of_frazil_itself_have_an_address_only(page: Any, address: str) -
 
 
 def colour_at(page: Any, x: float, y: float) -> Any:
-    image = pytest.importorskip("PIL.Image", reason="needs the extra `test`")
+    image = pytest.importorskip("PIL.Image", reason="needs the group `test`")
     return image.open(io.BytesIO(page.screenshot())).convert("RGB").getpixel((round(x), round(y)))
 
 

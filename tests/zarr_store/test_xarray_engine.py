@@ -94,7 +94,8 @@ def test_datasets_are_those_of_the_engine_zarr(folder: str, options: dict[str, A
 
 
 def test_values_are_read_when_they_are_needed(folder: str) -> None:
-    data = xr.open_dataset(f"{folder}:era5/air", engine="frazil", chunks={})
+    # With chunks, xarray before 2026.7 looks for a file with the name of a local address
+    data = xr.open_dataset(f"file://{folder}:era5/air", engine="frazil", chunks={})
     assert data["t"].chunks == ((1,) * 5, (3,), (2, 2))
     assert not xr.open_dataset(f"{folder}:era5/air", engine="frazil")["t"].variable._in_memory
     assert data["t"].mean().compute().item() == weather(5)["t"].mean().item()
@@ -135,6 +136,7 @@ def test_a_dataset_reads_the_arrays_that_it_opened(session: frazil.Session) -> N
     assert lazy["t"].values[:2].tolist() == [10.0, 2.0]
 
 
+@pytest.mark.skipif(zarr.__version__.startswith("3.1."), reason="zarr 3.2 has chunks of unequal lengths")
 def test_arrays_that_cannot_be_opened_are_left_out(session: frazil.Session) -> None:
     weather().frazil.to(session, group="g")
     with zarr.config.set({"array.rectilinear_chunks": True}):
@@ -194,6 +196,7 @@ OPENED: dict[str, Callable[[frazil.Repository], xr.Dataset | xr.DataTree]] = {
 }
 
 
+@pytest.mark.skipif(xr.__version__ < "2026.07", reason="with chunks, an older xarray looks for local files")
 def test_dask_names_contain_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     opened: list[dict[str, Any]] = []

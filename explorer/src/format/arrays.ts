@@ -1,14 +1,16 @@
 /** Reads regions of arrays: which chunks, their bytes in few requests, and the copy of what was asked for. */
-import { codecList, planOf, shardIndex, shardOf, type ChunkSpec } from "./codecs";
-import { copyBox, dtypeOf, filled, product, strides, type DType, type Elements } from "./elements";
+
+import { ExplorerError } from "../base/errors";
+import { product, strides } from "../base/lists";
+import { type ChunkSpec, codecList, planOf, shardIndex, shardOf } from "../codecs/codecs";
+import { copyBox, type DType, dtypeOf, type Elements, filled } from "../codecs/elements";
+import { parallel, pool } from "../codecs/pool";
 import { reading } from "./files";
 import { chunkGrid, type ChunkGrid } from "./grid";
-import { parallel, pool } from "./pool";
 import { readBytes } from "./remote";
 import {
-  ChunkKind,
-  ExplorerError,
   type ArrayNode,
+  ChunkKind,
   type ChunkRef,
   type Lost,
   type ManifestPart,

@@ -1,6 +1,7 @@
 /** Transaction logs: what a commit changed. */
-import type { Flat } from "./flatbuffer";
+
 import { reading } from "./files";
+import type { Flat } from "./flatbuffer";
 import type { Changes } from "./types";
 
 export function readChanges(flat: Flat): Changes {
@@ -14,7 +15,9 @@ export function readChanges(flat: Flat): Changes {
     updatedArrays: ids(5),
     updatedGroups: ids(6),
     updatedChunks: flat.tables(root, 7).map((table) => new UpdatedChunks(flat, table)),
-    moves: flat.tables(root, 8).map((table) => ({ from: flat.text(table, 0) ?? "", to: flat.text(table, 1) ?? "" })),
+    moves: flat
+      .tables(root, 8)
+      .map((table) => ({ from: flat.text(table, 0) ?? "", to: flat.text(table, 1) ?? "" })),
   };
 }
 
@@ -23,7 +26,10 @@ class UpdatedChunks {
   readonly nodeId: string;
   readonly count: number;
 
-  constructor(private readonly flat: Flat, private readonly table: number) {
+  constructor(
+    private readonly flat: Flat,
+    private readonly table: number,
+  ) {
     this.nodeId = flat.id(table, 0, 8);
     this.count = flat.vector(table, 1, 4)[1];
   }

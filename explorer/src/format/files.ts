@@ -1,8 +1,11 @@
 /** The files of a repository: envelope, decompression, errors with the name of the file. */
-import { Flat, text } from "./flatbuffer";
-import { pool } from "./pool";
-import { ExplorerError, type Source } from "./types";
-import { decompress } from "./zstd";
+
+import { text } from "../base/bytes";
+import { ExplorerError } from "../base/errors";
+import { pool } from "../codecs/pool";
+import { decompress } from "../codecs/zstd";
+import { Flat } from "./flatbuffer";
+import { type Source } from "./types";
 
 const MAGIC = Uint8Array.of(0x49, 0x43, 0x45, 0xf0, 0x9f, 0xa7, 0x8a, 0x43, 0x48, 0x55, 0x4e, 0x4b);
 const HEADER = 39;
@@ -27,7 +30,10 @@ export interface Body {
 /** Everything that a decoder throws about damaged bytes becomes an error of the kind "format". */
 export function formatError(what: string, error: unknown): ExplorerError {
   if (error instanceof ExplorerError) return error;
-  return new ExplorerError("format", `${what} is damaged or not a file of this format: ${error instanceof Error ? error.message : String(error)}`);
+  return new ExplorerError(
+    "format",
+    `${what} is damaged or not a file of this format: ${error instanceof Error ? error.message : String(error)}`,
+  );
 }
 
 export function reading<T>(what: string, read: () => T): T {
@@ -40,14 +46,24 @@ export function reading<T>(what: string, read: () => T): T {
 
 export async function openBody(key: string, data: Uint8Array, type: FileType): Promise<Body> {
   const fail = (what: string): ExplorerError => new ExplorerError("format", `${key}: ${what}`);
-  if (data.length < HEADER || MAGIC.some((byte, i) => data[i] !== byte)) throw fail("expected a file of Icechunk, found other bytes");
+  if (data.length < HEADER || MAGIC.some((byte, i) => data[i] !== byte))
+    throw fail("expected a file of Icechunk, found other bytes");
   const [spec, code, compression] = data.subarray(HEADER - 3, HEADER);
   if (code !== type) throw fail(`expected a ${NAMES[type]}, found ${NAMES[code] ?? `type ${code}`}`);
-  if (spec !== 1 && spec !== 2) throw new ExplorerError("unsupported", `${key}: spec version ${spec} is newer than this page. Use a newer explorer`);
+  if (spec !== 1 && spec !== 2)
+    throw new ExplorerError(
+      "unsupported",
+      `${key}: spec version ${spec} is newer than this page. Use a newer explorer`,
+    );
   if (compression > 1) throw fail(`unknown compression ${compression}`);
   const payload = data.subarray(HEADER);
   try {
-    const bytes = compression === 0 ? payload : payload.length < LARGE ? decompress(payload, MAX_BODY) : await pool().zstd(payload);
+    const bytes =
+      compression === 0
+        ? payload
+        : payload.length < LARGE
+          ? decompress(payload, MAX_BODY)
+          : await pool().zstd(payload);
     return { flat: new Flat(bytes), spec, size: data.length };
   } catch (error) {
     throw formatError(key, error);

@@ -1,5 +1,7 @@
 /** Tables of flatbuffers by position: no object for a row. Every read is checked, by `DataView` or here. */
 
+import { text, wide } from "../base/bytes";
+
 const SLOTS = 9; // of the largest table that has rows
 
 export class Flat {
@@ -28,7 +30,8 @@ export class Flat {
     const vtable = table - this.view.getInt32(table, true);
     if (vtable !== this.vtable) {
       const length = this.view.getUint16(vtable, true);
-      for (let slot = 0; slot < SLOTS; slot++) this.slots[slot] = 4 + 2 * slot < length ? this.view.getUint16(vtable + 4 + 2 * slot, true) : 0;
+      for (let slot = 0; slot < SLOTS; slot++)
+        this.slots[slot] = 4 + 2 * slot < length ? this.view.getUint16(vtable + 4 + 2 * slot, true) : 0;
       this.vtable = vtable;
     }
     return this.slots;
@@ -79,7 +82,8 @@ export class Flat {
 
   /** Throws if a field is absent that the format requires. */
   need(table: number, ...slots: number[]): void {
-    for (const slot of slots) if (this.field(table, slot) === 0) throw new RangeError(`field ${slot} of a table is missing`);
+    for (const slot of slots)
+      if (this.field(table, slot) === 0) throw new RangeError(`field ${slot} of a table is missing`);
   }
 
   u8(table: number, slot: number, absent = 0): number {
@@ -87,9 +91,12 @@ export class Flat {
     return position === 0 ? absent : this.view.getUint8(position);
   }
 
-  u16 = (table: number, slot: number): number => this.number(table, slot, (position) => this.view.getUint16(position, true));
-  u32 = (table: number, slot: number): number => this.number(table, slot, (position) => this.view.getUint32(position, true));
-  u64 = (table: number, slot: number): number => this.number(table, slot, (position) => wide(this.view, position));
+  u16 = (table: number, slot: number): number =>
+    this.number(table, slot, (position) => this.view.getUint16(position, true));
+  u32 = (table: number, slot: number): number =>
+    this.number(table, slot, (position) => this.view.getUint32(position, true));
+  u64 = (table: number, slot: number): number =>
+    this.number(table, slot, (position) => wide(this.view, position));
 
   private number(table: number, slot: number, read: (position: number) => number): number {
     const position = this.field(table, slot);
@@ -113,16 +120,7 @@ export class Flat {
   }
 }
 
-export function wide(view: DataView, position: number): number {
-  return view.getUint32(position, true) + view.getUint32(position + 4, true) * 2 ** 32;
-}
-
-const decoder = new TextDecoder();
 const strict = new TextDecoder("utf-8", { fatal: true });
-export function text(data: Uint8Array): string {
-  return decoder.decode(data);
-}
-
 const ALPHABET = new TextEncoder().encode("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
 
 /** An id in Crockford's base 32. */

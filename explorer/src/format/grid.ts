@@ -1,5 +1,8 @@
 /** Shapes, chunk grids and data types of `zarr.json`. */
-import { ExplorerError, type Node } from "./types";
+
+import { ExplorerError } from "../base/errors";
+import { record, sizes } from "../base/json";
+import { type Node } from "./types";
 
 export interface ChunkGrid {
   readonly shape: number[];
@@ -7,36 +10,19 @@ export interface ChunkGrid {
   readonly edges?: number[][];
 }
 
-export function record(value: unknown): Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {};
-}
-
-/** The first index for which a test holds that holds for all later ones, too; `length` if there is none. */
-export function firstWhere(length: number, test: (at: number) => boolean): number {
-  let [low, high] = [0, length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (test(middle)) high = middle;
-    else low = middle + 1;
-  }
-  return low;
-}
-
-export function sizes(value: unknown, what: string): number[] {
-  if (!Array.isArray(value) || !value.every((n) => Number.isSafeInteger(n) && n >= 0)) throw new ExplorerError("format", `${what}: expected a list of sizes, found ${JSON.stringify(value)}`);
-  return value as number[];
-}
-
 /** More chunks along one dimension are no grid that a page can show. */
 const MAX_EDGES = 10_000_000;
 
 /** Lengths along one dimension: one number for all, or a list of lengths and [length, count]. */
 function edgesOf(spec: unknown, length: number, what: string): number[] {
-  const items: unknown[] = Array.isArray(spec) ? (spec as unknown[]) : [[spec, Math.ceil(length / Math.max(1, Number(spec)))]];
+  const items: unknown[] = Array.isArray(spec)
+    ? (spec as unknown[])
+    : [[spec, Math.ceil(length / Math.max(1, Number(spec)))]];
   const out: number[] = [];
   for (const item of items) {
     const [edge, count] = sizes(Array.isArray(item) ? item : [item, 1], what);
-    if (!(edge > 0) || count === undefined || out.length + count > MAX_EDGES) throw new ExplorerError("format", `${what}: wrong length or number of chunks`);
+    if (!(edge > 0) || count === undefined || out.length + count > MAX_EDGES)
+      throw new ExplorerError("format", `${what}: wrong length or number of chunks`);
     for (let i = 0; i < count; i++) out.push(edge);
   }
   return out;
@@ -56,8 +42,16 @@ export function chunkGrid(node: Pick<Node, "path" | "document">): ChunkGrid {
   else if (grid.name === "rectilinear" && Array.isArray(config.chunk_shapes)) {
     const edges = config.chunk_shapes.map((spec, d) => edgesOf(spec, shape[d], what));
     result = { shape, edges, chunkShape: edges.map((list) => list.reduce((a, b) => Math.max(a, b), 1)) };
-  } else throw new ExplorerError("unsupported", `${what}: this page does not know grids of the kind ${JSON.stringify(grid.name)}`);
-  if (result.chunkShape.length !== shape.length) throw new ExplorerError("format", `${what}: ${result.chunkShape.length} dimensions, but the shape has ${shape.length}`);
+  } else
+    throw new ExplorerError(
+      "unsupported",
+      `${what}: this page does not know grids of the kind ${JSON.stringify(grid.name)}`,
+    );
+  if (result.chunkShape.length !== shape.length)
+    throw new ExplorerError(
+      "format",
+      `${what}: ${result.chunkShape.length} dimensions, but the shape has ${shape.length}`,
+    );
   grids.set(node, result);
   return result;
 }
@@ -67,6 +61,7 @@ export function dtypeName(type: unknown): string {
   if (typeof type === "string") return type;
   const { name, configuration } = record(type);
   const { unit, scale_factor: scale, length_bytes: length } = record(configuration);
-  if (unit !== undefined) return `${String(name).replace("numpy.", "")}[${scale === 1 || scale === undefined ? "" : String(scale)}${String(unit)}]`;
+  if (unit !== undefined)
+    return `${String(name).replace("numpy.", "")}[${scale === 1 || scale === undefined ? "" : String(scale)}${String(unit)}]`;
   return length === undefined ? String(name) : `${String(name)}(${String(length)} bytes)`;
 }

@@ -1,9 +1,11 @@
 /** References of chunks, as columns. */
-import { Flat, text, wide } from "./flatbuffer";
-import { reading, type Body } from "./files";
-import { firstWhere } from "./grid";
+
+import { text, wide } from "../base/bytes";
+import { firstWhere } from "../base/lists";
+import { decompress, type Dictionary, readDictionary } from "../codecs/zstd";
+import { type Body, reading } from "./files";
+import { Flat } from "./flatbuffer";
 import { ChunkKind, type ChunkRef, type ChunkTable } from "./types";
-import { decompress, readDictionary, type Dictionary } from "./zstd";
 
 /** First chunk (inclusive) and last (exclusive) of each dimension, in turn. */
 export type Extents = Uint32Array;
@@ -25,7 +27,10 @@ export class Manifest {
   private readonly arrays = new Map<string, number>();
   private dictionary: Dictionary | undefined;
 
-  constructor(readonly key: string, body: Body) {
+  constructor(
+    readonly key: string,
+    body: Body,
+  ) {
     const flat = (this.flat = body.flat);
     flat.need(flat.root(), 0, 1);
     for (const table of flat.tables(flat.root(), 1)) {
@@ -68,7 +73,8 @@ export class Manifest {
       location: this.location(table),
       offset: flat.u64(table, OFFSET),
       size: flat.u64(table, LENGTH),
-      checksum: flat.text(table, ETAG) ?? (modified === 0 ? undefined : new Date(modified * 1000).toUTCString()),
+      checksum:
+        flat.text(table, ETAG) ?? (modified === 0 ? undefined : new Date(modified * 1000).toUTCString()),
     };
   }
 
@@ -134,7 +140,8 @@ export class ChunkColumns implements ChunkTable {
     const [start, count] = manifest.references(nodeId);
     const needed = this.length + count;
     // Most manifests of an array have one size: a column grows once or twice
-    if (needed > this.kind.length) this.resize(Math.max(needed, Math.min(Math.ceil(needed / part), MOST_SPARE + needed)));
+    if (needed > this.kind.length)
+      this.resize(Math.max(needed, Math.min(Math.ceil(needed / part), MOST_SPARE + needed)));
     this.parts.push({ manifest, first: this.length });
     const { coords, kind, offset, size, table: tables } = this;
     let row = this.length;
@@ -161,7 +168,8 @@ export class ChunkColumns implements ChunkTable {
         kind[row] = slots[CHUNK_ID] !== 0 ? ChunkKind.Native : ChunkKind.Virtual;
         offset[row] = slots[OFFSET] === 0 ? 0 : wide(view, table + slots[OFFSET]);
         size[row] = slots[LENGTH] === 0 ? 0 : wide(view, table + slots[LENGTH]);
-        if (kind[row] === ChunkKind.Native && table + slots[CHUNK_ID] + 12 > bytes.length) throw new RangeError("an id ends after its file");
+        if (kind[row] === ChunkKind.Native && table + slots[CHUNK_ID] + 12 > bytes.length)
+          throw new RangeError("an id ends after its file");
       }
       row++;
     }
@@ -239,7 +247,8 @@ export class ChunkColumns implements ChunkTable {
           if (kind[other] !== kind[row]) continue;
           const owner = other >= first ? flat : this.manifest(other).flat;
           // the length of a location lies before it
-          if (kind[row] === ChunkKind.Virtual && owner.view.getUint32(starts[other] - 4, true) !== size) continue;
+          if (kind[row] === ChunkKind.Virtual && owner.view.getUint32(starts[other] - 4, true) !== size)
+            continue;
           let same = 0;
           while (same < size && owner.bytes[starts[other] + same] === bytes[start + same]) same++;
           if (same === size) {

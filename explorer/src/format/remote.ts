@@ -1,6 +1,8 @@
 /** Bytes of references: inline, in a file of the repository, or in a file elsewhere. */
-import { record } from "./grid";
-import { ChunkKind, ExplorerError, type ChunkRef, type Source } from "./types";
+
+import { ExplorerError } from "../base/errors";
+import { record } from "../base/json";
+import { ChunkKind, type ChunkRef, type Source } from "./types";
 
 /** Clocks of stores and writers differ by less than this. */
 const TOLERANCE = 3600_000;
@@ -15,7 +17,11 @@ interface Container {
 function containers(configuration: Record<string, unknown>): Container[] {
   return Object.entries(record(configuration.virtual_chunk_containers)).map(([key, value]) => {
     const { name, url_prefix: prefix, store } = record(value);
-    return { name: typeof name === "string" ? name : undefined, prefix: typeof prefix === "string" ? prefix : key, store: record(Object.values(record(store))[0]) };
+    return {
+      name: typeof name === "string" ? name : undefined,
+      prefix: typeof prefix === "string" ? prefix : key,
+      store: record(Object.values(record(store))[0]),
+    };
   });
 }
 
@@ -24,7 +30,11 @@ export function absoluteLocation(location: string, configuration: Record<string,
   const match = /^vcc:\/\/([^/]*)\/(.*)$/s.exec(location);
   if (!match) return location;
   const entry = containers(configuration).find(({ name }) => name === match[1]);
-  if (!entry) throw new ExplorerError("unsupported", `${location}: the repository has no saved container "${match[1]}", so the place of this chunk is unknown`);
+  if (!entry)
+    throw new ExplorerError(
+      "unsupported",
+      `${location}: the repository has no saved container "${match[1]}", so the place of this chunk is unknown`,
+    );
   return entry.prefix.replace(/\/?$/, "/") + match[2];
 }
 
@@ -33,14 +43,21 @@ export function httpUrl(location: string, configuration: Record<string, unknown>
   const url = absoluteLocation(location, configuration);
   if (/^https?:\/\//.test(url)) return url;
   const match = /^(s3|gs|gcs):\/\/([^/]+)\/(.*)$/s.exec(url);
-  if (!match) throw new ExplorerError("unsupported", `${url} is not readable from a browser. Open the repository with "frazil ui" where the file can be read`);
+  if (!match)
+    throw new ExplorerError(
+      "unsupported",
+      `${url} is not readable from a browser. Open the repository with "frazil ui" where the file can be read`,
+    );
   const [, scheme, bucket, key] = match;
   const path = key.split("/").map(encodeURIComponent).join("/");
   if (scheme !== "s3") return `https://storage.googleapis.com/${bucket}/${path}`;
-  const best = containers(configuration).filter(({ prefix }) => url.startsWith(prefix)).sort((a, b) => b.prefix.length - a.prefix.length)[0];
+  const best = containers(configuration)
+    .filter(({ prefix }) => url.startsWith(prefix))
+    .sort((a, b) => b.prefix.length - a.prefix.length)[0];
   const { region, endpoint_url: endpoint } = best?.store ?? {};
   if (typeof endpoint === "string") return `${endpoint.replace(/\/$/, "")}/${bucket}/${path}`;
-  const host = typeof region === "string" && region !== "us-east-1" ? `s3.${region}.amazonaws.com` : "s3.amazonaws.com";
+  const host =
+    typeof region === "string" && region !== "us-east-1" ? `s3.${region}.amazonaws.com` : "s3.amazonaws.com";
   // the certificate of a bucket with a dot in its name covers only the other form
   return bucket.includes(".") ? `https://${host}/${bucket}/${path}` : `https://${bucket}.${host}/${path}`;
 }
@@ -48,7 +65,14 @@ export function httpUrl(location: string, configuration: Record<string, unknown>
 /** What the owner of another server can do for a page that may not read it. */
 function corsAdvice(url: string): string {
   const origin = globalThis.location?.origin ?? "*";
-  const rule = JSON.stringify([{ AllowedOrigins: [origin], AllowedMethods: ["GET", "HEAD"], AllowedHeaders: ["Range"], ExposeHeaders: ["Content-Range", "ETag", "Last-Modified"] }]);
+  const rule = JSON.stringify([
+    {
+      AllowedOrigins: [origin],
+      AllowedMethods: ["GET", "HEAD"],
+      AllowedHeaders: ["Range"],
+      ExposeHeaders: ["Content-Range", "ETag", "Last-Modified"],
+    },
+  ]);
   return `${url} is not readable from a browser: the server is not reachable, or it does not allow this page to read. Its owner can add the CORS rule ${rule}. Or open the repository with "frazil ui"`;
 }
 
@@ -58,12 +82,22 @@ function checkUnchanged(url: string, headers: Headers, checksum: string | undefi
   const current = headers.get(isTime ? "Last-Modified" : "ETag"); // null if the server does not expose it
   if (current === null) return;
   const plain = (tag: string): string => tag.replace(/^W\/|"/g, "");
-  const isSame = isTime ? !(Date.parse(current) > Date.parse(checksum) + TOLERANCE) : plain(current) === plain(checksum);
-  if (!isSame) throw new ExplorerError("format", `${url} changed after the reference to it was written: it has ${current}, expected ${checksum}`);
+  const isSame = isTime
+    ? !(Date.parse(current) > Date.parse(checksum) + TOLERANCE)
+    : plain(current) === plain(checksum);
+  if (!isSame)
+    throw new ExplorerError(
+      "format",
+      `${url} changed after the reference to it was written: it has ${current}, expected ${checksum}`,
+    );
 }
 
 /** Asks again if a server or the network fails for a moment. */
-export async function patientFetch(url: string, headers: Record<string, string>, signal?: AbortSignal): Promise<Response> {
+export async function patientFetch(
+  url: string,
+  headers: Record<string, string>,
+  signal?: AbortSignal,
+): Promise<Response> {
   for (let attempt = 1; ; attempt++) {
     try {
       const response = await fetch(url, { headers, ...(signal ? { signal } : {}) });
@@ -71,17 +105,30 @@ export async function patientFetch(url: string, headers: Record<string, string>,
     } catch (cause) {
       if (signal?.aborted) throw cause;
       const { origin, host } = new URL(url, globalThis.location?.href);
-      if (attempt === TRIES && origin !== globalThis.location?.origin) throw new ExplorerError("forbidden", corsAdvice(origin));
-      if (attempt === TRIES) throw new ExplorerError("network", `No answer from ${host}: ${cause instanceof Error ? cause.message : cause}.`);
+      if (attempt === TRIES && origin !== globalThis.location?.origin)
+        throw new ExplorerError("forbidden", corsAdvice(origin));
+      if (attempt === TRIES)
+        throw new ExplorerError(
+          "network",
+          `No answer from ${host}: ${cause instanceof Error ? cause.message : cause}.`,
+        );
     }
     await new Promise((resume) => setTimeout(resume, 200 * 2 ** attempt));
   }
 }
 
-async function fetchRange(url: string, start: number, end: number, checksum: string | undefined, signal?: AbortSignal): Promise<Uint8Array> {
+async function fetchRange(
+  url: string,
+  start: number,
+  end: number,
+  checksum: string | undefined,
+  signal?: AbortSignal,
+): Promise<Uint8Array> {
   const response = await patientFetch(url, { Range: `bytes=${start}-${end - 1}` }, signal);
-  if (response.status === 404) throw new ExplorerError("not-found", `${url} does not exist: the chunk that refers to it is lost`);
-  if (response.status === 401 || response.status === 403) throw new ExplorerError("forbidden", `${url} is not public (status ${response.status})`);
+  if (response.status === 404)
+    throw new ExplorerError("not-found", `${url} does not exist: the chunk that refers to it is lost`);
+  if (response.status === 401 || response.status === 403)
+    throw new ExplorerError("forbidden", `${url} is not public (status ${response.status})`);
   if (!response.ok) throw new ExplorerError("network", `${url}: status ${response.status}`);
   checkUnchanged(url, response.headers, checksum);
   const data = new Uint8Array(await response.arrayBuffer());
@@ -89,12 +136,23 @@ async function fetchRange(url: string, start: number, end: number, checksum: str
 }
 
 function exactly(data: Uint8Array, size: number, what: string): Uint8Array {
-  if (data.length !== size) throw new ExplorerError("format", `${what} ends within a chunk: ${data.length} of ${size} bytes are there`);
+  if (data.length !== size)
+    throw new ExplorerError(
+      "format",
+      `${what} ends within a chunk: ${data.length} of ${size} bytes are there`,
+    );
   return data;
 }
 
 /** Reads a part of the bytes of a reference, from `start` to `end` (exclusive). */
-export async function readBytes(source: Source, configuration: Record<string, unknown>, ref: ChunkRef, start = 0, end = ref.size, signal?: AbortSignal): Promise<Uint8Array> {
+export async function readBytes(
+  source: Source,
+  configuration: Record<string, unknown>,
+  ref: ChunkRef,
+  start = 0,
+  end = ref.size,
+  signal?: AbortSignal,
+): Promise<Uint8Array> {
   if (ref.kind === ChunkKind.Inline) return ref.data!.subarray(start, end);
   if (ref.location === undefined) throw new ExplorerError("format", "a reference without a location");
   if (end <= start) return new Uint8Array(0);
@@ -105,7 +163,9 @@ export async function readBytes(source: Source, configuration: Record<string, un
     if (!data) throw new ExplorerError("not-found", `${key} is missing: this chunk is lost`);
     return exactly(data, end - start, key);
   }
-  const data = (await source.external?.(absoluteLocationOr(ref.location, configuration), first, last)) ?? (await fetchRange(httpUrl(ref.location, configuration), first, last, ref.checksum, signal));
+  const data =
+    (await source.external?.(absoluteLocationOr(ref.location, configuration), first, last)) ??
+    (await fetchRange(httpUrl(ref.location, configuration), first, last, ref.checksum, signal));
   return exactly(data, end - start, ref.location);
 }
 

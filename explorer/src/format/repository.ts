@@ -1,12 +1,16 @@
 /** Repositories of the spec versions 1 and 2: refs, history, operations. */
-import { type Flat, text, wide } from "./flatbuffer";
-import { pool } from "./pool";
-import { Cache, FileType, openBody, readBody, reading, readJson, type Body } from "./files";
-import type { Manifest } from "./manifest";
-import { MANIFEST_BYTES, snapshotHead, SnapshotView, type SnapshotHead } from "./snapshot";
+
+import { text, wide } from "../base/bytes";
+import { ExplorerError } from "../base/errors";
+import { record } from "../base/json";
+import { firstWhere } from "../base/lists";
+import { pool } from "../codecs/pool";
 import { readChanges } from "./changes";
-import { ExplorerError, type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
-import { firstWhere, record } from "./grid";
+import { type Body, Cache, FileType, openBody, readBody, reading, readJson } from "./files";
+import { type Flat } from "./flatbuffer";
+import type { Manifest } from "./manifest";
+import { MANIFEST_BYTES, snapshotHead, type SnapshotHead, SnapshotView } from "./snapshot";
+import { type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
 import { flexbuffer, properties, type Properties } from "./values";
 
 const SNAPSHOTS_KEPT = 24;
@@ -46,14 +50,22 @@ const READERS: Record<Field, (flat: Flat, table: number, slot: number) => unknow
 };
 
 function statusOf(flat: Flat, table: number): Properties {
-  return table === 0 ? {} : { availability: STATUS[flat.u8(table, 0)] ?? "unknown", set_at: flat.u64(table, 1) / 1000, reason: flat.text(table, 2) };
+  return table === 0
+    ? {}
+    : {
+        availability: STATUS[flat.u8(table, 0)] ?? "unknown",
+        set_at: flat.u64(table, 1) / 1000,
+        reason: flat.text(table, 2),
+      };
 }
 
 function operationsOf(flat: Flat): OpsEntry[] {
   return flat.tables(flat.root(), 7).map((table) => {
     const [kind, ...fields] = OPERATIONS[flat.u8(table, 0)] ?? [`Update ${flat.u8(table, 0)}`];
     const update = flat.table(table, 1);
-    const details = Object.fromEntries(fields.map(([name, field], slot) => [name, READERS[field](flat, update, slot)]));
+    const details = Object.fromEntries(
+      fields.map(([name, field], slot) => [name, READERS[field](flat, update, slot)]),
+    );
     return { kind, time: flat.u64(table, 2) / 1000, details };
   });
 }
@@ -67,7 +79,8 @@ function oldestFirst(parent: Int32Array, times: Float64Array): Uint32Array {
   const children = new Uint32Array(count);
   for (let at = 0; at < count; at++) if (parent[at] >= 0) children[parent[at]]++;
   const heap: number[] = []; // one position for each line of the history, the newest one first
-  const isNewer = (one: number, other: number): boolean => times[one] > times[other] || (times[one] === times[other] && one > other);
+  const isNewer = (one: number, other: number): boolean =>
+    times[one] > times[other] || (times[one] === times[other] && one > other);
   const put = (at: number, place: number): void => {
     for (let above = (place - 1) >> 1; place > 0 && isNewer(at, heap[above]); above = (place - 1) >> 1) {
       heap[place] = heap[above];
@@ -131,7 +144,8 @@ class FileRows implements Rows {
       former = lead;
       times[i] = time === 0 ? 0 : wide(view, table + time) / 1000;
       parent[i] = above === 0 ? 0 : view.getInt32(table + above, true);
-      if (parent[i] < -1 || parent[i] >= count) throw new RangeError(`snapshot ${i} has the parent ${parent[i]}`);
+      if (parent[i] < -1 || parent[i] >= count)
+        throw new RangeError(`snapshot ${i} has the parent ${parent[i]}`);
       if (parent[i] === i) throw new RangeError("a snapshot is its own ancestor");
     }
     const order = oldestFirst(parent, times);
@@ -174,10 +188,16 @@ class HeadRows implements Rows {
   readonly times: Float64Array;
   private readonly rows: ReadonlyMap<string, number>;
 
-  constructor(private readonly heads: SnapshotHead[], readonly isCut: boolean) {
+  constructor(
+    private readonly heads: SnapshotHead[],
+    readonly isCut: boolean,
+  ) {
     const position = new Map(heads.map((head, i) => [head.id, i]));
     const parent = Int32Array.from(heads, (head) => position.get(head.parent ?? "") ?? -1);
-    const order = oldestFirst(parent, Float64Array.from(heads, (head) => head.time));
+    const order = oldestFirst(
+      parent,
+      Float64Array.from(heads, (head) => head.time),
+    );
     this.heads = Array.from(order, (i) => heads[i]);
     this.rows = new Map(this.heads.map((head, row) => [head.id, row]));
     this.parent = Int32Array.from(this.heads, (head) => this.find(head.parent ?? ""));
@@ -202,7 +222,9 @@ class HeadRows implements Rows {
 }
 
 /** What the file `repo` says, or the refs of spec version 1. */
-type Contents = Omit<Repository, "history" | "ops" | "row" | "snapshot" | "changes"> & { readonly history: Rows };
+type Contents = Omit<Repository, "history" | "ops" | "row" | "snapshot" | "changes"> & {
+  readonly history: Rows;
+};
 
 /** Completes the contents with what is read later. */
 function repositoryOf(source: Source, contents: Contents, operations: () => OpsEntry[]): Repository {
@@ -265,11 +287,14 @@ function contentsOf({ flat, spec }: Body): Contents {
 
 function textMap(value: unknown, what: string): Map<string, string> {
   const entries = Object.entries(record(value));
-  if (!entries.every(([, id]) => typeof id === "string")) throw new ExplorerError("format", `${what}: expected ids of snapshots`);
+  if (!entries.every(([, id]) => typeof id === "string"))
+    throw new ExplorerError("format", `${what}: expected ids of snapshots`);
   return new Map(entries as [string, string][]);
 }
 
-async function refsOfVersion1(source: Source): Promise<[Map<string, string>, Map<string, string>] | undefined> {
+async function refsOfVersion1(
+  source: Source,
+): Promise<[Map<string, string>, Map<string, string>] | undefined> {
   const index = await readJson(source, "index.json");
   if (index) return [textMap(index.branches, "index.json"), textMap(index.tags, "index.json")];
   const main = await readJson(source, "refs/branch.main/ref.json");
@@ -279,7 +304,10 @@ async function refsOfVersion1(source: Source): Promise<[Map<string, string>, Map
 async function openVersion1(source: Source): Promise<Contents> {
   const refs = await refsOfVersion1(source);
   if (!refs) {
-    throw new ExplorerError("not-found", `${source.label}: no repository here: neither the file repo nor refs/branch.main/ref.json. Older formats cannot be shown; import them first`);
+    throw new ExplorerError(
+      "not-found",
+      `${source.label}: no repository here: neither the file repo nor refs/branch.main/ref.json. Older formats cannot be shown; import them first`,
+    );
   }
   const [branches, tags] = refs;
   const heads = new Map<string, SnapshotHead>();
@@ -299,7 +327,11 @@ async function openVersion1(source: Source): Promise<Contents> {
       }),
     );
     for (const head of level) if (head) heads.set(head.id, head);
-    next = [...new Set(level.flatMap((head) => (head?.parent !== undefined && !heads.has(head.parent) ? [head.parent] : [])))];
+    next = [
+      ...new Set(
+        level.flatMap((head) => (head?.parent !== undefined && !heads.has(head.parent) ? [head.parent] : [])),
+      ),
+    ];
   }
   return {
     specVersion: 1,
@@ -319,6 +351,9 @@ export async function openRepository(source: Source): Promise<Repository> {
   const data = await source.get("repo");
   if (!data) return repositoryOf(source, await openVersion1(source), () => []);
   const body = await openBody("repo", data, FileType.RepoInfo);
-  return repositoryOf(source, reading("repo", () => contentsOf(body)), () => operationsOf(body.flat));
+  return repositoryOf(
+    source,
+    reading("repo", () => contentsOf(body)),
+    () => operationsOf(body.flat),
+  );
 }
-

@@ -1,11 +1,23 @@
 /** Snapshots: nodes, and the references of their chunks. */
-import { idText, type Flat, text } from "./flatbuffer";
-import { Cache, FileType, readBody, reading, type Body } from "./files";
+
+import { text } from "../base/bytes";
+import { ExplorerError } from "../base/errors";
+import { PARALLEL } from "../codecs/pool";
+import { type Body, Cache, FileType, readBody, reading } from "./files";
+import { type Flat, idText } from "./flatbuffer";
 import { chunkGrid, dtypeName } from "./grid";
 import { ChunkColumns, Manifest } from "./manifest";
-import { PARALLEL } from "./pool";
 import { readStatistics } from "./statistics";
-import { ExplorerError, type ArrayNode, type ChunkRef, type ChunkStatistics, type ChunkTable, type ManifestPart, type Node, type Snapshot, type Source } from "./types";
+import {
+  type ArrayNode,
+  type ChunkRef,
+  type ChunkStatistics,
+  type ChunkTable,
+  type ManifestPart,
+  type Node,
+  type Snapshot,
+  type Source,
+} from "./types";
 import { properties } from "./values";
 
 export const MANIFEST_BYTES = 128 * 2 ** 20;
@@ -19,7 +31,11 @@ class NodeView {
   readonly id: string;
   private parsed: Record<string, unknown> | undefined;
 
-  constructor(protected readonly flat: Flat, readonly table: number, readonly path: string) {
+  constructor(
+    protected readonly flat: Flat,
+    readonly table: number,
+    readonly path: string,
+  ) {
     const kind = NODE_TYPES[flat.u8(table, 3)];
     if (!kind) throw new RangeError(`node ${path} of an unknown type`);
     this.kind = kind;
@@ -29,7 +45,8 @@ class NodeView {
   get document(): Record<string, unknown> {
     return (this.parsed ??= reading(`zarr.json of ${this.path}`, () => {
       const document = JSON.parse(text(this.flat.data(this.table, 2)!)) as unknown;
-      if (typeof document !== "object" || document === null) throw new TypeError("expected an object of JSON");
+      if (typeof document !== "object" || document === null)
+        throw new TypeError("expected an object of JSON");
       return document as Record<string, unknown>;
     }));
   }
@@ -53,7 +70,9 @@ class ArrayView extends NodeView implements ArrayNode {
 
   get dimensions(): (string | null)[] {
     const names = this.document.dimension_names;
-    return Array.isArray(names) ? names.map((name) => (typeof name === "string" ? name : null)) : this.shape.map(() => null);
+    return Array.isArray(names)
+      ? names.map((name) => (typeof name === "string" ? name : null))
+      : this.shape.map(() => null);
   }
 
   get dtype(): string {
@@ -65,7 +84,9 @@ class ArrayView extends NodeView implements ArrayNode {
     const { flat } = this;
     return (this.refs ??= flat.tables(flat.table(this.table, 4), 2).map((table) => {
       const [start, length] = flat.vector(table, 1, 8);
-      const extents = Uint32Array.from({ length: 2 * length }, (_, i) => flat.view.getUint32(start + 4 * i, true));
+      const extents = Uint32Array.from({ length: 2 * length }, (_, i) =>
+        flat.view.getUint32(start + 4 * i, true),
+      );
       return { id: flat.id(table, 0, 12), extents };
     }));
   }
@@ -103,11 +124,17 @@ export class SnapshotView implements Snapshot {
   private readonly byPath: Map<string, Node>;
   readonly source: Source;
 
-  constructor(readonly id: string, body: Body, source: Source, private readonly files: Cache<Manifest>) {
+  constructor(
+    readonly id: string,
+    body: Body,
+    source: Source,
+    private readonly files: Cache<Manifest>,
+  ) {
     this.source = source;
     const { flat } = body;
     const root = flat.root();
-    if (flat.id(root, 0, 12) !== id) throw new ExplorerError("format", `snapshots/${id}: the file is of snapshot ${flat.id(root, 0, 12)}`);
+    if (flat.id(root, 0, 12) !== id)
+      throw new ExplorerError("format", `snapshots/${id}: the file is of snapshot ${flat.id(root, 0, 12)}`);
     flat.need(root, 2, 4, 5, 6); // nodes, message, metadata, manifest files
     this.sizes = manifestSizes(flat, root, body.spec);
     const nodes = flat.tables(root, 2).map((table) => {
@@ -118,7 +145,9 @@ export class SnapshotView implements Snapshot {
     // writers have sorted paths in two ways; children right after their parent suit a tree
     const keys = nodes.map(({ path }) => path.replaceAll("/", "\0"));
     const isSorted = keys.every((key, at) => at === 0 || keys[at - 1] < key);
-    this.nodes = isSorted ? nodes : [...keys.keys()].sort((a, b) => (keys[a] < keys[b] ? -1 : 1)).map((at) => nodes[at]);
+    this.nodes = isSorted
+      ? nodes
+      : [...keys.keys()].sort((a, b) => (keys[a] < keys[b] ? -1 : 1)).map((at) => nodes[at]);
     this.byPath = new Map(nodes.map((node) => [node.path, node]));
   }
 
@@ -128,7 +157,11 @@ export class SnapshotView implements Snapshot {
 
   private array(path: string): ArrayView {
     const node = this.byPath.get(path);
-    if (!(node instanceof ArrayView)) throw new ExplorerError("not-found", node ? `${path} is a group` : `no node ${path} in snapshot ${this.id}`);
+    if (!(node instanceof ArrayView))
+      throw new ExplorerError(
+        "not-found",
+        node ? `${path} is a group` : `no node ${path} in snapshot ${this.id}`,
+      );
     return node;
   }
 
@@ -165,7 +198,9 @@ export class SnapshotView implements Snapshot {
       const manifest = await pending.get(i)!;
       pending.delete(i);
       start(i + PARALLEL);
-      reading(`manifests/${refs[i].id}`, () => columns.add(manifest, node.id, refs[i].extents, (i + 1) / refs.length));
+      reading(`manifests/${refs[i].id}`, () =>
+        columns.add(manifest, node.id, refs[i].extents, (i + 1) / refs.length),
+      );
       onProgress?.(i + 1, refs.length);
       if (performance.now() - turn > TURN) {
         await new Promise((resolve) => setTimeout(resolve));
@@ -190,4 +225,3 @@ export class SnapshotView implements Snapshot {
     return undefined;
   }
 }
-

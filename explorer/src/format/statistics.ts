@@ -2,27 +2,88 @@
  * Statistics of chunks: files of Frazil beside the manifests, which other programs ignore. The layout is in
  * `src/frazil/format/statistics_file.py`. A missing file means that nothing is known; a damaged one is ignored.
  */
-import { formatError } from "./files";
-import { idText, text } from "./flatbuffer";
-import type { ChunkColumns, Origin } from "./manifest";
-import { parallel, pool } from "./pool";
-import type { ArrayNode, ChunkStatistics, Source } from "./types";
-import { statedSize } from "./zstd";
 
-const MAGIC = "FRZSTAT1";
+import { text } from "../base/bytes";
+import { parallel, pool } from "../codecs/pool";
+import { statedSize } from "../codecs/zstd";
+import { formatError } from "./files";
+import { idText } from "./flatbuffer";
+import type { ChunkColumns, Origin } from "./manifest";
+import type { ArrayNode, ChunkStatistics, Source } from "./types";
+
+const MAGIC = "FRZSTAT2";
 const BODY = MAGIC.length + 32; // after the hash
 const DIGIT = 2 ** 32;
 
-/** What a file says about the references of one array in one manifest. */
-interface Header { readonly node: string; readonly context: string; readonly kind: string; readonly ndim: number; readonly rows: number; readonly tiles: number; readonly size: number }
+/** What a file says about the references of one array in one manifest. Columns: name, type of numpy, shape. */
+interface Header {
+  readonly node: string;
+  readonly rows: number;
+  readonly tiles: number;
+  readonly columns: readonly (readonly [name: string, dtype: string, shape: readonly number[]])[];
+  readonly size: number;
+}
+
+type Read = (view: DataView, at: number) => number;
+const READ: Readonly<Record<string, Read | undefined>> = {
+  "|b1": (view, at) => view.getUint8(at),
+  "<u4": (view, at) => view.getUint32(at, true),
+  "<u8": (view, at) => Number(view.getBigUint64(at, true)),
+  "<i8": (view, at) => Number(view.getBigInt64(at, true)),
+  "<f8": (view, at) => view.getFloat64(at, true),
+};
+
+/** The values of columns by name. Columns of later versions lie between those that this reader knows. */
+class Columns {
+  private readonly view: DataView;
+  readonly header: Header;
+
+  constructor(header: Header, bytes: Uint8Array) {
+    this.header = header;
+    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  }
+
+  /** The number of bytes of the columns. */
+  static sizeOf({ rows, tiles, columns }: Header): number {
+    return columns.reduce((size, column) => size + rows * tiles * rowSize(column), 0);
+  }
+
+  /** A function that returns the value of a tile, and the number of values in a row. */
+  read(name: string): { value: (tile: number, place?: number) => number; width: number } {
+    const { rows, tiles, columns } = this.header;
+    let first = 0;
+    for (const column of columns) {
+      const [own, dtype, shape] = column;
+      if (own === name) {
+        const read = READ[dtype];
+        if (!read) throw new RangeError(`a column ${name} of the type ${dtype}`);
+        const [start, step, size] = [first, rowSize(column), itemSize(dtype)];
+        const value = (tile: number, place = 0) => read(this.view, start + tile * step + place * size);
+        return { value, width: shape.reduce((width, n) => width * n, 1) };
+      }
+      first += rows * tiles * rowSize(column);
+    }
+    throw new RangeError(`no column ${name}`);
+  }
+}
+
+const itemSize = (dtype: string): number => Number(dtype.slice(2));
+const rowSize = ([, dtype, shape]: Header["columns"][number]): number =>
+  shape.reduce((size, n) => size * n, itemSize(dtype));
 
 /** Decodes the columns of an array; undefined if the file has none for it. */
-async function columnsOf(data: Uint8Array, manifest: string, nodeId: string, count: number): Promise<{ header: Header; columns: Uint8Array } | undefined> {
+async function columnsOf(
+  data: Uint8Array,
+  manifest: string,
+  nodeId: string,
+  count: number,
+): Promise<Columns | undefined> {
   if (text(data.subarray(0, MAGIC.length)) !== MAGIC) throw new RangeError("other bytes");
   const body = data.subarray(BODY);
   // a page that is not from a secure place has no hashes
   const hash = await globalThis.crypto?.subtle?.digest("SHA-256", body.slice());
-  if (hash && new Uint8Array(hash).some((byte, at) => byte !== data[MAGIC.length + at])) throw new RangeError("another checksum");
+  if (hash && new Uint8Array(hash).some((byte, at) => byte !== data[MAGIC.length + at]))
+    throw new RangeError("another checksum");
   const length = new DataView(body.buffer, body.byteOffset).getUint32(0, true);
   const document = JSON.parse(text(body.subarray(4, 4 + length))) as { manifest: string; arrays: Header[] };
   if (document.manifest !== manifest) throw new RangeError("it belongs to another manifest");
@@ -33,39 +94,46 @@ async function columnsOf(data: Uint8Array, manifest: string, nodeId: string, cou
     const bytes = Uint8Array.from(header.node.match(/../g) ?? [], (pair) => parseInt(pair, 16));
     if (idText(bytes, 0, 8) !== nodeId) continue;
     if (header.rows !== count) throw new RangeError("other references");
-    const digits = header.kind === "f" ? 16 : 32;
-    const size = header.rows * header.tiles * (33 + digits + 4 * header.ndim);
-    if (statedSize(frame) !== size) throw new RangeError("columns of another size");
-    return { header, columns: await pool().zstd(frame) };
+    if (statedSize(frame) !== Columns.sizeOf(header)) throw new RangeError("columns of another size");
+    return new Columns(header, await pool().zstd(frame));
   }
   return undefined;
 }
 
 /** Adds the rows of one manifest. */
-function add(out: ChunkStatistics, { header, columns }: { header: Header; columns: Uint8Array }, { first, numbers }: Origin, sizeOf: (row: number) => number): void {
-  const { kind, ndim, rows, tiles } = header;
-  const count = rows * tiles;
-  const view = new DataView(columns.buffer, columns.byteOffset, columns.length);
-  const wide = (at: number): number => Number(view.getBigUint64(at, true));
-  const value = { f: (at: number) => view.getFloat64(at, true), i: (at: number) => Number(view.getBigInt64(at, true)), u: wide }[kind];
-  if (!value) throw new RangeError(`elements of the kind ${kind}`);
-  const [nan, missing, minimum, maximum, sum] = [1, 9, 17, 25, 33].map((bytes) => bytes * count) as [number, number, number, number, number];
-  const extent = (kind === "f" ? 49 : 65) * count;
-  const exact = (at: number): number => view.getUint32(at, true) + view.getUint32(at + 4, true) * DIGIT + view.getInt32(at + 8, true) * DIGIT ** 2;
+function add(
+  out: ChunkStatistics,
+  columns: Columns,
+  { first, numbers }: Origin,
+  sizeOf: (row: number) => number,
+): void {
+  const { tiles } = columns.header;
+  const [known, nan, missing, minimum, maximum, sum, extent] = [
+    columns.read("known"),
+    columns.read("nan"),
+    columns.read("missing"),
+    columns.read("minimum"),
+    columns.read("maximum"),
+    columns.read("sum"),
+    columns.read("extent"),
+  ];
+  // digits of 32 bits, the last one with the sign
+  const exact = (tile: number): number =>
+    sum.value(tile) + sum.value(tile, 1) * DIGIT + (sum.value(tile, 2) | 0) * DIGIT ** 2;
   numbers.forEach((number, place) => {
     const row = first + place;
     let [low, high, total, size, gaps, isKnown] = [Infinity, -Infinity, 0, 0, 0, true];
     for (let tile = number * tiles; tile < (number + 1) * tiles; tile++) {
-      isKnown &&= columns[tile] === 1;
+      isKnown &&= known.value(tile) === 1;
       let elements = 1;
-      for (let d = 0; d < ndim; d++) elements *= view.getUint32(extent + 4 * (tile * ndim + d), true);
-      const without = wide(nan + 8 * tile) + wide(missing + 8 * tile);
+      for (let d = 0; d < extent.width; d++) elements *= extent.value(tile, d);
+      const without = nan.value(tile) + missing.value(tile);
       size += elements;
       gaps += without;
       if (elements === without) continue;
-      low = Math.min(low, value(minimum + 8 * tile));
-      high = Math.max(high, value(maximum + 8 * tile));
-      total += kind === "f" ? view.getFloat64(sum + 8 * tile, true) : exact(sum + 12 * tile);
+      low = Math.min(low, minimum.value(tile));
+      high = Math.max(high, maximum.value(tile));
+      total += sum.width === 1 ? sum.value(tile) : exact(tile);
     }
     // an array that grew has other elements in its last chunks
     if (!isKnown || size !== sizeOf(row) || gaps > size) return;
@@ -75,12 +143,25 @@ function add(out: ChunkStatistics, { header, columns }: { header: Header; column
 }
 
 /** The statistics of the chunks of an array, in the order of its table. */
-export async function readStatistics(source: Source, node: ArrayNode, table: ChunkColumns, signal?: AbortSignal): Promise<ChunkStatistics> {
+export async function readStatistics(
+  source: Source,
+  node: ArrayNode,
+  table: ChunkColumns,
+  signal?: AbortSignal,
+): Promise<ChunkStatistics> {
   const column = (): Float64Array => new Float64Array(table.length).fill(NaN);
-  const out: ChunkStatistics = { minimum: column(), maximum: column(), mean: column(), gaps: column(), notes: [] };
+  const out: ChunkStatistics = {
+    minimum: column(),
+    maximum: column(),
+    mean: column(),
+    gaps: column(),
+    notes: [],
+  };
   const { shape, chunkShape, edges } = node;
-  const extent = (at: number, d: number): number => edges?.[d]?.[at] ?? Math.min(chunkShape[d], shape[d] - at * chunkShape[d]);
-  const sizeOf = (row: number): number => shape.reduce((size, _, d) => size * extent(table.coords[row * shape.length + d], d), 1);
+  const extent = (at: number, d: number): number =>
+    edges?.[d]?.[at] ?? Math.min(chunkShape[d], shape[d] - at * chunkShape[d]);
+  const sizeOf = (row: number): number =>
+    shape.reduce((size, _, d) => size * extent(table.coords[row * shape.length + d], d), 1);
   await parallel(table.origins(node.id), async (origin) => {
     signal?.throwIfAborted();
     const key = `statistics/${origin.id}`;

@@ -1,6 +1,7 @@
 /** The contract between the reader of the format, the views and the homes of the explorer. */
 
-import type { Clock } from "./calendar";
+import { ExplorerError } from "../base/errors";
+import type { Raw } from "../codecs/elements";
 
 /** Where the files of a repository are: a server of `frazil ui`, a folder on a web server, memory in tests. */
 export interface Source {
@@ -10,13 +11,6 @@ export interface Source {
   readonly label: string;
   /** Part of a file outside of the repository, if the source can read what the browser cannot. */
   external?(url: string, start: number, end: number): Promise<Uint8Array | undefined>;
-}
-
-/** What went wrong, for a person: cause and advice. `kind` is stable. */
-export class ExplorerError extends Error {
-  constructor(readonly kind: "not-found" | "network" | "forbidden" | "format" | "codec" | "unsupported", message: string) {
-    super(message);
-  }
 }
 
 /** All snapshots as columns. Row 0 is the oldest of the file; `parent[row]` is an earlier row or -1. */
@@ -30,7 +24,11 @@ export interface History {
   readonly isCut?: boolean;
 }
 
-export interface OpsEntry { readonly kind: string; readonly time: number; readonly details: Record<string, unknown> }
+export interface OpsEntry {
+  readonly kind: string;
+  readonly time: number;
+  readonly details: Record<string, unknown>;
+}
 
 export interface Repository {
   readonly specVersion: 1 | 2;
@@ -89,7 +87,11 @@ export interface ManifestPart {
   readonly count: number;
 }
 
-export const enum ChunkKind { Inline = 0, Native = 1, Virtual = 2 }
+export const enum ChunkKind {
+  Inline = 0,
+  Native = 1,
+  Virtual = 2,
+}
 
 export interface ChunkTable {
   readonly length: number;
@@ -114,11 +116,22 @@ export interface ChunkStatistics {
   readonly notes: string[]; // about damaged files
 }
 
-export interface ChunkRef { readonly kind: ChunkKind; readonly location?: string; readonly offset: number; readonly size: number; readonly data?: Uint8Array; readonly checksum?: string }
+export interface ChunkRef {
+  readonly kind: ChunkKind;
+  readonly location?: string;
+  readonly offset: number;
+  readonly size: number;
+  readonly data?: Uint8Array;
+  readonly checksum?: string;
+}
 
 export interface Changes {
-  readonly newGroups: string[]; readonly newArrays: string[]; readonly deletedGroups: string[]; readonly deletedArrays: string[]; // node ids
-  readonly updatedGroups: string[]; readonly updatedArrays: string[];
+  readonly newGroups: string[];
+  readonly newArrays: string[];
+  readonly deletedGroups: string[];
+  readonly deletedArrays: string[]; // node ids
+  readonly updatedGroups: string[];
+  readonly updatedArrays: string[];
   readonly updatedChunks: { readonly nodeId: string; readonly count: number; readonly coords: Uint32Array }[];
   readonly moves: { readonly from: string; readonly to: string }[];
 }
@@ -126,7 +139,7 @@ export interface Changes {
 /** A region of an array, decoded: `raw` as stored, row-major. Missing chunks have the fill value. */
 export interface Region {
   readonly shape: number[];
-  readonly raw: ArrayLike<number> | string[] | BigInt64Array | BigUint64Array;
+  readonly raw: Raw;
   /** Complex numbers: two values for each element. */
   readonly isComplex?: boolean;
   /** Parts without values, because their chunks cannot be read. */
@@ -138,24 +151,4 @@ export interface Lost {
   readonly count: readonly number[];
   readonly message: string;
   readonly kind: ExplorerError["kind"];
-}
-
-/** Meanings of the numbers of an array. */
-export interface Flags {
-  /** All numbers with a meaning, in their order; undefined if a number can have several meanings. */
-  readonly values?: readonly number[];
-  names(value: number): string;
-}
-
-/** CF: fill values to NaN, scale_factor, add_offset, times to milliseconds (with their clock) or labels. */
-export interface Decoded {
-  readonly shape: number[];
-  readonly values: Float64Array | string[];
-  readonly isTime: boolean;
-  readonly clock?: Clock;
-  readonly units?: string;
-  readonly flags?: Flags;
-  label(index: number): string;
-  /** The text of any value; undefined if values are plain numbers. */
-  text?(value: number): string;
 }

@@ -1,5 +1,7 @@
 /** Metadata of commits and of the repository: FlexBuffers in files of spec version 2, MessagePack in version 1. */
-import { Flat, text } from "./flatbuffer";
+
+import { half, text } from "../base/bytes";
+import { Flat } from "./flatbuffer";
 
 const MAX_DEPTH = 128;
 /** Parts of a value can be shared, so a small file can stand for a value that fills the memory. */
@@ -11,7 +13,8 @@ export type Properties = Record<string, unknown>;
 export function properties(flat: Flat, table: number, slot: number, spec: number): Properties {
   const decode = spec === 1 ? msgpack : flexbuffer;
   const out: Properties = {};
-  for (const item of flat.tables(table, slot)) put(out, flat.required(item, 0), decode(flat.data(item, 1) ?? new Uint8Array(0)));
+  for (const item of flat.tables(table, slot))
+    put(out, flat.required(item, 0), decode(flat.data(item, 1) ?? new Uint8Array(0)));
   return out;
 }
 
@@ -33,15 +36,34 @@ type Read = (at: number, width: number) => number;
 
 /** Readers of unsigned and of signed integers of 1, 2, 4 or 8 bytes. */
 const integers = (bytes: DataView, isLittle: boolean): [Read, Read] => [
-  (at, width) => (width === 8 ? Number(bytes.getBigUint64(at, isLittle)) : width === 4 ? bytes.getUint32(at, isLittle) : width === 2 ? bytes.getUint16(at, isLittle) : bytes.getUint8(at)),
-  (at, width) => (width === 8 ? Number(bytes.getBigInt64(at, isLittle)) : width === 4 ? bytes.getInt32(at, isLittle) : width === 2 ? bytes.getInt16(at, isLittle) : bytes.getInt8(at)),
+  (at, width) =>
+    width === 8
+      ? Number(bytes.getBigUint64(at, isLittle))
+      : width === 4
+        ? bytes.getUint32(at, isLittle)
+        : width === 2
+          ? bytes.getUint16(at, isLittle)
+          : bytes.getUint8(at),
+  (at, width) =>
+    width === 8
+      ? Number(bytes.getBigInt64(at, isLittle))
+      : width === 4
+        ? bytes.getInt32(at, isLittle)
+        : width === 2
+          ? bytes.getInt16(at, isLittle)
+          : bytes.getInt8(at),
 ];
 
 export function flexbuffer(data: Uint8Array): unknown {
   const bytes = view(data);
   let count = 0;
   const [unsigned, signed] = integers(bytes, true);
-  const float = (at: number, width: number): number => (width === 8 ? bytes.getFloat64(at, true) : width === 4 ? bytes.getFloat32(at, true) : half(unsigned(at, 2)));
+  const float = (at: number, width: number): number =>
+    width === 8
+      ? bytes.getFloat64(at, true)
+      : width === 4
+        ? bytes.getFloat32(at, true)
+        : half(unsigned(at, 2));
   const back = (at: number, width: number): number => at - unsigned(at, width);
   const key = (at: number): string => {
     const end = data.indexOf(0, at);
@@ -50,7 +72,12 @@ export function flexbuffer(data: Uint8Array): unknown {
   };
   const NUMBERS = [signed, unsigned, float];
 
-  const vector = (at: number, width: number, depth: number, typeOf: (i: number, length: number) => number): unknown[] => {
+  const vector = (
+    at: number,
+    width: number,
+    depth: number,
+    typeOf: (i: number, length: number) => number,
+  ): unknown[] => {
     const length = unsigned(at - width, width);
     part(data, at, length * width);
     return Array.from({ length }, (_, i) => value(at + i * width, width, typeOf(i, length), depth + 1));
@@ -75,12 +102,15 @@ export function flexbuffer(data: Uint8Array): unknown {
       values.forEach((item, i) => put(out, key(back(keys + i * keyWidth, keyWidth)), item));
       return out;
     }
-    if (type === 10) return vector(target, width, depth, (i, length) => bytes.getUint8(target + length * width + i));
+    if (type === 10)
+      return vector(target, width, depth, (i, length) => bytes.getUint8(target + length * width + i));
     if (type <= 14) return vector(target, width, depth, () => (type - 10) << 2);
     if (type === 15) return vector(target, width, depth, () => 5 << 2);
     if (type <= 24) {
       const kind = ((type - 16) % 3) + 1;
-      return Array.from({ length: Math.floor((type - 16) / 3) + 2 }, (_, i) => NUMBERS[kind - 1](target + i * width, width));
+      return Array.from({ length: Math.floor((type - 16) / 3) + 2 }, (_, i) =>
+        NUMBERS[kind - 1](target + i * width, width),
+      );
     }
     if (type === 25) return [...part(data, target, unsigned(target - width, width))];
     if (type === 36) return vector(target, width, depth, () => 26 << 2);
@@ -92,18 +122,12 @@ export function flexbuffer(data: Uint8Array): unknown {
   return value(end - 2 - width, width, bytes.getUint8(end - 2), 0);
 }
 
-export function half(bits: number): number {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const exponent = (bits >> 10) & 31;
-  const fraction = bits & 1023;
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (exponent === 0 ? fraction * 2 ** -24 : (1 + fraction / 1024) * 2 ** (exponent - 15));
-}
-
 export function msgpack(data: Uint8Array): unknown {
   const bytes = view(data);
   let at = 0;
-  const [unsigned, signed] = integers(bytes, false).map((read) => (width: number) => read((at += width) - width, width));
+  const [unsigned, signed] = integers(bytes, false).map(
+    (read) => (width: number) => read((at += width) - width, width),
+  );
   const take = (length: number): Uint8Array => part(data, (at += length) - length, length);
   const list = (length: number, depth: number): unknown[] => {
     part(data, at, length);
@@ -124,18 +148,42 @@ export function msgpack(data: Uint8Array): unknown {
     if (head < 0xc0) return text(take(head & 31));
     if (head >= 0xe0) return head - 256;
     switch (head) {
-      case 0xc0: return null;
-      case 0xc2: return false;
-      case 0xc3: return true;
-      case 0xc4: case 0xc5: case 0xc6: return [...take(unsigned(1 << (head - 0xc4)))];
-      case 0xca: return bytes.getFloat32((at += 4) - 4);
-      case 0xcb: return bytes.getFloat64((at += 8) - 8);
-      case 0xcc: case 0xcd: case 0xce: case 0xcf: return unsigned(1 << (head - 0xcc));
-      case 0xd0: case 0xd1: case 0xd2: case 0xd3: return signed(1 << (head - 0xd0));
-      case 0xd9: case 0xda: case 0xdb: return text(take(unsigned(1 << (head - 0xd9))));
-      case 0xdc: case 0xdd: return list(unsigned(head === 0xdc ? 2 : 4), depth);
-      case 0xde: case 0xdf: return map(unsigned(head === 0xde ? 2 : 4), depth);
-      default: throw new RangeError(`value of the unknown type ${head}`);
+      case 0xc0:
+        return null;
+      case 0xc2:
+        return false;
+      case 0xc3:
+        return true;
+      case 0xc4:
+      case 0xc5:
+      case 0xc6:
+        return [...take(unsigned(1 << (head - 0xc4)))];
+      case 0xca:
+        return bytes.getFloat32((at += 4) - 4);
+      case 0xcb:
+        return bytes.getFloat64((at += 8) - 8);
+      case 0xcc:
+      case 0xcd:
+      case 0xce:
+      case 0xcf:
+        return unsigned(1 << (head - 0xcc));
+      case 0xd0:
+      case 0xd1:
+      case 0xd2:
+      case 0xd3:
+        return signed(1 << (head - 0xd0));
+      case 0xd9:
+      case 0xda:
+      case 0xdb:
+        return text(take(unsigned(1 << (head - 0xd9))));
+      case 0xdc:
+      case 0xdd:
+        return list(unsigned(head === 0xdc ? 2 : 4), depth);
+      case 0xde:
+      case 0xdf:
+        return map(unsigned(head === 0xde ? 2 : 4), depth);
+      default:
+        throw new RangeError(`value of the unknown type ${head}`);
     }
   };
   return value(0);

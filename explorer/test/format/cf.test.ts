@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { decodeCF, type ArrayNode } from "./reader";
 import { DATA, readJson } from "./folder";
+import { type ArrayNode, decodeCF } from "./reader";
 
 interface Expected {
   readonly times: { calendar: string; units: string; values: number[]; texts: string[] }[];

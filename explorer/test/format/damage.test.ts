@@ -1,17 +1,32 @@
 import assert from "node:assert/strict";
-import { readFileSync, readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { test } from "node:test";
-import { decodeCF, ExplorerError, openRepository, readRegion, type ArrayNode, type Node, type Repository, type Snapshot, type Source } from "./reader";
-import { decompress } from "../../src/format/zstd";
+import { decompress } from "../../src/codecs/zstd";
 import { goldenFolders } from "./folder";
+import {
+  type ArrayNode,
+  decodeCF,
+  ExplorerError,
+  type Node,
+  openRepository,
+  readRegion,
+  type Repository,
+  type Snapshot,
+  type Source,
+} from "./reader";
 
 const HEADER = 39;
 
 /** Its one reference has more bytes than a chunk. */
 const UNREADABLE = "/elsewhere";
 
-async function readNode(repository: Repository, source: Source, snapshot: Snapshot, node: Node): Promise<void> {
+async function readNode(
+  repository: Repository,
+  source: Source,
+  snapshot: Snapshot,
+  node: Node,
+): Promise<void> {
   void node.document;
   if (node.kind !== "array") return;
   const array = node as ArrayNode;
@@ -20,8 +35,16 @@ async function readNode(repository: Repository, source: Source, snapshot: Snapsh
     table.location(row);
     table.isPacked(row);
   }
-  if (array.shape.reduce((a, b) => a * b, 1) > 1e5) throw new ExplorerError("unsupported", "too large for this test");
-  const region = await readRegion(repository, source, snapshot, node.path, array.shape.map(() => 0), array.shape);
+  if (array.shape.reduce((a, b) => a * b, 1) > 1e5)
+    throw new ExplorerError("unsupported", "too large for this test");
+  const region = await readRegion(
+    repository,
+    source,
+    snapshot,
+    node.path,
+    array.shape.map(() => 0),
+    array.shape,
+  );
   if (region.raw.length > 0) decodeCF(array, region).label(0);
 }
 
@@ -57,7 +80,9 @@ function files(folder: string): Map<string, Uint8Array> {
     const data = new Uint8Array(readFileSync(path));
     const key = path.slice(folder.length + 1);
     // without compression, so that a changed byte reaches the decoder behind it
-    const plain = key.startsWith("chunks/") ? data : Uint8Array.from([...data.subarray(0, HEADER - 1), 0, ...decompress(data.subarray(HEADER))]);
+    const plain = key.startsWith("chunks/")
+      ? data
+      : Uint8Array.from([...data.subarray(0, HEADER - 1), 0, ...decompress(data.subarray(HEADER))]);
     out.set(key, plain);
   }
   return out;
@@ -68,7 +93,12 @@ for (const name of ["story", "rectilinear", "expired"]) {
   const good = files(join(folder, "repo"));
   const keys = [...good.keys()].filter((key) => !key.startsWith("overwritten/"));
 
-  test(`files of ${name} that are not compressed are read`, () => readAll({ label: "good", get: async (key, start, end) => good.get(key)?.subarray(start, end), external: async (_, start, end) => new Uint8Array(end - start) }));
+  test(`files of ${name} that are not compressed are read`, () =>
+    readAll({
+      label: "good",
+      get: async (key, start, end) => good.get(key)?.subarray(start, end),
+      external: async (_, start, end) => new Uint8Array(end - start),
+    }));
 
   test(`damaged files of ${name} are errors with a kind`, async (t) => {
     let seed = 11;
@@ -86,7 +116,11 @@ for (const name of ["story", "rectilinear", "expired"]) {
             const kind = turn % 4;
             if (kind === 0) data = data.subarray(0, next(data.length));
             else if (kind === 1) data[next(data.length)] ^= 1 << next(8);
-            else data.set([0, 1, 0x7f, 0x80, 0xff].map(() => next(256)).slice(0, kind), HEADER + next(Math.max(1, data.length - HEADER - kind)));
+            else
+              data.set(
+                [0, 1, 0x7f, 0x80, 0xff].map(() => next(256)).slice(0, kind),
+                HEADER + next(Math.max(1, data.length - HEADER - kind)),
+              );
           }
           return data?.subarray(start, end);
         },
@@ -96,7 +130,10 @@ for (const name of ["story", "rectilinear", "expired"]) {
         await readAll(source);
         kinds.set("none", (kinds.get("none") ?? 0) + 1);
       } catch (error) {
-        assert.ok(error instanceof ExplorerError, `${key}, turn ${turn}: ${error instanceof Error ? error.stack : String(error)}`);
+        assert.ok(
+          error instanceof ExplorerError,
+          `${key}, turn ${turn}: ${error instanceof Error ? error.stack : String(error)}`,
+        );
         kinds.set(error.kind, (kinds.get(error.kind) ?? 0) + 1);
       }
     }

@@ -328,7 +328,26 @@ def write_statistics(folder: Path) -> None:
         data = bytearray(path.read_bytes())
         data[-3] ^= 1
         path.write_bytes(bytes(data))
+    shutil.copytree(folder / "ice", folder / "later")
+    for path in (folder / "later" / "statistics").iterdir():
+        path.write_bytes(with_more_columns(path.read_bytes()))
     (folder / "expected.json").write_text(json.dumps(expected))
+
+
+def with_more_columns(data: bytes) -> bytes:
+    """Return a file of statistics of a later version, with columns between the others."""
+    end = 44 + int.from_bytes(data[40:44], "little")
+    header, frames = json.loads(data[44:end]), list[bytes]()
+    for array in header["arrays"]:
+        columns, end = zstandard.decompress(data[end : end + array["size"]]), end + array["size"]
+        rows, (name, *known) = array["rows"] * array["tiles"], array["columns"][0]
+        later = [["zeros", "<u8", []], ["sketch", "|V3", [2, 2]]]
+        array["columns"] = [[name, *known], *later, *array["columns"][1:]]
+        frames.append(zstandard.compress(columns[:rows] + bytes(rows * (8 + 12)) + columns[rows:]))
+        array |= {"size": len(frames[-1]), "later": True}
+    text = json.dumps(header).encode()
+    body = len(text).to_bytes(4, "little") + text + b"".join(frames)
+    return data[:8] + hashlib.sha256(body).digest() + body
 
 
 def write_sparse(folder: Path) -> None:

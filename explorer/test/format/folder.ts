@@ -1,6 +1,7 @@
 /** Repositories on disk, for tests. */
+
 import { createHash } from "node:crypto";
-import { existsSync, readFileSync, readdirSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Region, Source } from "./reader";
 
@@ -14,7 +15,10 @@ export function readJson<T>(...path: string[]): T {
 export class FolderSource implements Source {
   requests: string[] = [];
 
-  constructor(readonly label: string, private readonly virtual?: string) {}
+  constructor(
+    readonly label: string,
+    private readonly virtual?: string,
+  ) {}
 
   async get(key: string, start?: number, end?: number): Promise<Uint8Array | undefined> {
     this.requests.push(key);
@@ -32,11 +36,15 @@ export class FolderSource implements Source {
 /** Golden repositories of the project, and others of the same kind if they are beside it. */
 export function goldenFolders(): { folder: string; virtual: string }[] {
   const inside = join(DATA, "golden");
-  const out = readdirSync(inside).map((name) => ({ folder: join(inside, name), virtual: join(inside, name, "virtual", "data.bin") }));
+  const out = readdirSync(inside).map((name) => ({
+    folder: join(inside, name),
+    virtual: join(inside, name, "virtual", "data.bin"),
+  }));
   const beside = process.env.FRAZIL_FIXTURES ?? join(DATA, "../../../../../shared/fixtures");
   if (!existsSync(beside)) return out;
   for (const group of readdirSync(beside).filter((name) => /^v[12]-/.test(name))) {
-    for (const name of readdirSync(join(beside, group))) out.push({ folder: join(beside, group, name), virtual: join(beside, "_virtual", "data.bin") });
+    for (const name of readdirSync(join(beside, group)))
+      out.push({ folder: join(beside, group, name), virtual: join(beside, "_virtual", "data.bin") });
   }
   return out;
 }
@@ -51,7 +59,9 @@ export function digest(raw: Region["raw"], dtype: string, isText: boolean): Dige
   const hash = createHash("sha256");
   if (isText) return { sha256_json: hash.update(pythonJson(raw as string[])).digest("hex") };
   const bytes = dtype === "float16" ? halves(raw as Float32Array) : (raw as Uint8Array);
-  return { sha256: hash.update(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)).digest("hex") };
+  return {
+    sha256: hash.update(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)).digest("hex"),
+  };
 }
 
 function pythonJson(texts: string[]): string {
@@ -67,6 +77,6 @@ function halves(values: Float32Array): Uint16Array {
     if (size === Infinity) return sign | 0x7c00;
     if (size < 2 ** -14) return sign | Math.round(size * 2 ** 24);
     const exponent = Math.floor(Math.log2(size));
-    return sign | ((exponent + 15) << 10) | (size / 2 ** exponent - 1) * 1024;
+    return sign | ((exponent + 15) << 10) | ((size / 2 ** exponent - 1) * 1024);
   });
 }

@@ -1,8 +1,15 @@
 import assert from "node:assert/strict";
 import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
-import { ChunkKind, openRepository, readRegion, type ArrayNode, type Repository, type Snapshot } from "./reader";
-import { digest, FolderSource, goldenFolders, readJson, type Digest } from "./folder";
+import { digest, type Digest, FolderSource, goldenFolders, readJson } from "./folder";
+import {
+  type ArrayNode,
+  ChunkKind,
+  openRepository,
+  readRegion,
+  type Repository,
+  type Snapshot,
+} from "./reader";
 
 interface Entry {
   readonly id: string;
@@ -48,7 +55,11 @@ interface Expected {
 
 /** Spec version 1 has no listing: what a static export writes. */
 class Listed extends FolderSource {
-  constructor(folder: string, virtual: string, private readonly expected: Expected) {
+  constructor(
+    folder: string,
+    virtual: string,
+    private readonly expected: Expected,
+  ) {
     super(join(folder, "repo"), virtual);
   }
 
@@ -67,7 +78,10 @@ function checkHistory(repository: Repository, expected: Expected): void {
   history.parent.forEach((parent, row) => assert.ok(parent < row));
   for (const [ref, entries] of Object.entries(expected.ancestry)) {
     let row = repository.row(entries[0].id);
-    assert.equal(entries[0].id, (ref.startsWith("tag:") ? repository.tags : repository.branches).get(ref.replace(/^(tag|branch):/, "")));
+    assert.equal(
+      entries[0].id,
+      (ref.startsWith("tag:") ? repository.tags : repository.branches).get(ref.replace(/^(tag|branch):/, "")),
+    );
     for (const entry of entries) {
       assert.equal(history.id(row), entry.id);
       assert.equal(history.message(row), entry.message);
@@ -78,7 +92,12 @@ function checkHistory(repository: Repository, expected: Expected): void {
     assert.equal(row, -1);
   }
   if (expected.spec_version === 1) return;
-  assert.deepEqual(repository.ops.map(({ kind }) => kind), expected.ops_log!.map(({ kind }) => /(?:.*UpdateType\.)?(\w+)/.exec(kind)![1]).slice(0, repository.ops.length));
+  assert.deepEqual(
+    repository.ops.map(({ kind }) => kind),
+    expected
+      .ops_log!.map(({ kind }) => /(?:.*UpdateType\.)?(\w+)/.exec(kind)![1])
+      .slice(0, repository.ops.length),
+  );
   assert.ok(repository.ops.length > 0);
   assert.deepEqual(repository.metadata, expected.repo_metadata ?? {});
 }
@@ -88,7 +107,12 @@ function microseconds(iso: string): number {
   return Date.parse(`${seconds}Z`) * 1000 + Number(fraction.padEnd(6, "0"));
 }
 
-async function checkNode(repository: Repository, source: FolderSource, snapshot: Snapshot, wanted: ExpectedNode): Promise<boolean> {
+async function checkNode(
+  repository: Repository,
+  source: FolderSource,
+  snapshot: Snapshot,
+  wanted: ExpectedNode,
+): Promise<boolean> {
   const node = snapshot.node(wanted.path)!;
   assert.equal(node.id, wanted.node_id);
   assert.equal(node.kind, wanted.type);
@@ -99,29 +123,59 @@ async function checkNode(repository: Repository, source: FolderSource, snapshot:
   const chunks = wanted.chunks!;
   assert.equal(table.length, chunks.length);
   const rank = shape.length;
-  const rows = new Map(Array.from({ length: table.length }, (_, row) => [Array.from(table.coords.subarray(row * rank, (row + 1) * rank)).join(), row]));
+  const rows = new Map(
+    Array.from({ length: table.length }, (_, row) => [
+      Array.from(table.coords.subarray(row * rank, (row + 1) * rank)).join(),
+      row,
+    ]),
+  );
   const files = chunks.map(({ chunk_id: id, location }) => id ?? location);
   for (const [i, chunk] of chunks.entries()) {
     const row = rows.get(chunk.index.join())!;
-    const kind = { inline: ChunkKind.Inline, native: ChunkKind.Native, virtual: ChunkKind.Virtual }[chunk.kind];
+    const kind = { inline: ChunkKind.Inline, native: ChunkKind.Native, virtual: ChunkKind.Virtual }[
+      chunk.kind
+    ];
     assert.equal(table.kind[row], kind);
     assert.equal(table.location(row), chunk.chunk_id ?? chunk.location);
     assert.equal(table.size[row], chunk.length ?? chunk.inline!.length / 2);
     assert.equal(table.offset[row], chunk.offset ?? 0);
-    if (i < 100) assert.equal(table.isPacked(row), files[i] !== undefined && files.filter((file) => file === files[i]).length > 1);
+    if (i < 100)
+      assert.equal(
+        table.isPacked(row),
+        files[i] !== undefined && files.filter((file) => file === files[i]).length > 1,
+      );
     const found = (await snapshot.chunk(wanted.path, chunk.index))!;
     assert.deepEqual(found, table.reference!(row));
     if (chunk.inline !== undefined) assert.equal(Buffer.from(found.data!).toString("hex"), chunk.inline);
     if (chunk.etag !== undefined) assert.equal(found.checksum, chunk.etag);
-    if (chunk.last_modified !== undefined) assert.equal(Date.parse(found.checksum!), chunk.last_modified * 1000);
+    if (chunk.last_modified !== undefined)
+      assert.equal(Date.parse(found.checksum!), chunk.last_modified * 1000);
   }
-  if (rank > 0) assert.equal(await snapshot.chunk(wanted.path, shape.map(() => 2 ** 31)), undefined);
+  if (rank > 0)
+    assert.equal(
+      await snapshot.chunk(
+        wanted.path,
+        shape.map(() => 2 ** 31),
+      ),
+      undefined,
+    );
   const { array } = wanted;
   if (!array || array.error !== undefined) return false;
-  const region = await readRegion(repository, source, snapshot, wanted.path, shape.map(() => 0), shape);
+  const region = await readRegion(
+    repository,
+    source,
+    snapshot,
+    wanted.path,
+    shape.map(() => 0),
+    shape,
+  );
   assert.deepEqual(region.shape, array.shape);
   if (/^fixed|^null_terminated/.test(dtype)) assert.deepEqual(region.raw, array.values);
-  else assert.deepEqual(digest(region.raw, dtype, array.sha256_json !== undefined), array.sha256_json !== undefined ? { sha256_json: array.sha256_json } : { sha256: array.sha256 });
+  else
+    assert.deepEqual(
+      digest(region.raw, dtype, array.sha256_json !== undefined),
+      array.sha256_json !== undefined ? { sha256_json: array.sha256_json } : { sha256: array.sha256 },
+    );
   return true;
 }
 
@@ -134,7 +188,10 @@ for (const { folder, virtual } of goldenFolders()) {
     let arrays = 0;
     for (const [id, { nodes }] of Object.entries(expected.snapshots)) {
       const snapshot = await repository.snapshot(id);
-      assert.deepEqual(snapshot.nodes.map(({ path }) => path).toSorted(), nodes.map(({ path }) => path).toSorted());
+      assert.deepEqual(
+        snapshot.nodes.map(({ path }) => path).toSorted(),
+        nodes.map(({ path }) => path).toSorted(),
+      );
       for (const node of nodes) if (await checkNode(repository, source, snapshot, node)) arrays++;
     }
     assert.ok(arrays > 0 || /order|meta/.test(folder));
@@ -142,10 +199,17 @@ for (const { folder, virtual } of goldenFolders()) {
       const changes = (await repository.changes(id))!;
       assert.deepEqual(changes.newGroups, log.new_groups ?? []);
       assert.deepEqual(changes.newArrays, log.new_arrays ?? []);
-      assert.deepEqual(changes.moves, (log.moved_nodes ?? []).map(({ from, to }) => ({ from, to })));
+      assert.deepEqual(
+        changes.moves,
+        (log.moved_nodes ?? []).map(({ from, to }) => ({ from, to })),
+      );
       assert.deepEqual(
         changes.updatedChunks.map(({ nodeId, count, coords }) => ({ nodeId, count, coords: [...coords] })),
-        (log.updated_chunks ?? []).map(({ node_id: nodeId, chunks }) => ({ nodeId, count: chunks.length, coords: chunks.flat() })),
+        (log.updated_chunks ?? []).map(({ node_id: nodeId, chunks }) => ({
+          nodeId,
+          count: chunks.length,
+          coords: chunks.flat(),
+        })),
       );
     }
     assert.equal(await repository.changes("00000000000000000000"), undefined);
@@ -169,5 +233,7 @@ test("what is not there is an error with a kind", async () => {
   await assert.rejects(repository.snapshot("00000000000000000000"), { kind: "not-found" });
   await assert.rejects(snapshot.chunks("/nothing"), { kind: "not-found" });
   await assert.rejects(readRegion(repository, source, snapshot, "/g", [], []), { kind: "not-found" });
-  await assert.rejects(readRegion(repository, source, snapshot, "/g/temp", [0, 0], [99, 1]), { kind: "unsupported" });
+  await assert.rejects(readRegion(repository, source, snapshot, "/g/temp", [0, 0], [99, 1]), {
+    kind: "unsupported",
+  });
 });

@@ -1,14 +1,17 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
-import { openRepository, readRegion, useWorkers, type ArrayNode } from "./reader";
+import { type Job, runJob } from "../../src/codecs/pool";
 import { formatError } from "../../src/format/files";
-import { runJob, type Job } from "../../src/format/pool";
-import { DATA, digest, FolderSource, readJson, type Digest } from "./folder";
+import { DATA, digest, type Digest, FolderSource, readJson } from "./folder";
+import { type ArrayNode, openRepository, readRegion, useWorkers } from "./reader";
 
 interface Expected {
   readonly refs: { branches: Record<string, string> };
-  readonly arrays: Record<string, Digest & { dtype: string; regions: (Digest & { start: number[]; stop: number[]; step: number[] })[] }>;
+  readonly arrays: Record<
+    string,
+    Digest & { dtype: string; regions: (Digest & { start: number[]; stop: number[]; step: number[] })[] }
+  >;
 }
 
 /** A worker of this process, which gets copies like a real one. */
@@ -33,7 +36,11 @@ async function check(version: string): Promise<void> {
   const { refs, arrays } = readJson<Expected>(DATA, "random", version, "expected.json");
   const repository = await openRepository(source);
   assert.deepEqual(Object.fromEntries(repository.branches), refs.branches);
-  assert.deepEqual(repository.history.metadata(1), { n: [1, 2.5, null, { deep: true }], text: "ü", big: 2 ** 40 });
+  assert.deepEqual(repository.history.metadata(1), {
+    n: [1, 2.5, null, { deep: true }],
+    text: "ü",
+    big: 2 ** 40,
+  });
   const snapshot = await repository.snapshot(refs.branches.main);
   for (const [path, { dtype, regions, ...whole }] of Object.entries(arrays)) {
     const { shape, document } = snapshot.node(path) as ArrayNode;
@@ -41,7 +48,11 @@ async function check(version: string): Promise<void> {
     const all = { start: shape.map(() => 0), stop: shape, step: shape.map(() => 1), ...whole };
     for (const { start, stop, step, ...wanted } of [all, ...regions]) {
       const region = await readRegion(repository, source, snapshot, path, start, stop, step);
-      assert.deepEqual(digest(region.raw, dtype, isText), wanted, `${path} ${dtype} ${JSON.stringify({ start, stop, step, shape, grid: document.chunk_grid, codecs: document.codecs })}`);
+      assert.deepEqual(
+        digest(region.raw, dtype, isText),
+        wanted,
+        `${path} ${dtype} ${JSON.stringify({ start, stop, step, shape, grid: document.chunk_grid, codecs: document.codecs })}`,
+      );
     }
   }
 }
@@ -77,7 +88,8 @@ test("a page that may not start workers decodes in place", async () => {
     const source = new FolderSource(join(DATA, "random", "v2", "repo"));
     const repository = await openRepository(source);
     const snapshot = await repository.snapshot(repository.branches.get("main")!);
-    for (let i = 0; i < 3; i++) assert.equal((await readRegion(repository, source, snapshot, "/nested", [0, 0], [2, 2])).raw.length, 4);
+    for (let i = 0; i < 3; i++)
+      assert.equal((await readRegion(repository, source, snapshot, "/nested", [0, 0], [2, 2])).raw.length, 4);
     assert.equal(started, 1);
   } finally {
     useWorkers(undefined);
@@ -89,11 +101,14 @@ test("a small part of a large shard is read with few and small requests", async 
   const repository = await openRepository(source);
   const snapshot = await repository.snapshot(repository.branches.get("main")!);
   let bytes = 0;
-  const counting = { label: "counting", get: async (key: string, start?: number, end?: number) => {
-    const data = await source.get(key, start, end);
-    bytes += data?.length ?? 0;
-    return data;
-  } };
+  const counting = {
+    label: "counting",
+    get: async (key: string, start?: number, end?: number) => {
+      const data = await source.get(key, start, end);
+      bytes += data?.length ?? 0;
+      return data;
+    },
+  };
   const ref = (await snapshot.chunk("/nested", [0, 0]))!;
   assert.ok(ref.size > 200_000);
   source.requests = [];

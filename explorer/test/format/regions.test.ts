@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { FolderSource, DATA } from "./folder";
-import { openRepository, readRegion, storedChunks, type Region, type Source } from "./reader";
+import { DATA, FolderSource } from "./folder";
+import { openRepository, readRegion, type Region, type Source, storedChunks } from "./reader";
 
 const folder = `${DATA}/sparse`;
 

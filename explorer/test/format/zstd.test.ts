@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { decompress, readDictionary } from "../../src/format/zstd";
+import { decompress, readDictionary } from "../../src/codecs/zstd";
 import { DATA, readJson } from "./folder";
 
 const FOLDER = join(DATA, "zstd");

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { axisOf, earthReference, goesNorth, isLongitude, type Axis, type Coordinate } from "../../src/axes";
+import { type Axis, axisOf, type Coordinate, isLongitude } from "../../src/array/axes";
+import { coarserLevels } from "../../src/array/nodes";
+import { type Geolocation, goesNorth, locate, ofCells } from "../../src/earth/geolocation";
+import { earthReference } from "../../src/earth/reference";
 import type { ArrayNode, Node, Snapshot } from "../../src/format/types";
-import { locate, ofCells, type Geolocation } from "../../src/geolocation";
-import { coarserLevels } from "../../src/nodes";
 import { array } from "./memory";
 
 const coordinateOf = (numbers: number[], units = "m", edges?: number[]): Coordinate => ({

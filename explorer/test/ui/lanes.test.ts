@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { layLanes, linesBetween, type Lanes } from "../../src/lanes";
+import { type Lanes, layLanes, linesBetween } from "../../src/versions/lanes";
 import { history } from "./memory";
 
-const lay = (parent: number[], first: number, tips: number[]): Lanes => layLanes(Int32Array.from(parent), first, tips);
+const lay = (parent: number[], first: number, tips: number[]): Lanes =>
+  layLanes(Int32Array.from(parent), first, tips);
 
 /** What must hold for any graph: parents below, no two lines of one lane over each other. */
 function check(lanes: Lanes, parent: ArrayLike<number>): void {
@@ -16,7 +17,8 @@ function check(lanes: Lanes, parent: ArrayLike<number>): void {
     members.forEach((at, index) => {
       const next = members[index + 1];
       const end = lanes.parent[at]!;
-      if (next !== undefined) assert.ok(end === -1 || end <= next, `the line from ${at} to ${end} crosses ${next}`);
+      if (next !== undefined)
+        assert.ok(end === -1 || end <= next, `the line from ${at} to ${end} crosses ${next}`);
     });
   }
 }
@@ -59,14 +61,19 @@ test("random trees", () => {
   const random = (): number => (seed = (seed * 48_271) % 2_147_483_647) / 2_147_483_647;
   for (let round = 0; round < 50; round++) {
     const length = 1 + Math.floor(random() * 60);
-    const parent = Array.from({ length }, (_, row) => (random() < 0.05 ? -1 : Math.floor(random() ** 0.2 * row)) - (row === 0 ? 1 : 0));
+    const parent = Array.from(
+      { length },
+      (_, row) => (random() < 0.05 ? -1 : Math.floor(random() ** 0.2 * row)) - (row === 0 ? 1 : 0),
+    );
     parent[0] = -1;
     const lanes = lay(parent, length - 1, [length - 1, Math.floor(length / 2)]);
     check(lanes, parent);
     // The lines of a window are exactly those that touch it
     const [start, stop] = [Math.floor(length / 3), Math.floor(length / 2)];
     const lines = new Set(linesBetween(lanes, start, stop, Infinity));
-    for (let at = 0; at < length; at++) if (lanes.parent[at]! >= 0) assert.equal(lines.has(at), at < stop && lanes.parent[at]! >= start, `${at} to ${lanes.parent[at]}`);
+    for (let at = 0; at < length; at++)
+      if (lanes.parent[at]! >= 0)
+        assert.equal(lines.has(at), at < stop && lanes.parent[at]! >= start, `${at} to ${lanes.parent[at]}`);
   }
 });
 

@@ -1,8 +1,19 @@
 /** A repository in memory, of any size, for tests of the views. */
 
-import { decodeCF } from "../../src/format/cf";
-import { ChunkKind, ExplorerError, type ArrayNode, type Changes, type ChunkTable, type History, type Node, type Region, type Repository, type Snapshot } from "../../src/format/types";
-import type { Reader } from "../../src/home";
+import { ExplorerError } from "../../src/base/errors";
+import { decodeCF } from "../../src/cf/cf";
+import {
+  type ArrayNode,
+  type Changes,
+  ChunkKind,
+  type ChunkTable,
+  type History,
+  type Node,
+  type Region,
+  type Repository,
+  type Snapshot,
+} from "../../src/format/types";
+import type { Reader } from "../../src/page/home";
 
 const name = (row: number): string => row.toString(32).toUpperCase().padStart(20, "0");
 
@@ -18,28 +29,74 @@ export function history(length: number, branches = 6): { history: History; tips:
   }
   const times = Float64Array.from({ length }, (_, row) => Date.UTC(2024, 0, 1) + row * 600_000);
   return {
-    history: { parent, times, id: name, message: (row) => `append hour ${row} of the <b>forecast</b>`, metadata: (row) => (row % 3 ? { author: row % 2 ? "Ada" : "Grace" } : {}) },
+    history: {
+      parent,
+      times,
+      id: name,
+      message: (row) => `append hour ${row} of the <b>forecast</b>`,
+      metadata: (row) => (row % 3 ? { author: row % 2 ? "Ada" : "Grace" } : {}),
+    },
     tips: new Map(Array.from(tips, (row, branch) => [branch ? `experiment/${branch}` : "main", row])),
   };
 }
 
-export function array(path: string, shape: number[], chunkShape: number[], dimensions: string[], attributes: Record<string, unknown> = {}): ArrayNode {
-  const document = { zarr_format: 3, node_type: "array", shape, data_type: "float64", fill_value: "NaN", codecs: [{ name: "bytes", configuration: { endian: "little" } }, { name: "zstd", configuration: { level: 3 } }], attributes };
-  return { path, kind: "array", document, id: `id of ${path}`, shape, chunkShape, dimensions, dtype: "float64" };
+export function array(
+  path: string,
+  shape: number[],
+  chunkShape: number[],
+  dimensions: string[],
+  attributes: Record<string, unknown> = {},
+): ArrayNode {
+  const document = {
+    zarr_format: 3,
+    node_type: "array",
+    shape,
+    data_type: "float64",
+    fill_value: "NaN",
+    codecs: [
+      { name: "bytes", configuration: { endian: "little" } },
+      { name: "zstd", configuration: { level: 3 } },
+    ],
+    attributes,
+  };
+  return {
+    path,
+    kind: "array",
+    document,
+    id: `id of ${path}`,
+    shape,
+    chunkShape,
+    dimensions,
+    dtype: "float64",
+  };
 }
 
-const group = (path: string): Node => ({ path, kind: "group", document: { zarr_format: 3, node_type: "group", attributes: path === "/" ? { title: "Weather <script>alert(1)</script>", history: ["made", "read"] } : {} }, id: `id of ${path}` });
+const group = (path: string): Node => ({
+  path,
+  kind: "group",
+  document: {
+    zarr_format: 3,
+    node_type: "group",
+    attributes: path === "/" ? { title: "Weather <script>alert(1)</script>", history: ["made", "read"] } : {},
+  },
+  id: `id of ${path}`,
+});
 
 export function nodes(stations: number): Node[] {
   return [
     group("/"),
     array("/lat", [73], [73], ["lat"], { units: "degrees_north" }),
     array("/lon", [144], [144], ["lon"], { units: "degrees_east" }),
-    array("/t2m", [365, 73, 144], [1, 73, 72], ["time", "lat", "lon"], { units: "K", long_name: "temperature at two metres" }),
+    array("/t2m", [365, 73, 144], [1, 73, 72], ["time", "lat", "lon"], {
+      units: "K",
+      long_name: "temperature at two metres",
+    }),
     array("/time", [365], [365], ["time"], { units: "hours since 2020-01-01" }),
     array("/wide", [4000, 4000], [4, 4], ["y", "x"]),
     group("/stations"),
-    ...Array.from({ length: stations }, (_, at) => array(`/stations/s${String(at).padStart(5, "0")}`, [8760], [720], ["time"])),
+    ...Array.from({ length: stations }, (_, at) =>
+      array(`/stations/s${String(at).padStart(5, "0")}`, [8760], [720], ["time"]),
+    ),
   ];
 }
 
@@ -55,14 +112,21 @@ export function chunkTable(node: ArrayNode, keep: (at: number) => boolean = () =
       place = Math.floor(place / grid[dimension]!);
     }
   });
-  const kind = Uint8Array.from(kept, (at) => (at % 17 === 0 ? ChunkKind.Inline : at % 5 === 0 ? ChunkKind.Virtual : ChunkKind.Native));
+  const kind = Uint8Array.from(kept, (at) =>
+    at % 17 === 0 ? ChunkKind.Inline : at % 5 === 0 ? ChunkKind.Virtual : ChunkKind.Native,
+  );
   return {
     length: kept.length,
     coords,
     kind,
     offset: Float64Array.from(kept, (at) => (at % 100) * 4096),
     size: Float64Array.from(kept, (at) => 500 + ((at * 7919) % 4000)),
-    location: (row) => (kind[row] === ChunkKind.Inline ? undefined : kind[row] === ChunkKind.Virtual ? `s3://bucket/file${Math.floor(kept[row]! / 100)}.nc` : name(Math.floor(kept[row]! / 100))),
+    location: (row) =>
+      kind[row] === ChunkKind.Inline
+        ? undefined
+        : kind[row] === ChunkKind.Virtual
+          ? `s3://bucket/file${Math.floor(kept[row]! / 100)}.nc`
+          : name(Math.floor(kept[row]! / 100)),
     isPacked: (row) => kept[row]! % 3 !== 0,
   };
 }
@@ -107,7 +171,9 @@ export function memoryReader({ commits = 200, stations = 20 } = {}): Reader {
         },
         manifests: (path) => {
           const { shape, chunkShape } = found.node(path) as ArrayNode;
-          const extents = Uint32Array.from(shape.flatMap((length, d) => [0, Math.ceil(length / chunkShape[d])]));
+          const extents = Uint32Array.from(
+            shape.flatMap((length, d) => [0, Math.ceil(length / chunkShape[d])]),
+          );
           return [{ id: "M", extents, count: Infinity }];
         },
         async statistics(_path, { length }) {
@@ -119,7 +185,12 @@ export function memoryReader({ commits = 200, stations = 20 } = {}): Reader {
           for (let at = 0; at < table.length; at++) {
             if (coords.every((place, dimension) => table.coords[at * coords.length + dimension] === place)) {
               const location = table.location(at);
-              return { kind: table.kind[at] as ChunkKind, offset: table.offset[at]!, size: table.size[at]!, ...(location ? { location } : { data: new Uint8Array([1, 2, row(id)]) }) };
+              return {
+                kind: table.kind[at] as ChunkKind,
+                offset: table.offset[at]!,
+                size: table.size[at]!,
+                ...(location ? { location } : { data: new Uint8Array([1, 2, row(id)]) }),
+              };
             }
           }
           return undefined;
@@ -130,7 +201,16 @@ export function memoryReader({ commits = 200, stations = 20 } = {}): Reader {
     },
     async changes(id): Promise<Changes | undefined> {
       if (row(id) <= 0) return undefined;
-      return { newGroups: [], newArrays: row(id) % 2 ? [list.at(-1)!.id] : [], deletedGroups: [], deletedArrays: [], updatedGroups: [], updatedArrays: ["id of /time"], updatedChunks: [{ nodeId: "id of /t2m", count: 2, coords: Uint32Array.of(5, 0, 0, 6, 0, 1) }], moves: [] };
+      return {
+        newGroups: [],
+        newArrays: row(id) % 2 ? [list.at(-1)!.id] : [],
+        deletedGroups: [],
+        deletedArrays: [],
+        updatedGroups: [],
+        updatedArrays: ["id of /time"],
+        updatedChunks: [{ nodeId: "id of /t2m", count: 2, coords: Uint32Array.of(5, 0, 0, 6, 0, 1) }],
+        moves: [],
+      };
     },
   };
   return {

@@ -3,5 +3,7 @@
 import { start } from "../../src/app";
 import { memoryReader } from "./memory";
 
-const sizes = Object.fromEntries([...new URLSearchParams(location.search)].map(([name, text]) => [name, Number(text)]));
+const sizes = Object.fromEntries(
+  [...new URLSearchParams(location.search)].map(([name, text]) => [name, Number(text)]),
+);
 start(document.getElementById("app")!, async () => memoryReader(sizes));

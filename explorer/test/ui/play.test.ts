@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { lineDimension, parsePoints, parseSlice } from "../../src/array/slices";
 import { Cache } from "../../src/format/files";
-import { aheadOf, limitsOver, samplePlaces, versionsOf } from "../../src/play";
-import { lineDimension, parsePoints, parseSlice } from "../../src/slices";
+import { aheadOf, limitsOver, samplePlaces, versionsOf } from "../../src/values/play";
 import { memoryReader } from "./memory";
 
 test("frames are read once, and only so many are kept", async () => {
@@ -17,8 +17,12 @@ test("frames are read once, and only so many are kept", async () => {
 });
 
 test("colours come from frames over the whole length", () => {
-  assert.deepEqual([samplePlaces(3, 99), samplePlaces(15, 99), samplePlaces(100, 2), samplePlaces(1, 1)], [[0, 1, 2], [0, 2, 4, 6, 8, 10, 12, 14], [0, 99], [0]]);
-  const frame = (base: number): Float64Array => Float64Array.from({ length: 100 }, (_, at) => base + at / 100);
+  assert.deepEqual(
+    [samplePlaces(3, 99), samplePlaces(15, 99), samplePlaces(100, 2), samplePlaces(1, 1)],
+    [[0, 1, 2], [0, 2, 4, 6, 8, 10, 12, 14], [0, 99], [0]],
+  );
+  const frame = (base: number): Float64Array =>
+    Float64Array.from({ length: 100 }, (_, at) => base + at / 100);
   const [low, high] = limitsOver([frame(0), frame(10)]);
   assert.ok(low < 0.1 && high > 10.9);
 });
@@ -33,9 +37,16 @@ test("versions that changed an array", async () => {
 
 test("points of an address", () => {
   const shape = [5, 10, 20];
-  assert.deepEqual(parsePoints("0.1.2,4.9.19,5.0.0,1.2,0.x.1,", shape), [[0, 1, 2], [4, 9, 19]]);
+  assert.deepEqual(parsePoints("0.1.2,4.9.19,5.0.0,1.2,0.x.1,", shape), [
+    [0, 1, 2],
+    [4, 9, 19],
+  ]);
   assert.equal(parsePoints(Array.from({ length: 9 }, (_, at) => `0.${at}.0`).join(), shape).length, 7);
   const slice = parseSlice(shape, {});
-  const along = (text?: string, time = 0): number => lineDimension(shape, slice, (dimension) => dimension === time, text);
-  assert.deepEqual([along(), along("2"), along("9"), along("", 2), lineDimension([1, 4, 4], slice, () => false, "")], [0, 2, 0, 0, slice.x]);
+  const along = (text?: string, time = 0): number =>
+    lineDimension(shape, slice, (dimension) => dimension === time, text);
+  assert.deepEqual(
+    [along(), along("2"), along("9"), along("", 2), lineDimension([1, 4, 4], slice, () => false, "")],
+    [0, 2, 0, 0, slice.x],
+  );
 });

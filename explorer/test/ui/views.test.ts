@@ -1,39 +1,39 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { diverging, paint, robust, spread, symmetric, table, ticks } from "../../src/array/colour";
 import {
-  cellsOf,
-  changedRows,
-  chunkBox,
-  compareTables,
-  fileShade,
-  kinds,
-  paintCells,
-  sizeShade,
-  summary,
-} from "../../src/chunks";
-import { diverging, paint, robust, spread, symmetric, table, ticks } from "../../src/colour";
-import { changedData, compareLines, compareNodes } from "../../src/compare";
-import { clockOf, periodOf, timeText, timeTicks } from "../../src/format/calendar";
-import type { ArrayNode, History } from "../../src/format/types";
-import { changedPaths, codecs, coordinate, gridShape, itemSize, listed, rows, tree } from "../../src/nodes";
-import { parseRoute, resolve, writeRoute, HOME } from "../../src/route";
-import { search } from "../../src/search";
+  changedPaths,
+  codecs,
+  coordinate,
+  gridShape,
+  itemSize,
+  listed,
+  rows,
+  tree,
+} from "../../src/array/nodes";
+import { changedRows, chunkBox, compareTables, kinds, summary } from "../../src/array/references";
 import {
   box,
   boxShape,
   cellEdges,
   cellFinder,
   chunksOf,
+  type Labels,
   nearest,
   parseSlice,
   plane,
   sliceQuery,
   typedIndex,
-  type Labels,
-} from "../../src/slices";
-import { afterwards, first } from "../../src/state";
-import { bytes, firstLine, fitted, isolated, number, ordinal, parent, when } from "../../src/text";
-import { chunkWriters } from "../../src/writers";
+} from "../../src/array/slices";
+import { clockOf, periodOf, timeText, timeTicks } from "../../src/cf/calendar";
+import { cellsOf, fileShade, paintCells, sizeShade } from "../../src/chunks/cells";
+import type { ArrayNode, History } from "../../src/format/types";
+import { HOME, parseRoute, resolve, writeRoute } from "../../src/page/route";
+import { afterwards, first } from "../../src/page/state";
+import { bytes, firstLine, fitted, isolated, number, ordinal, parent, when } from "../../src/page/text";
+import { changedData, compareLines, compareNodes } from "../../src/versions/compare";
+import { search } from "../../src/versions/search";
+import { chunkWriters } from "../../src/versions/writers";
 import { array, chunkTable, history, memoryReader, nodes } from "./memory";
 
 test("addresses say the same after reading and writing", () => {

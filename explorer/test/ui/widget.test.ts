@@ -1,21 +1,24 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
-import { openRepository } from "../format/reader";
-import { KernelSource, type Answer } from "../../src/home";
+import { type Answer, KernelSource } from "../../src/page/home";
 import { listen, type Model } from "../../src/widget";
 import { DATA, FolderSource } from "../format/folder";
+import { openRepository } from "../format/reader";
 
 type Message = Record<string, string | number>;
 
 /** A model whose kernel answers in the reverse order, and sends each answer to all views. */
-function modelOf(answer: (message: Message) => Promise<Answer>): Model & { readonly sent: Message[]; views(): number } {
+function modelOf(
+  answer: (message: Message) => Promise<Answer>,
+): Model & { readonly sent: Message[]; views(): number } {
   const listeners = new Set<Parameters<Model["on"]>[1]>();
   const sent: Message[] = [];
   const flush = async (): Promise<void> => {
     for (const message of sent.splice(0).reverse()) {
       const { data, error } = await answer(message);
-      for (const listener of listeners) listener({ id: String(message.id), ...(error && { error }) }, data && [data]);
+      for (const listener of listeners)
+        listener({ id: String(message.id), ...(error && { error }) }, data && [data]);
     }
   };
   return {
@@ -39,8 +42,13 @@ test("a repository over messages, in two views of one widget", async () => {
     const views = [listen(model), listen(model)];
     const expected = await openRepository(files);
     const answers = await Promise.all(views.map(({ ask }, at) => ask({ file: at ? "repo" : "nothing" })));
-    assert.deepEqual(answers.map(({ data }) => data !== undefined), [false, true]);
-    for (const repository of await Promise.all(views.map(({ ask }) => openRepository(new KernelSource(ask, "memory"))))) {
+    assert.deepEqual(
+      answers.map(({ data }) => data !== undefined),
+      [false, true],
+    );
+    for (const repository of await Promise.all(
+      views.map(({ ask }) => openRepository(new KernelSource(ask, "memory"))),
+    )) {
       assert.deepEqual(repository.branches, expected.branches);
       assert.equal(repository.history.id(0), expected.history.id(0));
     }
@@ -50,11 +58,21 @@ test("a repository over messages, in two views of one widget", async () => {
 });
 
 test("answers without bytes", async () => {
-  const kinds: Record<string, string> = { "s3://closed/x": "unauthorized-virtual-chunk-container", "s3://slow/x": "object-store" };
-  const { ask } = listen(modelOf(async ({ virtual = "" }) => (kinds[virtual] ? { error: { kind: kinds[virtual], message: `no ${virtual}` } } : {})));
+  const kinds: Record<string, string> = {
+    "s3://closed/x": "unauthorized-virtual-chunk-container",
+    "s3://slow/x": "object-store",
+  };
+  const { ask } = listen(
+    modelOf(async ({ virtual = "" }) =>
+      kinds[virtual] ? { error: { kind: kinds[virtual], message: `no ${virtual}` } } : {},
+    ),
+  );
   const source = new KernelSource(ask, "memory");
   assert.equal(await source.get("chunks/none"), undefined);
   assert.equal((await source.get("repo", 5, 5))?.length, 0);
-  await assert.rejects(source.external("s3://closed/x", 0, 1), { kind: "forbidden", message: "no s3://closed/x" });
+  await assert.rejects(source.external("s3://closed/x", 0, 1), {
+    kind: "forbidden",
+    message: "no s3://closed/x",
+  });
   await assert.rejects(source.external("s3://slow/x", 0, 1), { kind: "network" });
 });

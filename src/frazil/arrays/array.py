@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import zarr
 
 from frazil.arguments import checked
-from frazil.arrays.box_reading import PointReading, read_box, read_single_chunks
-from frazil.arrays.box_writing import assign
+from frazil.arrays.box_reading import PointReading, read_box_into, read_in_chunk, read_single_chunks
+from frazil.arrays.box_writing import BoxWriting
 from frazil.arrays.encoding import encoding_of
-from frazil.arrays.selection import BoxSelection, PointSelection, outer_selection, points_of, selection_of
+from frazil.arrays.selection import (
+    AxisSlice,
+    BoxSelection,
+    PointSelection,
+    outer_selection,
+    points_of,
+    selection_of,
+)
 from frazil.display import Lines
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:
-    import zarr
     from numpy.typing import NDArray
 
     from frazil.arrays.encoding import Encoding
@@ -28,6 +37,8 @@ if TYPE_CHECKING:
 
 #: The most points that are read together: each needs about 50 bytes of memory.
 _MOST_POINTS: Final = 1 << 22
+#: The most points that are written together: each needs about 100 bytes of memory.
+_MOST_WRITTEN_POINTS: Final = 1 << 21
 
 
 class Array:
@@ -182,7 +193,39 @@ class Array:
         self._write(selection_of(index, self.shape), value)
 
     def _write(self, selection: BoxSelection | PointSelection, value: Any) -> None:
-        assign(self._session, self._path, self._node().user_data, selection, value)
+        self._session.require_writable()
+        encoding = encoding_of(self._node().user_data)
+        # Arrays of other dtypes are converted later, part by part.
+        is_array = hasattr(value, "shape") and not np.isscalar(value)
+        values = np.asarray(value) if is_array else np.asarray(value, self.dtype)
+        if isinstance(selection, PointSelection):
+            self._write_points(selection, _broadcast(values, selection.shape))
+            return
+        box = _box_values(values, selection)
+        if not box.size:
+            return
+        writes_fill = bool(zarr.config.get("array.write_empty_chunks"))
+        if encoding is not None:
+            writing = BoxWriting(self._session.workspace, self._path, encoding, writes_fill=writes_fill)
+            if writing.run(selection.slices, box):
+                return
+        # zarr converts all values at once, and takes no values of another shape.
+        slices = tuple(each.as_slice() for each in selection.slices)
+        self._zarr("r+").set_basic_selection(slices, box)
+
+    def _write_points(self, selection: PointSelection, values: NDArray[Any]) -> None:
+        """Write points. Of equal points, the last value counts, as in numpy."""
+        array = self._zarr("r+")
+        coordinates = [np.broadcast_to(each, selection.shape).flat for each in selection.coordinates]
+        for begin in range(0, prod(selection.shape), _MOST_WRITTEN_POINTS):
+            part = slice(begin, begin + _MOST_WRITTEN_POINTS)
+            columns = [each[part] for each in coordinates]
+            order = np.lexsort(columns)  # stable: equal points stay in the order of their rows
+            ordered = [each[order] for each in columns]
+            is_last = np.ones(len(order), np.bool_)
+            is_last[:-1] = np.any([each[1:] != each[:-1] for each in ordered], axis=0)
+            rows = order[is_last]
+            array.set_coordinate_selection(tuple(each[rows] for each in columns), values.flat[part][rows])
 
     def _read(
         self, select: Callable[[Any, tuple[int, ...]], BoxSelection | PointSelection], index: Any
@@ -195,7 +238,31 @@ class Array:
         if encoding is None:
             box = np.asarray(self._zarr()[tuple(each.as_slice() for each in selection.slices)])
             return box.reshape([each.count for each in selection.slices])[selection.view]
-        return read_box(self._session, self._path, encoding, selection.slices)[selection.view]
+        return self._read_box(encoding, selection.slices)[selection.view]
+
+    def _read_box(self, encoding: Encoding, slices: tuple[AxisSlice, ...]) -> NDArray[Any]:
+        shape = tuple([each.count for each in slices])
+        if 0 in shape:
+            return np.empty(shape, encoding.dtype)
+        workspace = self._session.workspace
+        if encoding.shards is None:
+            values = read_in_chunk(workspace, self._path, encoding, slices)
+            if values is not None:
+                return values
+        out = np.empty(shape, encoding.dtype)
+        pieces, failures = read_box_into(workspace, self._path, encoding, slices, out)
+        array = self._zarr() if len(failures) else None
+        for row in failures.tolist():  # with the codecs of zarr, which raise the errors of damaged chunks
+            counts = pieces.regions[int(pieces.region[row])].counts
+            target = pieces.target[row].tolist()
+            spot = tuple(slice(a, a + n) for a, n in zip(target, counts, strict=True))
+            source = tuple(
+                AxisSlice(each.start + a * each.step, n, each.step).as_slice()
+                for each, a, n in zip(slices, target, counts, strict=True)
+            )
+            assert array is not None
+            out[spot] = array[source]
+        return out
 
     def _read_points(self, encoding: Encoding | None, selection: PointSelection) -> NDArray[Any]:
         array = self._zarr() if encoding is None else None
@@ -221,8 +288,38 @@ class Array:
         entry = workspace.array_entry(self._path)
         return workspace.require_array(self._path) if entry is None else entry.node
 
-    def _zarr(self) -> zarr.Array[Any]:
-        return array_at(self._session, self._path)
+    def _zarr(self, mode: str = "r") -> zarr.Array[Any]:
+        return array_at(self._session, self._path, mode)
+
+
+def _box_values(values: NDArray[Any], selection: BoxSelection) -> NDArray[Any]:
+    """Return the values of a box, with all its dimensions and in ascending order, without a copy."""
+    counts = tuple(each.count for each in selection.slices)
+    shape = np.broadcast_to(np.zeros((), np.bool_), counts)[selection.view].shape
+    box = _broadcast(values, shape)
+    axis = 0
+    for item in selection.view:
+        if item is Ellipsis:
+            continue
+        # None stands for a dimension of length 1 that the box does not have, and an integer for the opposite.
+        inverse: Any = 0 if item is None else item if isinstance(item, slice) else None
+        spot: tuple[Any, ...] = (*[slice(None)] * axis, inverse, ...)
+        box = box[spot]
+        axis += item is not None
+    return box
+
+
+def _broadcast(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    more = values.ndim - len(shape)
+    if more > 0 and prod(values.shape[:more]) == 1:
+        values = values.reshape(values.shape[more:])
+    try:
+        return np.broadcast_to(values, shape)
+    except ValueError:
+        raise InvalidInputError(
+            f"values must have a shape that broadcasts to {shape}, got {values.shape}",
+            ErrorKind.INVALID_ARGUMENT,
+        ) from None
 
 
 class OuterIndex:

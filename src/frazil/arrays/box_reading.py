@@ -36,13 +36,11 @@ from frazil.format.columns import I64, ranges, windows
 from frazil.format.manifest import ChunkKind, ChunkRef, ChunkTable
 from frazil.repository.session.workspace import size_of
 from frazil.threads import Purpose, shared_pool
-from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:
     from frazil.arrays.encoding import Encoding, ShardLayout
     from frazil.arrays.selection import Points
     from frazil.format.columns import U8, U32, U64
-    from frazil.repository.session.session import Session
     from frazil.repository.session.workspace import Workspace
 
 
@@ -522,35 +520,10 @@ def read_single_chunks(workspace: Workspace, paths: Sequence[str]) -> dict[str, 
     return values
 
 
-def read_box(session: Session, path: str, encoding: Encoding, slices: tuple[AxisSlice, ...]) -> NDArray[Any]:
-    """Return the elements of a box."""
-    shape = tuple([each.count for each in slices])
-    if 0 in shape:
-        return np.empty(shape, encoding.dtype)
-    if encoding.shards is None:
-        values = read_in_chunk(session.workspace, path, encoding, slices)
-        if values is not None:
-            return values
-    out = np.empty(shape, encoding.dtype)
-    pieces, failures = read_box_into(session, path, encoding, slices, out)
-    array = array_at(session, path) if len(failures) else None
-    for row in failures.tolist():  # with the codecs of zarr, which raise the errors of damaged chunks
-        counts = pieces.regions[int(pieces.region[row])].counts
-        target = pieces.target[row].tolist()
-        spot = tuple(slice(a, a + n) for a, n in zip(target, counts, strict=True))
-        source = tuple(
-            AxisSlice(each.start + a * each.step, n, each.step).as_slice()
-            for each, a, n in zip(slices, target, counts, strict=True)
-        )
-        assert array is not None
-        out[spot] = array[source]
-    return out
-
-
 def read_box_into(
-    session: Session, path: str, encoding: Encoding, slices: tuple[AxisSlice, ...], out: NDArray[Any]
+    workspace: Workspace, path: str, encoding: Encoding, slices: tuple[AxisSlice, ...], out: NDArray[Any]
 ) -> tuple[Pieces, I64]:
     """Read a box that is not empty into ``out``. Return its pieces, and the rows of the failed ones."""
     axes = zip(slices, encoding.lengths, strict=True)
     pieces = pieces_of_axes([chunks_of_slice(each.start, each.count, each.step, n) for each, n in axes])
-    return pieces, PieceReading(session.workspace, path, encoding, pieces, out).run()
+    return pieces, PieceReading(workspace, path, encoding, pieces, out).run()

@@ -26,28 +26,23 @@ from numpy.typing import NDArray
 
 from frazil.arrays.box_reading import read_chunks
 from frazil.arrays.element_statistics import STATISTICS_ATTRIBUTE, Meaning, chunk_rows, meaning_of
-from frazil.arrays.encoding import encoder_of, encoding_of, tiles_of_chunks, uncompressed
+from frazil.arrays.encoding import encoder_of, tiles_of_chunks, uncompressed
 from frazil.arrays.selection import (
     AxisChunks,
-    BoxSelection,
-    PointSelection,
     chunk_bounds,
     chunks_of_slice,
 )
 from frazil.cf import missing_element_of
-from frazil.chunks.packs import ChunkRows
+from frazil.chunks.packs import PackRows
 from frazil.chunks.writer import RowWriter
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.chunk_statistics import ChunkStatistics
 from frazil.format.chunk_trailer import crc32c_rows
 from frazil.format.columns import I64, U32
 from frazil.threads import SIZES, Purpose, shared_pool
-from frazil.zarr_store.store import open_array
 
 if TYPE_CHECKING:
     from frazil.arrays.encoding import Encoder, Encoding, ShardLayout
     from frazil.arrays.selection import AxisSlice
-    from frazil.repository.session.session import Session
     from frazil.repository.session.workspace import Workspace
 
 
@@ -246,7 +241,7 @@ def _fill_chunks(
 
 
 #: The coordinates, the bytes and the statistics of chunks, and the coordinates of chunks of the fill value.
-type EncodedBox = tuple[U32, ChunkRows, ChunkStatistics | None, U32]
+type EncodedBox = tuple[U32, PackRows, ChunkStatistics | None, U32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -291,7 +286,7 @@ class ChunkEncoding:
                 rows = chunk_rows(self.meaning, self.encoding, index, elements)
                 statistics = ChunkStatistics(self.meaning.context, rows[:, None])
         crc = crc32c_rows(data, length) if (length < self.crc_below).any() else None
-        return index, ChunkRows(data, length, crc), statistics, fill
+        return index, PackRows(data, length, crc), statistics, fill
 
     def _shards(
         self, layout: ShardLayout, index: U32, chunks: NDArray[Any], shape: tuple[int, ...]
@@ -318,7 +313,7 @@ class ChunkEncoding:
             rows = chunk_rows(self.meaning, grid, tiles, elements).reshape(len(index), count)
             statistics = ChunkStatistics(self.meaning.context, rows[has_chunks])
         crc = crc32c_rows(data, sizes) if (sizes < self.crc_below).any() else None
-        return index[has_chunks], ChunkRows(data, sizes, crc), statistics, index[~has_chunks]
+        return index[has_chunks], PackRows(data, sizes, crc), statistics, index[~has_chunks]
 
     def _chunks(self, box: ChunkBox, values: NDArray[Any], before: NDArray[Any] | None) -> NDArray[Any]:
         """Return the new elements of chunks as they are stored, shape (m, n), without gaps."""
@@ -449,78 +444,3 @@ class BoxWriting:
         """Return the elements of chunks, shape ``(m, *shape)``, or None if a chunk cannot be read."""
         elements, failures = read_chunks(self._workspace, self._path, self._encoding, box.index(), box.shape)
         return None if len(failures) else elements
-
-
-#: The most points that are written together: each needs about 100 bytes of memory.
-_MOST_POINTS: Final = 1 << 21
-
-
-def assign(
-    session: Session, path: str, document: bytes, selection: BoxSelection | PointSelection, value: Any
-) -> None:
-    """Write values to the selected elements."""
-    session.require_writable()
-    encoding = encoding_of(document)
-    dtype = np.dtype(open_array(session.store, path, "r+").dtype) if encoding is None else encoding.dtype
-    # Arrays of other dtypes are converted later, part by part.
-    is_array = hasattr(value, "shape") and not np.isscalar(value)
-    values = np.asarray(value) if is_array else np.asarray(value, dtype)
-    if isinstance(selection, PointSelection):
-        _assign_points(session, path, selection, _broadcast(values, selection.shape))
-        return
-    box = box_values(values, selection)
-    if not box.size:
-        return
-    writes_fill = bool(zarr.config.get("array.write_empty_chunks"))
-    if encoding is not None:
-        writing = BoxWriting(session.workspace, path, encoding, writes_fill=writes_fill)
-        if writing.run(selection.slices, box):
-            return
-    # zarr converts all values at once, and takes no values of another shape.
-    slices = tuple(each.as_slice() for each in selection.slices)
-    open_array(session.store, path, "r+").set_basic_selection(slices, box)
-
-
-def box_values(values: NDArray[Any], selection: BoxSelection) -> NDArray[Any]:
-    """Return the values of a box, with all its dimensions and in ascending order, without a copy."""
-    counts = tuple(each.count for each in selection.slices)
-    shape = np.broadcast_to(np.zeros((), np.bool_), counts)[selection.view].shape
-    box = _broadcast(values, shape)
-    axis = 0
-    for item in selection.view:
-        if item is Ellipsis:
-            continue
-        # None stands for a dimension of length 1 that the box does not have, and an integer for the opposite.
-        inverse: Any = 0 if item is None else item if isinstance(item, slice) else None
-        spot: tuple[Any, ...] = (*[slice(None)] * axis, inverse, ...)
-        box = box[spot]
-        axis += item is not None
-    return box
-
-
-def _broadcast(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    more = values.ndim - len(shape)
-    if more > 0 and prod(values.shape[:more]) == 1:
-        values = values.reshape(values.shape[more:])
-    try:
-        return np.broadcast_to(values, shape)
-    except ValueError:
-        raise InvalidInputError(
-            f"values must have a shape that broadcasts to {shape}, got {values.shape}",
-            ErrorKind.INVALID_ARGUMENT,
-        ) from None
-
-
-def _assign_points(session: Session, path: str, selection: PointSelection, values: NDArray[Any]) -> None:
-    """Write points. Of equal points, the last value counts, as in numpy."""
-    array = open_array(session.store, path, "r+")
-    coordinates = [np.broadcast_to(each, selection.shape).flat for each in selection.coordinates]
-    for begin in range(0, prod(selection.shape), _MOST_POINTS):
-        part = slice(begin, begin + _MOST_POINTS)
-        columns = [each[part] for each in coordinates]
-        order = np.lexsort(columns)  # stable: equal points stay in the order of their rows
-        ordered = [each[order] for each in columns]
-        is_last = np.ones(len(order), np.bool_)
-        is_last[:-1] = np.any([each[1:] != each[:-1] for each in ordered], axis=0)
-        rows = order[is_last]
-        array.set_coordinate_selection(tuple(each[rows] for each in columns), values.flat[part][rows])

@@ -24,7 +24,7 @@ from frazil.arrays.selection import chunk_bounds
 from frazil.cf import Coding, coding_of
 from frazil.errors import InvalidInputError, MissingExtraError
 from frazil.extras import warn_of_unreadable
-from frazil.format.chunk_statistics import SQUARE_DIGITS, SUM_DIGITS, row_dtype
+from frazil.format.chunk_statistics import SQUARE_DIGITS, SUM_DIGITS, blank_rows, row_dtype
 from frazil.format.columns import I64, U32
 from frazil.zarr_store.array_metadata import array_metadata
 
@@ -128,7 +128,7 @@ def extents_of(encoding: Encoding, index: NDArray[np.integer]) -> U32:
 
 def chunk_rows(meaning: Meaning, encoding: Encoding, index: U32, chunks: NDArray[Any]) -> NDArray[Any]:
     """Return the statistics of chunks of one shape, elements of shape (m, *shape), as m rows."""
-    rows = np.zeros(len(chunks), row_dtype(meaning.kind, index.shape[1]))
+    rows = blank_rows((len(chunks),), row_dtype(meaning.kind, index.shape[1]))
     rows["extent"] = extents = extents_of(encoding, index)
     for members in _equal_rows(extents):
         rows["known"][members] = True

@@ -28,12 +28,11 @@ from zarr.codecs import (
     TransposeCodec,
     ZstdCodec,
 )
-from zarr.codecs.numcodecs import Fletcher32, Shuffle, Zlib
-from zarr.core.metadata.v3 import RectilinearChunkGridMetadata
 
 from frazil.errors import FormatError, InvalidInputError, MissingExtraError
 from frazil.format.chunk_trailer import crc32c_rows
 from frazil.format.columns import I64, U8, copy_rows
+from frazil.zarr_names import Fletcher32, RectilinearChunkGridMetadata, Shuffle, Zlib
 from frazil.zarr_store.array_metadata import array_metadata
 
 #: What ``isbuiltin`` of a dtype says if a package has registered it.

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
+from frazil.answers.tiles import Mask, TileGrid, TileStatistics, has_statistics, tiles_of
 from frazil.arrays.element_statistics import limits
 from frazil.arrays.encoding import encoding_of
 from frazil.arrays.selection import chunk_numbers
-from frazil.arrays.tile_statistics import Mask, TileGrid, TileStatistics, has_statistics, tiles_of
 from frazil.arrow.grid import Column, Grid, Values
 from frazil.cf import Coding
 from frazil.errors import InvalidInputError

@@ -30,7 +30,7 @@ from frazil.arrow.cells import BlockReader, Region, prefetched, shape_of
 from frazil.arrow.column_ranges import Intervals, Ranges, column_ranges, finest_block, has_ranges
 from frazil.arrow.grid import Column, Grid, Selection, grid_of, to_arrow
 from frazil.arrow.pruning import columns_of, matching_intervals, matching_parts, regions_of
-from frazil.repository.handle.addresses import open_address
+from frazil.handle.addresses import open_address
 from frazil.repository.session.session import Session
 
 #: The rows of a batch.

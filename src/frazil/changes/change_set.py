@@ -25,14 +25,14 @@ from frazil.errors import (
 )
 from frazil.format.chunk_table import box, keys, within
 from frazil.format.columns import U8, U32, Ragged, intern
-from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_matrix
+from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, distinct_ids, id_matrix
 from frazil.format.manifest import (
     ChunkKind,
     ChunkRef,
     ChunkTable,
-    ForeignObjects,
     InlineRef,
     NativeRef,
+    VirtualObjects,
     VirtualRef,
 )
 from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, NodeTable
@@ -139,7 +139,7 @@ def table_of(refs: dict[Coords, ChunkRef | None], ndim: int) -> ChunkTable:
     for kind, ranged in ((ChunkKind.NATIVE, native), (ChunkKind.VIRTUAL, virtual)):
         offset[classes == kind] = [ref.offset for ref in ranged]
         length[classes == kind] = [ref.length for ref in ranged]
-    foreign = ForeignObjects(
+    foreign = VirtualObjects(
         Ragged.of_text([location for location, _, _ in objects]),
         Ragged.of_text([etag for _, etag, _ in objects]),
         np.array([modified for _, _, modified in objects], np.uint32),
@@ -365,7 +365,7 @@ class ChangeSet:
         ids = np.concatenate(
             [np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(table.chunk_ids for table in tables)]
         )
-        return ids[np.unique(id_keys(ids), return_index=True)[1]]
+        return distinct_ids(ids)
 
     # Nodes
 

@@ -347,7 +347,7 @@ def _blocked(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ConflictRule:
     """A row of the table."""
 
     ours: ChangeKind
@@ -364,31 +364,31 @@ _TYPE = ConflictType
 # fmt: off
 TABLE: Final = (
     #    ours       theirs     of       relation      conflict
-    Rule(_UPDATED,  _UPDATED,  _NODE,   _same_node,  _TYPE.ZarrMetadataDoubleUpdate),
-    Rule(_UPDATED,  _DELETED,  _ARRAY,  _same_node,  _TYPE.ZarrMetadataUpdateOfDeletedArray),
-    Rule(_UPDATED,  _DELETED,  _GROUP,  _same_node,  _TYPE.ZarrMetadataUpdateOfDeletedGroup),
-    Rule(_UPDATED,  _WROTE,    _ARRAY,  _chunk_lost, _TYPE.ChunksUpdatedInUpdatedArray),
-    Rule(_WROTE,    _UPDATED,  _ARRAY,  _under_them, _TYPE.ChunksUpdatedInUpdatedArray),
-    Rule(_WROTE,    _WROTE,    _ARRAY,  _same_chunk, _TYPE.ChunkDoubleUpdate),
-    Rule(_WROTE,    _DELETED,  _ARRAY,  _same_node,  _TYPE.ChunksUpdatedInDeletedArray),
-    Rule(_DELETED,  _UPDATED,  _ARRAY,  _same_node,  _TYPE.DeleteOfUpdatedArray),
-    Rule(_DELETED,  _WROTE,    _ARRAY,  _same_node,  _TYPE.DeleteOfUpdatedArray),
-    Rule(_DELETED,  _UPDATED,  _GROUP,  _same_node,  _TYPE.DeleteOfUpdatedGroup),
-    Rule(_DELETED,  _CREATED,  _GROUP,  _below,      _TYPE.DeleteOfUpdatedGroup),
-    Rule(_DELETED,  _MOVED,    _GROUP,  _below,      _TYPE.DeleteOfUpdatedGroup),
-    Rule(_DELETED,  _MOVED,    _NODE,   _same_node,  _TYPE.MoveOperationCannotBeRebased),
-    Rule(_CREATED,  _CREATED,  _NODE,   _same_path,  _TYPE.NewNodeConflictsWithExistingNode),
-    Rule(_CREATED,  _MOVED,    _NODE,   _same_path,  _TYPE.NewNodeConflictsWithExistingNode),
-    Rule(_CREATED,  _CREATED,  _NODE,   _in_array,   _TYPE.NewNodeInInvalidGroup),
-    Rule(_CREATED,  _MOVED,    _NODE,   _in_array,   _TYPE.NewNodeInInvalidGroup),
-    Rule(_CREATED,  _DELETED,  _NODE,   _group_loss, _TYPE.NewNodeInInvalidGroup),
-    Rule(_MOVED,    _DELETED,  _NODE,   _same_node,  _TYPE.MoveOperationCannotBeRebased),
-    Rule(_MOVED,    _MOVED,    _NODE,   _torn,       _TYPE.MoveOperationCannotBeRebased),
-    Rule(_MOVED,    _CREATED,  _NODE,   _blocked,    _TYPE.MoveOperationCannotBeRebased),
-    Rule(_MOVED,    _MOVED,    _NODE,   _blocked,    _TYPE.MoveOperationCannotBeRebased),
-    Rule(_MOVED,    _CREATED,  _NODE,   _in_array,   _TYPE.MoveOperationCannotBeRebased),
-    Rule(_MOVED,    _MOVED,    _NODE,   _in_array,   _TYPE.MoveOperationCannotBeRebased),
-    Rule(_MOVED,    _DELETED,  _NODE,   _group_loss, _TYPE.MoveOperationCannotBeRebased),
+    ConflictRule(_UPDATED,  _UPDATED,  _NODE,   _same_node,  _TYPE.ZarrMetadataDoubleUpdate),
+    ConflictRule(_UPDATED,  _DELETED,  _ARRAY,  _same_node,  _TYPE.ZarrMetadataUpdateOfDeletedArray),
+    ConflictRule(_UPDATED,  _DELETED,  _GROUP,  _same_node,  _TYPE.ZarrMetadataUpdateOfDeletedGroup),
+    ConflictRule(_UPDATED,  _WROTE,    _ARRAY,  _chunk_lost, _TYPE.ChunksUpdatedInUpdatedArray),
+    ConflictRule(_WROTE,    _UPDATED,  _ARRAY,  _under_them, _TYPE.ChunksUpdatedInUpdatedArray),
+    ConflictRule(_WROTE,    _WROTE,    _ARRAY,  _same_chunk, _TYPE.ChunkDoubleUpdate),
+    ConflictRule(_WROTE,    _DELETED,  _ARRAY,  _same_node,  _TYPE.ChunksUpdatedInDeletedArray),
+    ConflictRule(_DELETED,  _UPDATED,  _ARRAY,  _same_node,  _TYPE.DeleteOfUpdatedArray),
+    ConflictRule(_DELETED,  _WROTE,    _ARRAY,  _same_node,  _TYPE.DeleteOfUpdatedArray),
+    ConflictRule(_DELETED,  _UPDATED,  _GROUP,  _same_node,  _TYPE.DeleteOfUpdatedGroup),
+    ConflictRule(_DELETED,  _CREATED,  _GROUP,  _below,      _TYPE.DeleteOfUpdatedGroup),
+    ConflictRule(_DELETED,  _MOVED,    _GROUP,  _below,      _TYPE.DeleteOfUpdatedGroup),
+    ConflictRule(_DELETED,  _MOVED,    _NODE,   _same_node,  _TYPE.MoveOperationCannotBeRebased),
+    ConflictRule(_CREATED,  _CREATED,  _NODE,   _same_path,  _TYPE.NewNodeConflictsWithExistingNode),
+    ConflictRule(_CREATED,  _MOVED,    _NODE,   _same_path,  _TYPE.NewNodeConflictsWithExistingNode),
+    ConflictRule(_CREATED,  _CREATED,  _NODE,   _in_array,   _TYPE.NewNodeInInvalidGroup),
+    ConflictRule(_CREATED,  _MOVED,    _NODE,   _in_array,   _TYPE.NewNodeInInvalidGroup),
+    ConflictRule(_CREATED,  _DELETED,  _NODE,   _group_loss, _TYPE.NewNodeInInvalidGroup),
+    ConflictRule(_MOVED,    _DELETED,  _NODE,   _same_node,  _TYPE.MoveOperationCannotBeRebased),
+    ConflictRule(_MOVED,    _MOVED,    _NODE,   _torn,       _TYPE.MoveOperationCannotBeRebased),
+    ConflictRule(_MOVED,    _CREATED,  _NODE,   _blocked,    _TYPE.MoveOperationCannotBeRebased),
+    ConflictRule(_MOVED,    _MOVED,    _NODE,   _blocked,    _TYPE.MoveOperationCannotBeRebased),
+    ConflictRule(_MOVED,    _CREATED,  _NODE,   _in_array,   _TYPE.MoveOperationCannotBeRebased),
+    ConflictRule(_MOVED,    _MOVED,    _NODE,   _in_array,   _TYPE.MoveOperationCannotBeRebased),
+    ConflictRule(_MOVED,    _DELETED,  _NODE,   _group_loss, _TYPE.MoveOperationCannotBeRebased),
 )
 # fmt: on
 

@@ -26,7 +26,7 @@ from frazil.changes.change_set import (
 from frazil.changes.node_changes import NodeChanges, row_of, rows_of
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.columns import U8, U32, Ragged
-from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
+from frazil.format.ids import NODE_ID_BYTES, distinct_ids, id_keys, id_list, id_matrix
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import ManifestRef, Node, NodeTable
 from frazil.format.transaction_log import ID_LISTS, Move, TransactionLog
@@ -37,7 +37,7 @@ def union_of_logs(logs: Sequence[TransactionLog]) -> TransactionLog:
 
     def all_of(name: str) -> U8:
         ids = np.concatenate([getattr(log, name) for log in logs])
-        return ids[np.unique(id_keys(ids), return_index=True)[1]]
+        return distinct_ids(ids)
 
     return TransactionLog(
         logs[-1].id,

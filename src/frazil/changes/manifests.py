@@ -210,7 +210,7 @@ def _bits_of(keys: I64, spans: Spans, loose: I64, capacity: int) -> I64:
 
 
 def neighbours(spans: Spans, first: I64, last: I64, capacity: int) -> list[int]:
-    """Return spans beside small windows (``first``, ``last``) that are read too, so that these grow."""
+    """Return spans next to small windows (``first``, ``last``) that are read too, so that these grow."""
     out: list[int] = []
     low, high = spans.meeting(first, last)
     counts = spans.before[high] - spans.before[low]
@@ -225,7 +225,7 @@ def neighbours(spans: Spans, first: I64, last: I64, capacity: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class KeyWindows:
     """How a commit divides the references that it writes into manifests."""
 
     axes: Axes
@@ -286,7 +286,7 @@ _WHOLE: Final = (1 << 32) - 1
 
 
 #: The size of a box in chunks along each dimension, or windows by the number of references.
-type Split = tuple[int, ...] | Windows
+type Split = tuple[int, ...] | KeyWindows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -380,7 +380,7 @@ def in_boxes(table: ChunkTable, split: Split) -> list[ChunkTable]:
     """Return the rows of each box that is not empty. The sources stay as they are."""
     if not len(table):
         return []
-    if isinstance(split, Windows):
+    if isinstance(split, KeyWindows):
         parts = split.rows(table.index)
         if len(parts) == 1:
             return [table]
@@ -410,32 +410,32 @@ def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, Chu
     them, and a file costs a request. So a later change never leaves an unused chunk file that garbage
     collection cannot delete.
     """
-    alone: list[dict[bytes, ChunkTable]] = []
+    single: list[dict[bytes, ChunkTable]] = []
     shared: list[dict[bytes, ChunkTable]] = []
     room = 0
     for node_id, tables in updates:
         has_room = len(tables) == 1 and len(tables[0]) <= _SHARED_REFS
         size = int(tables[0].length.sum()) if has_room else 0
         if not has_room or size > _SHARED_BYTES or (tables[0].kind != ChunkKind.INLINE).any():
-            alone += [{node_id: table} for table in tables]
+            single += [{node_id: table} for table in tables]
             continue
         if size > room:
             shared.append({})
             room = _SHARED_BYTES
         room -= size
         shared[-1][node_id] = tables[0]
-    return alone + shared
+    return single + shared
 
 
 def plan_windows(
     array: ArrayData, edits: ChunkTable, counts: I64, axes: Axes, *, everything: bool = False
-) -> tuple[ManifestRewrite, Windows]:
+) -> tuple[ManifestRewrite, KeyWindows]:
     """Return which manifests of an array a commit reads, and the windows for its references and edits."""
     most = int(counts.sum()) + len(edits)
     capacity = capacity_for(min(most, math.prod(array.num_chunks)))
     is_one_window = most <= capacity and bool((edits.kind != ChunkKind.ABSENT).any())
     if everything or is_one_window or not array.manifests:
-        return ManifestRewrite((), array.manifests), Windows(axes, capacity)
+        return ManifestRewrite((), array.manifests), KeyWindows(axes, capacity)
     manifests = ManifestRefs.of(array.manifests, len(array.shape))
     extents = manifests.extents
     first, last = corners(axes, extents)
@@ -445,7 +445,7 @@ def plan_windows(
     is_read[number[outside]] = True
     read = is_read[number]
     others = np.concatenate([first[~read], last[~read]]).tobytes()
-    return ManifestRewrite(manifests.select_refs(~read), manifests.select_refs(read)), Windows(
+    return ManifestRewrite(manifests.select_refs(~read), manifests.select_refs(read)), KeyWindows(
         axes, capacity, others
     )
 

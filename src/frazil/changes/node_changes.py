@@ -15,16 +15,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.change_set import (
-    ChangeSet,
-    moved_nodes,
-    parent_of,
-    union_of_chunks,
-    union_of_coordinates,
-)
+from frazil.changes.change_set import ChangeSet, moved_nodes, parent_of, union_of_chunks, union_of_coordinates
 from frazil.format.chunk_table import box, keys
 from frazil.format.columns import I64, U8, U32
-from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
+from frazil.format.ids import NODE_ID_BYTES, distinct_ids, id_keys, id_list, id_matrix
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import ID_LISTS, TransactionLog
 
@@ -80,7 +74,7 @@ def node_changes_of_logs(logs: Sequence[TransactionLog], before: NodeTable, afte
     touched = np.concatenate(
         [before.ids, after.ids] if moved else [id_matrix(array_ids, NODE_ID_BYTES), *lists]
     )
-    touched = touched[np.unique(id_keys(touched), return_index=True)[1]]
+    touched = distinct_ids(touched)
     old, new = rows_of(before, touched), rows_of(after, touched)
     ids = np.array([*id_list(touched), None], object)[:-1]
 

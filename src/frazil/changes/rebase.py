@@ -342,7 +342,7 @@ def _take_chunks(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) ->
         table = chunk_changes.table()
         path = paths[id_]
         if id_ in partly:
-            table = _chosen(table, *partly[id_])
+            table = _resolved_chunks(table, *partly[id_])
         if id_ in alignment.theirs.updated or id_ in alignment.changes.updated:
             node = out.node(alignment.moved_tip, path)
             assert node is not None
@@ -355,8 +355,8 @@ def _take_chunks(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) ->
         out.chunks[id_] = chunk_changes if same else ChunkChanges(path, chunk_changes.ndim, (table,))
 
 
-def _chosen(table: ChunkTable, conflict: NodeConflict, resolution: Resolution) -> ChunkTable:
-    """Return our references without those for which theirs is kept, and with those that replace both."""
+def _resolved_chunks(table: ChunkTable, conflict: NodeConflict, resolution: Resolution) -> ChunkTable:
+    """Return our references: dropped where theirs wins, replaced where both are merged."""
     assert conflict.chunks is not None
     theirs = conflict.chunks[~np.broadcast_to(resolution.ours, len(conflict.chunks))]
     if len(theirs):

@@ -64,7 +64,7 @@ class PackSettings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChunkRows:
+class PackRows:
     """The bytes of n chunks, one after the other without gaps, with their lengths and checksums.
 
     Nobody changes them after a write. ``crc`` is None if the writer has no checksums.
@@ -77,12 +77,12 @@ class ChunkRows:
     def __len__(self) -> int:
         return len(self.length)
 
-    def rows(self, begin: int, end: int) -> ChunkRows:
+    def rows(self, begin: int, end: int) -> PackRows:
         """Return the chunks from row ``begin`` up to row ``end``."""
         first = int(self.length[:begin].sum())
         last = first + int(self.length[begin:end].sum())
         crc = None if self.crc is None else self.crc[begin:end]
-        return ChunkRows(self.data[first:last], self.length[begin:end], crc)
+        return PackRows(self.data[first:last], self.length[begin:end], crc)
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +114,7 @@ class Pack:
             self.crcs.append(crc)
         return start
 
-    def record(self, rows: ChunkRows) -> None:
+    def record(self, rows: PackRows) -> None:
         """Add checksums of chunks that are in the buffer."""
         if rows.crc is not None:
             self.lengths.frombytes(rows.length.astype(np.uint64).tobytes())

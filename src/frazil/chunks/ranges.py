@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Buffer
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -258,7 +259,7 @@ def copy_into(data: Buffer, out: memoryview) -> int:
     return len(view)
 
 
-class Job:
+class RangeRead:
     """The requests for wanted ranges. ``outcomes`` returns the bytes of each wanted range."""
 
     __slots__ = ("_plan", "_ranges", "requests")
@@ -399,7 +400,7 @@ class RangeCache:
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_new_cache, (self.limit, self.only_virtual))
+        return partial(RangeCache, only_virtual=self.only_virtual), (self.limit,)
 
     def get(self, range_: ByteRange) -> memoryview | None:
         """Return the bytes of a range, or None if no cached range contains it."""
@@ -455,10 +456,6 @@ class RangeCache:
                 del others[bisect_right(others, oldest.start, key=_start) - 1]
                 if not others:
                     del self._ranges[oldest.where]
-
-
-def _new_cache(limit: int, only_virtual: bool) -> RangeCache:
-    return RangeCache(limit, only_virtual=only_virtual)
 
 
 def _start(range_: ByteRange) -> int:

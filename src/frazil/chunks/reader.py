@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,9 +19,9 @@ from frazil.chunks.ranges import (
     FOREIGN_LIMITS,
     ByteBudget,
     ByteRange,
-    Job,
     MergeLimits,
     Outcome,
+    RangeRead,
     Readable,
     StoredObject,
     copy_into,
@@ -121,15 +121,13 @@ class ChunkReader:
         #: The threads of remote requests, which keep the limit of this reader.
         self.pool: Final = ThreadPool(Purpose.CHUNK_READS, max_requests)
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        limits = (self._limits, self._max_requests, self.cache)
-        return (self._storage, self._virtual, self._writer, *limits)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        storage, virtual, writer, limits, max_requests, cache = state
-        ChunkReader.__init__(
-            self, storage, virtual, writer, limits=limits, max_requests=max_requests, cache=cache
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        options: dict[str, Any] = {
+            "limits": self._limits,
+            "max_requests": self._max_requests,
+            "cache": self.cache,
+        }
+        return partial(ChunkReader, **options), (self._storage, self._virtual, self._writer)
 
     def read(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
         """Return the bytes of one chunk from ``start`` up to ``stop``."""
@@ -173,7 +171,7 @@ class ChunkReader:
     def read_many(self, requests: Sequence[Request]) -> list[Buffer]:
         """Return the bytes of each (reference, start, stop). Raises the first error in this order."""
         located = [self._locate(*request) for request in requests]
-        job = Job([place for place in located if isinstance(place, ByteRange)], self.limits_of)
+        job = RangeRead([place for place in located if isinstance(place, ByteRange)], self.limits_of)
         # A local read is a copy from the page cache. Threads would cost more than they save.
         is_fast = len(job.requests) < 2 or all(request.where.is_local for request in job.requests)
         outcomes = job.outcomes(list((map if is_fast else self.pool.map)(fetch, job.requests)))
@@ -206,28 +204,28 @@ class ChunkReader:
         if isinstance(ref, InlineRef):
             return memoryview(ref.data)[start:stop]
         first, last = ref.offset + start, ref.offset + stop
-        if isinstance(ref, NativeRef):
-            if self._writer is not None:
-                data = self._writer.pending(ref.chunk_id, first, last)
-                if data is not None:
-                    return data
-            range_ = ByteRange(StoredObject(_name_of(ref.chunk_id), self._storage), first, last)
+        where: Readable
+        if isinstance(ref, VirtualRef):
+            where = self._virtual.locate(ref)
         else:
-            range_ = ByteRange(self._virtual.locate(ref), first, last)
+            data = None if self._writer is None else self._writer.pending(ref.chunk_id, first, last)
+            if data is not None:
+                return data
+            where = StoredObject(_name_of(ref.chunk_id), self._storage)
         if last > _LARGEST_OBJECT:
             raise StorageError(
-                f"a reference to object {range_.where.name!r} must end at or before byte {_LARGEST_OBJECT}, "
+                f"a reference to object {where.name!r} must end at or before byte {_LARGEST_OBJECT}, "
                 f"got {last}",
                 ErrorKind.INVALID_OBJECT_SIZE,
             )
-        return range_
+        return ByteRange(where, first, last)
 
     def _of_this_loop(self) -> LoopReads:
         loop = asyncio.get_running_loop()
         with self._lock:
             reads = self._loops.get(loop)
             if reads is None:
-                # A used semaphore has a reference to its loop, so weak keys alone do not drop closed loops.
+                # A used semaphore has a reference to its loop, so weak keys do not drop closed loops.
                 for closed in [other for other in self._loops if other.is_closed()]:
                     del self._loops[closed]
                 reads = self._loops[loop] = LoopReads(self, self._max_requests)
@@ -274,7 +272,7 @@ class LoopReads:
         if not waiting:
             return
         try:
-            job = Job([range_ for range_, _ in waiting], self._limits_of)
+            job = RangeRead([range_ for range_, _ in waiting], self._limits_of)
             served = [[waiting[row] for row in rows] for rows in job.parts()]
         except Exception as error:
             _fail(waiting, error)
@@ -296,8 +294,8 @@ class LoopReads:
                 isinstance(each, StorageError) and each.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
                 for each in outcomes
             ):
-                alone = zip(ranges, await asyncio.gather(*map(self._fetch, ranges)), strict=True)
-                outcomes = [outcome for one, data in alone for outcome in cut_all([one], one, data)]
+                single = zip(ranges, await asyncio.gather(*map(self._fetch, ranges)), strict=True)
+                outcomes = [outcome for one, data in single for outcome in cut_all([one], one, data)]
             for (_, answer), outcome in zip(group, outcomes, strict=True):
                 if answer.done():
                     continue

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from frazil.chunks.packs import (
-    ChunkRows,
     ContentStore,
     Pack,
+    PackRows,
     PackSettings,
     digest_of,
     file_parts,
@@ -120,7 +120,7 @@ class ChunkWriter:
         self.pack_below: Final = settings.threshold if settings.enabled else 0
         self.has_checksums: Final = settings.checksums
         self.deduplicates: Final = content is not None
-        #: Files are cheaper together than alone: a local disk flushes them at the same time.
+        #: Files are cheaper together than one by one: a local disk flushes them at the same time.
         self.stores_together: Final = storage.is_local
         self._start()
 
@@ -134,13 +134,10 @@ class ChunkWriter:
             self._content.start()
 
     # Threads, locks and open packs cannot be pickled, so all chunks must be durable first.
-    def __getstate__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         self.flush()
-        return (self._storage, self._settings, self._new_id, self._max_in_flight, self._content)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        storage, settings, new_id, max_in_flight, content = state
-        ChunkWriter.__init__(self, storage, settings, new_id, max_in_flight=max_in_flight, content=content)
+        options: dict[str, Any] = {"max_in_flight": self._max_in_flight, "content": self._content}
+        return partial(ChunkWriter, **options), (self._storage, self._settings, self._new_id)
 
     @property
     def keep_until(self) -> int | None:
@@ -174,7 +171,7 @@ class ChunkWriter:
             await _done(answer)
         return answer
 
-    def pack_rows(self, rows: ChunkRows) -> list[tuple[bytes, int, int]]:
+    def pack_rows(self, rows: PackRows) -> list[tuple[bytes, int, int]]:
         """Write chunks into packs, without deduplication. Rows that nearly fill a pack become one."""
         places: list[tuple[bytes, int, int]] = []
         begin = 0
@@ -313,7 +310,7 @@ class ChunkWriter:
                 remember(self._content.packed, digest, ref)
             return ref
 
-    def _append_rows(self, rows: ChunkRows) -> tuple[bytes, int, int] | Future[None]:
+    def _append_rows(self, rows: PackRows) -> tuple[bytes, int, int] | Future[None]:
         """Write the first rows. Return the pack, the position and the number, or the upload to wait for."""
         self._enter()
         total, limit = len(rows.data), self._settings.pack_size
@@ -456,7 +453,7 @@ class RowWriter:
         self._statistics: list[ChunkStatistics | None] = []
         self._counts: list[int] = []
 
-    def add(self, index: U32, rows: ChunkRows, statistics: ChunkStatistics | None = None) -> None:
+    def add(self, index: U32, rows: PackRows, statistics: ChunkStatistics | None = None) -> None:
         """Store chunks: small ones inline, large ones in files, and all others in packs."""
         is_inline = rows.length <= self._threshold
         is_file = ~is_inline & (rows.length >= self._writer.pack_below)
@@ -523,10 +520,10 @@ class RowWriter:
         self._parts.append((index, *(np.broadcast_to(value, len(index)) for value in values)))
 
 
-def _chosen(rows: ChunkRows, is_chosen: NDArray[np.bool_]) -> ChunkRows:
+def _chosen(rows: PackRows, is_chosen: NDArray[np.bool_]) -> PackRows:
     """Return some chunks, one after the other. All of them are not copied."""
     if is_chosen.all():
         return rows
     ends: I64 = np.cumsum(rows.length)
     chosen = Ragged(rows.data, (ends - rows.length)[is_chosen], rows.length[is_chosen]).compact()
-    return ChunkRows(chosen.values, chosen.lengths, None if rows.crc is None else rows.crc[is_chosen])
+    return PackRows(chosen.values, chosen.lengths, None if rows.crc is None else rows.crc[is_chosen])

@@ -22,7 +22,7 @@ from frazil.maintenance.statistics import array_sizes
 
 if TYPE_CHECKING:
     from frazil.cli.cells import OpenArray
-    from frazil.repository.handle.repository import Repository
+    from frazil.handle.repository import Repository
     from frazil.repository.session.workspace import Workspace
 
 
@@ -307,7 +307,7 @@ def du(
 
 
 @verb("stats")
-def stats(output: Output, target: AnyTarget, everything: Everything, build: bool) -> int:
+def stats(output: Output, target: AnyTarget, everything: Everything, build: bool, rebuild: bool) -> int:
     """Count the versions of a repository, the bytes of all chunks, and the chunks that have statistics.
 
     The bytes are in chunk files (native), in manifests (inline), and in objects outside of the repository
@@ -319,6 +319,7 @@ def stats(output: Output, target: AnyTarget, everything: Everything, build: bool
 
     Args:
         build: Store the statistics of the chunks that have none.
+        rebuild: Read all chunks of these arrays, and replace their statistics.
 
     Examples:
         frazil stats ice                   the numbers for people
@@ -330,11 +331,11 @@ def stats(output: Output, target: AnyTarget, everything: Everything, build: bool
 
     opened = OpenTarget(target)
     rows, failures = _arrays_below(opened, everything), 0
-    if build:
+    if build or rebuild:
         nodes = opened.workspace.snapshot.nodes.paths_list()
         paths = [nodes[row] for row in rows] if target.path is not None else None
         with output.progress("stats") as bar:
-            report = opened.repo.upkeep.build_statistics(opened.id, paths, progress=bar)
+            report = opened.repo.upkeep.build_statistics(opened.id, paths, rebuild=rebuild, progress=bar)
         failures = report.chunks_failed
     whole = opened.context.catalog.full_repo_info()
     statistics = opened.repo.chunk_storage_stats()

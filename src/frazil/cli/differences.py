@@ -20,8 +20,8 @@ from frazil.display import counted
 from frazil.errors import IcechunkError, MissingExtraError
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.nodes import Node
+from frazil.history.blame import ChunkCommit
 from frazil.repository.catalog.ancestry import version_id
-from frazil.repository.history.blame import ChunkCommit
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.target import MAIN
 from frazil.threads import Purpose, map_bounded

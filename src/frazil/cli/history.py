@@ -92,8 +92,8 @@ def _documents(version: OpenTarget, since: datetime | None, changes: bool) -> It
     refs = refs_of_snapshots(version.info)
     versions: Iterator[tuple[SnapshotInfo, dict[str, Any]]]
     if changes:
+        from frazil.history.bisect import version_changes
         from frazil.repository.catalog.presentation import diff
-        from frazil.repository.history.bisect import version_changes
 
         nothing, path = Diff(), version.path
         versions = (
@@ -112,7 +112,7 @@ def _documents(version: OpenTarget, since: datetime | None, changes: bool) -> It
 
 
 def _draw(output: Output, version: OpenTarget, number: int | None) -> None:
-    from frazil.repository.handle.version_history import ancestry_graph
+    from frazil.handle.version_history import ancestry_graph
 
     is_whole = version.target.version is None
     branches, tip = (version.info.branches, None) if is_whole else ({}, version.raw_id)

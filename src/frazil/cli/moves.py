@@ -17,9 +17,9 @@ from frazil.cli.opening import OpenTarget, author_metadata, storage_of
 from frazil.cli.output import Output, picked
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.handle.addresses import virtual_access
+from frazil.handle.repository import Repository
 from frazil.jobs.progress import size
-from frazil.repository.handle.addresses import virtual_access
-from frazil.repository.handle.repository import Repository
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
 

@@ -24,8 +24,8 @@ from frazil.storage.base import Storage
 from frazil.storage.profiles import storage_of_location
 
 if TYPE_CHECKING:
+    from frazil.handle.repository import Repository
     from frazil.repository.catalog.context import Context
-    from frazil.repository.handle.repository import Repository
     from frazil.repository.session.session import Session
     from frazil.repository.session.workspace import Workspace
 
@@ -76,8 +76,8 @@ class OpenTarget:
     @cached_property
     def context(self) -> Context:
         """The context of the repository, for its nodes and chunks."""
-        from frazil.repository.handle.addresses import virtual_access
-        from frazil.repository.handle.opening import HandleOptions, open_context, opened_before
+        from frazil.handle.addresses import virtual_access
+        from frazil.handle.opening import HandleOptions, open_context, opened_before
 
         options = HandleOptions(authorized=virtual_access())
         known: RepoInfo | None = self.__dict__.get("info")
@@ -88,7 +88,7 @@ class OpenTarget:
     @cached_property
     def repo(self) -> Repository:
         """The repository, with all its methods. Its commits have the author of the command."""
-        from frazil.repository.handle.repository import Repository
+        from frazil.handle.repository import Repository
 
         repo = Repository(self.context)
         repo.set_default_commit_metadata(author_metadata())
@@ -119,7 +119,7 @@ class OpenTarget:
 
     def session(self, id_: str | None = None) -> Session:
         """Return a session that reads the version, or another one."""
-        from frazil.repository.handle.sessions import readonly_session_of
+        from frazil.handle.sessions import readonly_session_of
 
         id_ = id_ or self.id
         return readonly_session_of(self.context, self.info, snapshot_id=id_)

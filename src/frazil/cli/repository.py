@@ -18,16 +18,16 @@ from frazil.cli.history import rules_of, update_document
 from frazil.cli.opening import OpenTarget, storage_of
 from frazil.cli.output import Output, picked
 from frazil.errors import ConflictError, ErrorKind
+from frazil.handle.repository import context_of
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.ancestry import is_in_history
 from frazil.repository.catalog.repo_changes import find_snapshot, snapshot_id
-from frazil.repository.handle.repository import context_of
 from frazil.repository.settings.config_document import document_to_save, from_document, to_document
 from frazil.repository.settings.manifest_config import AUTO
 from frazil.repository.target import MAIN
 
 if TYPE_CHECKING:
-    from frazil.repository.handle.repository import Repository
+    from frazil.handle.repository import Repository
 
 
 #: The option that is "auto", or rules.

@@ -21,13 +21,13 @@ from frazil.cli.output import Output, picked, table
 from frazil.display import counted
 from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError
 from frazil.format.ids import REPO
+from frazil.handle.addresses import virtual_access
+from frazil.handle.opening import HandleOptions, opened_before
+from frazil.handle.repository import Repository
 from frazil.jobs.progress import Progress, size
 from frazil.maintenance.verification.files import read_finding
 from frazil.maintenance.verification.findings import LEVELS, Severity, VerificationReport, VerifyLevel, checks
 from frazil.maintenance.verification.repo_state import newest_readable
-from frazil.repository.handle.addresses import virtual_access
-from frazil.repository.handle.opening import HandleOptions, opened_before
-from frazil.repository.handle.repository import Repository
 from frazil.repository.target import Target
 from frazil.storage.disk_cache import cache_limit, cache_usage, clear_cache
 

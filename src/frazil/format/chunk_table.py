@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.chunk_statistics import ChunkStatistics
 from frazil.format.columns import I64, U8, U32, U64, Ragged, intern, number, row_keys
-from frazil.format.flatbuffer import Layout, Records, Tables, Writer
+from frazil.format.flatbuffer import Records, TableLayout, Tables, TableWriter
 
 
 def ascending(index: U32) -> bool:
@@ -90,13 +90,13 @@ def by_rank(arrays: Sequence[U32]) -> Iterator[tuple[list[int], I64 | slice, U32
 
 
 @cache
-def _coordinates_layout(fields: tuple[tuple[int, str], ...], slots: int, slot: int, ndim: int) -> Layout:
+def _coordinates_layout(fields: tuple[tuple[int, str], ...], slots: int, slot: int, ndim: int) -> TableLayout:
     tail = np.dtype([("count", "<u4"), ("at", "<u4", (ndim,))])
-    return Layout({slot: "u4", **dict(fields)}, slots, tail)
+    return TableLayout({slot: "u4", **dict(fields)}, slots, tail)
 
 
 def write_coordinates(
-    writer: Writer, fields: tuple[tuple[int, str], ...], slots: int, slot: int, index: U32
+    writer: TableWriter, fields: tuple[tuple[int, str], ...], slots: int, slot: int, index: U32
 ) -> Records:
     """Reserve tables with other ``fields``, and with coordinates for ``slot`` in their tails."""
     layout = _coordinates_layout(fields, slots, slot, index.shape[1])
@@ -110,7 +110,7 @@ def write_coordinates(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Coordinates:
+class ChunkCoordinates:
     """The coordinates of the chunks of many arrays in parts, each with one rank.
 
     An array has one part. With coordinates of several ranks, it has a part for each, the largest one first.
@@ -133,7 +133,7 @@ class Coordinates:
         return rows
 
 
-def read_coordinates(tables: Tables, slot: int, counts: I64) -> Coordinates:
+def read_coordinates(tables: Tables, slot: int, counts: I64) -> ChunkCoordinates:
     """Read the coordinates of many arrays, each with ``counts`` consecutive tables."""
     filled = counts > 0
     ndims = np.zeros(len(counts), np.int64)
@@ -151,7 +151,7 @@ def read_coordinates(tables: Tables, slot: int, counts: I64) -> Coordinates:
             index = index.take(order).compact()
         numbers = index.values
     sizes = ndims * counts
-    return Coordinates(numbers, np.cumsum(sizes) - sizes, counts, ndims, firsts, order)
+    return ChunkCoordinates(numbers, np.cumsum(sizes) - sizes, counts, ndims, firsts, order)
 
 
 def _parts_by_rank(ndims: I64, counts: I64) -> tuple[I64, I64, I64, I64]:
@@ -251,7 +251,7 @@ type ChunkRef = NativeRef | VirtualRef | InlineRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ForeignObjects:
+class VirtualObjects:
     """The distinct objects that virtual references point to, with their expected state.
 
     A location that is used with two different checksums has two rows.
@@ -264,14 +264,14 @@ class ForeignObjects:
     def __len__(self) -> int:
         return len(self.modified)
 
-    def take(self, rows: NDArray[Any]) -> ForeignObjects:
+    def take(self, rows: NDArray[Any]) -> VirtualObjects:
         """Return some of the rows."""
-        return ForeignObjects(self.locations.take(rows), self.etags.take(rows), self.modified[rows])
+        return VirtualObjects(self.locations.take(rows), self.etags.take(rows), self.modified[rows])
 
     @staticmethod
     def combined(
         locations: Ragged, location_of: U32, etags: Ragged, etag_of: U32, modified: I64
-    ) -> tuple[ForeignObjects, U32]:
+    ) -> tuple[VirtualObjects, U32]:
         """Return the distinct objects of references, and the number of each reference's object."""
         times, time_of = number(modified)
         pairs, pair_of = number(location_of.astype(np.int64) * max(1, len(etags)) + etag_of)
@@ -279,12 +279,12 @@ class ForeignObjects:
         pair_rows, time_rows = np.divmod(triples, max(1, len(times)))
         location_rows, etag_rows = np.divmod(pairs[pair_rows], max(1, len(etags)))
         rows = locations.take(location_rows), etags.take(etag_rows)
-        return ForeignObjects(*rows, times.astype(np.uint32)[time_rows]), source
+        return VirtualObjects(*rows, times.astype(np.uint32)[time_rows]), source
 
     @staticmethod
-    def concat(parts: Sequence[ForeignObjects]) -> ForeignObjects:
+    def concat(parts: Sequence[VirtualObjects]) -> VirtualObjects:
         """Return the rows of all parts, one part after the other."""
-        return ForeignObjects(
+        return VirtualObjects(
             Ragged.concat([part.locations for part in parts]),
             Ragged.concat([part.etags for part in parts]),
             np.concatenate([part.modified for part in parts]),
@@ -297,7 +297,7 @@ _MANY_TIMES = 16
 
 _NO_SOURCES: Final[dict[str, Any]] = {
     "chunk_ids": np.zeros((0, 12), np.uint8),
-    "foreign": ForeignObjects(Ragged.empty(), Ragged.empty(), np.zeros(0, np.uint32)),
+    "foreign": VirtualObjects(Ragged.empty(), Ragged.empty(), np.zeros(0, np.uint32)),
     "inline": Ragged.empty(),
 }
 
@@ -316,7 +316,7 @@ class ChunkTable:
     offset: U64  # uint64 (n,), first byte in the source; 0 for inline chunks and deletions
     length: U64  # uint64 (n,), number of bytes
     chunk_ids: U8  # uint8 (m, 12), the chunk files
-    foreign: ForeignObjects  # The objects of virtual references
+    foreign: VirtualObjects  # The objects of virtual references
     inline: Ragged  # The bytes of inline chunks
     statistics: ChunkStatistics | None = None  # of the rows, None if no row has any
     #: Of a table that is read from a manifest: the references with other numbers of coordinates
@@ -375,7 +375,7 @@ class ChunkTable:
             )
         distinct, source = intern(locations)
         count = len(distinct)
-        foreign = ForeignObjects(
+        foreign = VirtualObjects(
             Ragged.of_text(distinct),
             Ragged.of_bytes([(etag or "").encode()]).take(np.zeros(count, np.int64)),
             np.full(count, modified or 0, np.uint32),
@@ -634,7 +634,7 @@ def stack(tables: Sequence[ChunkTable], index: U32) -> ChunkTable:
         np.concatenate([table.offset for table in tables]),
         np.concatenate([table.length for table in tables]),
         ids[0] if len(ids) == 1 else np.concatenate(ids),
-        foreign[0] if len(foreign) == 1 else ForeignObjects.concat(foreign),
+        foreign[0] if len(foreign) == 1 else VirtualObjects.concat(foreign),
         inline[0] if len(inline) == 1 else Ragged.concat(inline),
         ChunkStatistics.concat([table.statistics for table in tables], counts.tolist()),
     )

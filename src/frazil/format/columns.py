@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import ne
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,10 @@ U64 = NDArray[np.uint64]
 #: The largest size of a column when its rows are copied out: 2 GiB, the limit of readers for a whole file.
 MAX_COPIED_BYTES = 1 << 31
 
-#: The bytes of so few rows are copied one by one, with fewer calls of numpy.
+#: The bytes of up to this number of rows are copied one by one, with fewer calls of numpy.
 _FEW_ROWS = 4
 _FEW_LENGTHS = 256
-#: Rows of different lengths with so few bytes together are copied byte by byte.
+#: Rows of different lengths with up to this number of bytes in total are copied byte by byte.
 _FEW_BYTES = 4096
 #: From this number of texts on, all of them are decoded in one call.
 _MANY_TEXTS = 16
@@ -284,23 +284,6 @@ def row_keys(matrix: NDArray[Any]) -> NDArray[np.bytes_]:
 
 
 _LARGE: Final = 1 << 16
-
-
-class HasFields(Protocol):
-    """Tables of one file or of many files."""
-
-    def all_have(self, slot: int) -> bool:
-        """Return whether all tables have the field."""
-
-    def children(self, slot: int) -> tuple[Self, I64]:
-        """Return all tables of a vector of tables, and the number of the tables of each parent."""
-
-
-def require(tables: HasFields, what: str, check: str, **slots: int) -> None:
-    """Raise ``FormatError`` for the rule ``check`` if one of the tables lacks a field of the schema."""
-    for name, slot in slots.items():
-        if not tables.all_have(slot):
-            raise FormatError(f"{what} lacks the required field `{name}`", check=check)
 
 
 def unshared(rows: Ragged, what: str) -> Ragged:

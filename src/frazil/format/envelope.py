@@ -77,7 +77,7 @@ class Compression(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class FileHeader:
     """The contents of the 39 bytes. Readers ignore ``implementation``, the name of the writer."""
 
     implementation: str
@@ -103,7 +103,7 @@ def check_spec_version(version: int, check: str) -> None:
         )
 
 
-def parse_header(data: Buffer, expected: FileType) -> Header:
+def parse_header(data: Buffer, expected: FileType) -> FileHeader:
     """Return the header of a file."""
     raw = bytes(memoryview(data)[:HEADER_BYTES])
     if len(raw) < HEADER_BYTES or not raw.startswith(MAGIC):
@@ -124,12 +124,12 @@ def parse_header(data: Buffer, expected: FileType) -> Header:
         text = f"compression {compression}, expected 0 or 1"
         raise FormatError(text, ErrorKind.INVALID_FILE_FORMAT, "file-compression")
     name = raw[12:36].decode(errors="replace").rstrip(" \0")
-    return Header(name, spec_version, FileType(file_type), Compression(compression))
+    return FileHeader(name, spec_version, FileType(file_type), Compression(compression))
 
 
 def open_envelope(
     data: Buffer, expected: FileType, max_bytes: int = MAX_PAYLOAD_BYTES
-) -> tuple[Header, Buffer]:
+) -> tuple[FileHeader, Buffer]:
     """Return the header and the payload of a file.
 
     The payload has at most ``max_bytes``, and at most a plausible size: ``FREE_PAYLOAD_BYTES``, or
@@ -140,7 +140,7 @@ def open_envelope(
     if header.compression is Compression.NONE:
         return header, body
     try:
-        return header, _decompress(body, min(max_bytes, largest_payload(len(body))))
+        return header, decompress(body, min(max_bytes, largest_payload(len(body))))
     except FormatError as error:
         error.check = "file-payload"
         raise
@@ -151,7 +151,7 @@ def largest_payload(compressed: int) -> int:
     return max(FREE_PAYLOAD_BYTES, MAX_RATIO * compressed)
 
 
-def _decompress(body: memoryview, max_bytes: int) -> Buffer:
+def decompress(body: memoryview, max_bytes: int) -> Buffer:
     """Decompress one or several zstd frames. The size in a frame's header is used only if it is plausible."""
     try:
         claimed = zstandard.frame_content_size(body)
@@ -294,6 +294,12 @@ class Reading:
 
 
 reading = Reading
+
+
+def decode_one[T](decode: Callable[..., list[T]], data: Buffer, name: str, *options: Any) -> T:
+    """Return the value of one file from a decoder of several files. Errors name the file."""
+    with reading(name):
+        return decode([data], *options)[0]
 
 
 #: The function that decodes a group of fields, by the name of each field of the group.

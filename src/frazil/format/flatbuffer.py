@@ -4,6 +4,10 @@ A *table* starts with an i32, the distance back to its *vtable*: u16s with its o
 and for each field (*slot*) the distance from the table's start, or 0 if the field is absent. Scalars and
 structs lie in the table. Strings, vectors and tables are reached by a u32, the distance forward from its own
 position. A vector is a u32 count, then its elements. A string is a vector of bytes with a NUL at the end.
+
+Small files are read together, because numpy takes as long for ten rows as for a thousand. Their payloads are
+one buffer, and the tables of all files are one column of positions. Every position is compared with the
+bounds of its own file, so a damaged file cannot read the bytes of another one.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.columns import I64, U8, Ragged, copy_rows, ranges, windows
+from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, open_envelope
 
 FILE_IDENTIFIER: Final = b"Ichk"
 #: Readers refuse larger buffers.
@@ -36,7 +41,7 @@ _READ_U4: Final = Struct("<I")
 #: The codes of numbers for ``struct``.
 _CODES: Final = {"u1": "<B", "u2": "<H", "u4": "<I", "i4": "<i", "u8": "<Q"}
 _FEW_NUMBERS: Final = 8
-#: A field of so few tables is gathered without looking at their distances.
+#: A field of up to this number of tables is gathered without looking at their distances.
 _FEW_TABLES: Final = 16
 #: Shared vectors may be copied out up to this size, however small the file is.
 _SMALL: Final = 1 << 20
@@ -45,12 +50,37 @@ _NO_ROWS: Final = np.zeros(0, np.int64)
 _ABSENT: Final = [0] * 64
 
 
+#: The largest payload of a file that is read together with others.
+_MAX_JOINED_BYTES: Final = 1 << 19
+_ALIGNMENT: Final = 8
+
+#: The start and the end of the file of each row, int64 (n,); None for the rows of one file.
+type Bounds = tuple[I64, I64] | None
+
+
+def _some(bounds: Bounds, rows: NDArray[Any] | slice) -> Bounds:
+    return None if bounds is None else (bounds[0][rows], bounds[1][rows])
+
+
+def _repeated(bounds: Bounds, counts: I64) -> Bounds:
+    return None if bounds is None else (np.repeat(bounds[0], counts), np.repeat(bounds[1], counts))
+
+
 class Buffer:
-    """The bytes of a flatbuffer, which are read at many positions at once."""
+    """The bytes of one flatbuffer, or of several ones, which are read at many positions at once."""
 
-    __slots__ = ("bytes", "size")
+    __slots__ = ("bytes", "files", "size")
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, *others: Any) -> None:
+        #: The start and the end of each flatbuffer, if there are several ones.
+        self.files: Bounds = None
+        if others:
+            joined, edges = bytearray(), list[tuple[int, int]]()
+            for payload in (data, *others):
+                joined += bytes(-len(joined) % _ALIGNMENT)
+                edges.append((len(joined), len(joined) + len(payload)))
+                joined += payload
+            data, self.files = joined, (*np.array(edges, np.int64).T,)
         self.bytes: U8 = np.frombuffer(data, np.uint8)
         self.size: Final = len(self.bytes)
 
@@ -76,12 +106,19 @@ class Buffer:
         distances: list[int] = self.bytes[vtable + 4 : vtable + size].view(_U2).tolist()
         return distances + _ABSENT
 
-    def gather(self, positions: I64 | range, dtype: DTypeLike) -> NDArray[Any]:
+    def require_inside(self, positions: I64, sizes: I64 | int, bounds: Bounds) -> None:
+        """Raise ``FormatError`` unless the bytes at each position are in the file of its row."""
+        if bounds is not None and ((positions < bounds[0]).any() or (positions + sizes > bounds[1]).any()):
+            raise FormatError("a table leads out of its file")
+
+    def gather(self, positions: I64 | range, dtype: DTypeLike, bounds: Bounds = None) -> NDArray[Any]:
         """Return the little-endian scalar (or struct, as a void dtype) at each position."""
         kind = np.dtype(dtype)
         width, n = kind.itemsize, len(positions)
         if n == 0:
             return np.zeros(0, kind)
+        if bounds is not None:
+            self.require_inside(np.asarray(positions), width, bounds)
         low = high = int(positions[0])
         if isinstance(positions, range):
             low, high = min(low, positions[-1]), max(high, positions[-1])
@@ -102,34 +139,47 @@ class Buffer:
         picked: NDArray[Any] = windows(self.bytes, width)[positions].view(kind)
         return picked
 
-    def vectors(self, positions: I64, width: int) -> tuple[I64, I64]:
+    def vectors(self, positions: I64, width: int, bounds: Bounds = None) -> tuple[I64, I64]:
         """Return ``vector`` of many positions."""
-        counts = self.gather(positions, _U4).astype(np.int64)
+        counts = self.gather(positions, _U4, bounds).astype(np.int64)
         starts = positions + 4
+        self.require_inside(starts, counts * width, bounds)
         if len(starts) and int((starts + counts * width).max()) > self.size:
             raise FormatError(f"a vector ends after the {self.size} bytes of the buffer")
         return starts, counts
 
     def root(self) -> Tables:
-        """Return the root table of the buffer."""
-        return Tables(self, np.array([self.integer(0, _READ_U4)]))
+        """Return the root table of each flatbuffer."""
+        if self.files is None:
+            return Tables(self, np.array([self.integer(0, _READ_U4)]))
+        starts = self.files[0]
+        return Tables(self, starts + self.gather(starts, _U4, self.files), self.files)
+
+
+def open_tables(file_type: FileType, *files: Any) -> Tables:
+    """Return the root tables of the payloads of files."""
+    most = MAX_PAYLOAD_BYTES if len(files) == 1 else _MAX_JOINED_BYTES
+    return Buffer(*[open_envelope(data, file_type, most)[1] for data in files]).root()
 
 
 class Tables:
     """n tables of one type, as their positions, with a method for each kind of field (``slot``).
 
-    Every table may have its own vtable. Each position is compared with the bounds of the buffer before it is
-    used. Values that many tables share stay shared: rows of a ``Ragged`` may overlap.
+    Every table may have its own vtable. Each position is compared with the bounds of its file before it is
+    used. Values that many tables share stay shared: rows of a ``Ragged`` may overlap. The tables of several
+    files are in the order of their files.
     """
 
-    __slots__ = ("_children", "_even", "_shared", "_vtable_sizes", "_vtables", "buffer", "positions")
+    __slots__ = ("_children", "_even", "_runs", "_shared", "bounds", "buffer", "positions")
 
-    def __init__(self, buffer: Buffer, positions: I64) -> None:
+    def __init__(self, buffer: Buffer, positions: I64, bounds: Bounds = None) -> None:
         self.buffer: Final = buffer
         self.positions: Final = positions
+        self.bounds: Final = bounds
         self._children: dict[int, tuple[Tables, I64]] = {}
-        self._vtables = self._vtable_sizes = _NO_ROWS
-        #: The fields of the vtable that all tables share, if they share one.
+        #: The vtable of each run of tables, its size and bounds, and the number of the tables.
+        self._runs: tuple[I64, NDArray[Any], Bounds, I64] = _NO_ROWS, _NO_ROWS, None, _NO_ROWS
+        #: The fields of all tables, if they have one vtable, or vtables of the same content.
         self._shared: list[int] | None = None
         #: The positions, if there is one table or if many tables have equal distances.
         self._even: range | None = None
@@ -137,27 +187,54 @@ class Tables:
         if not n:  # as in most lists of a transaction log
             return
         first = int(positions[0])
-        if n == 1:
+        if n == 1 and bounds is None:
             # Most files have one root and few arrays. Numbers are faster than arrays of one number.
             self._even = range(first, first + 1)
             self._shared = buffer.fields(first - buffer.integer(first, _READ_I4))
             return
-        step = int(positions[1]) - first
-        if n > _FEW_TABLES and step and int(positions[-1]) - first == step * (n - 1):
+        step = int(positions[1]) - first if n > _FEW_TABLES and bounds is None else 0
+        if step and int(positions[-1]) - first == step * (n - 1):
             is_even = np.count_nonzero(positions[1:] - positions[:-1] == step) == n - 1
             self._even = range(first, first + step * n, step) if is_even else None
-        vtables = positions - buffer.gather(self._even or positions, _I4)
-        if np.count_nonzero(vtables == vtables[0]) == n:
+        vtables = positions - buffer.gather(self._even or positions, _I4, bounds)
+        if bounds is None and np.count_nonzero(vtables == vtables[0]) == n:
             self._shared = buffer.fields(int(vtables[0]))
-        else:
-            self._vtables, self._vtable_sizes = vtables, buffer.gather(vtables, _U2)
+            return
+        is_first = np.ones(n, np.bool_)
+        np.not_equal(vtables[1:], vtables[:-1], out=is_first[1:])
+        if bounds is not None:
+            is_first[1:] |= bounds[0][1:] != bounds[0][:-1]
+        firsts = np.flatnonzero(is_first)
+        starts, own = vtables[firsts], _some(bounds, firsts)
+        sizes = buffer.gather(starts, _U2, own)
+        self._runs = starts, sizes, own, np.diff(firsts, append=n)
+        if own is None:
+            return
+        buffer.require_inside(starts, sizes.astype(np.int64) & ~1, own)
+        # Files of one writer have vtables of the same content.
+        if sizes[0] and np.count_nonzero(sizes == sizes[0]) == len(sizes):
+            contents = buffer.gather(starts, f"V{sizes[0]}", own)
+            if np.count_nonzero(contents == contents[0]) == len(contents):
+                self._shared = buffer.fields(int(starts[0]))
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def take(self, rows: NDArray[Any] | slice) -> Tables:
         """Return some of the tables."""
-        return Tables(self.buffer, self.positions[rows])
+        return Tables(self.buffer, self.positions[rows], _some(self.bounds, rows))
+
+    def edges(self) -> I64:
+        """Return the first row of each file, and the number of rows."""
+        if self.bounds is None or self.buffer.files is None:
+            return np.array([0, len(self)])
+        return np.append(np.searchsorted(self.bounds[0], self.buffer.files[0]), len(self))
+
+    def require(self, what: str, check: str, **slots: int) -> None:
+        """Raise ``FormatError`` for the rule ``check`` if one of the tables lacks a field of the schema."""
+        for name, slot in slots.items():
+            if not self.all_have(slot):
+                raise FormatError(f"{what} lacks the required field `{name}`", check=check)
 
     def present(self, slot: int) -> NDArray[np.bool_]:
         """Return which of the tables have the field."""
@@ -175,15 +252,15 @@ class Tables:
         if even is not None and distance:
             return self.buffer.gather(range(even.start + distance, even.stop + distance, even.step), dtype)
         if distance:
-            return self.buffer.gather(self.positions + distance, dtype)
+            return self.buffer.gather(self.positions + distance, dtype, self.bounds)
         fields = self._fields(slot)
         has_field = fields > 0
         if has_field.all():
-            return self.buffer.gather(fields, dtype)
+            return self.buffer.gather(fields, dtype, self.bounds)
         out = np.zeros(len(self), dtype)
         if default:
             out.fill(default)
-        out[has_field] = self.buffer.gather(fields[has_field], dtype)
+        out[has_field] = self.buffer.gather(fields[has_field], dtype, _some(self.bounds, has_field))
         return out
 
     def structs(self, slot: int, width: int) -> NDArray[np.uint8]:
@@ -200,7 +277,7 @@ class Tables:
 
         Vectors may be shared. If they are ``copied``, a small file must not become a huge column.
         """
-        if self._shared is not None and len(self) == 1:
+        if self._shared is not None and self.bounds is None and len(self) == 1:
             start = count = 0
             if distance := self._shared[slot]:
                 place = int(self.positions[0]) + distance
@@ -210,12 +287,17 @@ class Tables:
             targets = self.targets(slot)
             has_field = targets > 0
             if has_field.all():
-                starts, counts = self.buffer.vectors(targets, width)
+                starts, counts = self.buffer.vectors(targets, width, self.bounds)
             else:
                 starts, counts = np.zeros(len(self), np.int64), np.zeros(len(self), np.int64)
-                starts[has_field], counts[has_field] = self.buffer.vectors(targets[has_field], width)
-        if copied and int(counts.sum()) * width > max(_SMALL, 4 * self.buffer.size):
-            raise FormatError(f"vectors have {int(counts.sum())} elements in {self.buffer.size} bytes")
+                bounds = _some(self.bounds, has_field)
+                starts[has_field], counts[has_field] = self.buffer.vectors(targets[has_field], width, bounds)
+        if copied and int(counts.sum()) * width > _SMALL:
+            sizes = [self.buffer.size] if self.buffer.files is None else np.subtract(*self.buffer.files[::-1])
+            totals = np.diff(np.append(0, np.cumsum(counts))[self.edges()])
+            for total, size in zip(totals.tolist(), sizes, strict=True):
+                if total * width > max(_SMALL, 4 * int(size)):
+                    raise FormatError(f"vectors have {total} elements in {size} bytes")
         return starts, counts
 
     def vectors(self, slot: int, dtype: DTypeLike = np.uint8) -> Ragged:
@@ -286,7 +368,8 @@ class Tables:
                 if len(places) and len(starts) == 1
                 else self.buffer.gather(places, _U4)
             )
-            self._children[slot] = Tables(self.buffer, places + offsets), counts
+            bounds = _repeated(self.bounds, counts)
+            self._children[slot] = Tables(self.buffer, places + offsets, bounds), counts
         return self._children[slot]
 
     def string_vectors(self, slot: int) -> tuple[Ragged, I64]:
@@ -294,26 +377,32 @@ class Tables:
         starts, counts = self.places(slot, 4, copied=True)
         places = ranges(starts, counts, 4)
         targets = places + self.buffer.gather(places, _U4)
-        return Ragged(self.buffer.bytes, *self.buffer.vectors(targets, 1)), counts
+        bounds = _repeated(self.bounds, counts)
+        return Ragged(self.buffer.bytes, *self.buffer.vectors(targets, 1, bounds)), counts
 
     def tables(self, slot: int) -> tuple[Tables, NDArray[np.bool_]]:
         """Return the present tables of a table field (or of a union), and which parents have one."""
         targets = self.targets(slot)
-        return Tables(self.buffer, targets[targets > 0]), targets > 0
+        present = targets > 0
+        return Tables(self.buffer, targets[present], _some(self.bounds, present)), present
 
     def _fields(self, slot: int) -> I64:
         """Return the position of the field in each table, 0 where it is absent."""
         if self._shared is not None:
             distance = self._shared[slot]
             return self.positions + distance if distance else np.zeros(len(self), np.int64)
-        place = 4 + 2 * slot
-        in_vtable = self._vtable_sizes >= place + 2
-        distances = np.zeros(len(self._vtables), np.int64)
-        distances[in_vtable] = self.buffer.gather(self._vtables[in_vtable] + place, _U2)
+        if not len(self):
+            return _NO_ROWS
+        (vtables, sizes, bounds, counts), place = self._runs, 4 + 2 * slot
+        in_vtable = sizes >= place + 2
+        distances = np.zeros(len(vtables), np.int64)
+        own = _some(bounds, in_vtable)
+        distances[in_vtable] = self.buffer.gather(vtables[in_vtable] + place, _U2, own)
+        distances = np.repeat(distances, counts)
         return np.where(distances > 0, self.positions + distances, 0)
 
 
-class Layout:
+class TableLayout:
     """The shape of a table: which slots it stores, with which type, and where.
 
     ``fields`` maps a slot to a dtype: ``"u4"`` for numbers and for offsets, ``"V12"`` for structs of bytes.
@@ -361,11 +450,11 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """Tables of one shape that a ``Writer`` has reserved."""
+    """Tables of one shape that a ``TableWriter`` has reserved."""
 
     fields: NDArray[Any]  # A structured array, with the field ``f0`` for slot 0, which the caller fills
     positions: I64  # The position of each table
-    layout: Layout  # Their shape
+    layout: TableLayout  # Their shape
 
     def link(self, slot: int, targets: ArrayLike) -> None:
         """Let an offset field lead to ``targets``, positions after the tables."""
@@ -379,7 +468,7 @@ class OffsetVectors:
 
     __slots__ = ("_elements", "_start", "_words", "positions")
 
-    def __init__(self, writer: Writer, counts: ArrayLike) -> None:
+    def __init__(self, writer: TableWriter, counts: ArrayLike) -> None:
         sizes = np.asarray(counts, np.int64)
         part, self._start = writer.reserve(4 * int(sizes.sum() + len(sizes)))
         self._words = part.view(_U4)
@@ -410,7 +499,7 @@ class OffsetVectors:
         self._words[places] = distances
 
 
-class Writer:
+class TableWriter:
     """Writes a flatbuffer front to back, beginning with its root table. Offsets lead forward.
 
     Every method returns positions (int64). Parts stay writable until ``finish``.
@@ -418,7 +507,7 @@ class Writer:
 
     __slots__ = ("_empty", "_parts", "_root", "_vtables", "size")
 
-    def __init__(self, root: Layout) -> None:
+    def __init__(self, root: TableLayout) -> None:
         self._empty = 0
         self._parts: list[U8] = [np.frombuffer(bytearray(b"\0\0\0\0" + FILE_IDENTIFIER), np.uint8)]
         self._vtables: dict[bytes, int] = {}
@@ -441,7 +530,7 @@ class Writer:
         self.size = position + len(part)
         return part[:size], position
 
-    def tables(self, layout: Layout, n: int) -> Records:
+    def tables(self, layout: TableLayout, n: int) -> Records:
         """Reserve n tables of one shape, whose vtable is written once."""
         if not n:
             return Records(np.zeros(0, layout.dtype), _NO_ROWS, layout)
@@ -458,7 +547,7 @@ class Writer:
         return Records(records, positions, layout)
 
     def tables_by_shape(
-        self, shapes: NDArray[Any], layouts: Mapping[Any, Layout], positions: I64
+        self, shapes: NDArray[Any], layouts: Mapping[Any, TableLayout], positions: I64
     ) -> Iterator[tuple[I64 | slice, Records]]:
         """Reserve a table for each of ``shapes``, the keys of ``layouts``, and set its position.
 
@@ -474,7 +563,7 @@ class Writer:
             positions[rows] = records.positions
             yield rows, records
 
-    def table_vectors(self, layout: Layout, counts: ArrayLike) -> tuple[Records, I64]:
+    def table_vectors(self, layout: TableLayout, counts: ArrayLike) -> tuple[Records, I64]:
         """Reserve vectors of ``counts`` tables of one shape. Return the tables and the vectors' positions."""
         vectors = OffsetVectors(self, counts)
         records = self.tables(layout, int(np.asarray(counts).sum()))

@@ -26,18 +26,9 @@ from numpy.typing import NDArray
 
 from frazil.errors import FormatError, InvalidMetadataError
 from frazil.format import msgpack
-from frazil.format.columns import (
-    I64,
-    U8,
-    Ragged,
-    concat_numbered,
-    insert_row,
-    require,
-    unshared,
-    windows,
-)
+from frazil.format.columns import I64, U8, Ragged, concat_numbered, insert_row, unshared, windows
 from frazil.format.envelope import reading
-from frazil.format.flatbuffer import NUL, Layout, Tables, Writer
+from frazil.format.flatbuffer import NUL, TableLayout, Tables, TableWriter
 from frazil.format.msgpack import unwritable, utf8
 
 if TYPE_CHECKING:
@@ -82,7 +73,7 @@ def _width(number: int) -> int:
     return 0 if number < 1 << 8 else 1 if number < 1 << 16 else 2 if number < 1 << 32 else 3
 
 
-class _Writer:
+class _ValueWriter:
     def __init__(self) -> None:
         self.out = bytearray()
         self.keys: dict[str, int] = {}
@@ -202,7 +193,7 @@ def dumps(value: Any) -> bytes:
     JSON-like values are None, bool, int of 64 bits, finite float, str, sequences, and mappings with str keys.
     Numbers and arrays of numpy are encoded as those of Python.
     """
-    writer = _Writer()
+    writer = _ValueWriter()
     root = writer.value(value, 0)
     width = writer.needed(root, 0)
     writer.out += bytes(-len(writer.out) % (1 << width))
@@ -214,7 +205,7 @@ def dumps(value: Any) -> bytes:
 # ------------------------------------------------------------------------------------------ reading
 
 
-class _Reader:
+class _ValueReader:
     def __init__(self, data: Buffer, what: str) -> None:
         self.data = bytes(data)
         self.what = what
@@ -341,7 +332,7 @@ def loads(data: Buffer, what: str = "metadata value") -> Any:
 
     ``what`` names the bytes in errors.
     """
-    reader = _Reader(data, what)
+    reader = _ValueReader(data, what)
     size = len(reader.data)
     if size < 3:
         raise reader.fail(f"at least 3 bytes, got {size}")
@@ -405,9 +396,8 @@ def _gather(data: U8, places: I64, dtype: str) -> NDArray[Any]:
     return numbers
 
 
-_ITEM: Final = Layout({0: "u4", 1: "u4"}, slots=2)
-_LOADERS: Final = {1: msgpack.loads_json, 2: loads}
-_COLUMN_LOADERS: Final[dict[int, Callable[[Ragged], list[Any]]]] = {
+_ITEM: Final = TableLayout({0: "u4", 1: "u4"}, slots=2)
+_LOADERS: Final[dict[int, Callable[[Ragged], list[Any]]]] = {
     1: lambda values: list(map(msgpack.loads_json, values.blobs())),
     2: load_values,
 }
@@ -468,15 +458,14 @@ class MetadataColumn:
 
     def load(self, row: int) -> dict[str, Any]:
         """Return the decoded metadata of one row. Raise ``FormatError`` if a value is damaged."""
-        loads = _LOADERS[self.spec_version]
         with reading(self.source, check="metadata-values"):
             items = self.rows.row(row)
             unshared(self.names.take(items), "names of metadata")
             unshared(self.values.take(items), "metadata")
-            return {self.names.text(item): loads(self.values.bytes(item)) for item in items.tolist()}
+        return self.take(slice(row, row + 1)).load_all()[0]
 
     def is_shared(self) -> bool:
-        """Return whether rows share so many bytes that all rows together are larger than the file."""
+        """Return whether rows share bytes, and all rows together are larger than the file."""
         items = self.rows.compact().values
         names, values = self.names.take(items), self.values.take(items)
         return int(names.lengths.sum()) > len(names.values) or int(values.lengths.sum()) > len(values.values)
@@ -489,7 +478,7 @@ class MetadataColumn:
         with reading(self.source, check="metadata-values"):
             items = self.rows.compact().values
             names = self.names.take(items).texts()
-            values = _COLUMN_LOADERS[self.spec_version](self.values.take(items))
+            values = _LOADERS[self.spec_version](self.values.take(items))
             pairs = zip(names, values, strict=True)
             return list(map(dict, map(islice, repeat(pairs), self.rows.lengths.tolist())))
 
@@ -519,12 +508,12 @@ class MetadataColumn:
 def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2) -> MetadataColumn:
     """Read the vectors of MetadataItem in a slot of n tables."""
     items, counts = tables.children(slot)
-    require(items, "metadata item", "metadata-values", name=0, value=1)
+    items.require("metadata item", "metadata-values", name=0, value=1)
     numbers = Ragged.from_lengths(np.arange(len(items), dtype=np.int64), counts)
     return MetadataColumn(numbers, items.vectors(0), items.vectors(1), spec_version, source)
 
 
-def write_metadata(writer: Writer, column: MetadataColumn) -> I64:
+def write_metadata(writer: TableWriter, column: MetadataColumn) -> I64:
     """Write the items of n rows. Return the positions of their vectors."""
     items, vectors = writer.table_vectors(_ITEM, column.rows.lengths)
     flat = column.rows.compact().values

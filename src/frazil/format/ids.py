@@ -3,7 +3,7 @@
 Inside Frazil an id is ``bytes``, and many ids are a uint8 matrix of shape (n, 12) or (n, 8). In file names
 and in the public API an id is text in Crockford base32: upper case, no padding, zero bits appended on the
 right. Spec version 1 has no ``repo``, but ``refs/branch.main/ref.json``, ``refs/tag.v1.0/ref.json`` (and
-``ref.json.deleted`` beside it for a deleted tag), and ``config.yaml`` if the configuration was saved.
+``ref.json.deleted`` in the same folder for a deleted tag), and ``config.yaml`` for a saved configuration.
 """
 
 from __future__ import annotations
@@ -178,6 +178,11 @@ def id_order(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
     if ((first[1:] == first[:-1]) & (last[1:] < last[:-1])).any():
         order = np.argsort(id_keys(ids), kind="stable")
     return order
+
+
+def distinct_ids(ids: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the distinct ids, sorted."""
+    return ids[np.unique(id_keys(ids), return_index=True)[1]]
 
 
 def ids_among(ids: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[np.bool_]:

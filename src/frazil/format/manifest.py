@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.chunk_table import (
+    ChunkCoordinates,
     ChunkKind,
     ChunkRef,
     ChunkTable,
-    Coordinates,
-    ForeignObjects,
     InlineRef,
     NativeRef,
+    VirtualObjects,
     VirtualRef,
     by_rank,
     read_coordinates,
@@ -39,18 +39,7 @@ from frazil.format.chunk_table import (
     unsorted_arrays,
     write_coordinates,
 )
-from frazil.format.columns import (
-    I64,
-    U8,
-    U32,
-    HasFields,
-    Ragged,
-    decode_text,
-    distinct_rows,
-    number,
-    require,
-    some_repeat,
-)
+from frazil.format.columns import I64, U8, U32, Ragged, distinct_rows, number, some_repeat
 from frazil.format.envelope import (
     MAX_PAYLOAD_BYTES,
     FileType,
@@ -61,10 +50,19 @@ from frazil.format.envelope import (
     seal,
     unsorted,
 )
-from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Records, Tables, Writer
+from frazil.format.flatbuffer import (
+    NUL,
+    Buffer,
+    OffsetVectors,
+    Records,
+    TableLayout,
+    Tables,
+    TableWriter,
+    open_tables,
+)
 from frazil.format.ids import id_list
 
-__all__ = ["ChunkKind", "ChunkRef", "ChunkTable", "ForeignObjects", "InlineRef", "NativeRef", "VirtualRef"]
+__all__ = ["ChunkKind", "ChunkRef", "ChunkTable", "InlineRef", "NativeRef", "VirtualObjects", "VirtualRef"]
 
 #: Readers refuse locations that decompress to more bytes.
 MAX_LOCATION_BYTES: Final = 1024
@@ -77,7 +75,7 @@ _INDEX, _INLINE, _OFFSET, _LENGTH, _CHUNK_ID, _LOCATION, _ETAG, _MODIFIED, _COMP
 _ID_BYTES: Final = 12
 _ZSTD_DICTIONARY = 1
 _REQUIRED: Final = "manifest-required"
-#: So few locations that are smaller than any dictionary need none. Training one takes 20 ms.
+#: Up to this number of locations that are smaller than any dictionary need none. Training one takes 20 ms.
 _FEW_LOCATIONS: Final = 1000
 _SMALLEST_DICTIONARY: Final = 400
 #: With more rows, a sample shows whether rows repeat, before all of them are compared.
@@ -103,9 +101,9 @@ class LocationCompression:
 
 
 _DICTIONARY_LAYOUT: Final = {_ID: "V12", _ARRAYS: "u4", _DICTIONARY: "u4", _ALGORITHM: "u1"}
-_MANIFEST_WITH_DICTIONARY: Final = Layout(_DICTIONARY_LAYOUT, 5)
-_MANIFEST: Final = Layout({_ID: "V12", _ARRAYS: "u4", _ALGORITHM: "u1"}, 5)
-_ARRAY: Final = Layout({_NODE_ID: "V8", _REFS: "u4"}, 3)
+_MANIFEST_WITH_DICTIONARY: Final = TableLayout(_DICTIONARY_LAYOUT, 5)
+_MANIFEST: Final = TableLayout({_ID: "V12", _ARRAYS: "u4", _ALGORITHM: "u1"}, 5)
+_ARRAY: Final = TableLayout({_NODE_ID: "V8", _REFS: "u4"}, 3)
 
 _RANGE: Final = ((_OFFSET, "u8"), (_LENGTH, "u8"))
 #: The shapes of a ChunkRef: its kind, and for virtual references the checksum in the higher bits.
@@ -156,7 +154,7 @@ def encode_manifest(
             )
     compression = _compress_locations(strings, whole, locations if spec_version > 1 else None)
 
-    writer = Writer(_MANIFEST_WITH_DICTIONARY if compression else _MANIFEST)
+    writer = TableWriter(_MANIFEST_WITH_DICTIONARY if compression else _MANIFEST)
     root: dict[int, int | bytes] = {_ID: manifest.id}
     root[_ALGORITHM] = _ZSTD_DICTIONARY if compression else 0
     entries, (root[_ARRAYS],) = writer.table_vectors(_ARRAY, [len(arrays)])
@@ -182,7 +180,11 @@ def encode_manifest(
 
 
 def _write_refs(
-    writer: Writer, vectors: OffsetVectors, arrays: Sequence[ChunkTable], whole: ChunkTable, compressed: bool
+    writer: TableWriter,
+    vectors: OffsetVectors,
+    arrays: Sequence[ChunkTable],
+    whole: ChunkTable,
+    compressed: bool,
 ) -> Iterator[tuple[U32, Records]]:
     """Write the records of all references. Yield the source and the records of each shape and rank."""
     if not arrays:
@@ -266,7 +268,7 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
 
     rows: Mapping[bytes, int]
     starts: I64  # the first reference of each part of the coordinates
-    coords: Coordinates
+    coords: ChunkCoordinates
     whole: ChunkTable  # all references in the order of the parts, without coordinates
     cache: dict[bytes, ChunkTable] = field(default_factory=dict)
 
@@ -364,21 +366,21 @@ def _rows_of_arrays(arrays: Tables) -> dict[bytes, int]:
     return rows
 
 
-def read_references[T: HasFields](root: T) -> tuple[T, T, I64]:
+def read_references(root: Tables) -> tuple[Tables, Tables, I64]:
     """Return the arrays, all references, and the number of references of each array.
 
     Without a required vector, an array would have fill values instead of its chunks.
     """
     arrays = _read_arrays(root)
     refs, counts = arrays.children(_REFS)
-    require(refs, "chunk reference", _REQUIRED, index=_INDEX)
+    refs.require("chunk reference", _REQUIRED, index=_INDEX)
     return arrays, refs, counts
 
 
-def _read_arrays[T: HasFields](root: T) -> T:
-    require(root, "manifest", _REQUIRED, id=_ID, arrays=_ARRAYS)
+def _read_arrays(root: Tables) -> Tables:
+    root.require("manifest", _REQUIRED, id=_ID, arrays=_ARRAYS)
     arrays, _ = root.children(_ARRAYS)
-    require(arrays, "array of a manifest", _REQUIRED, node_id=_NODE_ID, refs=_REFS)
+    arrays.require("array of a manifest", _REQUIRED, node_id=_NODE_ID, refs=_REFS)
     return arrays
 
 
@@ -387,7 +389,7 @@ def read_columns(root: Tables, refs: Tables) -> ChunkTable:
     count = len(refs)
     kind, source = np.full(count, ChunkKind.INLINE, np.uint8), np.zeros(count, np.uint32)
     ids, inline = np.zeros((0, _ID_BYTES), np.uint8), Ragged.empty()
-    foreign = ForeignObjects(inline, inline, np.zeros(0, np.uint32))
+    foreign = VirtualObjects(inline, inline, np.zeros(0, np.uint32))
     offset, length = refs.scalars(_OFFSET, "<u8"), refs.scalars(_LENGTH, "<u8")
     native = refs.present(_CHUNK_ID)
     virtual = (refs.present(_COMPRESSED) | refs.present(_LOCATION)) & ~native
@@ -416,6 +418,10 @@ def read_columns(root: Tables, refs: Tables) -> ChunkTable:
 
 
 def read_chunk_ids(refs: Tables) -> tuple[U8, NDArray[Any]]:
+    """Return the ids of chunk files, and for each reference the number of its id.
+
+    References of different files do not share an id.
+    """
     ids = refs.structs(_CHUNK_ID, _ID_BYTES)
     # Only equal neighbours, as in a pack, share an id. Finding all equal ids would take longer than it saves.
     words = ids.view(np.uint32)
@@ -425,10 +431,12 @@ def read_chunk_ids(refs: Tables) -> tuple[U8, NDArray[Any]]:
         return ids, np.arange(len(ids))
     for column in words.T[1:]:
         new[1:] |= column[1:] != column[:-1]
+    firsts = refs.edges()[:-1]
+    new[firsts[firsts < len(new)]] = True
     return ids[new], np.cumsum(new) - 1
 
 
-def _read_foreign(root: Tables, refs: Tables) -> tuple[ForeignObjects, NDArray[Any]]:
+def _read_foreign(root: Tables, refs: Tables) -> tuple[VirtualObjects, NDArray[Any]]:
     compressed = refs.present(_COMPRESSED)
     if compressed.any():
         packed, packed_codes = _shared_rows(refs.take(compressed), _COMPRESSED)
@@ -441,9 +449,9 @@ def _read_foreign(root: Tables, refs: Tables) -> tuple[ForeignObjects, NDArray[A
     has_etag, has_modified = refs.present(_ETAG).any(), refs.present(_MODIFIED).any()
     if not has_etag and not has_modified:
         n = len(locations)
-        return ForeignObjects(locations, Ragged.empty(n), np.zeros(n, np.uint32)), codes
+        return VirtualObjects(locations, Ragged.empty(n), np.zeros(n, np.uint32)), codes
     modified = refs.scalars(_MODIFIED, "<u4").astype(np.int64)
-    return ForeignObjects.combined(locations, codes, *_shared_rows(refs, _ETAG), modified)
+    return VirtualObjects.combined(locations, codes, *_shared_rows(refs, _ETAG), modified)
 
 
 def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]:
@@ -502,7 +510,6 @@ _MAX_VTABLES: Final = 64
 MAX_SEARCHES: Final = 4096
 _I4: Final = Struct("<i")
 _U4: Final = Struct("<I")
-_U8: Final = Struct("<Q")
 
 Coords = tuple[int, ...]
 
@@ -514,13 +521,14 @@ class ReferenceSearch:
     Then the columns of the manifest decide, with all their checks.
     """
 
-    __slots__ = ("_buffer", "_count", "_ends", "_start", "_vtables")
+    __slots__ = ("_buffer", "_count", "_distances", "_ends", "_start")
 
     def __init__(self, payload: Any, start: int, count: int) -> None:
         self._buffer = Buffer(payload)
         self._start = start
         self._count = count
-        self._vtables: dict[int, list[int]] = {}
+        #: The distance of the coordinates from the start of a table, by the position of its vtable.
+        self._distances: dict[int, int] = {}
         self._ends: tuple[Coords, Coords] | None = None
 
     def find_ref(self, coords: Coords) -> ChunkRef | None:
@@ -559,52 +567,31 @@ class ReferenceSearch:
         return place + self._buffer.integer(place, _U4)
 
     def _coords(self, row: int, ndim: int) -> Coords:
-        place = self._field(self._table(row), _INDEX)
-        start, count = self._vector(place, 4) if place else (0, -1)
+        buffer, table = self._buffer, self._table(row)
+        vtable = table - buffer.integer(table, _I4)
+        distance = self._distances.get(vtable)
+        if distance is None:
+            if len(self._distances) >= _MAX_VTABLES:
+                self._distances.clear()
+            distance = self._distances[vtable] = buffer.fields(vtable)[_INDEX]
+        place = table + distance
+        start, count = buffer.vector(place + buffer.integer(place, _U4), 4) if distance else (0, -1)
         if count != ndim:
             raise FormatError(f"a chunk must have {ndim} coordinates")
-        return unpack_from(f"<{ndim}I", self._buffer.bytes, start)
+        return unpack_from(f"<{ndim}I", buffer.bytes, start)
 
     def _ref(self, table: int) -> ChunkRef | None:
-        offset, length = self._number(table, _OFFSET, _U8), self._number(table, _LENGTH, _U8)
-        place = self._field(table, _CHUNK_ID)
-        if place:
-            chunk_id = self._buffer.bytes[place : place + _ID_BYTES].tobytes()
-            return NativeRef(chunk_id, offset, length) if len(chunk_id) == _ID_BYTES else None
-        if self._field(table, _COMPRESSED):
+        ref = Tables(self._buffer, np.array([table]))
+        span = int(ref.scalars(_OFFSET, "<u8")[0]), int(ref.scalars(_LENGTH, "<u8")[0])
+        if ref.all_have(_CHUNK_ID):
+            return NativeRef(ref.structs(_CHUNK_ID, _ID_BYTES).tobytes(), *span)
+        if ref.all_have(_COMPRESSED):
             return None
-        location = self._blob(table, _LOCATION)
-        if location is not None:
-            etag = decode_text(self._blob(table, _ETAG) or b"")
-            modified = self._number(table, _MODIFIED, _U4)
-            return VirtualRef(decode_text(location), offset, length, etag or None, modified or None)
-        inline = self._blob(table, _INLINE)
-        return None if inline is None else InlineRef(inline)
-
-    def _field(self, table: int, slot: int) -> int:
-        """Return the position of a field, 0 if it is absent."""
-        vtable = table - self._buffer.integer(table, _I4)
-        fields = self._vtables.get(vtable)
-        if fields is None:
-            if len(self._vtables) >= _MAX_VTABLES:
-                self._vtables.clear()
-            fields = self._vtables[vtable] = self._buffer.fields(vtable)
-        return table + fields[slot] if fields[slot] else 0
-
-    def _number(self, table: int, slot: int, kind: Struct) -> int:
-        place = self._field(table, slot)
-        return self._buffer.integer(place, kind) if place else 0
-
-    def _vector(self, place: int, width: int) -> tuple[int, int]:
-        """Return the start and the count of the elements of a vector that a field leads to."""
-        return self._buffer.vector(place + self._buffer.integer(place, _U4), width)
-
-    def _blob(self, table: int, slot: int) -> bytes | None:
-        place = self._field(table, slot)
-        if not place:
-            return None
-        start, size = self._vector(place, 1)
-        return self._buffer.bytes[start : start + size].tobytes()
+        if ref.all_have(_LOCATION):
+            modified = int(ref.scalars(_MODIFIED, "<u4")[0])
+            location, etag = (ref.vectors(slot).text(0) for slot in (_LOCATION, _ETAG))
+            return VirtualRef(location, *span, etag or None, modified or None)
+        return InlineRef(ref.vectors(_INLINE).bytes(0)) if ref.all_have(_INLINE) else None
 
 
 @dataclass(slots=True, eq=False)
@@ -668,7 +655,7 @@ def open_manifest(data: Any, name: str) -> Manifest:
     after ``MAX_SEARCHES``. Errors in the references are raised when they are read.
     """
     with reading(name):
-        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
+        root = open_tables(FileType.MANIFEST, data)
         arrays = _read_arrays(root)
         starts, counts = [column.tolist() for column in arrays.places(_REFS, 4)]
         payload = root.buffer.bytes

@@ -210,11 +210,14 @@ _FIXED = np.zeros(256, np.int32)  # bytes of content, if the first byte defines 
 _FIXED[0xA0:0xC0] = np.arange(32)
 _IS_SUPPORTED = np.ones(256, np.bool_)
 _IS_SUPPORTED[[0xC1, *range(0xC7, 0xCA), *range(0xD4, 0xD9)]] = False
-_IS_BYTES = np.isin(np.arange(256), [0xC4, 0xC5, 0xC6])
-_IS_TEXT = np.isin(np.arange(256), [*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB])
-_IS_ARRAY = np.isin(np.arange(256), [*range(0x90, 0xA0), 0xDC, 0xDD])
-_IS_MAP = np.isin(np.arange(256), [*range(0x80, 0x90), 0xDE, 0xDF])
-_HAS_CONTENT = _IS_BYTES | _IS_TEXT
+#: Kind -> whether a token with this first byte is of the kind.
+_KINDS: Final = {
+    kind: np.isin(np.arange(256), [*short, *(code for code, (_, other) in _SIZED.items() if other == kind)])
+    for kind, short in (
+        ("bytes", ()), ("text", range(0xA0, 0xC0)), ("array", range(0x90, 0xA0)), ("map", range(0x80, 0x90)),
+    )
+}  # fmt: skip
+_HAS_CONTENT = _KINDS["bytes"] | _KINDS["text"]
 #: Unsigned numbers: first byte -> bytes of the number.
 _WIDTHS: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
@@ -253,21 +256,10 @@ class Tokens:
         ends = [*tokens[1:].tolist(), len(self)][: len(tokens)]
         return list(map(self.children, tokens.tolist(), ends))
 
-    def is_array(self, tokens: I64 | int) -> NDArray[np.bool_]:
-        """Return whether the tokens are arrays."""
-        return self._is(_IS_ARRAY, tokens)
-
-    def is_map(self, tokens: I64 | int) -> NDArray[np.bool_]:
-        """Return whether the tokens are maps."""
-        return self._is(_IS_MAP, tokens)
-
-    def is_bytes(self, tokens: I64 | int) -> NDArray[np.bool_]:
-        """Return whether the tokens are byte strings."""
-        return self._is(_IS_BYTES, tokens)
-
-    def is_text(self, tokens: I64 | int) -> NDArray[np.bool_]:
-        """Return whether the tokens are texts."""
-        return self._is(_IS_TEXT, tokens)
+    def of_kind(self, kind: str, tokens: I64 | int) -> NDArray[np.bool_]:
+        """Return which of the tokens are of a kind: ``array``, ``map``, ``bytes`` or ``text``."""
+        out: NDArray[np.bool_] = _KINDS[kind][self.code[tokens]]
+        return out
 
     def numbers(self, tokens: I64) -> U64:
         """Return the values of the tokens. Raise ``FormatError`` if one is not a whole number from 0."""
@@ -302,7 +294,7 @@ class Tokens:
     def says(self, tokens: I64, word: str) -> NDArray[np.bool_]:
         """Return which of the tokens are the text ``word``."""
         out = np.zeros(len(tokens), np.bool_)
-        rows = np.flatnonzero(_IS_TEXT[self.code[tokens]])
+        rows = np.flatnonzero(_KINDS["text"][self.code[tokens]])
         content = self.content(tokens[rows])
         same = content.lengths == len(word)
         letters = windows(self._data, len(word))[content.starts[same]]
@@ -310,14 +302,10 @@ class Tokens:
         out[rows[same]] = (characters == np.frombuffer(word.encode(), np.uint8)).all(axis=1)
         return out
 
-    def _is(self, table: NDArray[np.bool_], tokens: I64 | int) -> NDArray[np.bool_]:
-        out: NDArray[np.bool_] = table[self.code[tokens]]
-        return out
-
     def _members(self) -> I64:
         codes = self.code
-        out = np.where((codes & 0xF0) == 0x90, codes & 0x0F, 0).astype(np.int64)
-        out += np.where((codes & 0xF0) == 0x80, 2 * (codes & 0x0F).astype(np.int64), 0)
+        is_short = (codes & 0xE0) == 0x80
+        out: I64 = np.where(is_short, codes & 0x0F, 0).astype(np.int64) << (is_short & (codes < 0x90))
         for code, times in ((0xDC, 1), (0xDD, 1), (0xDE, 2), (0xDF, 2)):
             rows = np.flatnonzero(codes == code)
             out[rows] = times * _read_sizes(self._data, self._starts[rows], int(_SIZE[code]))

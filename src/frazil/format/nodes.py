@@ -36,7 +36,6 @@ from frazil.format.columns import (
     intern,
     join_rows,
     ranges,
-    require,
     set_rows,
     spread,
     structs,
@@ -44,7 +43,7 @@ from frazil.format.columns import (
     unshared,
 )
 from frazil.format.envelope import LateFields, Violation, collect, reading, with_late_fields
-from frazil.format.flatbuffer import NUL, Layout, OffsetVectors, Tables, Writer
+from frazil.format.flatbuffer import NUL, OffsetVectors, TableLayout, Tables, TableWriter
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 
 
@@ -120,20 +119,20 @@ _MAX_U32: Final = (1 << 32) - 1
 _SEARCHES_BEFORE_INDEX: Final = 500
 _ARRAY, _GROUP = 1, 2
 
-_NODE_LAYOUT: Final = Layout({0: f"V{NODE_ID_BYTES}", 1: "u4", 2: "u4", 3: "u1", 4: "u4"}, slots=5)
+_NODE_LAYOUT: Final = TableLayout({0: f"V{NODE_ID_BYTES}", 1: "u4", 2: "u4", 3: "u1", 4: "u4"}, slots=5)
 #: Of groups, and of dimensions without a name.
-_EMPTY_LAYOUT: Final = Layout({}, slots=0)
+_EMPTY_LAYOUT: Final = TableLayout({}, slots=0)
 #: Spec version -> whether dimensions have names -> layout.
 _ARRAY_LAYOUTS: Final = {
     version: {
-        is_named: Layout(dict.fromkeys((0, *([1] if is_named else []), *others), "u4"), slots)
+        is_named: TableLayout(dict.fromkeys((0, *([1] if is_named else []), *others), "u4"), slots)
         for is_named in (False, True)
     }
     for version, slots, others in ((1, 3, (2,)), (2, 4, (2, 3)))
 }
-_DIM_LAYOUT: Final = Layout({0: "u8", 1: "u4"}, slots=2)
-_NAME_LAYOUT: Final = Layout({0: "u4"}, slots=1)
-_REF_LAYOUT: Final = Layout({0: f"V{OBJECT_ID_BYTES}", 1: "u4"}, slots=2)
+_DIM_LAYOUT: Final = TableLayout({0: "u8", 1: "u4"}, slots=2)
+_NAME_LAYOUT: Final = TableLayout({0: "u4"}, slots=1)
+_REF_LAYOUT: Final = TableLayout({0: f"V{OBJECT_ID_BYTES}", 1: "u4"}, slots=2)
 
 _REQUIRED: Final = "snapshot-required"
 #: The number of pairs of manifests that are compared at once.
@@ -499,7 +498,7 @@ def _lacking(nodes: Tables, spec_version: int) -> NDArray[np.bool_]:
 
 
 def _read_nodes(nodes: Tables, spec_version: int, source: str, broken: list[Violation] | None) -> NodeTable:
-    require(nodes, "node", _REQUIRED, id=0, path=1, user_data=2, node_type=3, node_data=4)
+    nodes.require("node", _REQUIRED, id=0, path=1, user_data=2, node_type=3, node_data=4)
     kinds = nodes.scalars(3, np.uint8)
     is_array = kinds == _ARRAY
     if not (is_array | (kinds == _GROUP)).all():
@@ -517,9 +516,9 @@ def _read_nodes(nodes: Tables, spec_version: int, source: str, broken: list[Viol
         counts = Ragged(dims.scalars(1, "<u4"), lengths.starts, lengths.lengths)
     named = np.zeros(len(nodes), bool)
     named[is_array] = arrays.present(1)
-    require(arrays, "array", _REQUIRED, manifests=2)
+    arrays.require("array", _REQUIRED, manifests=2)
     refs, refs_each = arrays.children(2)
-    require(refs, "manifest reference", _REQUIRED, object_id=0, extents=1)
+    refs.require("manifest reference", _REQUIRED, object_id=0, extents=1)
     boxes = refs.numbers(1, "V8")
     odd = np.repeat(lengths.lengths, refs_each) != boxes.lengths
     if (without := ~arrays.present(3) & (spec_version > 1)).any() or odd.any():
@@ -624,7 +623,7 @@ def _whole_ranges(counts: U32) -> NDArray[Any]:
 
 def _shapes_v1(arrays: Tables) -> tuple[Ragged, Ragged]:
     """Return the array lengths, and the numbers of chunks as far as version 1 stores them."""
-    require(arrays, "array", _REQUIRED, shape=0)
+    arrays.require("array", _REQUIRED, shape=0)
     pairs = arrays.numbers(0, "V16")
     both = pairs.values.view("<u8").reshape(-1, 2)
     length, chunk = both[:, 0], np.maximum(both[:, 1], 1)
@@ -749,7 +748,7 @@ def overlapping(boxes: NDArray[Any]) -> bool:
     return False
 
 
-def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
+def write_nodes(writer: TableWriter, table: NodeTable, spec_version: int = 2) -> int:
     """Write the nodes and return the position of their vector."""
     if table.refused:
         reason = next(iter(table.refused.values()))
@@ -800,7 +799,7 @@ def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
     return int(vector)
 
 
-def _write_shapes_v1(writer: Writer, lengths: Ragged, num_chunks: NDArray[np.uint32]) -> I64:
+def _write_shapes_v1(writer: TableWriter, lengths: Ragged, num_chunks: NDArray[np.uint32]) -> I64:
     """Write vectors of pairs of array length and chunk length, and return their positions.
 
     As in the reference implementation, it is the smallest chunk length that results in the number of chunks.

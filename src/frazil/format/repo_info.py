@@ -25,18 +25,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError, InternalError, InvalidMetadataError
 from frazil.format import flexbuffer
-from frazil.format.columns import (
-    I64,
-    U8,
-    U64,
-    Ragged,
-    join_rows,
-    require,
-    set_rows,
-    structs,
-    take_rows,
-    unshared,
-)
+from frazil.format.columns import I64, U8, U64, Ragged, join_rows, set_rows, structs, take_rows, unshared
 from frazil.format.envelope import (
     Decoders,
     FileType,
@@ -51,7 +40,7 @@ from frazil.format.envelope import (
     unsorted,
     with_late_fields,
 )
-from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Tables, Writer
+from frazil.format.flatbuffer import NUL, Buffer, OffsetVectors, TableLayout, Tables, TableWriter
 from frazil.format.flexbuffer import MetadataColumn, read_metadata, write_metadata
 from frazil.format.ids import (
     BACKUP_NAME_RULE,
@@ -164,18 +153,18 @@ _STORED: Final = {
 
 
 _LAYOUTS: Final = {
-    kind: Layout(dict(enumerate(dtypes)), slots=len(dtypes))
+    kind: TableLayout(dict(enumerate(dtypes)), slots=len(dtypes))
     for kind, dtypes in (
         (kind, [dtype for name in names for dtype in _STORED[name][1:]]) for kind, names in FIELDS_OF.items()
     )
 }
 _UPDATE_LAYOUTS: Final = {
-    False: Layout({0: "u1", 1: "u4", 2: "u8"}, slots=3),
-    True: Layout({0: "u1", 1: "u4", 2: "u8", 3: "u4"}, slots=4),
+    False: TableLayout({0: "u1", 1: "u4", 2: "u8"}, slots=3),
+    True: TableLayout({0: "u1", 1: "u4", 2: "u8", 3: "u4"}, slots=4),
 }
 _STATUS_LAYOUTS: Final = {
-    False: Layout({0: "u1", 1: "u8"}, slots=2),
-    True: Layout({0: "u1", 1: "u8", 2: "u4"}, slots=3),
+    False: TableLayout({0: "u1", 1: "u8"}, slots=2),
+    True: TableLayout({0: "u1", 1: "u8", 2: "u4"}, slots=3),
 }
 
 
@@ -292,7 +281,7 @@ def _read_statuses(tables: Tables) -> _StatusColumns:
     return availability, tables.scalars(1, "<u8"), tables.vectors(2), tables.present(2)
 
 
-def _write_statuses(writer: Writer, columns: _StatusColumns) -> I64:
+def _write_statuses(writer: TableWriter, columns: _StatusColumns) -> I64:
     """Write statuses and return their positions."""
     availability, set_at, reasons, has_reason = columns
     out = np.zeros(len(availability), np.int64)
@@ -305,7 +294,7 @@ def _write_statuses(writer: Writer, columns: _StatusColumns) -> I64:
 
 def _read_ops(updates: Tables, source: str) -> OpsLog:
     """Return the log of a vector of Update tables. Raise ``FormatError`` for an unknown kind of update."""
-    require(updates, "update", _REQUIRED, update_type=0, update=1)
+    updates.require("update", _REQUIRED, update_type=0, update=1)
     kinds = updates.scalars(0, np.uint8)
     strange = (kinds < min(UpdateKind)) | (kinds > max(UpdateKind))
     if strange.any():
@@ -345,7 +334,7 @@ def _read_ops(updates: Tables, source: str) -> OpsLog:
                     numbers = tables.scalars(place, dtype)
                     getattr(log, column)[rows, place] = numbers
             else:
-                require(tables, "update", _REQUIRED, **{name: slot})
+                tables.require("update", _REQUIRED, **{name: slot})
                 if name == "name":
                     text = tables.vectors(slot)
                     names.starts[rows], names.lengths[rows] = text.starts, text.lengths
@@ -355,7 +344,7 @@ def _read_ops(updates: Tables, source: str) -> OpsLog:
     return log
 
 
-def _write_ops(writer: Writer, log: OpsLog) -> int:
+def _write_ops(writer: TableWriter, log: OpsLog) -> int:
     """Write the vector of Update tables and return its position."""
     vector = OffsetVectors(writer, [len(log)])
     targets, contents = np.zeros(len(log), np.int64), np.zeros(len(log), np.int64)
@@ -403,7 +392,7 @@ def _encoded(values: bytes) -> bytes:
 
 
 _SPEC_VERSION: Final = 2
-_REF_LAYOUT: Final = Layout({0: "u4", 1: "u4"}, slots=2)
+_REF_LAYOUT: Final = TableLayout({0: "u4", 1: "u4"}, slots=2)
 _ROOT_FIELDS: Final = {0: "u1", 1: "u4", 2: "u4", 3: "u4", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}
 #: The largest time of an update, which the file stores in 64 bits.
 _LAST_TIME: Final = (1 << 64) - 1
@@ -514,7 +503,7 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
         _EXTRA: info.extra is not None,
     }
     stored = [slot for slot, is_set in optional.items() if is_set]
-    writer = Writer(_root_layout(tuple(stored)))
+    writer = TableWriter(_root_layout(tuple(stored)))
     root: dict[int, int | bytes] = {0: _SPEC_VERSION}
     root[1] = _write_refs(writer, info.tags, snapshots)
     root[2] = _write_refs(writer, info.branches, snapshots)
@@ -542,12 +531,12 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
 
 
 @cache
-def _root_layout(optional: tuple[int, ...]) -> Layout:
+def _root_layout(optional: tuple[int, ...]) -> TableLayout:
     """Return the layout of the root table with these optional slots."""
-    return Layout(_ROOT_FIELDS | dict.fromkeys(optional, "u4"), slots=max([7, *optional]) + 1)
+    return TableLayout(_ROOT_FIELDS | dict.fromkeys(optional, "u4"), slots=max([7, *optional]) + 1)
 
 
-def _write_refs(writer: Writer, refs: Mapping[str, bytes], snapshots: SnapshotTable) -> int:
+def _write_refs(writer: TableWriter, refs: Mapping[str, bytes], snapshots: SnapshotTable) -> int:
     if not refs:
         return writer.no_elements()
     names = sorted(refs)
@@ -626,7 +615,7 @@ def _open(data: Any, name: str) -> tuple[Tables, RepoInfo]:
             "status": 5,
             "latest_updates": 7,
         }
-        require(root, "repo info", "repo-required", **slots)
+        root.require("repo info", "repo-required", **slots)
         config = None
         if root.present(_CONFIG)[0]:
             with reading("config", check="config-flexbuffer"):
@@ -671,7 +660,7 @@ def _read_refs(root: Tables, slot: int, snapshots: SnapshotTable, number: I64) -
     refs, _ = root.children(slot)
     if not len(refs):
         return {}
-    require(refs, "ref", "repo-required", name=0)
+    refs.require("ref", "repo-required", name=0)
     indices = refs.scalars(1, "<u4")
     if (indices >= len(snapshots)).any():
         text = f"a ref is on snapshot {int(indices.max())} of {len(snapshots)}"

@@ -21,16 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError, InternalError
-from frazil.format.columns import (
-    I64,
-    U8,
-    HasFields,
-    Ragged,
-    insert_row,
-    require,
-    set_rows,
-    structs,
-)
+from frazil.format.columns import I64, U8, Ragged, insert_row, set_rows, structs
 from frazil.format.envelope import (
     FileType,
     LateFields,
@@ -43,7 +34,7 @@ from frazil.format.envelope import (
     unsorted,
     with_late_fields,
 )
-from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Tables, Writer
+from frazil.format.flatbuffer import NUL, Buffer, OffsetVectors, TableLayout, Tables, TableWriter, open_tables
 from frazil.format.flexbuffer import MetadataColumn, read_metadata, write_metadata
 from frazil.format.ids import (
     INITIAL_SNAPSHOT_ID,
@@ -71,8 +62,8 @@ __all__ = ["ArrayData", "ManifestRef", "ManifestRefs", "Node", "NodeTable"]
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 _PRUNED: Final = 5
 _LAYOUTS: Final = {
-    False: Layout({0: _ID, 1: "i4", 2: "u8", 3: "u4", 4: "u4"}, slots=5),
-    True: Layout({0: _ID, 1: "i4", 2: "u8", 3: "u4", 4: "u4", _PRUNED: "u4"}, slots=6),
+    False: TableLayout({0: _ID, 1: "i4", 2: "u8", 3: "u4", 4: "u4"}, slots=5),
+    True: TableLayout({0: _ID, 1: "i4", 2: "u8", 3: "u4", 4: "u4", _PRUNED: "u4"}, slots=6),
 }
 
 
@@ -236,7 +227,7 @@ class SnapshotTable(LateFields):
         return self._metadata.take(rows).load_all()
 
     def is_shared(self, rows: I64) -> bool:
-        """Return whether rows share so many bytes that all rows together are larger than the file.
+        """Return whether rows share bytes, and all rows together are larger than the file.
 
         Do not call ``metadata`` for such rows.
         """
@@ -409,7 +400,7 @@ class SnapshotTable(LateFields):
 
 def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
     """Return the table, and for each position in the file the row of its snapshot."""
-    require(infos, "snapshot info", "repo-required", id=0, message=3)
+    infos.require("snapshot info", "repo-required", id=0, message=3)
     count = len(infos)
     ids = infos.structs(0, OBJECT_ID_BYTES)
     parents = infos.scalars(1, "<i4")
@@ -443,7 +434,7 @@ def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
     return with_late_fields(SnapshotTable, fields, dict.fromkeys(late, descriptions)), number
 
 
-def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
+def write_snapshots(writer: TableWriter, table: SnapshotTable) -> int:
     """Write the vector of SnapshotInfo tables and return its position."""
     vector = OffsetVectors(writer, [len(table)])
     targets = np.zeros(len(table), np.int64)
@@ -461,15 +452,15 @@ def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
 
 _REQUIRED: Final = "snapshot-required"
 
-_LAYOUT: Final = Layout({0: _ID, 2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}, slots=8)
+_LAYOUT: Final = TableLayout({0: _ID, 2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}, slots=8)
 #: The layouts of version 1: without a parent for the root, with a parent for all other snapshots.
 _LAYOUTS_V1: Final = {
-    has_parent: Layout(
+    has_parent: TableLayout(
         {0: _ID} | ({1: _ID} if has_parent else {}) | {2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4"}, slots=7
     )
     for has_parent in (False, True)
 }
-_FILE_LAYOUT: Final = Layout({0: _ID, 1: "u8", 2: "u4"}, slots=3)
+_FILE_LAYOUT: Final = TableLayout({0: _ID, 1: "u8", 2: "u4"}, slots=3)
 #: ManifestFileInfo of version 1, which is a struct.
 _FILE_STRUCT: Final = np.dtype([("id", "V12"), ("", "V4"), ("size", "<u8"), ("refs", "<u4"), ("pad", "V4")])
 
@@ -545,7 +536,7 @@ def encode_snapshot(snapshot: Snapshot, *, level: int = 3) -> bytes:
     """Return the file of a snapshot in its ``spec_version``. Version 2 does not store ``parent_id``."""
     version = snapshot.spec_version
     layout = _LAYOUT if version == 2 else _LAYOUTS_V1[snapshot.parent_id is not None]
-    writer, files = Writer(layout), snapshot.manifests.sorted()
+    writer, files = TableWriter(layout), snapshot.manifests.sorted()
     root: dict[int, int | bytes] = {0: snapshot.id, 3: snapshot.flushed_at}
     if version == 1 and snapshot.parent_id is not None:
         root[1] = snapshot.parent_id
@@ -597,9 +588,9 @@ def _violations(root: Tables, snapshot: Snapshot) -> Iterator[Violation]:
         yield Violation("manifest-listed", f"the manifest {id_} of an array is not among the manifest files")
 
 
-def require_fields(root: HasFields) -> None:
+def require_fields(root: Tables) -> None:
     """Raise ``FormatError`` if a snapshot lacks a field that all spec versions require."""
-    require(root, "snapshot", _REQUIRED, id=0, nodes=2, message=4, metadata=5, manifest_files=6)
+    root.require("snapshot", _REQUIRED, id=0, nodes=2, message=4, metadata=5, manifest_files=6)
 
 
 def open_snapshot(data: Any, name: str) -> Snapshot:
@@ -640,17 +631,17 @@ def read_manifest_files(root: Tables, spec_version: int) -> ManifestFiles:
         rows = root.numbers(6, f"V{_FILE_STRUCT.itemsize}").values.view(_FILE_STRUCT)
         ids = np.ascontiguousarray(rows["id"]).view(np.uint8).reshape(len(rows), OBJECT_ID_BYTES)
         return ManifestFiles(ids, rows["size"].astype(np.uint64), rows["refs"].astype(np.uint32))
-    require(root, "snapshot", "manifest-files-v2", manifest_files_v2=7)
+    root.require("snapshot", "manifest-files-v2", manifest_files_v2=7)
     files, _ = root.children(7)
-    require(files, "manifest file", "manifest-file-fields", id=0)
+    files.require("manifest file", "manifest-file-fields", id=0)
     return ManifestFiles(files.structs(0, OBJECT_ID_BYTES), files.scalars(1, "<u8"), files.scalars(2, "<u4"))
 
 
 def decode_entry(data: Any, name: str) -> SnapshotEntry:
     """Return the entry of a snapshot of spec version 1 in a repo info: all but its nodes and manifests."""
     with reading(name):
-        root = Buffer(open_envelope(data, FileType.SNAPSHOT)[1]).root()
-        require(root, "snapshot", _REQUIRED, id=0, message=4, metadata=5)
+        root = open_tables(FileType.SNAPSHOT, data)
+        root.require("snapshot", _REQUIRED, id=0, message=4, metadata=5)
         own = _description(root, name, 1)
         id_ = root.structs(0, OBJECT_ID_BYTES).tobytes()
         return SnapshotEntry(id_, own["parent_id"], own["flushed_at"], own["message"], own["metadata"])

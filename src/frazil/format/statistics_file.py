@@ -18,18 +18,18 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Buffer, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import zstandard
 
-from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
+from frazil.format.chunk_statistics import ChunkStatistics, row_columns, row_dtype_of
 from frazil.format.chunk_table import ChunkKind, ChunkTable
 from frazil.format.ids import id_to_text
 
-_MAGIC: Final = b"FRZSTAT1"
+_MAGIC: Final = b"FRZSTAT2"
 _HASH_BYTES: Final = 32
 _LENGTH: Final = struct.Struct("<I")
 _LEVEL: Final = 3
@@ -40,16 +40,30 @@ _MOST_RATIO: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ArrayHeader:
-    """The part of an array in a file: its node, the shape of the columns, and the length of the frame."""
+    """The part of an array in a file.
+
+    Attributes:
+        node: The id of the array, 16 hexadecimal digits.
+        context: What the elements mean, 32 hexadecimal digits. See ``Meaning.context``.
+        rows: The number of references.
+        tiles: The number of rows of each reference: 1, or the number of inner chunks of a shard.
+        columns: The name, the type and the shape of each column: of its values in one row.
+        references: The digest of the references, 32 hexadecimal digits.
+        size: The number of bytes of the frame.
+    """
 
     node: str
     context: str
-    kind: str
-    ndim: int
     rows: int
     tiles: int
+    columns: list[list[Any]]
     references: str
     size: int
+
+    @staticmethod
+    def of(document: Mapping[str, Any]) -> ArrayHeader:
+        """Return the part of a header in JSON. Keys of later versions mean nothing."""
+        return ArrayHeader(**{each.name: document[each.name] for each in fields(ArrayHeader)})
 
 
 def references_digest(table: ChunkTable) -> str:
@@ -87,15 +101,15 @@ def encode_statistics(manifest_id: bytes, arrays: Mapping[bytes, ChunkTable]) ->
         statistics = table.statistics
         if statistics is None or not statistics.rows["known"].any():
             continue
+        rows, tiles = statistics.rows.shape
         frame = zstandard.ZstdCompressor(_LEVEL).compress(statistics.columns().data)
         headers.append(
             ArrayHeader(
                 node_id.hex(),
                 statistics.context.hex(),
-                statistics.kind,
-                table.ndim,
-                statistics.rows.shape[0],
-                statistics.rows.shape[1],
+                rows,
+                tiles,
+                row_columns(statistics.rows.dtype),
                 references_digest(table),
                 len(frame),
             )
@@ -126,16 +140,19 @@ def decode_statistics(
     statistics = dict[bytes, ChunkStatistics]()
     most = max(_FREE_BYTES, _MOST_RATIO * len(view))
     end = _LENGTH.size + length
-    for header in (ArrayHeader(**each) for each in document["arrays"]):
+    for header in (ArrayHeader.of(each) for each in document["arrays"]):
         frame, end = body[end : end + header.size], end + header.size
         node_id = bytes.fromhex(header.node)
         table = arrays.get(node_id)
-        is_expected = table is not None and (len(table), table.ndim) == (header.rows, header.ndim)
-        if table is None or not is_expected or node_id in statistics:
+        if table is None or node_id in statistics:
             raise ValueError("it has other arrays")
-        if references_digest(table) != header.references:
+        try:
+            dtype = row_dtype_of(header.columns)
+        except ValueError:  # of another version
+            continue
+        is_expected = (len(table), (table.ndim,)) == (header.rows, dtype["extent"].shape)
+        if not is_expected or references_digest(table) != header.references:
             raise ValueError("it has other references")
-        dtype = row_dtype(header.kind, header.ndim)
         size = header.rows * header.tiles * dtype.itemsize
         if not 0 < size <= most:
             raise ValueError("it has columns that are too large")

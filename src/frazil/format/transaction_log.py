@@ -7,27 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, starmap
 from typing import Any, Final
 
 import numpy as np
 
 from frazil.errors import ErrorKind, FormatError
-from frazil.format.chunk_table import (
-    by_rank,
-    in_order,
-    read_coordinates,
-    unsorted_arrays,
-    write_coordinates,
-)
-from frazil.format.columns import U8, U32, HasFields, Ragged, require
-from frazil.format.envelope import FileType, Violation, collect, open_envelope, reading, seal, unsorted
-from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Tables, Writer
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, id_keys, id_list
+from frazil.format.chunk_table import by_rank, in_order, read_coordinates, unsorted_arrays, write_coordinates
+from frazil.format.columns import U8, U32, Ragged, ranges, windows
+from frazil.format.envelope import FileType, Violation, collect, decode_one, seal, unsorted
+from frazil.format.flatbuffer import NUL, OffsetVectors, TableLayout, Tables, TableWriter, open_tables
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, distinct_ids, id_keys, id_list
 
 # Slots of the tables, in the order of the schema.
-LOG_ID, CHUNK_LISTS, LOG_MOVES = 0, 7, 8
-ID_LIST_SLOTS: Final = {
+_ID, _CHUNK_LISTS, _MOVES = 0, 7, 8
+_ID_LIST_SLOTS: Final = {
     1: "new_groups",
     2: "new_arrays",
     3: "deleted_groups",
@@ -36,9 +30,9 @@ ID_LIST_SLOTS: Final = {
     6: "updated_groups",
 }
 #: The names of the lists of node ids in a ``TransactionLog``.
-ID_LISTS: Final = tuple(ID_LIST_SLOTS.values())
+ID_LISTS: Final = tuple(_ID_LIST_SLOTS.values())
 _NODE_ID, _CHUNKS = 0, 1
-CHUNK_COORDS = 0
+_COORDS = 0
 _FROM, _TO, _MOVED_ID, _MOVED_TYPE = range(4)
 _REQUIRED: Final = "log-required"
 
@@ -83,44 +77,44 @@ class TransactionLog:
 def empty_log(id_: bytes) -> TransactionLog:
     """Return a log without changes, such as the log of the initial snapshot."""
     nothing = np.zeros((0, NODE_ID_BYTES), np.uint8)
-    lists = dict.fromkeys(ID_LIST_SLOTS.values(), nothing)
+    lists = dict.fromkeys(_ID_LIST_SLOTS.values(), nothing)
     return TransactionLog(id_, **lists, updated_chunks={}, moves=(), odd_chunks={})
 
 
-_LOG: Final = Layout({LOG_ID: "V12", **dict.fromkeys((*ID_LIST_SLOTS, CHUNK_LISTS, LOG_MOVES), "u4")}, 10)
-_ARRAY: Final = Layout({_NODE_ID: "V8", _CHUNKS: "u4"}, 2)
-_MOVE: Final = Layout({_FROM: "u4", _TO: "u4", _MOVED_ID: "V8", _MOVED_TYPE: "u1"}, 4)
+_LOG: Final = TableLayout({_ID: "V12", **dict.fromkeys((*_ID_LIST_SLOTS, _CHUNK_LISTS, _MOVES), "u4")}, 10)
+_ARRAY: Final = TableLayout({_NODE_ID: "V8", _CHUNKS: "u4"}, 2)
+_MOVE: Final = TableLayout({_FROM: "u4", _TO: "u4", _MOVED_ID: "V8", _MOVED_TYPE: "u1"}, 4)
 
 
 def encode_transaction_log(log: TransactionLog, *, level: int = 3, spec_version: int = 2) -> bytes:
     """Return the file of a log. Ids, arrays, coordinates and moves are sorted if needed."""
     if spec_version == 1 and log.moves:
         raise FormatError("spec version 1 cannot move nodes", ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION)
-    writer = Writer(_LOG)
-    root: dict[int, int | bytes] = {LOG_ID: log.id}
-    for slot, name in ID_LIST_SLOTS.items():
+    writer = TableWriter(_LOG)
+    root: dict[int, int | bytes] = {_ID: log.id}
+    for slot, name in _ID_LIST_SLOTS.items():
         ids = getattr(log, name)
         if len(ids) > 1:
-            ids = ids[np.unique(id_keys(ids), return_index=True)[1]]
+            ids = distinct_ids(ids)
         root[slot] = writer.vector(ids) if len(ids) else writer.no_elements()
     if nodes := sorted(log.updated_chunks):
         arrays = in_order(list(map(log.updated_chunks.__getitem__, nodes)))
-        entries, (root[CHUNK_LISTS],) = writer.table_vectors(_ARRAY, [len(arrays)])
+        entries, (root[_CHUNK_LISTS],) = writer.table_vectors(_ARRAY, [len(arrays)])
         entries.fields[f"f{_NODE_ID}"] = np.frombuffer(b"".join(nodes), "V8")
         vectors = OffsetVectors(writer, list(map(len, arrays)))
         entries.link(_CHUNKS, vectors.positions)
         for _, rows, index in by_rank(arrays):
-            vectors.lead(write_coordinates(writer, (), 1, CHUNK_COORDS, index).positions, rows)
+            vectors.lead(write_coordinates(writer, (), 1, _COORDS, index).positions, rows)
     else:
-        root[CHUNK_LISTS] = writer.no_elements()
+        root[_CHUNK_LISTS] = writer.no_elements()
     if moves := sorted(log.moves, key=lambda move: move.target.split("/")):
-        records, (root[LOG_MOVES],) = writer.table_vectors(_MOVE, [len(moves)])
+        records, (root[_MOVES],) = writer.table_vectors(_MOVE, [len(moves)])
         records.fields[f"f{_MOVED_ID}"] = np.frombuffer(b"".join(move.node_id for move in moves), "V8")
         records.fields[f"f{_MOVED_TYPE}"] = [move.is_array for move in moves]
         records.link(_FROM, writer.vectors(Ragged.of_text([move.source for move in moves]), NUL))
         records.link(_TO, writer.vectors(Ragged.of_text([move.target for move in moves]), NUL))
     else:
-        root[LOG_MOVES] = writer.no_elements()
+        root[_MOVES] = writer.no_elements()
     parts = writer.finish(root)
     return seal(parts, FileType.TRANSACTION_LOG, spec_version=spec_version, level=level)
 
@@ -130,47 +124,71 @@ def decode_transaction_log(data: Any, name: str, broken: list[Violation] | None 
 
     ``broken`` gets the broken rules that readers do not need.
     """
-    with reading(name):
-        root = Buffer(open_envelope(data, FileType.TRANSACTION_LOG)[1]).root()
-        require_lists(root)
-        lists = {
-            name: root.vectors(slot, "V8").row(0).reshape(-1, NODE_ID_BYTES).copy()
-            for slot, name in ID_LIST_SLOTS.items()
-        }
-        updated_chunks, odd_chunks = _read_chunks(root, broken)
-        moves, _ = root.children(LOG_MOVES)
-        # A group is the default type, and writers may leave it out.
-        require(moves, "move", "move-fields", **{"from": _FROM, "to": _TO, "node_id": _MOVED_ID})
-        is_array = (moves.scalars(_MOVED_TYPE, "u1") == 1).tolist()
-        ids = id_list(moves.structs(_MOVED_ID, NODE_ID_BYTES))
-        log = TransactionLog(
-            root.structs(LOG_ID, 12).tobytes(),
-            **{
-                name: ids[np.unique(id_keys(ids), return_index=True)[1]] if len(ids) else ids
-                for name, ids in lists.items()
-            },
-            updated_chunks=updated_chunks,
-            odd_chunks=odd_chunks,
-            moves=tuple(map(Move, moves.vectors(_FROM).texts(), moves.vectors(_TO).texts(), ids, is_array)),
+    return decode_one(decode_transaction_logs, data, name, broken)
+
+
+def decode_transaction_logs(
+    files: Sequence[Any], broken: list[Violation] | None = None
+) -> list[TransactionLog]:
+    """Read logs. ``broken`` gets the broken rules of one log that readers do not need."""
+    root = open_tables(FileType.TRANSACTION_LOG, *files)
+    slots = {name: slot for slot, name in _ID_LIST_SLOTS.items()}
+    # Without one of the lists, a rebase would not see a conflict.
+    root.require("transaction log", _REQUIRED, id=_ID, **slots, updated_chunks=_CHUNK_LISTS)
+    lists = [_read_ids(root, slot, broken) for slot in slots.values()]
+    id_lists = (dict(zip(slots, ids, strict=True)) for ids in zip(*lists, strict=True))
+    columns = _read_chunks(root, broken), _read_moves(root)
+    logs = [
+        TransactionLog(id_, **ids, updated_chunks=updated, odd_chunks=odd, moves=moves)
+        for id_, ids, (updated, odd), moves in zip(
+            id_list(root.structs(_ID, 12)), id_lists, *columns, strict=True
         )
-        collect(broken, _violations(lists, log))
-        return log
+    ]
+    collect(broken, _violations(logs[0]))
+    return logs
 
 
-def require_lists(root: HasFields) -> None:
-    """Raise ``FormatError`` if a log lacks a list: a rebase would not see a conflict."""
-    slots = {name: slot for slot, name in ID_LIST_SLOTS.items()}
-    require(root, "transaction log", _REQUIRED, id=LOG_ID, **slots, updated_chunks=CHUNK_LISTS)
+def _read_ids(root: Tables, slot: int, broken: list[Violation] | None) -> list[U8]:
+    """Return the ids of nodes in a list of each log, sorted, each once."""
+    starts, counts = root.places(slot, NODE_ID_BYTES, copied=True)
+    if not counts.any():
+        return [np.zeros((0, NODE_ID_BYTES), np.uint8)] * len(counts)
+    words = windows(root.buffer.bytes, NODE_ID_BYTES)[ranges(starts, counts, NODE_ID_BYTES)]
+    numbers, ends = words.view(">u8").astype(np.uint64), np.cumsum(counts)
+    ascends = numbers[1:] > numbers[:-1]
+    ascends[ends[(ends > 0) & (ends < len(numbers))] - 1] = True
+    matrix = words.view(np.uint8).reshape(-1, NODE_ID_BYTES)
+    lists = list(map(matrix.__getitem__, map(slice, (ends - counts).tolist(), ends.tolist())))
+    if ascends.all():
+        return lists
+    collect(broken, unsorted("log-ids-sorted", _ID_LIST_SLOTS[slot], numbers))
+    return [distinct_ids(ids) for ids in lists]
+
+
+def _read_moves(root: Tables) -> list[tuple[Move, ...]]:
+    """Return the moves of each log."""
+    moves, _ = root.children(_MOVES)
+    if not len(moves):
+        return [()] * len(root)
+    # A group is the default type, and writers may leave it out.
+    moves.require("move", "move-fields", **{"from": _FROM, "to": _TO, "node_id": _MOVED_ID})
+    is_array = (moves.scalars(_MOVED_TYPE, "u1") == 1).tolist()
+    ids = id_list(moves.structs(_MOVED_ID, NODE_ID_BYTES))
+    every = tuple(map(Move, moves.vectors(_FROM).texts(), moves.vectors(_TO).texts(), ids, is_array))
+    return list(map(every.__getitem__, starmap(slice, pairwise(moves.edges().tolist()))))
 
 
 def _read_chunks(
     root: Tables, broken: list[Violation] | None
-) -> tuple[dict[bytes, U32], dict[bytes, Sequence[U32]]]:
-    arrays, _ = root.children(CHUNK_LISTS)
-    require(arrays, "array of a transaction log", _REQUIRED, node_id=_NODE_ID, chunks=_CHUNKS)
+) -> list[tuple[dict[bytes, U32], dict[bytes, Sequence[U32]]]]:
+    """Return the updated chunks of each log, and those with other numbers of dimensions."""
+    arrays, _ = root.children(_CHUNK_LISTS)
+    if not len(arrays):
+        return [({}, {}) for _ in range(len(root))]
+    arrays.require("array of a transaction log", _REQUIRED, node_id=_NODE_ID, chunks=_CHUNKS)
     chunks, counts = arrays.children(_CHUNKS)
-    require(chunks, "updated chunk", _REQUIRED, coords=CHUNK_COORDS)
-    coords = read_coordinates(chunks, CHUNK_COORDS, counts)
+    chunks.require("updated chunk", _REQUIRED, coords=_COORDS)
+    coords = read_coordinates(chunks, _COORDS, counts)
     nodes, parts = id_list(arrays.structs(_NODE_ID, 8)), coords.parts()
     firsts = coords.firsts.tolist()
     array_of = np.repeat(np.arange(len(nodes)), np.diff(coords.firsts))
@@ -183,16 +201,20 @@ def _read_chunks(
         (Violation("log-coords-rank", ranks, nodes[row]) for row in coords.odd_arrays()),
     )
     lists = in_order(parts)
-    odd: dict[bytes, Sequence[U32]]
-    odd = {nodes[row]: lists[firsts[row] + 1 : firsts[row + 1]] for row in coords.odd_arrays()}
-    return dict(zip(nodes, map(lists.__getitem__, firsts[:-1]), strict=True)), odd
+    updated = list(map(lists.__getitem__, firsts[:-1]))
+    odd = coords.odd_arrays()
+    return [
+        (
+            dict(zip(nodes[low:high], updated[low:high], strict=True)),
+            {nodes[row]: lists[firsts[row] + 1 : firsts[row + 1]] for row in odd if low <= row < high},
+        )
+        for low, high in pairwise(arrays.edges().tolist())
+    ]
 
 
-def _violations(lists: Mapping[str, U8], log: TransactionLog) -> Iterator[Violation]:
-    """Yield the broken rules that readers do not need, without those of updated chunks."""
-    for name, ids in lists.items():
-        yield from unsorted("log-ids-sorted", name, id_keys(ids))
-    changes = [name for name in lists if len(lists[name])]
+def _violations(log: TransactionLog) -> Iterator[Violation]:
+    """Yield the broken rules that readers do not need, without those of lists and of updated chunks."""
+    changes = [name for name in ID_LISTS if len(getattr(log, name))]
     changes += [name for name in ("updated_chunks", "moves") if getattr(log, name)]
     if log.id == INITIAL_SNAPSHOT_ID and changes:
         detail = f"the log of the initial snapshot must be empty, got {', '.join(changes)}"

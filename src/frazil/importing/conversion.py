@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
-from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects
+from frazil.format.chunk_table import ChunkKind, ChunkTable, VirtualObjects
 from frazil.format.columns import U8, U32, Ragged, row_keys
 from frazil.format.ids import (
     CHUNKS,
@@ -35,7 +35,7 @@ from frazil.format.ids import (
     ids_to_text,
 )
 from frazil.format.manifest import LocationCompression, Manifest, encode_manifest
-from frazil.format.older.elements import (
+from frazil.format.older.generations import (
     NodeId,
     OldLog,
     OldManifest,
@@ -54,8 +54,7 @@ from frazil.repository.settings.config_document import from_document
 from frazil.storage.access import require_hint
 from frazil.storage.base import Storage
 from frazil.storage.credential_families import AnyCredential
-from frazil.storage.foreign_objects import ForeignObjects as ForeignReader
-from frazil.storage.foreign_objects import address_of, open_foreign
+from frazil.storage.foreign_objects import ForeignObjects, address_of, open_foreign
 
 _FILE: Final = "file://"
 #: Scheme -> store as a configuration document, if the old configuration has none.
@@ -268,10 +267,10 @@ def as_virtual(table: ChunkTable, prefix: str, names: Mapping[bytes, bytes]) -> 
     native = table.kind == ChunkKind.NATIVE
     own = old_names(table.chunk_ids, names)
     urls = list(map(prefix.__add__, own))
-    foreign = ForeignObjects.concat(
+    foreign = VirtualObjects.concat(
         [
             table.foreign,
-            ForeignObjects(Ragged.of_text(urls), Ragged.empty(len(own)), np.zeros(len(own), "u4")),
+            VirtualObjects(Ragged.of_text(urls), Ragged.empty(len(own)), np.zeros(len(own), "u4")),
         ]
     )
     source: NDArray[np.uint32] = table.source + np.where(native, np.uint32(len(table.foreign)), np.uint32(0))
@@ -297,7 +296,7 @@ def sizes_of(
         return None
     new_settings, _ = new_config(settings, credentials, (), config)
     containers = new_settings.virtual_chunk_containers or {}
-    readers: dict[str, ForeignReader] = {}
+    readers: dict[str, ForeignObjects] = {}
     for prefix in credentials.keys() & containers.keys():
         container = containers[prefix]
         if container.from_repository:

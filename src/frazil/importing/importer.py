@@ -36,8 +36,7 @@ from frazil.format.ids import (
     snapshot_key,
     transaction_key,
 )
-from frazil.format.older.elements import OldRef
-from frazil.format.older.generations import DOT, DRAFT
+from frazil.format.older.generations import DOT, DRAFT, OldRef
 from frazil.format.repo_info import (
     Availability,
     OpsEntry,
@@ -52,6 +51,7 @@ from frazil.format.repo_info import (
 )
 from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
+from frazil.handle.opening import explicit_access, older_layout, require_prefix
 from frazil.importing.conversion import (
     Conversion,
     Converted,
@@ -81,7 +81,6 @@ from frazil.remedies import Remedy, call
 from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.repo_changes import MAIN
 from frazil.repository.clock import now_us
-from frazil.repository.handle.opening import explicit_access, older_layout, require_prefix
 from frazil.repository.retries import RetryPolicy, write_once
 from frazil.repository.session.commit_files import Uploads, uploading
 from frazil.repository.settings.config import RepositoryConfig, VirtualChunkContainer

@@ -15,12 +15,22 @@ from typing import Any
 
 from frazil.errors import ErrorKind, FormatError, StorageError
 from frazil.format.ids import CONFIG, MANIFESTS, OBJECT_ID_BYTES, SNAPSHOTS, id_to_text
-from frazil.format.older.elements import NodeId, OldLog, OldManifest, OldRef, OldSnapshot
-from frazil.format.older.generations import Layout, decode_ref, described, name_to_id, ref_files
+from frazil.format.older.generations import (
+    FolderLayout,
+    NodeId,
+    OldLog,
+    OldManifest,
+    OldRef,
+    OldSnapshot,
+    decode_ref,
+    described,
+    name_to_id,
+    ref_files,
+)
 from frazil.format.older.manifest import decode_old_log, decode_old_manifest, short_id
 from frazil.format.older.snapshot import decode_old_snapshot
+from frazil.handle.opening import generations
 from frazil.repository.catalog.assets import require_id
-from frazil.repository.handle.opening import generations
 from frazil.repository.settings.config_yaml import load_config
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
@@ -76,7 +86,7 @@ class Refs:
 class Source:
     """The files of an older repository. It writes nothing, and threads may share it."""
 
-    def __init__(self, storage: Storage, layout: Layout) -> None:
+    def __init__(self, storage: Storage, layout: FolderLayout) -> None:
         self.storage = storage
         self.layout = layout
         self._listed: dict[str, dict[str, str]] = {}

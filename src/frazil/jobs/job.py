@@ -20,11 +20,11 @@ from frazil.argument_docs import Decorator, complete_doc
 from frazil.arguments import check_fields, checked, require_progress, wrong_type
 from frazil.changes.manifests import UNSPLIT_REFS
 from frazil.display import Shown, counted, suggest
+from frazil.handle.repository import Repository
 from frazil.jobs.blocks import MaxMem
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.progress import Progress, Summary, brief, listed, size
 from frazil.jobs.task_results import Outcome
-from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import ForkSession, Session
 from frazil.storage.base import storage_label
 

@@ -20,6 +20,7 @@ from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_matrix, id_to_text, ids_among
 from frazil.format.repo_info import RepoInfo
 from frazil.format.transaction_log import ID_LISTS
+from frazil.handle.repository import Repository, context_of
 from frazil.jobs.job import Input, Job, Metrics, Target, digest, takes_versions, without_folders
 from frazil.repository.catalog.ancestry import BranchHistory, mentioning
 from frazil.repository.catalog.history_records import (
@@ -31,7 +32,6 @@ from frazil.repository.catalog.history_records import (
 )
 from frazil.repository.catalog.presentation import snapshot_infos
 from frazil.repository.catalog.repo_changes import branch_tip, require_snapshot
-from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.paths import absolute
 from frazil.repository.session.differences import CommitLogs, read_logs
 from frazil.repository.session.session import Session

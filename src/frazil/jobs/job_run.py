@@ -37,6 +37,7 @@ from frazil.errors import (
 from frazil.format.columns import distinct_rows, unshared
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, is_id_text
 from frazil.format.nodes import NodeTable
+from frazil.handle.repository import context_of
 from frazil.jobs.engine import Engine, EngineName, described, engine_of
 from frazil.jobs.job import Input, Job, JobResult, Metrics, RunOptions, Target, Tasks, Version
 from frazil.jobs.job_history import (
@@ -53,7 +54,6 @@ from frazil.jobs.progress import Progress
 from frazil.jobs.staging import Staging
 from frazil.jobs.task_rounds import Rounds
 from frazil.repository.catalog.files_v1 import RefKind, ref_key
-from frazil.repository.handle.repository import context_of
 from frazil.repository.paths import absolute
 from frazil.repository.session.conflicts import ConflictDetector
 from frazil.repository.session.read_tracker import ReadTracker

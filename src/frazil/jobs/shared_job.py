@@ -35,6 +35,8 @@ from frazil.errors import (
     StorageError,
 )
 from frazil.format.ids import id_to_text
+from frazil.handle.addresses import virtual_access
+from frazil.handle.repository import Repository
 from frazil.jobs.engine import Local, Task
 from frazil.jobs.job import Job, JobResult, Target, Tasks
 from frazil.jobs.job_history import JobStart, find_job, job_state, require_recordable, work_digest
@@ -45,8 +47,6 @@ from frazil.jobs.task_failures import dumps
 from frazil.jobs.task_results import Outcome, Result, encode_result, stage_references
 from frazil.jobs.task_rounds import AFTER_TASK, run_task, task_number
 from frazil.repository.clock import now_us, to_datetime
-from frazil.repository.handle.addresses import virtual_access
-from frazil.repository.handle.repository import Repository
 from frazil.repository.ids import new_object_id
 from frazil.repository.session.session import ForkSession, Session, state_of
 from frazil.repository.target import MAIN, parse_target

@@ -33,13 +33,13 @@ from frazil.errors import (
 )
 from frazil.format.envelope import reading
 from frazil.format.ids import id_from_text, id_to_text, is_id_text
+from frazil.handle.repository import Repository, context_of
 from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Summary
 from frazil.jobs.task_results import Result, decode_changes, decode_result, encode_changes, joined, split
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us, to_datetime
-from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.ids import new_object_id
 from frazil.repository.session.commit import SessionState
 from frazil.repository.session.conflicts import ConflictDetector

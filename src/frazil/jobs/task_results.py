@@ -32,8 +32,8 @@ from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.changes.manifests import in_boxes
 from frazil.changes.node_changes import NOTHING_READ, ReadSet
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
-from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
-from frazil.format.chunk_table import ChunkKind, ForeignObjects, ascending, stack
+from frazil.format.chunk_statistics import ChunkStatistics, row_columns, row_dtype_of
+from frazil.format.chunk_table import ChunkKind, VirtualObjects, ascending, stack
 from frazil.format.columns import I64, MAX_COPIED_BYTES, U32, U64, Ragged, decode_text
 from frazil.format.envelope import reading
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, OBJECT_ID_BYTES, id_to_text
@@ -402,7 +402,7 @@ def encode_changes(changes: ChangeSet) -> bytes:
         ],
         "sources": sources,
         "statistics": [
-            None if each is None else [each.context.hex(), each.kind, each.rows.shape[1]]
+            None if each is None else [each.context.hex(), row_columns(each.rows.dtype), each.rows.shape[1]]
             for each in statistics
         ],
     }
@@ -493,7 +493,7 @@ def _planes(values: NDArray[Any]) -> NDArray[np.uint8]:
 def _tables(
     arrays: Sequence[tuple[bytes, str, int, int]],
     sources: Sequence[int],
-    statistics: Sequence[tuple[str, str, int] | None],
+    statistics: Sequence[tuple[str, list[list[Any]], int] | None],
     frame: bytes,
 ) -> list[ChunkTable | None]:
     """Return the references of each array; None for an array without references."""
@@ -545,7 +545,7 @@ def _tables(
     offset[has_no_range], length[has_no_range] = 0, 0
     length[kind == ChunkKind.INLINE] = texts[2].lengths[source[kind == ChunkKind.INLINE]]
     out: list[ChunkTable | None] = []
-    start, firsts, foreign = 0, dict.fromkeys(index, 0), ForeignObjects(texts[0], texts[1], modified)
+    start, firsts, foreign = 0, dict.fromkeys(index, 0), VirtualObjects(texts[0], texts[1], modified)
     for (*_, ndim, count), chunk_statistics in zip(arrays, rows_of, strict=True):
         if not count:
             out.append(None)
@@ -561,12 +561,12 @@ def _tables(
 
 
 def _statistics(
-    columns: io.BytesIO, ndim: int, count: int, context: str, kind: str, tiles: int
+    columns: io.BytesIO, ndim: int, count: int, context: str, names: list[list[Any]], tiles: int
 ) -> ChunkStatistics:
     """Return the next ``count`` rows of statistics of the columns."""
-    dtype = row_dtype(kind, ndim)
+    dtype = row_dtype_of(names)
     data = columns.read(max(count * tiles, 0) * dtype.itemsize)
-    if tiles < 1 or len(data) != count * tiles * dtype.itemsize:
+    if tiles < 1 or dtype["extent"].shape != (ndim,) or len(data) != count * tiles * dtype.itemsize:
         raise FormatError(f"expected {count} rows of statistics, got {len(data)} bytes")
     return ChunkStatistics.of_columns(bytes.fromhex(context), np.zeros((count, tiles), dtype), data)
 

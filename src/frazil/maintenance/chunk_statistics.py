@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from frazil.answers.tiles import Mask, known_table, known_tiles, may_have_statistics
 from frazil.arrays.box_reading import read_whole_chunks
 from frazil.arrays.element_statistics import Meaning, chunk_rows, has_meaning, meaning_of
 from frazil.arrays.encoding import Encoding, encoding_of, tiles_of_chunks
-from frazil.arrays.tile_statistics import Mask, known_table, known_tiles, may_have_statistics
 from frazil.display import Record
 from frazil.engines import Engine, EngineName
-from frazil.format.chunk_statistics import ChunkStatistics, row_dtype
+from frazil.format.chunk_statistics import ChunkStatistics, blank_rows, row_dtype
 from frazil.format.chunk_table import ChunkKind, ChunkTable, within
 from frazil.format.ids import statistics_key
 from frazil.format.snapshot import Node
@@ -67,8 +67,13 @@ def build_statistics(
     paths: Sequence[str] | None,
     engine: Engine | EngineName | None,
     progress: Progress,
+    *,
+    rebuild: bool = False,
 ) -> StatisticsReport:
-    """Store the statistics of arrays of a version. Default: of all arrays that do not refuse them."""
+    """Store the statistics of arrays of a version. Default: of all arrays that do not refuse them.
+
+    ``rebuild``: whether to read all chunks, and to replace the statistics that are stored.
+    """
     workspace = Workspace(context, snapshot_id)
     if paths is None:
         table = workspace.node_table()
@@ -86,7 +91,7 @@ def build_statistics(
         assert node.array is not None
         for ref in node.array.manifests:
             users.setdefault(ref.id, []).append(node.path)
-    items = [(snapshot_id, id_, tuple(names)) for id_, names in users.items()]
+    items = [(snapshot_id, id_, tuple(names), rebuild) for id_, names in users.items()]
     progress.expect(len(items))
     report = StatisticsReport()
     for part in run_with(context, engine)(_build, items):
@@ -132,7 +137,7 @@ def _is_wanted(node: Node) -> bool:
 
 def _build(context: Context, item: Any) -> Iterator[StatisticsReport]:
     """Store the statistics of the arrays of one manifest: a piece of work."""
-    snapshot_id, id_, paths = item
+    snapshot_id, id_, paths, rebuild = item
     workspace = Workspace(context, snapshot_id)
     arrays = dict(with_read_statistics(context.storage, MANIFEST.read(context.storage, id_)).arrays)
     report, is_changed = StatisticsReport(manifests=1), False
@@ -142,7 +147,10 @@ def _build(context: Context, item: Any) -> Iterator[StatisticsReport]:
         stored = arrays.get(node.id)
         if meaning is None or encoding is None or stored is None or not len(stored):
             continue
-        table = known_table(workspace, node, meaning, id_, is_cached=False) or stored
+        table = stored if rebuild else known_table(workspace, node, meaning, id_, is_cached=False) or stored
+        if rebuild:
+            is_changed |= table.statistics is not None
+            table = replace(table, statistics=None)
         table, reads, failures = _completed(workspace, node, meaning, encoding, table)
         report += StatisticsReport(chunks=len(table), chunks_read=reads, chunks_failed=failures)
         is_changed |= bool((_known(node, table) & ~_known(node, stored)).any())
@@ -162,19 +170,18 @@ def _completed(
     tiles, dtype = prod(counts), row_dtype(meaning.kind, table.ndim)
     statistics = table.statistics
     if statistics is None or statistics.context != meaning.context or statistics.rows.shape[1] != tiles:
-        statistics = ChunkStatistics(meaning.context, np.zeros((len(table), tiles), dtype))
+        statistics = ChunkStatistics(meaning.context, blank_rows((len(table), tiles), dtype))
     is_unknown = ~_known(node, table).all(axis=1) & (table.kind != ChunkKind.ABSENT)
     is_unknown &= within(table.index, node.array.num_chunks) & may_have_statistics(table)
     unknown = np.flatnonzero(is_unknown)
     if not len(unknown):
         return table, 0, 0
-    rows = statistics.rows.copy()
     index = tiles_of_chunks(counts, table.index[unknown]).astype(np.uint32)
-    is_failed = np.zeros(len(index), np.bool_)
+    is_failed, fresh = np.zeros(len(index), np.bool_), blank_rows((len(index),), dtype)
     for part, elements, failures in read_whole_chunks(workspace, node.path, encoding, index, _BATCH):
-        values = chunk_rows(meaning, encoding, index[part], elements)
-        values["known"][failures] = False
+        fresh[part] = chunk_rows(meaning, encoding, index[part], elements)
         is_failed[part[failures]] = True
-        rows[unknown[part // tiles], part % tiles] = values
+    fresh["known"][is_failed] = False
     failed = len(np.unique(np.flatnonzero(is_failed) // tiles))
-    return replace(table, statistics=ChunkStatistics(meaning.context, rows)), len(unknown), failed
+    statistics = statistics.put(unknown, fresh.reshape(len(unknown), tiles))
+    return replace(table, statistics=statistics), len(unknown), failed

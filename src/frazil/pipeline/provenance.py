@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Any, ClassVar, Final
 
 from frazil.display import Shown, counted
+from frazil.handle.repository import Repository
 from frazil.jobs.job import Source, Version, takes_versions
 from frazil.jobs.job_history import job_record
 from frazil.jobs.progress import Summary, brief
 from frazil.pipeline.publishing import AUDIT
 from frazil.repository.catalog.version_info import SnapshotInfo
-from frazil.repository.handle.repository import Repository
 
 #: Steps that a summary lists.
 _SHOWN: Final = 8

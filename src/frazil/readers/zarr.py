@@ -29,7 +29,6 @@ from zarr.abc.codec import ArrayArrayCodec
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.dtype import VariableLengthUTF8
-from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
 from frazil.errors import ErrorKind, ReadOnlyError, StorageError
@@ -47,6 +46,7 @@ from frazil.readers.files import File, damaged, local_path, object_storage
 from frazil.storage import system
 from frazil.storage.base import ObjectInfo, Storage
 from frazil.storage.local import local_filesystem_storage
+from frazil.zarr_names import UnknownCodecError
 
 #: The attribute of version 2 that holds the names of dimensions.
 _DIMENSIONS: Final = "_ARRAY_DIMENSIONS"

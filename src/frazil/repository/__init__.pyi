@@ -1,5 +1,7 @@
 __all__: list[str]
 
+from frazil.handle.repository import Repository as Repository
+from frazil.handle.version_history import AncestryGraph as AncestryGraph
 from frazil.maintenance.plan import ChunkStorageStats as ChunkStorageStats
 from frazil.maintenance.plan import GCSummary as GCSummary
 from frazil.repository.attribution import Attribution as Attribution
@@ -11,8 +13,6 @@ from frazil.repository.catalog.version_info import ManifestFileInfo as ManifestF
 from frazil.repository.catalog.version_info import RepoStatus as RepoStatus
 from frazil.repository.catalog.version_info import SnapshotInfo as SnapshotInfo
 from frazil.repository.catalog.version_info import SpecVersion as SpecVersion
-from frazil.repository.handle.repository import Repository as Repository
-from frazil.repository.handle.version_history import AncestryGraph as AncestryGraph
 from frazil.repository.session.conflicts import ConflictSolver as ConflictSolver
 from frazil.repository.session.session import Session as Session
 from frazil.repository.settings.config import RepositoryConfig as RepositoryConfig

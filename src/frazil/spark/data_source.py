@@ -32,9 +32,9 @@ from pyspark.sql.types import StructType
 
 from frazil.arrow.grid import Selection, grid_of
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RepositoryNotFoundError
+from frazil.handle.repository import Repository
 from frazil.jobs.job import Source, Target, Version
 from frazil.lazy_names import ModuleOnDemand
-from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 from frazil.spark.runtime.errors import causes_only
 from frazil.spark.runtime.session import get_spark, is_sail

@@ -19,7 +19,7 @@ from frazil.config import (
 from frazil.repository.settings import config as own_config
 
 if TYPE_CHECKING:
-    from frazil.repository.handle.repository import Repository
+    from frazil.handle.repository import Repository
     from frazil.storage.base import Storage
 
 __all__ = [

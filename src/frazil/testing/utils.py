@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from hypothesis import note
 
-from frazil.repository.handle.repository import Repository
+from frazil.handle.repository import Repository
 from frazil.repository.session.session import Session
 from frazil.storage.memory import in_memory_storage
 from frazil.testing.models import GroupNode, ModelStore

@@ -28,8 +28,8 @@ from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.extras import needs
 from frazil.format.chunk_table import VirtualRef
+from frazil.handle.repository import Repository, context_of
 from frazil.repository.asynchronous import on_thread
-from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.session.session import Session
 from frazil.ui.files import LONGEST, RepositoryFiles, assets, range_of
 

@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, NoReturn
 from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyStoreError, RefNotFoundError
 from frazil.extras import needs
-from frazil.repository.handle.addresses import target_of
-from frazil.repository.handle.repository import Repository
+from frazil.handle.addresses import target_of
+from frazil.handle.repository import Repository
 from frazil.repository.session.session import Session
 from frazil.repository.target import MAIN, Target, joined_path
 from frazil.storage.profiles import storage_of_location
@@ -265,7 +265,7 @@ def _write_part(part: _Part, session: Session, options: _Options) -> None:
         dataset = checked.drop_vars(set(checked.variables) - set(dataset.variables))
     writer = ArrayWriter()  # type: ignore[no-untyped-call]  # parts of xarray have no types
     coordinates = target.zarr_group.attrs.get("coordinates") if changes else None
-    dump_to_store(dataset, target, writer, encoding=dict(part.encoding))  # type: ignore[no-untyped-call]
+    dump_to_store(dataset, target, writer, encoding=dict(part.encoding))
     if isinstance(coordinates, str):
         # xarray replaces this attribute of the group. Variables that this call does not write stay in it.
         present = str(target.zarr_group.attrs.get("coordinates", "")).split()

@@ -6,6 +6,8 @@ dask arrays.
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from inspect import signature
 from operator import attrgetter
 from typing import Any, Final
@@ -14,16 +16,18 @@ import xarray as xr
 
 try:
     from xarray.backends.common import ArrayWriter
-    from xarray.backends.writers import dump_to_store
     from xarray.backends.zarr import ZarrStore, encode_zarr_variable
 
+    # xarray has moved its writers: before 2025.9, they are in the module of readers
+    _module = "writers" if find_spec("xarray.backends.writers") else "api"
+    dump_to_store = import_module(f"xarray.backends.{_module}").dump_to_store
     attrgetter("_validate_and_autodetect_region", "_validate_encoding")(ZarrStore)
     _in_memory = attrgetter("_in_memory")
     _in_memory(xr.Variable)
 except (ImportError, AttributeError) as error:
     raise ImportError(
         f"frazil.xarray uses functions of xarray that are not public, and xarray {xr.__version__} lacks one "
-        f"({error}). Install an older xarray (Frazil is tested with 2026.1 to 2026.9), or write with "
+        f"({error}). Install an older xarray (Frazil is tested with 2025.6 to 2026.9), or write with "
         "`dataset.to_zarr(session.store, consolidated=False)`"
     ) from error
 

@@ -18,7 +18,6 @@ import numpy as np
 from zarr.core.dtype import ZDType, data_type_registry
 from zarr.core.dtype.common import HasEndianness, HasItemSize
 from zarr.core.metadata.v3 import ArrayV3Metadata
-from zarr.errors import DataTypeValidationError, UnknownCodecError
 
 from frazil.errors import (
     ErrorKind,
@@ -26,6 +25,7 @@ from frazil.errors import (
     MissingExtraError,
 )
 from frazil.extras import missing_codec, needs
+from frazil.zarr_names import DataTypeValidationError, UnknownCodecError
 
 #: How zarr says that no package has a data type. It quotes the name of an unknown codec.
 _UNKNOWN_TYPE: Final = "No Zarr data type found that matches "

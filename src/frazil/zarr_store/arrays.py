@@ -21,6 +21,7 @@ from zarr.storage import MemoryStore, StorePath
 from frazil.errors import IcechunkError
 from frazil.repository.session.chunk_refs import undecodable
 from frazil.repository.session.session import Session
+from frazil.zarr_names import BaseArray, async_array
 from frazil.zarr_store.keys import parse_key
 from frazil.zarr_store.store import IcechunkStore, open_array
 
@@ -53,7 +54,7 @@ def counted_values() -> Iterator[ValueCounts]:
 def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zarr.Array[Any]:
     """Open an array of a session or store."""
     store = source if isinstance(source, IcechunkStore) else source.store
-    return NamingArray(open_array(store, path, mode).async_array)
+    return NamingArray(async_array(open_array(store, path, mode)))
 
 
 def _naming(method: str) -> Any:
@@ -76,12 +77,12 @@ def _naming(method: str) -> Any:
             cause = _ours(error) or _undecodable(self, method.replace("set_", "get_"), selection, error)
             if cause is None:
                 raise
-            raise cause from cause.__cause__
+            raise cause from cause.__cause__  # not from the same error of the first read
 
     return select
 
 
-class NamingArray(zarr.Array[Any]):
+class NamingArray(BaseArray):
     """An array with errors that name chunks, as the module describes."""
 
     get_basic_selection: Final = _naming("get_basic_selection")
@@ -118,7 +119,7 @@ def _undecodable(
     with suppress(Exception):  # zarr's settings may refuse missing chunks: their keys are recorded before
         getattr(nothing, method)(selection)
     workspace = store.session.workspace
-    whole = zarr.Array(array.async_array)
+    whole = zarr.Array(async_array(array))
     for key in keys.record:
         path, coords = parse_key(key)
         if not isinstance(coords, tuple) or (ref := workspace.ref(path, coords)) is None:

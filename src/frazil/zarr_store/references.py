@@ -111,10 +111,15 @@ type ChunkBatch = tuple[
 ]
 
 
-class VirtualReferences(Store):
-    """The methods of ``IcechunkStore`` for references to chunks."""
+class SessionStore(Store):
+    """The base of ``IcechunkStore``: its session, and the methods for references to chunks."""
 
     _session: Session
+
+    @property
+    def session(self) -> Session:
+        """The session that the store reads and writes."""
+        return self._session
 
     def set_virtual_ref(
         self,

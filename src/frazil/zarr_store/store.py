@@ -11,15 +11,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, S
 from collections.abc import Buffer as BytesLike
 from dataclasses import dataclass, field
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, ClassVar, Final, override
+from typing import TYPE_CHECKING, Any, override
 
 import numpy as np
 import zarr
-from zarr.abc.codec import Codec, CodecPipeline
+from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, cpu, default_buffer_prototype
-from zarr.core.codec_pipeline import BatchedCodecPipeline
-from zarr.core.metadata import ArrayMetadata
 from zarr.storage import MemoryStore, StorePath
 
 from frazil.arguments import checks_arguments, unchecked
@@ -39,10 +37,11 @@ from frazil.repository.paths import absolute
 from frazil.repository.session.chunk_refs import chunk_error, claimed_bytes, require_plausible
 from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.workspace import Workspace, size_of
+from frazil.zarr_pipeline import prefer_bulk_pipeline
 from frazil.zarr_store.array_metadata import array_metadata
 from frazil.zarr_store.keys import Coords, Document, chunk_keys, document_keys, parse_key, span
 from frazil.zarr_store.references import (
-    VirtualReferences,
+    SessionStore,
     chunks_from,
     delete_below,
     directory_of,
@@ -65,16 +64,22 @@ class ChunkDecoder:
     array: zarr.Array[Any]
     chunks: dict[str, Any] = field(default_factory=dict)
 
-    def error(self, coords: Coords, data: BytesLike) -> Exception | None:
-        """Return the error of the codecs for the chunk at ``coords``, or None if they decode it."""
+    def decoded(self, coords: Coords, data: BytesLike) -> NDArray[Any]:
+        """Return the elements of the chunk at ``coords`` that the array has. Raises errors of any class."""
         key = chunk_keys(f"/{self.array.store_path.path}", np.array([coords], np.uint32))[0]
         self.chunks[key] = cpu.Buffer.from_bytes(bytes(data))
         try:
-            self.array.get_block_selection(coords) if coords else self.array.get_basic_selection(())
-        except Exception as error:  # codecs raise errors of any class
-            return error
+            read = self.array.get_block_selection if coords else self.array.get_basic_selection
+            return np.asarray(read(coords))
         finally:
             del self.chunks[key]
+
+    def error(self, coords: Coords, data: BytesLike) -> Exception | None:
+        """Return the error of the codecs for the chunk at ``coords``, or None if they decode it."""
+        try:
+            self.decoded(coords, data)
+        except Exception as error:  # codecs raise errors of any class
+            return error
         return None
 
     def missing_element(self) -> Any:
@@ -119,7 +124,7 @@ type _RefRange = tuple[ChunkRef, int, int]
 
 
 @checks_arguments
-class IcechunkStore(VirtualReferences):
+class IcechunkStore(SessionStore):
     """The zarr store of a session. ``session.store`` returns it.
 
     It implements ``zarr.abc.store.Store`` for zarr format 3. It can be pickled if its session can be pickled:
@@ -146,6 +151,7 @@ class IcechunkStore(VirtualReferences):
     #: A read-only store raises an error for a deletion.
     supports_deletes = True
     supports_listing = True
+    supports_partial_writes = False  # zarr before 3.1.2 asks
     #: A snapshot holds the metadata of all nodes in one file.
     supports_consolidated_metadata = False
 
@@ -179,11 +185,6 @@ class IcechunkStore(VirtualReferences):
     def _repr_html_(self) -> str:
         """Return the store as HTML, for notebooks."""
         return Lines("frazil.IcechunkStore", repr(self))._repr_html_()
-
-    @property
-    def session(self) -> Session:
-        """The session that the store reads and writes."""
-        return self._session
 
     @override
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:
@@ -620,42 +621,3 @@ def _buffer(data: BytesLike, prototype: BufferPrototype | None) -> Buffer:
         raise TypeError(f"prototype must be a BufferPrototype, got {type(prototype).__name__}")
     # zarr's annotation says bytes, but any buffer that numpy can read works.
     return (prototype or default_buffer_prototype()).buffer.from_bytes(memoryview(data))
-
-
-#: The text object of zarr's default. A path that a user sets is another object, even if the texts are equal.
-_DEFAULT_PIPELINE: Final[str] = zarr.config.defaults[0]["codec_pipeline"]["path"]
-
-
-class StorePipeline(CodecPipeline):
-    """The class that zarr asks for a pipeline.
-
-    It returns the pipeline of Frazil for a store of Frazil, and the default of zarr for other stores.
-    """
-
-    default: ClassVar[type[CodecPipeline]] = BatchedCodecPipeline
-
-    @classmethod
-    @override
-    def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Any:
-        """Return the pipeline of an array. zarr calls this method."""
-        if not isinstance(store, IcechunkStore):
-            raise NotImplementedError  # zarr then calls `from_codecs`
-        from frazil.zarr_pipeline import BulkCodecPipeline  # the import table allows this import upwards
-
-        return BulkCodecPipeline.from_array_metadata_and_store(array_metadata, store)
-
-    @classmethod
-    @override
-    def from_codecs(cls, codecs: Iterable[Codec]) -> Any:
-        """Return zarr's default pipeline. zarr calls this method for other stores, and for inner chunks."""
-        return cls.default.from_codecs(codecs)
-
-
-zarr.registry.register_pipeline(StorePipeline)  # type: ignore[type-abstract]  # zarr only calls class methods
-
-
-def prefer_bulk_pipeline() -> None:
-    """Make zarr use Frazil's pipeline for arrays of Frazil, unless the user has chosen a pipeline."""
-    if zarr.config.get("codec_pipeline.path") is _DEFAULT_PIPELINE:
-        StorePipeline.default = zarr.registry.get_pipeline_class()
-        zarr.config.set({"codec_pipeline.path": f"{StorePipeline.__module__}.{StorePipeline.__qualname__}"})

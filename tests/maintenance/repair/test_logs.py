@@ -12,8 +12,8 @@ from tests.maintenance.test_verification import keys
 
 import frazil
 from frazil.format.ids import id_from_text
+from frazil.handle.repository import context_of
 from frazil.maintenance.repair.copies import rebuilt_log
-from frazil.repository.handle.repository import context_of
 from frazil.storage.memory import MemoryStorage
 
 

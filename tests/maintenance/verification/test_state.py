@@ -12,7 +12,7 @@ import zarr
 
 import frazil
 from frazil.format.ids import id_to_text
-from frazil.repository.handle.repository import context_of
+from frazil.handle.repository import context_of
 from frazil.storage.memory import MemoryStorage
 
 

@@ -13,9 +13,9 @@ import zarr
 from tests.pipeline.reductions.test_equal_to_xarray import quietly, read, repository
 
 import frazil
+from frazil.answers.kernels import STATISTICS
 from frazil.errors import InvalidInputError
 from frazil.pipeline.reductions.fields import open_field
-from frazil.pipeline.reductions.kernels import STATISTICS
 from frazil.pipeline.reductions.plan import Measure, Reduction, plan_reduction
 from frazil.spark import Inline, Limits, Target, climatology, groupby, quantile, reduce, resample, zonal_stats
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.pipeline.reductions.kernels import (
+from frazil.answers.kernels import (
     STATISTICS,
     Cells,
     absorb_partial,

@@ -249,6 +249,7 @@ def test_rules_that_make_no_sense_are_refused(rule: Any) -> None:
         rules_from("- {rule: Range, path: /t, min: '180'}")
 
 
+@pytest.mark.skipif(zarr.__version__.startswith("3.1."), reason="zarr 3.2 has chunks of unequal lengths")
 def test_an_unreadable_array_does_not_hide_the_others() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     chunks: Any = [[1, 2]]

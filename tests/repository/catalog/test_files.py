@@ -15,7 +15,7 @@ import zarr
 import frazil
 from frazil.errors import FormatError
 from frazil.format.ids import OVERWRITTEN, backup_key
-from frazil.format.transaction_log import Move, empty_log, encode_transaction_log
+from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.repository.catalog.assets import TRANSACTION_LOG
 from frazil.repository.catalog.repo_update import read_repo_info
 from frazil.storage.memory import MemoryStorage
@@ -144,12 +144,15 @@ def test_a_walk_through_backups_that_lead_back_ends() -> None:
 
 
 @pytest.mark.parametrize("unusual", [(), (3,), (70, 299)])
-def test_a_log_with_moves_is_read_alone_and_its_neighbours_together(unusual: tuple[int, ...]) -> None:
+def test_a_large_log_is_read_alone_and_its_neighbours_together(unusual: tuple[int, ...]) -> None:
     ids = [bytes([number >> 8, number & 255] * 6) for number in range(300)]
-    moves = {number: (Move("/a", "/b", b"node-001", False),) for number in unusual}
-    logs = [replace(empty_log(id_), moves=moves.get(number, ())) for number, id_ in enumerate(ids)]
+    large = np.arange(1 << 17, dtype=">u8").view(np.uint8).reshape(-1, 8)
+    logs = [
+        replace(empty_log(id_), new_groups=large[: number in unusual and 1 << 17])
+        for number, id_ in enumerate(ids)
+    ]
     files = list(zip(ids, map(encode_transaction_log, logs), strict=True))
     parts = list(TRANSACTION_LOG.decoded_together(files))
     assert [log.id for part in parts for log in part] == ids
-    assert [log.moves for part in parts for log in part] == [log.moves for log in logs]
+    assert [len(log.new_groups) for part in parts for log in part] == [len(log.new_groups) for log in logs]
     assert sum(len(part) == 1 for part in parts) <= 64 * len(unusual)

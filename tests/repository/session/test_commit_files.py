@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 from frazil.errors import StorageError
-from frazil.repository.handle.repository import Repository
+from frazil.handle.repository import Repository
 from frazil.storage.memory import MemoryStorage
 from frazil.testing import Fault, FaultyStorage
 

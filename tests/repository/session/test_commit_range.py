@@ -11,7 +11,7 @@ import zarr
 import frazil
 from frazil.errors import RebaseFailedError
 from frazil.format.ids import id_from_text
-from frazil.repository.handle.repository import context_of
+from frazil.handle.repository import context_of
 from frazil.repository.session.differences import commits_between
 from frazil.storage.memory import MemoryStorage
 

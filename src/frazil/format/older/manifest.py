@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.errors import FormatError
-from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects, in_order
+from frazil.format.chunk_table import ChunkKind, ChunkTable, VirtualObjects, in_order
 from frazil.format.columns import I64, U8, U32, Ragged, distinct_rows
 from frazil.format.envelope import FileType
 from frazil.format.ids import (
@@ -33,8 +33,10 @@ from frazil.format.ids import (
     ids_from_characters,
 )
 from frazil.format.msgpack import NIL, Tokens
-from frazil.format.older.elements import (
+from frazil.format.older.generations import (
+    DRAFT,
     DRAFT_ID_BYTES,
+    FolderLayout,
     NodeId,
     OldLog,
     OldManifest,
@@ -44,7 +46,6 @@ from frazil.format.older.elements import (
     payload,
     variant,
 )
-from frazil.format.older.generations import DRAFT, Layout
 
 #: Possible numbers of fields of the outermost array. The last field contains the references.
 MANIFEST_FIELDS: Final = frozenset({2, 3, 4})
@@ -58,14 +59,14 @@ def short_id(id_: bytes) -> bytes:
     return id_ if len(id_) == OBJECT_ID_BYTES else hashlib.sha256(id_).digest()[:OBJECT_ID_BYTES]
 
 
-def decode_old_manifest(data: Any, name: str, layout: Layout) -> OldManifest:
+def decode_old_manifest(data: Any, name: str, layout: FolderLayout) -> OldManifest:
     """Read a manifest of an older format. Raise ``FormatError`` with ``name`` for other bytes."""
     with decoding(name):
         body = payload(data, FileType.MANIFEST)
         if layout is DRAFT and body[:1] in (b"{", b" ", b"\n"):
             return _draft(mapping(mapping(json.loads(body))["chunks"]))
         tokens = Tokens(body)
-        if not tokens.is_array(0) or int(tokens.members[0]) not in MANIFEST_FIELDS:
+        if not tokens.of_kind("array", 0) or int(tokens.members[0]) not in MANIFEST_FIELDS:
             raise FormatError("expected a manifest of 2, 3 or 4 fields")
         *others, chunks = tokens.children(0).tolist()
         id_ = None if int(tokens.members[0]) == _FIELDS_WITHOUT_ID else _own_id(tokens, others[-1])
@@ -77,26 +78,26 @@ def decode_old_manifest(data: Any, name: str, layout: Layout) -> OldManifest:
 def _own_id(tokens: Tokens, at: int) -> bytes:
     """Return the id of the manifest, [bytes, []]."""
     inside = np.array([at + 1])
-    if not tokens.is_array(at) or not tokens.is_bytes(inside).all():
+    if not tokens.of_kind("array", at) or not tokens.of_kind("bytes", inside).all():
         raise FormatError("expected the id of the manifest")
     return id_list(tokens.fixed(inside, OBJECT_ID_BYTES))[0]
 
 
 def _entries(tokens: Tokens, chunks: int) -> tuple[list[NodeId], I64, I64, I64]:
     """Return the nodes, and for each reference its node's number and its index and payload tokens."""
-    if not tokens.is_map(chunks):
+    if not tokens.of_kind("map", chunks):
         raise FormatError("expected a map of references")
     children = tokens.children(chunks)
     keys, values = children[::2], children[1::2]
     if not len(keys):
         return [], keys, keys, keys
-    if not (tokens.is_array(keys) & (tokens.members[keys] == 2)).all():
+    if not (tokens.of_kind("array", keys) & (tokens.members[keys] == 2)).all():
         raise FormatError("expected references by node")
-    if not tokens.is_bytes(keys + 1).all():
+    if not tokens.of_kind("bytes", keys + 1).all():
         nodes, codes = _nodes(tokens, keys + 1)
         return nodes, codes, keys + 2, values
     ids: list[NodeId] = [*id_list(tokens.fixed(keys + 1, NODE_ID_BYTES))]
-    if not tokens.is_map(values).all():
+    if not tokens.of_kind("map", values).all():
         raise FormatError("expected a map of references for each node")
     inner = tokens.children_of_each(values)
     counts = np.array([len(each) // 2 for each in inner])
@@ -106,7 +107,7 @@ def _entries(tokens: Tokens, chunks: int) -> tuple[list[NodeId], I64, I64, I64]:
 
 def _nodes(tokens: Tokens, at: I64) -> tuple[list[NodeId], I64]:
     """Return the distinct nodes, and for each token the number of its node."""
-    if tokens.is_text(at).all():
+    if tokens.of_kind("text", at).all():
         ids = _from_text(tokens.fixed(at, _CHARACTERS[NODE_ID_BYTES]), NODE_ID_BYTES)
         rows, codes = np.unique(ids.view("V8").reshape(-1), return_inverse=True)
         return [bytes(row) for row in rows.tolist()], codes.astype(np.int64)
@@ -119,7 +120,10 @@ def _tables(
 ) -> dict[tuple[NodeId, int], ChunkTable]:
     if not len(node):
         return {}
-    if not (tokens.is_array(index).all() and (tokens.is_map(value) & (tokens.members[value] == 2)).all()):
+    if not (
+        tokens.of_kind("array", index).all()
+        and (tokens.of_kind("map", value) & (tokens.members[value] == 2)).all()
+    ):
         raise FormatError("expected an index and a payload for each reference")
     ranks = tokens.members[index]
     columns = _payloads(tokens, value + 1, value + 2)
@@ -151,7 +155,7 @@ def _payloads(tokens: Tokens, tags: I64, bodies: I64) -> ChunkTable:
     kind, source = np.zeros(count, np.uint8), np.zeros(count, np.uint32)
     offset, length = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
     chunk_ids, blobs = np.zeros((0, OBJECT_ID_BYTES), np.uint8), Ragged.empty()
-    foreign = ForeignObjects(blobs, blobs, np.zeros(0, np.uint32))
+    foreign = VirtualObjects(blobs, blobs, np.zeros(0, np.uint32))
     inline, native, virtual = (
         np.flatnonzero(tokens.says(tags, word)) for word in ("Inline", "Ref", "Virtual")
     )
@@ -175,7 +179,7 @@ def _payloads(tokens: Tokens, tags: I64, bodies: I64) -> ChunkTable:
 
 def _structs(tokens: Tokens, body: I64, *members: int) -> I64:
     """Return ``body`` if all of its tokens are arrays with one of these numbers of members."""
-    if not (tokens.is_array(body) & np.isin(tokens.members[body], members)).all():
+    if not (tokens.of_kind("array", body) & np.isin(tokens.members[body], members)).all():
         raise FormatError("expected the parts of a reference")
     return body
 
@@ -183,25 +187,25 @@ def _structs(tokens: Tokens, body: I64, *members: int) -> I64:
 def _ids(tokens: Tokens, body: I64) -> tuple[U8, I64]:
     """Return the chunk ids of native references, and the tokens after the ids."""
     first = _structs(tokens, body, 3) + 1
-    if tokens.is_text(first).all():
+    if tokens.of_kind("text", first).all():
         return _from_text(tokens.fixed(first, _CHARACTERS[OBJECT_ID_BYTES]), OBJECT_ID_BYTES), first + 1
-    if not (tokens.is_array(first) & (tokens.members[first] == 2)).all():
+    if not (tokens.of_kind("array", first) & (tokens.members[first] == 2)).all():
         raise FormatError("expected a chunk's id")
     return tokens.fixed(first + 1, OBJECT_ID_BYTES), first + 3
 
 
-def _foreign(tokens: Tokens, body: I64) -> tuple[ForeignObjects, U32, I64]:
+def _foreign(tokens: Tokens, body: I64) -> tuple[VirtualObjects, U32, I64]:
     """Return the objects of virtual references, each reference's object, and the tokens of the offsets."""
     at = _structs(tokens, body, 3, 4) + 1
-    named = tokens.is_map(at)
+    named = tokens.of_kind("map", at)
     if not (tokens.says(at[named] + 1, "Absolute") & (tokens.members[at[named]] == 2)).all():
         raise FormatError("expected an absolute location")
     at = at + 2 * named
-    if not tokens.is_text(at).all():
+    if not tokens.of_kind("text", at).all():
         raise FormatError("expected a location that is text")
     locations, codes = distinct_rows(tokens.content(at))
     etags, modified = _checksums(tokens, np.where(tokens.members[body] == 4, at + 3, -1))
-    return *ForeignObjects.combined(locations, codes, *distinct_rows(etags), modified), at + 1
+    return *VirtualObjects.combined(locations, codes, *distinct_rows(etags), modified), at + 1
 
 
 def _checksums(tokens: Tokens, at: I64) -> tuple[Ragged, I64]:
@@ -213,7 +217,7 @@ def _checksums(tokens: Tokens, at: I64) -> tuple[Ragged, I64]:
         return etags, modified
     tags, values = at[rows] + 1, at[rows] + 2
     is_etag, is_time = tokens.says(tags, "ETag"), tokens.says(tags, "LastModified")
-    if not (tokens.is_map(at[rows]) & (is_etag | is_time)).all():
+    if not (tokens.of_kind("map", at[rows]) & (is_etag | is_time)).all():
         raise FormatError("expected a checksum that is ETag or LastModified")
     times = tokens.numbers(values[is_time])
     if times.size and times.max() > _MAX_INDEX:
@@ -281,7 +285,7 @@ def decode_old_log(data: Any, name: str) -> OldLog:
     """Read a log of an older format. Raise ``FormatError`` with ``name`` for other bytes."""
     with decoding(name):
         tokens = Tokens(payload(data, FileType.TRANSACTION_LOG))
-        first = LOG_FIELDS.get(int(tokens.members[0])) if tokens.is_array(0) else None
+        first = LOG_FIELDS.get(int(tokens.members[0])) if tokens.of_kind("array", 0) else None
         if first is None:
             raise FormatError("expected a transaction log of 7 or 8 fields")
         fields = tokens.children(0)[first:]
@@ -298,13 +302,13 @@ def decode_old_log(data: Any, name: str) -> OldLog:
 
 
 def _listed_nodes(tokens: Tokens, field: int) -> frozenset[NodeId]:
-    if not tokens.is_array(field):
+    if not tokens.of_kind("array", field):
         raise FormatError("expected a list of nodes")
     return frozenset(_node_ids(tokens, tokens.children(field)))
 
 
 def _node_ids(tokens: Tokens, at: I64) -> list[bytes]:
-    wrapped = tokens.is_array(at)
+    wrapped = tokens.of_kind("array", at)
     rows = tokens.content(at + wrapped).blobs()
     return [
         row if is_bytes and len(row) == NODE_ID_BYTES else id_from_text(row.decode(), NODE_ID_BYTES)
@@ -313,11 +317,11 @@ def _node_ids(tokens: Tokens, at: I64) -> list[bytes]:
 
 
 def _chunks(tokens: Tokens, field: int) -> dict[NodeId, U32]:
-    if not tokens.is_map(field):
+    if not tokens.of_kind("map", field):
         raise FormatError("expected the changed chunks of each node")
     children = tokens.children(field)
     keys, values = children[::2], children[1::2]
-    if not (tokens.is_array(values)).all():
+    if not (tokens.of_kind("array", values)).all():
         raise FormatError("expected a list of changed chunks")
     coordinates = [_coordinates(tokens, at) for at in tokens.children_of_each(values)]
     return dict(zip(_node_ids(tokens, keys), in_order(coordinates), strict=True))
@@ -328,7 +332,7 @@ def _coordinates(tokens: Tokens, at: I64) -> U32:
         return np.zeros((0, 0), np.uint32)
     ranks = tokens.members[at]
     rank = int(ranks[0])
-    if not tokens.is_array(at).all() or (ranks != rank).any() or (np.diff(at) != rank + 1).any():
+    if not tokens.of_kind("array", at).all() or (ranks != rank).any() or (np.diff(at) != rank + 1).any():
         raise FormatError("expected chunk coordinates of one rank")
     numbers = tokens.numbers((at[:, None] + 1 + np.arange(rank)).reshape(-1))
     if numbers.size and numbers.max() > _MAX_INDEX:

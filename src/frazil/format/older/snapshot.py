@@ -15,7 +15,10 @@ from typing import Any, Final
 from frazil.errors import FormatError
 from frazil.format import msgpack
 from frazil.format.envelope import FileType
-from frazil.format.older.elements import (
+from frazil.format.older.generations import (
+    DRAFT,
+    FolderLayout,
+    FormatSigns,
     NodeId,
     OldManifestRef,
     OldNode,
@@ -30,7 +33,6 @@ from frazil.format.older.elements import (
     timestamp,
     variant,
 )
-from frazil.format.older.generations import DRAFT, Evidence, Layout
 
 FIELDS: Final = (
     *("shape", "data_type", "chunk_shape", "chunk_key_encoding", "fill_value", "codecs"),
@@ -155,7 +157,7 @@ _MANIFEST_REF: Final = ("object_id", "extents")
 _MAX_EXTENT: Final = 1 << 32
 
 
-def decode_old_snapshot(data: Any, name: str, layout: Layout) -> OldSnapshot:
+def decode_old_snapshot(data: Any, name: str, layout: FolderLayout) -> OldSnapshot:
     """Read a snapshot of an older format. Raise ``FormatError`` with ``name`` for other bytes."""
     with decoding(name):
         fields = _fields(data, layout)
@@ -188,14 +190,14 @@ def decode_old_snapshot(data: Any, name: str, layout: Layout) -> OldSnapshot:
         )
 
 
-def evidence(data: Any, name: str, layout: Layout, has_config: bool) -> Evidence:
+def format_signs(data: Any, name: str, layout: FolderLayout, has_config: bool) -> FormatSigns:
     """Return the properties of a snapshot file that show its generation."""
     with decoding(name):
         fields = _fields(data, layout)
         files = fields.get("manifest_files") or []
         ids = [_named(node, _NODE)["id"] for node in mapping(fields["nodes"]).values()]
         own = fields["id"] if "id" in fields else _named(fields["metadata"], _ENTRY)["id"]
-        return Evidence(
+        return FormatSigns(
             has_header(data),
             len(fields),
             len(files[0]) if files else None,
@@ -205,7 +207,7 @@ def evidence(data: Any, name: str, layout: Layout, has_config: bool) -> Evidence
         )
 
 
-def _fields(data: Any, layout: Layout) -> dict[str, Any]:
+def _fields(data: Any, layout: FolderLayout) -> dict[str, Any]:
     body = payload(data, FileType.SNAPSHOT)
     if layout is DRAFT and body[:1] in (b"{", b" ", b"\n"):
         value = json.loads(body)

@@ -12,8 +12,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.answers.tiles import contradicted, rows_of_chunk
+from frazil.arrays.element_statistics import meaning_of
+from frazil.arrays.encoding import encoding_of
 from frazil.chunks.virtual import VirtualSources
 from frazil.errors import ErrorKind, FormatError, IcechunkError, StorageError
+from frazil.format.chunk_statistics import ChunkStatistics
 from frazil.format.chunk_trailer import (
     SINGLE_TRAILER_BYTES,
     ChunkTrailer,
@@ -28,7 +32,7 @@ from frazil.format.ids import CHUNKS, chunk_key, id_keys, id_list, id_to_text, m
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.maintenance.verification.files import read_check, read_finding, virtual, virtual_check
 from frazil.maintenance.verification.findings import Finding
-from frazil.repository.catalog.assets import MANIFEST
+from frazil.repository.catalog.assets import MANIFEST, with_read_statistics
 from frazil.repository.catalog.context import Context
 from frazil.repository.session.chunk_refs import claimed_bytes, proves_damage, require_plausible
 from frazil.repository.session.session import reading
@@ -185,15 +189,21 @@ class Chunks:
     index: U32
     offset: U64
     length: U64
+    statistics: ChunkStatistics | None = None
 
     @staticmethod
     def of(name: str, node: bytes, table: ChunkTable, rows: I64) -> Chunks:
         """Return some chunks of a table."""
-        return Chunks(name, node, table.index[rows], table.offset[rows], table.length[rows])
+        statistics = None if table.statistics is None else table.statistics.take(rows)
+        return Chunks(name, node, table.index[rows], table.offset[rows], table.length[rows], statistics)
 
     def finding(self, check: str, detail: str, rows: NDArray[np.bool_] | slice = slice(None)) -> Finding:
         """Return a finding about some of the chunks, or about all of them."""
         return Finding(check, self.name, self.node, self.index[rows], detail, offsets=self.offset[rows])
+
+    def row(self, number: int) -> ChunkStatistics | None:
+        """Return the statistics of one chunk."""
+        return None if self.statistics is None else self.statistics.take(slice(number, number + 1))
 
     def cut(self, start: int, data: Buffer) -> Iterator[memoryview]:
         """Yield the bytes of each chunk. ``data`` are the bytes of the object from ``start``."""
@@ -227,8 +237,8 @@ class ReadResult:
 
 #: The name of a check that a chunk fails, and the reason. Both are empty for a chunk that can be decoded.
 type Verdict = tuple[str, str]
-#: Decodes a chunk. The arguments are its coordinates and its bytes.
-type Decode = Callable[[tuple[int, ...], Buffer], Verdict]
+#: Decodes a chunk. The arguments are its coordinates, its bytes, and its statistics: one row, or None.
+type Decode = Callable[[tuple[int, ...], Buffer, ChunkStatistics | None], Verdict]
 
 
 def check_bytes(
@@ -245,17 +255,25 @@ def _decoder(context: Context, node: bytes, snapshot: bytes) -> Decode:
     nodes = context.assets.snapshot(snapshot).nodes
     row = id_list(nodes.ids).index(node)
     path, document = nodes.paths.text(row), nodes.user_data.bytes(row)
-    decode = reading(Workspace(context, snapshot)).store.chunk_decoder(path).error
+    decoder = reading(Workspace(context, snapshot)).store.chunk_decoder(path)
+    meaning, encoding = meaning_of(document), encoding_of(document)
 
-    def verdict(coords: tuple[int, ...], data: Buffer) -> Verdict:
+    def verdict(coords: tuple[int, ...], data: Buffer, statistics: ChunkStatistics | None) -> Verdict:
         claimed = claimed_bytes(data)
         try:
             if claimed is not None:
                 require_plausible(f"{path} of {id_to_text(snapshot)}", document, data, claimed)
         except FormatError as refusal:
             return "undecodable", refusal.message
-        error = decode(coords, data)
-        return ("", "") if error is None else _verdict(error)
+        try:
+            elements = decoder.decoded(coords, data)
+        except Exception as error:  # codecs raise errors of any class
+            return _verdict(error)
+        if statistics is not None and meaning is not None and encoding is not None:
+            own = ChunkStatistics(meaning.context, rows_of_chunk(meaning, encoding, coords, elements)[None])
+            if own.has_shape_of(statistics) and contradicted(statistics.rows, own.rows).any():
+                return "statistics", "the statistics of the chunk are those of other elements"
+        return "", ""
 
     return verdict
 
@@ -273,7 +291,8 @@ def _read(context: Context, request: ReadRequest, decoder_of: Callable[[bytes, b
     first = inline = native = 0
     key, storage = manifest_key(request.manifest), context.storage
     try:
-        arrays = MANIFEST.read(storage, request.manifest).arrays
+        manifest = MANIFEST.read(storage, request.manifest)
+        arrays = (with_read_statistics(storage, manifest) if request.snapshots else manifest).arrays
     except IcechunkError as error:
         return ReadResult((read_finding(error, key),))
     for node, table in sorted(arrays.items()):
@@ -290,7 +309,8 @@ def _read(context: Context, request: ReadRequest, decoder_of: Callable[[bytes, b
             for row in np.flatnonzero(part.kind == ChunkKind.INLINE).tolist():
                 data = part.inline.bytes(int(part.source[row]))
                 inline += len(data)
-                check, text = decode(tuple(part.index[row].tolist()), data)
+                statistics = None if part.statistics is None else part.statistics.take(slice(row, row + 1))
+                check, text = decode(tuple(part.index[row].tolist()), data, statistics)
                 if check:
                     findings.append(Finding(check, key, node, part.index[row : row + 1], text))
         for name, rows, get in _objects(part, storage, context.virtual):
@@ -349,7 +369,12 @@ class _Span:
     def _undecodable(self, data: memoryview, decode: Decode) -> tuple[Finding, ...]:
         """Decode all chunks of the range. One finding has all chunks with the same error."""
         coordinates = map(tuple, self.chunks.index.tolist())
-        verdicts, codes = intern(list(map(decode, coordinates, self.chunks.cut(self.low, data))))
+        all_rows = self.chunks.statistics
+        rows = [
+            None if all_rows is None else all_rows.take(slice(n, n + 1))
+            for n in range(len(self.chunks.index))
+        ]
+        verdicts, codes = intern(list(map(decode, coordinates, self.chunks.cut(self.low, data), rows)))
         return tuple(
             self.chunks.finding(check, text, codes == code)
             for code, (check, text) in enumerate(verdicts)

@@ -108,6 +108,7 @@ _BY_CHECK: Final = {
     "virtual-unreadable": _REINGEST,
     "virtual-unavailable": "Verify again when the storage of the object answers.",
     "log-expired": "Nothing. A difference of versions over this expiration shows less than they differ in.",
+    "statistics": "Run `frazil stats LOCATION@VERSION --rebuild` for the versions that have the chunks.",
     "config-file": "Save the configuration again.",
     "unreferenced": "Garbage collection deletes such files.",
 }
@@ -233,6 +234,7 @@ checks: Final[tuple[Check, ...]] = (
     _row("short", "Chunk Files", "Chunk files have all bytes of their references.", _LOSS, _E),
     _row("checksum", _FRAZIL, "Chunks fit their recorded checksums.", _LOSS, _C),
     _row("undecodable", "Chunk Files", "The codecs decode every chunk to its shape and dtype.", _LOSS, _D),
+    _row("statistics", _FRAZIL, "Statistics are those of the elements of their chunks.", Severity.DAMAGE, _D),
     _row(
         "codec-missing",
         _FRAZIL,

@@ -42,6 +42,7 @@ from frazil.pipeline.ingest.inspection import ANY, VirtualChunks, native
 from frazil.readers.base_reader import ChunkReferences, VariableSchema
 from frazil.readers.zarr import fill_attributes
 from frazil.repository.session.session import Session
+from frazil.zarr_names import UnstableSpecificationWarning
 from frazil.zarr_store.arrays import array_at
 
 #: The sizes of a chunk of decoded values, in bytes: the smallest, the usual, the largest.
@@ -238,7 +239,7 @@ def create(store: Any, target: TargetArray) -> None:
     """Create the array in a store, without chunks."""
     with warnings.catch_warnings():
         # The specification of Zarr has no characters yet, but zarr reads them since version 3.1.
-        warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
+        warnings.simplefilter("ignore", UnstableSpecificationWarning)
         try:
             zarr.create_array(
                 store,
@@ -269,7 +270,7 @@ def create(store: Any, target: TargetArray) -> None:
 def open_target(store: Any, path: str) -> zarr.Array[Any]:
     """Open an array, for writing if the store can be written."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
+        warnings.simplefilter("ignore", UnstableSpecificationWarning)
         return array_at(store, path, "r" if store.read_only else "r+")
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Unpack
 from frazil.cf_times import is_time
 from frazil.display import Shown
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RebaseFailedError
+from frazil.handle.repository import Repository
 from frazil.jobs.engine import Engine, engine_of
 from frazil.jobs.job import Job, JobResult, Target, Tasks, takes_versions, with_options
 from frazil.jobs.job_run import run_job
@@ -42,7 +43,6 @@ from frazil.pipeline.ingest.plan import plan_axis, plan_tasks
 from frazil.pipeline.ingest.report import ChosenChunks, Report, notes
 from frazil.pipeline.ingest.tasks import run_item, without_container
 from frazil.remedies import argument
-from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 from frazil.repository.settings.config import VirtualChunkContainer
 from frazil.storage.access import environment_access

@@ -18,12 +18,12 @@ import zarr.errors
 from numpy.typing import NDArray
 from zarr.core.buffer import cpu
 from zarr.core.metadata.v3 import ArrayV3Metadata
-from zarr.dtype import parse_dtype
 from zarr.storage import MemoryStore
 
 from frazil.errors import IcechunkError
 from frazil.readers.base_reader import INLINE, ChunkReferences, Reader
 from frazil.readers.files import find_file
+from frazil.zarr_names import UnstableSpecificationWarning, parse_dtype
 
 #: The number of values of a chunk of plain bytes that are compared: chunks without codecs can be large.
 _PLAIN: Final = 1 << 16
@@ -64,7 +64,7 @@ def why_unreadable(
 def _decoded(references: ChunkReferences, chunks: tuple[int, ...], data: bytes) -> NDArray[Any]:
     """Return the values of the bytes of a chunk, as zarr decodes them."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
+        warnings.simplefilter("ignore", UnstableSpecificationWarning)
         metadata = ArrayV3Metadata(
             shape=chunks,
             data_type=parse_dtype(references.dtype, zarr_format=3),

@@ -14,12 +14,12 @@ from frazil.errors import (
     SnapshotNotFoundError,
 )
 from frazil.format.ids import id_from_text
+from frazil.handle.repository import Repository, context_of
 from frazil.jobs.job import takes_versions
 from frazil.repository.catalog.ancestry import is_in_history
 from frazil.repository.catalog.presentation import snapshot_infos
 from frazil.repository.catalog.repo_changes import branch_tip
 from frazil.repository.catalog.version_info import SnapshotInfo
-from frazil.repository.handle.repository import Repository, context_of
 
 
 @takes_versions

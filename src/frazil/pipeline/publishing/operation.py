@@ -23,6 +23,7 @@ from frazil.errors import (
 )
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
+from frazil.handle.repository import Repository, context_of
 from frazil.jobs.blocks import Limits
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import Target, Version, takes_versions
@@ -50,7 +51,6 @@ from frazil.repository.catalog.history_records import (
 from frazil.repository.catalog.protection import AUDIT
 from frazil.repository.catalog.repo_changes import branch_tip
 from frazil.repository.catalog.version_info import SnapshotInfo
-from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.session.rebase import require_unchanged
 from frazil.repository.session.session import state_of
 

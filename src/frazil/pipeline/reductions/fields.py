@@ -162,7 +162,8 @@ def coordinates_of(field: Field, arrays: ArrayLookup, dims: Sequence[str]) -> di
     """Return the coordinates of an array on the dimensions ``dims``, their bounds, and the grid mapping."""
     names = {*field.dims, *str(field.attributes.get("coordinates", "")).split()}
     names |= set(str(field.attributes.get("grid_mapping", "")).replace(":", " ").split())
-    coordinates, bounds = dict[str, zarr.Array[Any]](), dict[str, zarr.Array[Any]]()
+    coordinates: dict[str, zarr.Array[Any]] = {}
+    bounds: dict[str, zarr.Array[Any]] = {}
     for into, members in ((coordinates, names), (bounds, None)):
         for name in members or {str(each.attrs.get("bounds", "")) for each in coordinates.values()}:
             array = arrays.get(field.parent, name)
@@ -269,7 +270,13 @@ class CoordinateWriter:
             self.copied.add((array.path, to))
             values, attributes = np.asarray(array[...]), dict(array.attrs)
             if not self._is_unchanged(to, dimensions(array), values, attributes, coordinates.keys()):
-                zarr.from_array(self.session.store, data=array, name=to, overwrite=has_node(self.session, to))
+                zarr.from_array(
+                    self.session.store,
+                    data=array,
+                    name=to,
+                    attributes=array.attrs.asdict(),  # zarr before 3.1.4 leaves them out
+                    overwrite=has_node(self.session, to),
+                )
 
     def _is_unchanged(
         self,

@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.answers.tiles import Box, TileGrid, tiles_of
 from frazil.arrays.element_statistics import Meaning, signed_digits, statistics_of
 from frazil.arrays.selection import chunk_numbers
-from frazil.arrays.tile_statistics import Box, TileGrid, tiles_of
 from frazil.cf import coding_of
 from frazil.pipeline.reductions.fields import Field
 from frazil.repository.session.session import Session

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arrays.tile_statistics import Box
-from frazil.pipeline.reductions.kernels import Cells, Count, Extreme, Fields, Kernel, Partial, Sum, Variance
+from frazil.answers.kernels import Cells, Count, Extreme, Fields, Kernel, Partial, Sum, Variance
+from frazil.answers.tiles import Box
 from frazil.pipeline.reductions.known_chunks import KnownChunks, Mask, known_chunks
 from frazil.pipeline.reductions.plan import Item, Reduction
 from frazil.repository.session.session import Session

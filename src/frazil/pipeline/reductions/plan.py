@@ -18,10 +18,10 @@ import numpy as np
 from datasketches import kll_doubles_sketch  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
+from frazil.answers.kernels import Cells, Fields, Index, Kernel, Partial, Values
 from frazil.jobs.blocks import Limits, block_shape, blocks, cells, slabs, split
 from frazil.jobs.engine import Engine, EngineName, task_bytes
 from frazil.pipeline.reductions.fields import Field, Grouping
-from frazil.pipeline.reductions.kernels import Cells, Fields, Index, Kernel, Partial, Values
 
 #: Bytes that one number of a sketch of size ``k`` may take: 3 k numbers and some levels.
 BYTES_PER_K: Final = 28

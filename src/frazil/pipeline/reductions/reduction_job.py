@@ -13,6 +13,7 @@ import xarray as xr
 import zarr
 
 from frazil import cf
+from frazil.answers.kernels import STATISTICS, WEIGHTED, Values
 from frazil.arguments import parse_bytes, require_choice, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Limits, split
@@ -41,7 +42,6 @@ from frazil.pipeline.reductions.fields import (
     open_field,
     require_same_labels,
 )
-from frazil.pipeline.reductions.kernels import STATISTICS, WEIGHTED, Values
 from frazil.pipeline.reductions.plan import (
     Combination,
     Exact,

@@ -9,10 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from frazil.jobs.blocks import SLAB, block_shape, split
-from frazil.jobs.task_results import Outcome
-from frazil.pipeline.reductions.fields import open_array
-from frazil.pipeline.reductions.kernels import (
+from frazil.answers.kernels import (
     Cells,
     FirstLast,
     Index,
@@ -24,6 +21,9 @@ from frazil.pipeline.reductions.kernels import (
     combine_tree,
     empty_partial,
 )
+from frazil.jobs.blocks import SLAB, block_shape, split
+from frazil.jobs.task_results import Outcome
+from frazil.pipeline.reductions.fields import open_array
 from frazil.pipeline.reductions.known_partials import known_part
 from frazil.pipeline.reductions.plan import Combination, Corner, Exact, Item, Reduction, Sketch
 from frazil.repository.session.session import ForkSession, Session

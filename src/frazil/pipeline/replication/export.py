@@ -21,6 +21,7 @@ import xarray as xr
 from frazil.argument_docs import with_argument_docs
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
+from frazil.handle.repository import Repository
 from frazil.jobs.blocks import groups
 from frazil.jobs.engine import Engine, EngineName, engine_of
 from frazil.jobs.job import Source, Version, takes_versions
@@ -29,7 +30,6 @@ from frazil.jobs.task_failures import dumps
 from frazil.pipeline.replication.operation import Copied, read_stored
 from frazil.pipeline.replication.part import nodes_of_arrays
 from frazil.remedies import argument
-from frazil.repository.handle.repository import Repository
 from frazil.repository.paths import HIDDEN, absolute
 from frazil.repository.session.session import Session
 from frazil.storage.base import Storage

@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 from xarray.backends.zarr import FillValueCoder
 from zarr.core.metadata.v3 import ArrayV3Metadata
-from zarr.dtype import parse_dtype
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.job import Source, Version, takes_versions
 from frazil.lazy_names import ModuleOnDemand
 from frazil.pipeline.replication.columns import INLINE, References, references_of
 from frazil.pipeline.replication.export import documents_of, named_when_complete, new_file
+from frazil.zarr_names import parse_dtype
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types

@@ -24,7 +24,6 @@ import zarr
 from numpy.typing import NDArray
 from zarr.core.buffer import cpu
 from zarr.core.metadata.v3 import ArrayV3Metadata
-from zarr.dtype import parse_dtype
 from zarr.storage import MemoryStore
 
 from frazil.arrays.array import read
@@ -38,6 +37,7 @@ from frazil.repository.session.session import Session
 from frazil.repository.session.virtual_refs import VirtualRows, set_rows
 from frazil.storage import system
 from frazil.storage.local import local_filesystem_storage
+from frazil.zarr_names import UnstableSpecificationWarning, parse_dtype
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -120,7 +120,7 @@ def _set_nodes(session: Session, refs: _Refs, root: str, checksum: datetime | st
         if workspace.node(above) is None:
             workspace.set_node(above, b'{"zarr_format":3,"node_type":"group","attributes":{}}')
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
+        warnings.simplefilter("ignore", UnstableSpecificationWarning)
         top = zarr.open_group(store, mode="r", zarr_format=3 if is_new else 2, use_consolidated=False)
         for name, node in [("", top), *sorted(top.members(max_depth=None))]:
             path = absolute("/".join(filter(None, (root.strip("/"), name))))

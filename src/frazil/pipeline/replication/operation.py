@@ -39,6 +39,8 @@ from frazil.format.ids import (
     ids_to_text,
 )
 from frazil.format.repo_info import RepoInfo, encode_repo_info
+from frazil.handle.opening import not_empty, require_prefix
+from frazil.handle.repository import Repository, context_of
 from frazil.jobs.blocks import groups
 from frazil.jobs.engine import Engine, EngineName, engine_of
 from frazil.jobs.job import takes_versions, without_folders
@@ -60,8 +62,6 @@ from frazil.repository.catalog.ancestry import origin_of
 from frazil.repository.catalog.collection_guard import Lease
 from frazil.repository.catalog.repo_update import read_repo_info
 from frazil.repository.clock import from_datetime, now_us, to_datetime
-from frazil.repository.handle.opening import not_empty, require_prefix
-from frazil.repository.handle.repository import Repository, context_of
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, storage_label
 from frazil.storage.local_commit import flush_folders, put_many
 from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects

@@ -14,8 +14,10 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from frazil.arrays.tile_statistics import Box
+from frazil.answers.kernels import Partial, Variance, cells, combine_partials, empty_partial
+from frazil.answers.tiles import Box
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError, NodeNotFoundError
+from frazil.handle.repository import Repository
 from frazil.jobs.blocks import Limits, blocks, regular_grid, slabs
 from frazil.jobs.engine import Engine, EngineName, engine_of
 from frazil.jobs.job import Source, Version
@@ -28,7 +30,6 @@ from frazil.pipeline.reductions.fields import (
     open_array,
     open_field,
 )
-from frazil.pipeline.reductions.kernels import Partial, Variance, cells, combine_partials, empty_partial
 from frazil.pipeline.reductions.known_chunks import known_chunks
 from frazil.pipeline.reductions.known_partials import known_moments
 from frazil.pipeline.validation.rules import (
@@ -46,7 +47,6 @@ from frazil.pipeline.validation.rules import (
     require_sound,
     rules_from,
 )
-from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 
 _VARIANCE: Final = Variance()

@@ -12,6 +12,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, partial
 from itertools import batched
@@ -22,7 +23,7 @@ import numpy as np
 
 from frazil.errors import FormatError
 from frazil.format.chunk_statistics import ChunkStatistics
-from frazil.format.envelope import Violation
+from frazil.format.envelope import Violation, decode_one, reading
 from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import (
     id_to_text,
@@ -38,17 +39,13 @@ from frazil.format.joined_files import (
     ChunkRanges,
     ManifestsOfSnapshot,
     decode_chunk_files,
-    decode_chunk_files_together,
     decode_chunk_ranges,
-    decode_chunk_ranges_together,
-    decode_logs_together,
-    decode_manifests_of_snapshot,
     decode_manifests_of_snapshots,
 )
 from frazil.format.manifest import Manifest, decode_manifest, open_manifest
 from frazil.format.snapshot import Snapshot, SnapshotEntry, decode_entry, decode_snapshot, open_snapshot
 from frazil.format.statistics_file import decode_statistics
-from frazil.format.transaction_log import TransactionLog, decode_transaction_log
+from frazil.format.transaction_log import TransactionLog, decode_transaction_log, decode_transaction_logs
 from frazil.repository.catalog.repo_update import RepoInfoCache
 from frazil.storage.base import Storage
 from frazil.storage.checks import skip_missing
@@ -120,8 +117,15 @@ class FileKind[T: HasId]:
     name: str
     key: Callable[[bytes], str]
     decode: Callable[..., T]
-    #: Reads some small files together, and returns None if they must be read one by one.
-    decode_together: Callable[[Sequence[Any]], list[T] | None] | None = None
+    #: Reads some small files together. Raises an error if they are damaged, or must be read one by one.
+    decode_files: Callable[[Sequence[Any]], list[T]] | None = None
+
+    @classmethod
+    def of_parts(
+        cls, name: str, key: Callable[[bytes], str], decode_files: Callable[[Sequence[Any]], list[T]]
+    ) -> FileKind[T]:
+        """Return the kind of files with a decoder of several files."""
+        return cls(name, key, partial(decode_one, decode_files), decode_files)
 
     def read(self, storage: Storage, id_: bytes) -> T:
         """Return the decoded file with this id. Raises ``StorageError`` or ``FormatError``."""
@@ -145,11 +149,15 @@ class FileKind[T: HasId]:
         All values are one list, if the files can be read together. Otherwise each value is a list of its own,
         so that the caller needs memory for one of them at a time. Raises ``FormatError`` as ``read`` does.
         """
-        together = self.decode_together
-        values = None if together is None or len(files) < 2 else together([data for _, data in files])
+        values = None
+        if self.decode_files is not None and len(files) > 1:
+            with suppress(FormatError), reading(self.name):
+                values = self.decode_files([data for _, data in files])
         if values is not None and [value.id for value in values] == [id_ for id_, _ in files]:
             yield values
-        elif together is not None and len(files) > MOST_JOINED:  # one unusual file costs only its neighbours
+        elif (
+            self.decode_files is not None and len(files) > MOST_JOINED
+        ):  # an unusual file costs its neighbours
             for part in batched(files, len(files) // 4 + 1):
                 yield from self.decoded_together(part)
         else:
@@ -188,22 +196,22 @@ LATE_SNAPSHOT: Final[FileKind[Snapshot]] = FileKind("snapshot", snapshot_key, op
 #: A decoder of snapshots that skips nodes and manifests.
 SNAPSHOT_ENTRY: Final[FileKind[SnapshotEntry]] = FileKind("snapshot", snapshot_key, decode_entry)
 #: A decoder of snapshots that only decodes their manifests.
-SNAPSHOT_MANIFESTS: Final[FileKind[ManifestsOfSnapshot]] = FileKind(
-    "snapshot", snapshot_key, decode_manifests_of_snapshot, decode_manifests_of_snapshots
+SNAPSHOT_MANIFESTS: Final[FileKind[ManifestsOfSnapshot]] = FileKind.of_parts(
+    "snapshot", snapshot_key, decode_manifests_of_snapshots
 )
 MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, decode_manifest)
 #: A decoder of manifests that decodes the references of a large manifest when they are needed.
 LAZY_MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, open_manifest)
 #: A decoder of manifests that only decodes the ids of the chunk files.
-MANIFEST_CHUNK_FILES: Final[FileKind[ChunkFiles]] = FileKind(
-    "manifest", manifest_key, decode_chunk_files, decode_chunk_files_together
+MANIFEST_CHUNK_FILES: Final[FileKind[ChunkFiles]] = FileKind.of_parts(
+    "manifest", manifest_key, decode_chunk_files
 )
 #: A decoder of manifests that only decodes the ranges of the chunks.
-MANIFEST_CHUNK_RANGES: Final[FileKind[ChunkRanges]] = FileKind(
-    "manifest", manifest_key, decode_chunk_ranges, decode_chunk_ranges_together
+MANIFEST_CHUNK_RANGES: Final[FileKind[ChunkRanges]] = FileKind.of_parts(
+    "manifest", manifest_key, decode_chunk_ranges
 )
 TRANSACTION_LOG: Final[FileKind[TransactionLog]] = FileKind(
-    "transaction log", transaction_key, decode_transaction_log, decode_logs_together
+    "transaction log", transaction_key, decode_transaction_log, decode_transaction_logs
 )
 
 

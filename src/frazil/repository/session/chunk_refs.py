@@ -257,6 +257,7 @@ def undecodable(
         f"{id_to_text(snapshot_id)})",
         ErrorKind.UNDECODABLE_CHUNK,
     )
+    error.__suppress_context__ = True  # it was found by a second read, after the same error
     damage.__cause__ = error
     return damage
 

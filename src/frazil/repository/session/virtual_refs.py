@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from frazil.chunks.virtual import Container, VirtualSources, normalized
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import Ragged, intern
-from frazil.format.manifest import ChunkKind, ChunkTable, ForeignObjects, VirtualRef
+from frazil.format.manifest import ChunkKind, ChunkTable, VirtualObjects, VirtualRef
 from frazil.repository.paths import absolute
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config import VirtualChunkSpec
@@ -107,7 +107,7 @@ class VirtualRows:
             self.offsets,
             self.lengths,
             np.zeros((0, 12), np.uint8),
-            ForeignObjects(Ragged.of_text(self.locations), self.etags, self.modified),
+            VirtualObjects(Ragged.of_text(self.locations), self.etags, self.modified),
             Ragged.empty(),
         ).sorted()
 

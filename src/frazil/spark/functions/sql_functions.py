@@ -32,13 +32,13 @@ from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 from frazil.display import suggest
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, FormatError, InvalidInputError
 from frazil.format.ids import id_from_text
+from frazil.handle.repository import Repository, context_of
 from frazil.jobs.engine import Local
 from frazil.pipeline.publishing import publish as publish_branch
 from frazil.pipeline.publishing.branches import create_tag_once, rollback_target
 from frazil.pipeline.replication import copy_repository
 from frazil.repository.catalog.ancestry import is_in_history
 from frazil.repository.catalog.repo_changes import branch_tip
-from frazil.repository.handle.repository import Repository, context_of
 from frazil.spark.runtime.errors import causes_only
 from frazil.spark.runtime.session import is_sail
 from frazil.spark.tables import repository_tables

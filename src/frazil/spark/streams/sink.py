@@ -33,6 +33,7 @@ from frazil import host
 from frazil.errors import ConflictError, ErrorKind, RebaseFailedError, RefNotFoundError
 from frazil.format.ids import id_from_text
 from frazil.format.repo_info import RepoInfo
+from frazil.handle.repository import Repository, context_of
 from frazil.jobs.job import Target
 from frazil.repository.catalog.history_records import (
     BATCH,
@@ -42,7 +43,6 @@ from frazil.repository.catalog.history_records import (
     BatchSet,
     with_records,
 )
-from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.retries import RetryPolicy
 from frazil.repository.session.conflicts import ConflictDetector
 from frazil.repository.session.session import Session, state_of

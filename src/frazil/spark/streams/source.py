@@ -39,12 +39,12 @@ from frazil.format.columns import I64
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.format.transaction_log import TransactionLog
+from frazil.handle.repository import Repository, context_of
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.ancestry import at_time
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
 from frazil.repository.clock import from_datetime, to_datetime
-from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.session.workspace import Workspace
 from frazil.spark.runtime.errors import causes_only
 from frazil.spark.tables.options import Options, count, flag, require_branch, timestamp

@@ -15,8 +15,8 @@ from frazil.arrow.grid import CALENDARS, Column, Decoder, Grid, Selection, colum
 from frazil.cf import coding_of
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.handle.repository import Repository
 from frazil.repository.catalog.version_info import SnapshotInfo
-from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 from frazil.spark.runtime.errors import causes_only
 from frazil.spark.tables import repository_tables

@@ -25,11 +25,11 @@ from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
+from frazil.handle.opening import HandleOptions, Opened, open_current
+from frazil.handle.repository import Repository, context_of
+from frazil.handle.sessions import readonly_session_of
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import find_snapshot, no_version, require_snapshot
-from frazil.repository.handle.opening import HandleOptions, Opened, open_current
-from frazil.repository.handle.repository import Repository, context_of
-from frazil.repository.handle.sessions import readonly_session_of
 from frazil.repository.session.session import Session
 from frazil.spark.tables.schemas import argument_error
 from frazil.storage import Storage

@@ -28,11 +28,11 @@ from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import OpsEntry
 from frazil.format.snapshot import SnapshotEntry
+from frazil.handle.repository import Repository, context_of
 from frazil.maintenance.statistics import ArraySizes, array_sizes
 from frazil.repository.catalog.ancestry import ancestry
 from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.repo_update import ops_log
-from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.session.differences import difference
 from frazil.repository.session.session import Session
 from frazil.repository.session.workspace import Workspace

@@ -30,12 +30,12 @@ from pyspark.sql.types import StructType
 
 from frazil.arrow.grid import column_error
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError
+from frazil.handle.repository import Repository
 from frazil.jobs.engine import Engine, Task, description
 from frazil.jobs.job import Job, JobResult, Target, Tasks
 from frazil.jobs.job_run import run_job
 from frazil.jobs.progress import Progress
 from frazil.jobs.task_results import Outcome
-from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import ForkSession, Session
 from frazil.spark.runtime.errors import SPARK_ERRORS, causes_only, from_spark, marked
 from frazil.spark.runtime.on_spark import RESULTS, labelled

@@ -1,0 +1,214 @@
+/** The axes of a picture: coordinates, cells between their edges, and where they say that cells are on Earth. */
+
+import { type Decoded } from "../cf/cf";
+import type { ArrayNode, Snapshot } from "../format/types";
+import type { Reader } from "../page/home";
+import { useLoad } from "../page/state";
+import { arrayNear, attributes, coordinate, dimensionName } from "./nodes";
+import { type Scale, scaleOf } from "./scale";
+import { type Box, boxShape, cellEdges, cellFinder } from "./slices";
+
+const LONGEST = 500_000; // values of a coordinate
+
+/** The coordinate of a dimension, with the edges of its cells if the repository has them. */
+export interface Coordinate extends Decoded {
+  readonly name: string;
+  readonly isLongitude: boolean;
+  readonly isLatitude: boolean;
+  readonly edges?: Float64Array;
+}
+
+export interface Axis {
+  readonly title: string;
+  readonly length: number;
+  readonly units?: string | undefined;
+  /** Numbers of the coordinate that are no times. */
+  readonly values?: Float64Array | undefined;
+  /** Times, and how they are written. */
+  readonly times?: { readonly values: Float64Array; readonly scale: Scale } | undefined;
+  /** Edges of the cells in the coordinate, where the picture has cells between them; otherwise all cells have one width. */
+  readonly edges?: Float64Array | undefined;
+  /** The first index is at the lower end: the axis goes north or up. */
+  readonly isTurned: boolean;
+  /** The cells of the coordinate have different widths. */
+  readonly isUneven: boolean;
+  label(index: number): string;
+  /** Places on the screen, from 0 to 1. Axes that go north or up are turned round. */
+  centre(index: number): number;
+  /** The two sides of a cell, the lower one first. */
+  sides(index: number): readonly [number, number];
+  /** The place of a number of the coordinate; only with `edges`. */
+  place(value: number): number;
+  /** The cell at a place. */
+  cell(place: number): number;
+}
+
+/** Coordinates of all dimensions that have them. A coordinate that cannot be read leaves the index. */
+export function useCoordinates(
+  reader: Reader,
+  snapshot: Snapshot,
+  node: ArrayNode,
+): { coordinates: ReadonlyMap<number, Coordinate>; waiting: boolean } {
+  const loaded = useLoad(
+    async (signal) => {
+      const coordinates = new Map<number, Coordinate>();
+      await Promise.all(
+        node.shape.map(async (length, dimension) => {
+          const array = coordinate(snapshot, node, dimension);
+          if (!array || length > LONGEST || array.path === node.path) return;
+          const read = async (of: ArrayNode): Promise<Decoded> => {
+            const start = of.shape.map(() => 0);
+            return reader.decode(
+              snapshot,
+              of,
+              await reader.read(snapshot, of.path, start, of.shape, undefined, signal),
+            );
+          };
+          try {
+            const { bounds: name } = attributes(array);
+            const bounds =
+              typeof name === "string"
+                ? arrayNear(
+                    snapshot,
+                    array,
+                    name,
+                    ({ shape }) => shape.length === 2 && shape[0] === length && shape[1] === 2,
+                  )
+                : undefined;
+            const [decoded, pairs] = await Promise.all([
+              read(array),
+              bounds && read(bounds).catch(() => undefined),
+            ]);
+            const edges = pairs && joined(pairs, decoded);
+            const own = dimensionName(node, dimension);
+            const [isEast, isNorth] = [isLongitude, isLatitude].map((test) => test(own, attributes(array)));
+            const named = { ...decoded, name: own, isLongitude: isEast, isLatitude: isNorth };
+            coordinates.set(dimension, edges ? { ...named, edges } : named);
+          } catch (cause) {
+            console.warn(`coordinate ${array.path}:`, cause);
+          }
+        }),
+      );
+      return { id: node.id, coordinates };
+    },
+    [snapshot, node.path],
+    true,
+  );
+  // Those of another version stay until the new ones are there; those of another array do not
+  return {
+    coordinates: loaded.value?.id === node.id ? loaded.value.coordinates : EMPTY,
+    waiting: loaded.busy,
+  };
+}
+
+const EMPTY: ReadonlyMap<number, Coordinate> = new Map();
+
+/** Pairs of bounds as edges, if each cell begins where the one before ends. */
+function joined({ values, isTime }: Decoded, of: Decoded): Float64Array | undefined {
+  if (!(values instanceof Float64Array) || isTime !== of.isTime || values.length === 0) return undefined;
+  const edges = Float64Array.from({ length: values.length / 2 + 1 }, (_, at) =>
+    at ? values[2 * at - 1]! : values[0]!,
+  );
+  const isJoined = edges.every((edge, at) => at === 0 || at === edges.length - 1 || edge === values[2 * at]);
+  return isJoined && cellEdges(edges) ? edges : undefined;
+}
+
+const NORTH = /^(lat|latitude|y|northing|projection_y_coordinate|grid_latitude|rlat)$/i;
+
+interface AxisOptions {
+  /** All cells have one width. */
+  readonly isByIndex?: boolean;
+  readonly isVertical?: boolean;
+  /** Whether a vertical axis goes up; undefined: by the name and the numbers of its coordinate. */
+  readonly isTurned?: boolean | undefined;
+}
+
+export function axisOf(
+  node: ArrayNode,
+  coordinates: ReadonlyMap<number, Coordinate>,
+  part: Box,
+  dimension: number,
+  { isByIndex = false, isVertical = false, isTurned: stated }: AxisOptions = {},
+): Axis {
+  const decoded = coordinates.get(dimension);
+  const [start, step] = [part.start[dimension] ?? 0, part.step[dimension] ?? 1];
+  const length = dimension < 0 ? 1 : boxShape(part)[dimension]!;
+  const numbers =
+    decoded?.values instanceof Float64Array
+      ? Float64Array.from({ length }, (_, at) => (decoded.values as Float64Array)[start + at * step]!)
+      : undefined;
+  const name = dimension < 0 ? "" : dimensionName(node, dimension);
+  const own =
+    numbers &&
+    ((step === 1 ? decoded?.edges?.slice(start, start + length + 1) : undefined) ?? cellEdges(numbers));
+  const isUneven = own !== undefined && !isEven(own);
+  const edges = isByIndex && isUneven ? undefined : own;
+  const isNorth =
+    (NORTH.test(name) || decoded?.isLatitude) && numbers !== undefined && numbers[length - 1] > numbers[0];
+  const isTurned = isVertical && (stated ?? isNorth ?? false);
+  const turned = (place: number): number => (isTurned ? 1 - place : place);
+  const cellOf = edges && cellFinder(edges);
+  const [first, extent] = edges ? [edges[0]!, edges[length]! - edges[0]!] : [0, length];
+  const place = (value: number): number => turned((value - first) / extent);
+  return {
+    title: decoded?.units && !decoded.isTime ? `${name} (${decoded.units})` : name,
+    length,
+    units: decoded?.units,
+    values: decoded?.isTime ? undefined : numbers,
+    times: decoded?.clock && numbers ? { values: numbers, scale: scaleOf(decoded) } : undefined,
+    edges,
+    isTurned,
+    isUneven,
+    label: (at) =>
+      decoded ? decoded.label(start + Math.round(at) * step) : String(start + Math.round(at) * step),
+    centre: (index) => place(edges ? numbers![index]! : index + 0.5),
+    sides: (index) => {
+      const [one, other] = [
+        place(edges ? edges[index]! : index),
+        place(edges ? edges[index + 1]! : index + 1),
+      ];
+      return one < other ? [one, other] : [other, one];
+    },
+    place,
+    cell: (at) => {
+      const inside = Math.min(Math.max(turned(at), 0), 1);
+      return Math.min(
+        Math.max(cellOf ? cellOf(first + inside * extent) : Math.floor(inside * length), 0),
+        length - 1,
+      );
+    },
+  };
+}
+
+/** Whether all cells have one width, as far as a person sees it. */
+function isEven(edges: Float64Array): boolean {
+  const width = (edges[edges.length - 1]! - edges[0]!) / (edges.length - 1);
+  return edges.every(
+    (edge, at) => at === 0 || Math.abs(edge - edges[at - 1]! - width) < Math.abs(width) * 0.02,
+  );
+}
+
+/** Width by height of a cell, if both axes are places in one unit: cells of a map keep their shape. */
+export function aspect(node: ArrayNode, vertical: number, x: Axis, y: Axis): number | undefined {
+  const step = (axis: Axis): number | undefined =>
+    axis.values && axis.length > 1
+      ? Math.abs((axis.values[axis.length - 1]! - axis.values[0]!) / (axis.length - 1))
+      : undefined;
+  if (!NORTH.test(dimensionName(node, vertical))) return undefined;
+  const [across, down] = [step(x), step(y)];
+  const ratio = across && down ? across / down : undefined;
+  return ratio && ratio > 0.05 && ratio < 20 ? ratio : undefined;
+}
+
+type Attributes = Record<string, unknown>;
+
+/** Whether an axis is of longitudes: by CF, or, if it has neither a standard name nor units, by its name. */
+export const isLongitude = (name: string, { standard_name, units }: Attributes): boolean =>
+  standard_name === "longitude" ||
+  /^degrees?(_east|_?E)$/.test(String(units)) ||
+  (standard_name === undefined && units === undefined && /^(lon|longitude)$/i.test(name));
+
+export const isLatitude = (name: string, { standard_name, units }: Attributes): boolean =>
+  standard_name === "latitude" ||
+  /^degrees?(_north|_?N)$/.test(String(units)) ||
+  (standard_name === undefined && units === undefined && /^(lat|latitude)$/i.test(name));

@@ -1,0 +1,231 @@
+/** The tree of a version as rows, and facts about nodes. */
+
+import { record } from "../base/json";
+import { product } from "../base/lists";
+import type { Codec } from "../codecs/codecs";
+import { storedChunks } from "../format/arrays";
+import type { ArrayNode, Changes, Node, Snapshot } from "../format/types";
+import { isolated, parent } from "../page/text";
+import { type Box, chunksOf } from "./slices";
+
+export interface Branch {
+  readonly node: Node;
+  readonly depth: number;
+  readonly children: Branch[];
+}
+
+/** The root of the tree. Children come in the order of their names, groups and arrays mixed. */
+export function tree(nodes: readonly Node[]): Branch | undefined {
+  const branches = new Map<string, Branch>();
+  for (const node of nodes) {
+    const group = node.path === "/" ? undefined : branches.get(parent(node.path)); // it comes before its members
+    const branch = { node, depth: group ? group.depth + 1 : 0, children: [] };
+    branches.set(node.path, branch);
+    group?.children.push(branch);
+  }
+  return branches.get("/");
+}
+
+/** The rows on the screen. A search shows the matches and the groups above them. */
+export function rows(root: Branch | undefined, isOpen: (branch: Branch) => boolean, text = ""): Branch[] {
+  const branches: Branch[] = [];
+  const words = text.trim().toLowerCase();
+  const visit = (branch: Branch): boolean => {
+    const at = branches.push(branch);
+    const own = !words || branch.node.path.toLowerCase().includes(words);
+    let any = own;
+    if (words || isOpen(branch)) for (const child of branch.children) any = visit(child) || any;
+    if (!any) branches.length = at - 1;
+    return any;
+  };
+  if (root) visit(root);
+  return branches;
+}
+
+/** Whether a path lies in a group that Frazil writes for itself. */
+export const isHidden = (path: string): boolean => path.split("/").includes(".frazil");
+
+/** The nodes that a view at a path lists: groups of Frazil itself only where the path lies in one. */
+export const listed = <T extends { readonly path: string }>(
+  nodes: readonly T[],
+  path: string,
+): readonly T[] => (isHidden(path) ? nodes : nodes.filter((node) => !isHidden(node.path)));
+
+export const isArray = (node: Node | undefined): node is ArrayNode => node?.kind === "array";
+
+/** Bytes of an element; undefined for strings and types of other extensions. */
+export function itemSize(dtype: string): number | undefined {
+  if (dtype === "bool") return 1;
+  const [, kind, bits] = /^(int|uint|float|bfloat|complex|r)(\d+)/.exec(dtype) ?? [];
+  if (kind) return Number(bits) / 8;
+  return /^(numpy\.)?(datetime64|timedelta64)/.test(dtype) ? 8 : undefined;
+}
+
+/** The chunks that a read of a region needs, at most, and the bytes of their values. Missing chunks cost nothing. */
+export function costOf(snapshot: Snapshot, node: ArrayNode, region: Box): { chunks: number; bytes: number } {
+  const { chunkShape, edges, path } = node;
+  const low = region.start.map((at, d) => (edges ? 0 : Math.floor(at / chunkShape[d])));
+  const high = region.stop.map((at, d) => (edges ? Infinity : Math.ceil(at / chunkShape[d])));
+  const chunks = Math.min(chunksOf(region, chunkShape), storedChunks(snapshot.manifests(path), low, high));
+  return { chunks, bytes: chunks * product(chunkShape) * (itemSize(node.dtype) ?? 8) };
+}
+
+export const gridShape = (node: ArrayNode): number[] =>
+  node.shape.map((length, at) => Math.ceil(length / Math.max(1, node.chunkShape[at]!)));
+
+export const dimensionName = (node: ArrayNode, dimension: number): string =>
+  isolated(node.dimensions[dimension] || `dimension ${dimension}`);
+
+/** The node and the groups around it, from the inside. */
+const around = (path: string): string[] =>
+  path.split("/").map((_, at, parts) => parts.slice(0, parts.length - at).join("/") || "/");
+
+/** The array of a name in the same group or above that fits. */
+export function arrayNear(
+  snapshot: Snapshot,
+  node: Node,
+  name: string,
+  fits: (array: ArrayNode) => boolean = () => true,
+): ArrayNode | undefined {
+  for (const group of around(parent(node.path))) {
+    const array = snapshot.node(`${group === "/" ? "" : group}/${name}`);
+    if (isArray(array) && fits(array)) return array;
+  }
+  return undefined;
+}
+
+/** The array with the coordinates of a dimension: a 1-D array with its name, in the same group or above. */
+export function coordinate(snapshot: Snapshot, node: ArrayNode, dimension: number): ArrayNode | undefined {
+  const name = node.dimensions[dimension];
+  return name
+    ? arrayNear(snapshot, node, name, ({ shape }) => shape.length === 1 && shape[0] === node.shape[dimension])
+    : undefined;
+}
+
+const owners = new WeakMap<Snapshot, Map<string, ArrayNode>>();
+
+/** The arrays of a snapshot that name bounds by CF, by the paths of the bounds. */
+function ownersOf(snapshot: Snapshot): Map<string, ArrayNode> {
+  let paths = owners.get(snapshot);
+  if (!paths) {
+    owners.set(snapshot, (paths = new Map()));
+    for (const node of snapshot.nodes.filter(isArray)) {
+      const { bounds, climatology } = attributesOr(node);
+      const name = bounds ?? climatology;
+      const path = typeof name === "string" && arrayNear(snapshot, node, name)?.path;
+      if (path) paths.set(path, node);
+    }
+  }
+  return paths;
+}
+
+const MOST_CORNERS = 16; // of a cell
+
+/** The array with the units that its values have: bounds inherit units and calendar of their coordinate. */
+export function withUnits(snapshot: Snapshot, node: ArrayNode): ArrayNode {
+  const own = attributes(node);
+  const isComplete =
+    own.units !== undefined && (own.calendar !== undefined || !/ since /.test(String(own.units)));
+  if (isComplete || !(node.shape[node.shape.length - 1] <= MOST_CORNERS)) return node;
+  const owner = ownersOf(snapshot).get(node.path);
+  if (!owner) return node;
+  const { units, calendar } = attributes(owner);
+  const document = { ...node.document, attributes: { units, calendar, ...own } };
+  return Object.create(node, { document: { value: document } }) as ArrayNode;
+}
+
+/** An attribute of a node, or of the groups around it. */
+export const inherited = (snapshot: Snapshot, node: Node, name: string): unknown =>
+  around(node.path)
+    .map((path) => snapshot.node(path))
+    .map((each) => each && attributes(each)[name])
+    .find((value) => value !== undefined);
+
+export const attributes = (node: Node): Record<string, unknown> =>
+  (node.document["attributes"] as Record<string, unknown> | undefined) ?? {};
+
+/** The attributes, or none if the description of the node is damaged. */
+function attributesOr(node: Node): Record<string, unknown> {
+  try {
+    return attributes(node);
+  } catch {
+    return {};
+  }
+}
+
+/** The paths of the levels of a pyramid that a group describes, by the convention `multiscales` or by OME-NGFF. */
+function levelsOf(group: Node): string[] {
+  const { multiscales, ome } = attributesOr(group);
+  const [image] = [record(ome).multiscales].flat();
+  const [layout, datasets] = [record(multiscales).layout, record(image).datasets];
+  const names = [
+    ...(Array.isArray(layout) ? layout : []).map((each) => record(each).asset),
+    ...(Array.isArray(datasets) ? datasets : []).map((each) => record(each).path),
+  ];
+  return names
+    .filter((name) => typeof name === "string")
+    .map((name) => `${group.path === "/" ? "" : group.path}/${name}`);
+}
+
+/** The coarser levels of the pyramid to which an array belongs, the finest one first. */
+export function coarserLevels(snapshot: Snapshot, node: ArrayNode): ArrayNode[] {
+  for (const path of around(node.path)) {
+    const group = snapshot.node(path);
+    const levels = group ? levelsOf(group) : [];
+    const own = levels.find((level) => `${node.path}/`.startsWith(`${level}/`));
+    if (own === undefined) continue;
+    const arrays = levels.map((level) => snapshot.node(level + node.path.slice(own.length))).filter(isArray);
+    const sizes = new Map(arrays.map((array) => [array, product(array.shape)]));
+    const coarser = arrays.filter(
+      (array) => sizes.get(array)! < product(node.shape) && array.shape.length === node.shape.length,
+    );
+    return coarser.sort((one, other) => sizes.get(other)! - sizes.get(one)!);
+  }
+  return [];
+}
+
+/** Title of an array's values: long name and units by CF. */
+export function title(node: Node): string {
+  const { long_name, standard_name, units } = attributes(node);
+  const name =
+    [long_name, standard_name].find((value) => typeof value === "string") ??
+    node.path.slice(node.path.lastIndexOf("/") + 1);
+  const shown = isolated(String(name));
+  return typeof units === "string" && units && !/ since /.test(units) ? `${shown} (${units})` : shown;
+}
+
+/** Codecs as one line each, with those inside shards. */
+export function codecs(node: Node): string[] {
+  const line = (codec: Partial<Codec> | string): string[] => {
+    if (typeof codec === "string") return [codec];
+    const { codecs: inner, index_codecs: _, ...rest } = codec.configuration ?? {};
+    const settings = Object.entries(rest).map(
+      ([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`,
+    );
+    const own = `${codec.name ?? "unknown"}${settings.length ? ` (${settings.join(", ")})` : ""}`;
+    return [
+      own,
+      ...(Array.isArray(inner) ? inner.flatMap(line).map((text) => `within the shard: ${text}`) : []),
+    ];
+  };
+  const list = node.document["codecs"];
+  return Array.isArray(list) ? list.flatMap(line) : [];
+}
+
+export type Change = "added" | "changed" | "data";
+
+/** What a commit did to the nodes of its snapshot, by path. */
+export function changedPaths(snapshot: Snapshot, changes: Changes): Map<string, Change> {
+  const paths = new Map(snapshot.nodes.map((node) => [node.id, node.path]));
+  const marks = new Map<string, Change>();
+  const mark = (ids: readonly string[], change: Change): void => {
+    for (const id of ids) if (paths.has(id)) marks.set(paths.get(id)!, change);
+  };
+  mark(
+    changes.updatedChunks.map((item) => item.nodeId),
+    "data",
+  );
+  mark([...changes.updatedGroups, ...changes.updatedArrays], "changed");
+  mark([...changes.newGroups, ...changes.newArrays], "added");
+  return marks;
+}

@@ -1,0 +1,139 @@
+/** The references of the chunks of an array: their kinds, and what differs between two versions. */
+
+import { ChunkKind, type ChunkTable } from "../format/types";
+
+/** Kinds as a person sees them; colours by Okabe and Ito. */
+export const KINDS = [
+  { name: "missing", colour: "" },
+  { name: "inline", colour: "#e69f00" },
+  { name: "in a pack", colour: "#56b4e9" },
+  { name: "own file", colour: "#0072b2" },
+  { name: "virtual", colour: "#cc79a7" },
+] as const;
+
+const kindsOf = new WeakMap<ChunkTable, Uint8Array>();
+
+/** Row -> place in KINDS. */
+export function kinds(table: ChunkTable): Uint8Array {
+  let places = kindsOf.get(table);
+  if (!places) {
+    places = new Uint8Array(table.length);
+    for (let row = 0; row < table.length; row++) {
+      const kind = table.kind[row] as ChunkKind;
+      places[row] =
+        kind === ChunkKind.Inline ? 1 : kind === ChunkKind.Virtual ? 4 : table.isPacked(row) ? 2 : 3;
+    }
+    kindsOf.set(table, places);
+  }
+  return places;
+}
+
+export function summary(
+  table: ChunkTable | undefined,
+  places: number,
+): { kinds: { name: string; colour: string; count: number; size: number }[]; size: number } {
+  const totals = KINDS.map((kind) => ({ ...kind, count: 0, size: 0 }));
+  if (!table) return { kinds: totals, size: 0 };
+  kinds(table).forEach((kind, row) => {
+    totals[kind]!.count++;
+    totals[kind]!.size += table.size[row]!;
+  });
+  totals[0]!.count = Math.max(0, places - table.length);
+  return { kinds: totals, size: totals.reduce((sum, kind) => sum + kind.size, 0) };
+}
+
+/** Coordinates -> one number, for a grid that has room for all of them. */
+function flat(coords: Uint32Array, row: number, extent: readonly number[]): number {
+  let place = 0;
+  for (let dimension = 0, at = row * extent.length; dimension < extent.length; dimension++, at++)
+    place = place * extent[dimension]! + coords[at]!;
+  return place;
+}
+
+function extentOf(rank: number, coords: Uint32Array): number[] {
+  const extent = new Array<number>(rank).fill(1);
+  for (let at = 0; at < coords.length; at++)
+    extent[at % rank] = Math.max(extent[at % rank]!, coords[at]! + 1);
+  return extent;
+}
+
+const DENSE = 1 << 24; // places of a grid for which a list of all of them is small
+
+/** From coordinates to the row of the table that has them, or -1. */
+export function rowFinder(
+  table: Pick<ChunkTable, "length" | "coords">,
+  rank: number,
+): (coords: Uint32Array, at: number) => number {
+  if (rank === 0) return () => table.length - 1;
+  const extent = extentOf(rank, table.coords);
+  const places = extent.reduce((product, length) => product * length, 1);
+  const isInside = (coords: Uint32Array, at: number): boolean =>
+    extent.every((length, dimension) => coords[at * rank + dimension]! < length);
+  if (places > DENSE || places > 1000 * table.length) {
+    const rows = new Map<number, number>();
+    for (let row = 0; row < table.length; row++) rows.set(flat(table.coords, row, extent), row);
+    return (coords, at) => (isInside(coords, at) ? (rows.get(flat(coords, at, extent)) ?? -1) : -1);
+  }
+  const rows = new Int32Array(places).fill(-1);
+  for (let row = 0; row < table.length; row++) rows[flat(table.coords, row, extent)] = row;
+  return (coords, at) => (isInside(coords, at) ? rows[flat(coords, at, extent)]! : -1);
+}
+
+/** Row of the table -> 1 if its coordinates are among `changed`. */
+export function changedRows(table: ChunkTable, rank: number, changed: Uint32Array): Uint8Array {
+  if (rank === 0) return new Uint8Array(table.length).fill(1);
+  const marks = new Uint8Array(table.length);
+  const rowOf = rowFinder(table, rank);
+  for (let at = 0; at < changed.length / rank; at++) {
+    const row = rowOf(changed, at);
+    if (row >= 0) marks[row] = 1;
+  }
+  return marks;
+}
+
+/** What differs between the references of two versions. */
+export interface TableDifference {
+  readonly added: number;
+  readonly removed: number;
+  readonly changed: number;
+  /** Coordinates of what is new or changed in the newer version. */
+  readonly coords: Uint32Array;
+}
+
+export function compareTables(before: ChunkTable, after: ChunkTable, rank: number): TableDifference {
+  const rowOf = rowFinder(before, rank);
+  let [added, changed, common] = [0, 0, 0];
+  const coords: number[] = [];
+  for (let row = 0; row < after.length; row++) {
+    const old = rowOf(after.coords, row);
+    if (old < 0) added++;
+    else {
+      common++;
+      if (isSame(before, old, after, row)) continue;
+      changed++;
+    }
+    for (let dimension = 0; dimension < rank; dimension++) coords.push(after.coords[row * rank + dimension]!);
+  }
+  return { added, removed: before.length - common, changed, coords: Uint32Array.from(coords) };
+}
+
+function isSame(before: ChunkTable, old: number, after: ChunkTable, row: number): boolean {
+  if (
+    before.kind[old] !== after.kind[row] ||
+    before.size[old] !== after.size[row] ||
+    before.offset[old] !== after.offset[row]
+  )
+    return false;
+  if (after.kind[row] !== ChunkKind.Inline) return before.location(old) === after.location(row);
+  const [now, former] = [after.reference?.(row).data, before.reference?.(old).data];
+  return !now?.some((byte, at) => byte !== former?.[at]);
+}
+
+export const chunkBox = (
+  coords: readonly number[],
+  shape: readonly number[],
+  chunkShape: readonly number[],
+): { start: number[]; stop: number[] } => ({
+  start: coords.map((at, dimension) => Math.min(at * chunkShape[dimension]!, shape[dimension]!)),
+  stop: coords.map((at, dimension) => Math.min((at + 1) * chunkShape[dimension]!, shape[dimension]!)),
+});

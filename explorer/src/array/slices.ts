@@ -1,0 +1,299 @@
+/** Which part of an array a view shows, as text in the address and as a region to read. */
+
+import { firstWhere } from "../base/lists";
+import { type Clock, periodOf } from "../cf/calendar";
+
+export interface Slice {
+  /** Dimension along the horizontal axis; -1 for an array without dimensions. */
+  readonly x: number;
+  /** Dimension along the vertical axis; -1 for a line. */
+  readonly y: number;
+  /** Per dimension: the index where it is fixed. */
+  readonly index: readonly number[];
+  /** Per dimension: the part that an axis shows. */
+  readonly from: readonly number[];
+  readonly to: readonly number[];
+}
+
+export interface Box {
+  readonly start: number[];
+  readonly stop: number[];
+  readonly step: number[];
+}
+
+const clamp = (value: number, low: number, high: number): number => Math.min(Math.max(value, low), high);
+
+const whole = (text: string | undefined, other: number): number =>
+  text !== undefined && /^\d+$/.test(text) ? Number(text) : other;
+
+/** `x=2&y=1&i=5,0,0&r1=0-90&r2=10-20`; all parts are optional. */
+export function parseSlice(shape: readonly number[], query: Readonly<Record<string, string>>): Slice {
+  const rank = shape.length;
+  const long = shape.map((_, dimension) => dimension).filter((dimension) => shape[dimension]! > 1);
+  const usual = long.length > 0 ? long : shape.map((_, dimension) => dimension);
+  const x = clamp(whole(query["x"], usual.at(-1) ?? -1), -1, rank - 1);
+  const line = query["y"] === "none" || long.length < 2;
+  let y =
+    line && query["y"] === undefined
+      ? -1
+      : query["y"] === "none"
+        ? -1
+        : clamp(whole(query["y"], usual.at(-2) ?? -1), -1, rank - 1);
+  if (y === x)
+    y =
+      query["x"] !== undefined && query["y"] === undefined
+        ? (usual.filter((dimension) => dimension !== x).at(-1) ?? -1)
+        : -1;
+  const indices = (query["i"] ?? "").split(",");
+  const ranges = shape.map((length, dimension) => {
+    const [, low, high] = /^(\d+)-(\d+)$/.exec(query[`r${dimension}`] ?? "") ?? [];
+    const from = clamp(whole(low, 0), 0, Math.max(0, length - 1));
+    return { from, to: clamp(whole(high, length), Math.min(from + 1, length), length) };
+  });
+  return {
+    x,
+    y,
+    index: shape.map((length, dimension) => clamp(whole(indices[dimension], 0), 0, Math.max(0, length - 1))),
+    from: ranges.map((range) => range.from),
+    to: ranges.map((range) => range.to),
+  };
+}
+
+export function sliceQuery(shape: readonly number[], slice: Slice): Record<string, string> {
+  const query: Record<string, string> = {
+    x: String(slice.x),
+    y: slice.y < 0 ? "none" : String(slice.y),
+    i: slice.index.some((at) => at > 0) ? slice.index.join(",") : "",
+  };
+  shape.forEach((length, dimension) => {
+    const all = slice.from[dimension] === 0 && slice.to[dimension] === length;
+    query[`r${dimension}`] = all ? "" : `${slice.from[dimension]}-${slice.to[dimension]}`;
+  });
+  return query;
+}
+
+/** The region to read. Axes with more than `most` values are read with a step. */
+export function box(shape: readonly number[], slice: Slice, most: number): Box {
+  const axis = (dimension: number): boolean => dimension === slice.x || dimension === slice.y;
+  const start = shape.map((_, dimension) =>
+    axis(dimension) ? slice.from[dimension]! : slice.index[dimension]!,
+  );
+  const stop = shape.map((length, dimension) =>
+    axis(dimension) ? slice.to[dimension]! : Math.min(length, slice.index[dimension]! + 1),
+  );
+  const step = shape.map((_, dimension) =>
+    axis(dimension) ? Math.max(1, Math.ceil((stop[dimension]! - start[dimension]!) / most)) : 1,
+  );
+  return { start, stop, step };
+}
+
+export const boxShape = ({ start, stop, step }: Box): number[] =>
+  start.map((low, dimension) => Math.max(0, Math.ceil((stop[dimension]! - low) / step[dimension]!)));
+
+/** Number of stored chunks that a region touches. */
+export function chunksOf({ start, stop, step }: Box, chunkShape: readonly number[]): number {
+  return start.reduce((product, low, dimension) => {
+    const size = chunkShape[dimension]!;
+    if (stop[dimension]! <= low) return 0;
+    const steps = Math.ceil((stop[dimension]! - low) / step[dimension]!);
+    return product * Math.min(steps, Math.floor((stop[dimension]! - 1) / size) - Math.floor(low / size) + 1);
+  }, 1);
+}
+
+/** The values of a region as rows of `y` and columns of `x`. */
+export function plane(
+  values: ArrayLike<number>,
+  shape: readonly number[],
+  x: number,
+  y: number,
+): Float64Array {
+  const width = x < 0 ? 1 : shape[x]!;
+  const height = y < 0 ? 1 : shape[y]!;
+  const strides = shape.map((_, dimension) =>
+    shape.slice(dimension + 1).reduce((product, length) => product * length, 1),
+  );
+  const [across, down] = [x < 0 ? 0 : strides[x]!, y < 0 ? 0 : strides[y]!];
+  const cells = new Float64Array(width * height);
+  for (let row = 0, at = 0; row < height; row++)
+    for (let column = 0; column < width; column++, at++) cells[at] = values[row * down + column * across]!;
+  return cells;
+}
+
+/** The index of the value nearest to `place`; coordinates need no order. */
+export function nearest(values: ArrayLike<number>, place: number): number {
+  let best = 0;
+  let least = Infinity;
+  for (let at = 0; at < values.length; at++) {
+    const distance = Math.abs(values[at]! - place);
+    if (distance < least) [best, least] = [at, distance];
+  }
+  return best;
+}
+
+/** Edges of cells around centres, one more than there are centres; undefined if the centres neither rise nor fall. */
+export function cellEdges(centres: ArrayLike<number>): Float64Array | undefined {
+  const { length } = centres;
+  const step = (at: number): number => (length < 2 ? 1 : centres[at + 1]! - centres[at]!);
+  const way = Math.sign(step(0));
+  for (let at = 0; at < length - 1; at++) if (!(step(at) * way > 0)) return undefined;
+  if (length === 0 || !Number.isFinite(centres[0]! + centres[length - 1]!)) return undefined;
+  const edges = new Float64Array(length + 1);
+  for (let at = 1; at < length; at++) edges[at] = (centres[at - 1]! + centres[at]!) / 2;
+  edges[0] = centres[0]! - step(0) / 2;
+  edges[length] = centres[length - 1]! + step(length - 2) / 2;
+  return edges;
+}
+
+/**
+ * From a value to the index of the cell around it; -1 outside. With a period, for longitudes, a value may be any
+ * number of turns away.
+ */
+export function cellFinder(edges: Float64Array, period = 0): (value: number) => number {
+  const length = edges.length - 1;
+  const sign = edges[length]! < edges[0]! ? -1 : 1;
+  const rising = edges.map((edge) => edge * sign);
+  const [low, high] = [rising[0]!, rising[length]!];
+  return (place) => {
+    let value = place * sign;
+    if (period) value = low + ((((value - low) % period) + period) % period);
+    if (!(value >= low && value <= high)) return -1;
+    return firstWhere(length - 1, (at) => value < rising[at + 1]!);
+  };
+}
+
+/** The labels of a dimension, among which a person looks for one. */
+export interface Labels {
+  readonly name: string;
+  readonly values: Float64Array | string[];
+  readonly clock?: Clock | undefined;
+  /** Values that differ by 360 are one place. */
+  readonly isLongitude?: boolean;
+  label(index: number): string;
+}
+
+const TURN = 360;
+const turned = (value: number): number => ((value % TURN) + TURN) % TURN;
+
+/** Distinct numbers in their order. Longitudes begin behind the widest gap of the circle. */
+function inOrder(values: Float64Array, isLongitude: boolean): number[] {
+  const numbers = values.filter(Number.isFinite).map((value) => (isLongitude ? turned(value) : value));
+  const sorted = [...new Set(numbers)].sort((a, b) => a - b);
+  if (!isLongitude || sorted.length < 2) return sorted;
+  const gap = (at: number): number =>
+    at ? sorted[at] - sorted[at - 1] : sorted[0] + TURN - sorted[sorted.length - 1];
+  const first = sorted.reduce((best, _, at) => (gap(at) > gap(best) + 1e-9 ? at : best), 0);
+  return [...sorted.slice(first), ...sorted.slice(0, first).map((value) => value + TURN)];
+}
+
+/**
+ * The number nearest to `place`, and whether it is near: within half of the distance to its neighbour on the side of
+ * `place`; beyond the ends, half of the last distance. A single number is near to itself only.
+ */
+function nearNumber(
+  values: Float64Array,
+  place: number,
+  isLongitude: boolean,
+): { index: number; isNear: boolean } {
+  const offset = (value: number): number => {
+    const difference = place - value;
+    return isLongitude ? turned(difference + TURN / 2) - TURN / 2 : difference;
+  };
+  const sorted = inOrder(values, isLongitude);
+  // Of two that are equally near, the larger one, as in xarray
+  const offsets = sorted.map(offset);
+  const least = Math.abs(offsets[nearest(offsets, 0)]);
+  const at = offsets.indexOf(offsets.includes(-least) ? -least : least);
+  const off = offsets[at];
+  const same = (value: number): number => (isLongitude ? turned(value) : value);
+  const index = values.findIndex((value) => same(value) === same(sorted[at]));
+  const above = at + 1 < sorted.length ? sorted[at + 1] - sorted[at] : NaN;
+  const below = at > 0 ? sorted[at] - sorted[at - 1] : NaN;
+  const [asked, other] = off > 0 ? [above, below] : [below, above];
+  const spacing = Number.isNaN(asked) ? other : asked;
+  // Coordinates of 32 bits are not exact
+  const isEqual = Math.abs(off) <= 1e-6 * Math.abs(place);
+  return { index, isNear: off === 0 || isEqual || Math.abs(off) <= (spacing / 2) * (1 + 1e-6) };
+}
+
+/** The index of a label, or a sentence why there is none. */
+function labelIndex(text: string, labels: Labels): number | string {
+  const { name, values, clock, isLongitude = false, label } = labels;
+  if (!(values instanceof Float64Array)) return textIndex(text, name, values);
+  const period = clock ? periodOf(text, clock.calendar) : { start: Number(text), end: Number(text) };
+  if (typeof period === "string") return period;
+  if (!Number.isFinite(period.start))
+    return `"${text}" is not a number: write a value of ${name}, or # and an index.`;
+  // A year, a month or a day has the first label that lies in it
+  const inside = values.findIndex((value) => value >= period.start && value < period.end);
+  if (inside >= 0)
+    return values.reduce(
+      (best, value, at) => (value >= period.start && value < values[best] ? at : best),
+      inside,
+    );
+  const { index, isNear } = nearNumber(values, period.start, isLongitude);
+  if (isNear) return index;
+  const known = [...values.keys()]
+    .filter((at) => Number.isFinite(values[at]))
+    .sort((a, b) => values[a] - values[b]);
+  if (!known.length) return `${name} has no values.`;
+  const range =
+    known.length > 1 ? `goes from ${label(known[0])} to ${label(known[known.length - 1])}` : "has one label";
+  return `${text} is not on this axis: ${name} ${range}, and the nearest label is ${label(index)}.`;
+}
+
+function textIndex(text: string, name: string, values: readonly string[]): number | string {
+  const begin = text.toLowerCase();
+  const exact = values.findIndex((value) => value.toLowerCase() === begin);
+  if (exact >= 0) return exact;
+  const matches = [...values.keys()].filter((at) => values[at].toLowerCase().startsWith(begin));
+  if (matches.length === 1) return matches[0];
+  const some = matches
+    .slice(0, 3)
+    .map((at) => values[at])
+    .join(", ");
+  if (matches.length)
+    return `${matches.length} labels of ${name} begin with "${text}": ${some}${matches.length > 3 ? ", …" : ""}.`;
+  return `No label of ${name} begins with "${text}".`;
+}
+
+/**
+ * The index of what a person typed as a place on a dimension: `#12` an index, a date of the calendar, a number, or a
+ * label. A sentence if there is no such place: it is never another one.
+ */
+export function typedIndex(typed: string, length: number, name: string, labels?: Labels): number | string {
+  const text = typed.trim();
+  const [, index] = /^#\s*(\S*)$/.exec(text) ?? [];
+  if (length === 0) return `${name} has no values.`;
+  if (text === "") return `Write a value of ${name}, or # and an index.`;
+  if (index === undefined && labels) return labelIndex(text, labels);
+  const at = /^\d+$/.test(index ?? text) ? Number(index ?? text) : NaN;
+  return at < length ? at : `The indices of ${name} go from 0 to ${length - 1}.`;
+}
+
+/** A place of an array that a person chose: an index along each dimension. */
+export type Point = readonly number[];
+
+export const MOST_POINTS = 7; // as many as there are colours
+
+/** `p=0.12.34,0.20.50`: points by their indices. */
+export const parsePoints = (text: string | undefined, shape: readonly number[]): Point[] =>
+  (text ?? "")
+    .split(",")
+    .map((part) => part.split(".").map((at) => (/^\d+$/.test(at) ? Number(at) : NaN)))
+    .filter(
+      (point) => point.length === shape.length && point.every((at, dimension) => at < shape[dimension]!),
+    )
+    .slice(0, MOST_POINTS);
+
+/** The dimension of the lines of points: as the address says, else of times, else one that the plane does not show. */
+export function lineDimension(
+  shape: readonly number[],
+  { x, y }: Slice,
+  isTime: (dimension: number) => boolean,
+  text: string | undefined,
+): number {
+  const long = shape.map((_, dimension) => dimension).filter((dimension) => shape[dimension]! > 1);
+  if (text && long.includes(Number(text))) return Number(text);
+  const others = long.filter((dimension) => dimension !== x && dimension !== y);
+  return others.find(isTime) ?? others[0] ?? long.find(isTime) ?? x;
+}

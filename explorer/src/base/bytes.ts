@@ -1,0 +1,28 @@
+/** Bytes as numbers and texts. */
+
+export function wide(view: DataView, position: number): number {
+  return view.getUint32(position, true) + view.getUint32(position + 4, true) * 2 ** 32;
+}
+
+const decoder = new TextDecoder();
+export function text(data: Uint8Array): string {
+  return decoder.decode(data);
+}
+
+export const hex = (bytes: Uint8Array): string =>
+  Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+export function joined(parts: readonly Uint8Array[]): Uint8Array {
+  if (parts.length === 1) return parts[0];
+  const out = new Uint8Array(parts.reduce((total, { length }) => total + length, 0));
+  parts.reduce((at, part) => (out.set(part, at), at + part.length), 0);
+  return out;
+}
+
+export function half(bits: number): number {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 31;
+  const fraction = bits & 1023;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent === 0 ? fraction * 2 ** -24 : (1 + fraction / 1024) * 2 ** (exponent - 15));
+}

@@ -1,0 +1,15 @@
+/** Values of JSON whose shape nobody has checked. */
+
+import { ExplorerError } from "./errors";
+
+export function record(value: unknown): Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value)
+    ? (value as Record<string, unknown>)
+    : {};
+}
+
+export function sizes(value: unknown, what: string): number[] {
+  if (!Array.isArray(value) || !value.every((n) => Number.isSafeInteger(n) && n >= 0))
+    throw new ExplorerError("format", `${what}: expected a list of sizes, found ${JSON.stringify(value)}`);
+  return value as number[];
+}

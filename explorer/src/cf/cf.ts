@@ -1,0 +1,249 @@
+/** The CF conventions: elements as stored to values and labels, with the results of xarray. */
+
+import { record } from "../base/json";
+import { product, strides } from "../base/lists";
+import type { ArrayNode, Region } from "../format/types";
+import { type Clock, clockOf, precisionOf, timeText } from "./calendar";
+
+/** Meanings of the numbers of an array. */
+export interface Flags {
+  /** All numbers with a meaning, in their order; undefined if a number can have several meanings. */
+  readonly values?: readonly number[];
+  names(value: number): string;
+}
+
+/** CF: fill values to NaN, scale_factor, add_offset, times to milliseconds (with their clock) or labels. */
+export interface Decoded {
+  readonly shape: number[];
+  readonly values: Float64Array | string[];
+  readonly isTime: boolean;
+  readonly clock?: Clock;
+  readonly units?: string;
+  readonly flags?: Flags;
+  label(index: number): string;
+  /** The text of any value; undefined if values are plain numbers. */
+  text?(value: number): string;
+}
+
+const SPECIAL: Record<string, number> = { nan: NaN, infinity: Infinity, "-infinity": -Infinity };
+/** Units of numpy's times: their name, and their milliseconds. */
+const TICKS: Record<string, [name: string, milliseconds: number]> = {
+  W: ["weeks", 604_800_000],
+  D: ["days", 86_400_000],
+  h: ["hours", 3_600_000],
+  m: ["minutes", 60_000],
+  s: ["seconds", 1000],
+  ms: ["milliseconds", 1],
+  us: ["microseconds", 1e-3],
+  ns: ["nanoseconds", 1e-6],
+};
+/** The precision of labels is found from at most so many times. */
+const SAMPLE = 10_000;
+const MISSING = "no value";
+const NOT_A_TIME = -(2n ** 63n);
+
+/** A number of an attribute, as programs write it: also NaN as text, and a fill value as base64. */
+export function numberOf(value: unknown): number | undefined {
+  const single: unknown = Array.isArray(value) && value.length === 1 ? value[0] : value;
+  if (typeof single === "number") return single;
+  if (typeof single !== "string") return undefined;
+  const special = SPECIAL[single.toLowerCase()];
+  if (special !== undefined) return special;
+  // xarray writes a float of Zarr format 3 as the base64 text of eight bytes
+  if (/^[A-Za-z0-9+/]{11}=$/.test(single)) {
+    const bytes = Uint8Array.from(atob(single), (letter) => letter.charCodeAt(0));
+    return new DataView(bytes.buffer).getFloat64(0, true);
+  }
+  const plain = Number(single);
+  return single.trim() === "" || Number.isNaN(plain) ? undefined : plain;
+}
+
+function fills(attributes: Record<string, unknown>): number[] {
+  const { _FillValue: fill, missing_value: missing } = attributes;
+  return [fill, ...(Array.isArray(missing) ? (missing as unknown[]) : [missing])]
+    .map(numberOf)
+    .filter((value) => value !== undefined);
+}
+
+/** The clock of an array of times: a data type of numpy, or numbers with units. */
+function clock(node: ArrayNode, attributes: Record<string, unknown>): Clock | undefined {
+  const { name, configuration } = record(node.document.data_type);
+  if (name === "numpy.datetime64") {
+    const { unit, scale_factor: scale } = record(configuration);
+    const tick = TICKS[String(unit)];
+    // a difference of nanoseconds would have more digits than a person reads
+    const duration = tick && tick[1] < 1000 ? TICKS.s : tick;
+    return (
+      tick && { calendar: "proleptic_gregorian", duration, step: tick[1] * Number(scale ?? 1), origin: 0 }
+    );
+  }
+  const { units, calendar } = attributes;
+  return typeof units === "string"
+    ? clockOf(units, typeof calendar === "string" ? calendar : undefined)
+    : undefined;
+}
+
+/** The unit of durations of numpy. */
+function durationUnit(node: ArrayNode): string | undefined {
+  const { name, configuration } = record(node.document.data_type);
+  if (name !== "numpy.timedelta64") return undefined;
+  const { unit, scale_factor: scale } = record(configuration);
+  return `${Number(scale ?? 1) === 1 ? "" : `${Number(scale)} `}${TICKS[String(unit)]?.[0] ?? String(unit)}`;
+}
+
+/** The range of an integer type that the attribute `_Unsigned` asks for: bits, whether unsigned. */
+function reinterpreted(
+  node: ArrayNode,
+  attributes: Record<string, unknown>,
+): ((value: number) => number) | undefined {
+  const match = /^(u?)int(8|16|32)$/.exec(node.dtype);
+  const flag = String(attributes._Unsigned ?? "").toLowerCase();
+  if (!match || !["true", "false"].includes(flag) || (flag === "true") === (match[1] === "u"))
+    return undefined;
+  const size = 2 ** Number(match[2]);
+  return flag === "true"
+    ? (value) => (value < 0 ? value + size : value)
+    : (value) => (value >= size / 2 ? value - size : value);
+}
+
+const SHORT = 7; // digits of 32 bits
+
+function numberText(value: number, isShort: boolean, digits = isShort ? SHORT : 15): string {
+  if (Number.isNaN(value)) return MISSING;
+  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(digits)));
+}
+
+/** The digits that tell labels of an axis apart, and some more: products of a scale factor have 15. */
+function digitsOf(values: Float64Array): number {
+  const sorted = Float64Array.from(new Set(values.filter(Number.isFinite))).sort();
+  const gap = sorted.reduce(
+    (least, value, at) => (at ? Math.min(least, value - sorted[at - 1]) : least),
+    Infinity,
+  );
+  const digits =
+    Math.ceil(Math.log10(Math.max(...[0, -1].map((at) => Math.abs(sorted.at(at) ?? 0))) / gap)) + 4;
+  return digits > SHORT ? Math.min(digits, 15) : sorted.length > 1 ? SHORT : 15;
+}
+
+function complexText(real: number, imaginary: number): string {
+  return `${numberText(real, true)}${imaginary < 0 ? "-" : "+"}${numberText(Math.abs(imaginary), true)}i`;
+}
+
+/** The elements of damaged chunks have no value. */
+export function withoutLost(
+  values: Float64Array | string[],
+  { shape, lost = [] }: Pick<Region, "shape" | "lost">,
+): void {
+  const steps = strides(shape);
+  for (const { start, count } of lost) {
+    const size = product(count);
+    const inner = strides(count);
+    for (let i = 0; i < size; i++) {
+      const place = count.reduce(
+        (sum, length, d) => sum + (start[d] + (Math.floor(i / inner[d]) % length)) * steps[d],
+        0,
+      );
+      values[place] = Array.isArray(values) ? "damaged" : NaN;
+    }
+  }
+}
+
+/** Fill values to NaN, scale_factor, add_offset, times to milliseconds since 1970 of their calendar. */
+export function decodeCF(node: ArrayNode, region: Region): Decoded {
+  const attributes = record(node.document.attributes);
+  const units = typeof attributes.units === "string" ? attributes.units : durationUnit(node);
+  const { shape, raw } = region;
+  if (region.isComplex) {
+    const parts = raw as ArrayLike<number>;
+    const values = Float64Array.from({ length: parts.length / 2 }, (_, i) =>
+      Math.hypot(parts[2 * i], parts[2 * i + 1]),
+    );
+    withoutLost(values, region);
+    return {
+      shape,
+      values,
+      isTime: false,
+      units,
+      label: (i) => (Number.isNaN(values[i]) ? MISSING : complexText(parts[2 * i], parts[2 * i + 1])),
+    };
+  }
+  if (Array.isArray(raw) && (raw.length === 0 || typeof raw[0] === "string")) {
+    const values = raw as string[];
+    withoutLost(values, region);
+    return { shape, values, isTime: false, units, label: (i) => values[i] };
+  }
+  const stored = raw as ArrayLike<number | bigint>;
+  const values = new Float64Array(stored.length);
+  for (let i = 0; i < values.length; i++) values[i] = Number(stored[i]);
+  const ticks = /^(datetime64|timedelta64)/.test(node.dtype);
+  // the smallest integer is exact as a float, but an int64 near it is not
+  if (ticks) for (let i = 0; i < values.length; i++) if (stored[i] === NOT_A_TIME) values[i] = NaN;
+  const signed = reinterpreted(node, attributes);
+  if (signed) for (let i = 0; i < values.length; i++) values[i] = signed(values[i]);
+  const round = node.dtype === "float32" ? Math.fround : (value: number): number => value;
+  const missing = new Set(fills(attributes).map((fill) => round(signed ? signed(fill) : fill)));
+  missing.delete(NaN);
+  if (missing.size > 0) for (let i = 0; i < values.length; i++) if (missing.has(values[i])) values[i] = NaN;
+  withoutLost(values, region);
+  const scale = numberOf(attributes.scale_factor);
+  const offset = numberOf(attributes.add_offset);
+  if (scale !== undefined || offset !== undefined)
+    for (let i = 0; i < values.length; i++) values[i] = values[i] * (scale ?? 1) + (offset ?? 0);
+  const time = clock(node, attributes);
+  if (time) {
+    const { calendar, step, origin } = time;
+    for (let i = 0; i < values.length; i++) values[i] = values[i] * step + origin;
+    const precision = precisionOf(values.subarray(0, SAMPLE));
+    const text = (value: number): string =>
+      timeText(value, calendar, precisionOf([value], precision)) ??
+      numberText((value - origin) / step, false);
+    return { shape, values, isTime: true, clock: time, units, text, label: (i) => text(values[i]) };
+  }
+  if (node.dtype === "bool" || attributes.dtype === "bool") {
+    const text = (value: number): string =>
+      value === 0 ? "false" : value === 1 ? "true" : numberText(value, true);
+    const flags: Flags = { values: [0, 1], names: text };
+    return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i]) };
+  }
+  const isShort = node.dtype === "float32" || node.dtype === "float16";
+  const flags = flagsOf(attributes);
+  let digits: number | undefined;
+  const plain = (i: number): string => {
+    // integers beyond 2**53 are not exact as a number
+    const isExact =
+      typeof stored[i] === "bigint" &&
+      scale === undefined &&
+      offset === undefined &&
+      !Number.isNaN(values[i]);
+    if (isExact) return String(stored[i]);
+    if (!isShort && shape.length === 1) digits ??= digitsOf(values);
+    return numberText(values[i], isShort, digits);
+  };
+  if (!flags) return { shape, values, isTime: false, units, label: plain };
+  const text = (value: number): string => {
+    const names = flags.names(value);
+    return names ? `${numberText(value, isShort)} (${names})` : numberText(value, isShort);
+  };
+  return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i]) };
+}
+
+/** The meanings of numbers by CF: `flag_meanings` with `flag_values`, `flag_masks` or both. */
+function flagsOf(attributes: Record<string, unknown>): Flags | undefined {
+  const { flag_values: values, flag_masks: masks, flag_meanings: meanings } = attributes;
+  const [states, bits] = [values, masks].map((list) =>
+    Array.isArray(list) ? list.map(Number) : typeof list === "number" ? [list] : undefined,
+  );
+  const first = states ?? bits;
+  if (!first || typeof meanings !== "string") return undefined;
+  const names = meanings.trim().split(/\s+/);
+  if (!bits) {
+    const table = new Map(first.map((value, i) => [value, names[i] ?? ""]));
+    return { values: [...table.keys()].sort((a, b) => a - b), names: (value) => table.get(value) ?? "" };
+  }
+  const isSet = (value: number, i: number): boolean =>
+    (value & bits[i]) === (states?.[i] ?? bits[i]) && (bits[i] !== 0 || value === 0);
+  return {
+    names: (value) =>
+      Number.isInteger(value) ? names.filter((_, i) => i < bits.length && isSet(value, i)).join(", ") : "",
+  };
+}

@@ -1,0 +1,250 @@
+/** The colours of the map of chunks: what each stands for, and its legend. */
+
+import type { ComponentChildren, VNode } from "preact";
+import { CATEGORIES, pixel } from "../array/colour";
+import { kinds, KINDS, summary } from "../array/references";
+import { scaleOf } from "../array/scale";
+import { record } from "../base/json";
+import { type Decoded } from "../cf/cf";
+import type { ArrayNode, ChunkTable, Repository, Snapshot } from "../format/types";
+import { css } from "../page/canvas";
+import type { Reader } from "../page/home";
+import { address } from "../page/state";
+import { bytes, count, firstLine, number, plural, when } from "../page/text";
+import { author } from "../versions/search";
+import type { Writers } from "../versions/writers";
+import { columnShade, fileShade, type Shade, sizeShade } from "./cells";
+
+/** What the colours can be computed from. A column that comes later, such as statistics, is one more field. */
+export interface ShadeData {
+  readonly repository: Repository;
+  readonly table: ChunkTable;
+  readonly places: number;
+  readonly changed: Uint8Array | undefined;
+  readonly writers: Writers | undefined;
+  readonly statistics: Statistics | undefined;
+}
+
+/** Statistics of chunks as values: packing and times applied. */
+export interface Statistics extends Record<Statistic, Decoded> {
+  readonly gaps: Float64Array;
+  readonly notes: readonly string[];
+}
+const STATISTICS = ["minimum", "maximum", "mean"] as const;
+type Statistic = (typeof STATISTICS)[number];
+
+interface Shown extends Shade {
+  readonly legend: ComponentChildren;
+  /** More about a row, for the line below the map. */
+  describe?(row: number): string;
+}
+
+const LISTED = 100; // commits in the legend
+const NOTHING = { colours: new Uint32Array(1), shade: () => -1, legend: null };
+
+const Swatch = ({ colour }: { colour: string }): VNode => <i class="swatch" style={{ background: colour }} />;
+
+/** The colours that a person can choose, by their name in the address. */
+export const SHADES: Record<string, (data: ShadeData) => Shown> = {
+  kind: ({ table, places }) => {
+    const own = kinds(table);
+    return {
+      colours: Uint32Array.from(KINDS, ({ colour }) => (colour ? pixel(colour) : 0)),
+      shade: (row) => own[row]!,
+      legend: summary(table, places).kinds.map((kind) => (
+        <span key={kind.name}>
+          <Swatch colour={kind.colour || css("missing")} /> {kind.name} {count(kind.count)}
+          {kind.size > 0 && <span class="quiet"> {bytes(kind.size)}</span>}
+        </span>
+      )),
+    };
+  },
+  size: ({ table }) => {
+    const sizes = sizeShade(table);
+    return { ...sizes, legend: <Scale {...sizes} low={bytes(sizes.low)} high={bytes(sizes.high)} /> };
+  },
+  file: ({ table }) => ({
+    colours: columnShade([]).colours,
+    shade: fileShade(table),
+    legend: <span>Chunks in one file have one colour.</span>,
+  }),
+  change: ({ changed }) => ({
+    colours: Uint32Array.of(pixel("#d55e00")),
+    shade: (row) => (changed?.[row] ? 0 : -1),
+    legend: (
+      <span>
+        <Swatch colour="#d55e00" /> changed {count(changed ? changed.reduce((sum, one) => sum + one, 0) : 0)}
+      </span>
+    ),
+  }),
+  commit: ({ repository, writers }) =>
+    writers
+      ? {
+          colours: Uint32Array.from(CATEGORIES, pixel),
+          shade: (row) => (writers.places[row]! < 0 ? -1 : writers.places[row]! % CATEGORIES.length),
+          describe: (row) => writerText(repository, writers, row),
+          legend: <Commits repository={repository} writers={writers} />,
+        }
+      : NOTHING,
+  age: ({ repository, writers }) => {
+    if (!writers) return NOTHING;
+    const { times } = repository.history;
+    const ages = columnShade(Float64Array.from(writers.rows, (row) => (row < 0 ? NaN : times[row]!)));
+    const isEmpty = writers.commits.length === 0;
+    return {
+      ...ages,
+      describe: (row) => writerText(repository, writers, row),
+      legend: (
+        <>
+          {!isEmpty && <Scale {...ages} low={when(ages.low)} high={when(ages.high)} />}
+          <Older writers={writers} />
+        </>
+      ),
+    };
+  },
+  ...Object.fromEntries(
+    STATISTICS.map((name) => [
+      name,
+      (data) =>
+        statisticShade(
+          data,
+          (statistics) => statistics[name].values as Float64Array,
+          (statistics, row) => labelOf(statistics[name], row),
+        ),
+    ]),
+  ),
+  gaps: (data) =>
+    statisticShade(
+      data,
+      ({ gaps }) => gaps,
+      ({ gaps }, row) => share(gaps[row]!),
+    ),
+};
+
+const labelOf = (decoded: Decoded, row: number): string => scaleOf(decoded).text(Number(decoded.values[row]));
+const share = (part: number): string => `${number(100 * part)} %`;
+
+/** The colours of a column of statistics, with the labels of its smallest and its largest number. */
+function statisticShade(
+  { statistics, table }: ShadeData,
+  column: (of: Statistics) => Float64Array,
+  label: (of: Statistics, row: number) => string,
+): Shown {
+  if (!statistics) return NOTHING;
+  const values = column(statistics);
+  const shade = columnShade(values);
+  const total = statistics.gaps.reduce((sum, part) => sum + Number(!Number.isNaN(part)), 0);
+  const text = (limit: number): string => label(statistics, values.indexOf(limit));
+  return {
+    ...shade,
+    describe: (row) => describeStatistics(statistics, row),
+    legend: (
+      <>
+        {values.includes(shade.low) && <Scale {...shade} low={text(shade.low)} high={text(shade.high)} />}
+        {total < table.length && (
+          <span>
+            <Swatch colour={css("plain")} /> {plural(table.length - total, "chunk")} without statistics. The
+            method <code>upkeep.build_statistics</code> of a repository stores them.
+          </span>
+        )}
+        {statistics.notes.map((note) => (
+          <span class="quiet" key={note}>
+            {note}. The file is ignored.
+          </span>
+        ))}
+      </>
+    ),
+  };
+}
+
+function describeStatistics(statistics: Statistics, row: number): string {
+  const gaps = statistics.gaps[row]!;
+  if (Number.isNaN(gaps)) return "no statistics";
+  const labels = STATISTICS.map((name) => `${name} ${labelOf(statistics[name], row)}`);
+  return [...(gaps < 1 ? labels : []), gaps > 0 && `${share(gaps)} without value`].filter(Boolean).join(", ");
+}
+
+export const needsStatistics = (name: string): boolean =>
+  name === "gaps" || STATISTICS.some((each) => each === name);
+
+/** Reads the statistics of the chunks of an array, and decodes them as its elements. */
+export async function statisticsOf(
+  reader: Reader,
+  snapshot: Snapshot,
+  node: ArrayNode,
+  table: ChunkTable,
+  signal: AbortSignal,
+): Promise<Statistics> {
+  const { gaps, notes, ...stored } = await snapshot.statistics(node.path, table, signal);
+  // They leave out fill values, and a mean can be equal to one.
+  const { _FillValue, missing_value, ...attributes } = record(node.document["attributes"]);
+  const plain = Object.create(node, { document: { value: { ...node.document, attributes } } }) as ArrayNode;
+  const decoded = (name: Statistic): Decoded =>
+    reader.decode(snapshot, plain, { shape: [table.length], raw: stored[name] });
+  const [low, high, mean] = STATISTICS.map(decoded) as [Decoded, Decoded, Decoded];
+  const isTurned = Number(attributes["scale_factor"] ?? 1) < 0;
+  return { minimum: isTurned ? high : low, maximum: isTurned ? low : high, mean: mean, gaps, notes };
+}
+
+/** Whether a name of `SHADES` needs the commits that wrote the chunks. */
+export const needsWriters = (name: string): boolean => name === "commit" || name === "age";
+
+function writerText({ history }: Repository, { rows, read, merges }: Writers, at: number): string {
+  const row = rows[at]!;
+  if (row < 0) return `older than ${plural(read, "commit")}`;
+  return `${merges.has(row) ? "came with merge " : ""}${history.id(row).slice(0, 6)} ${firstLine(history.message(row))}, ${when(history.times[row]!).slice(0, 16)}`;
+}
+
+const Older = ({ writers: { older, read } }: { writers: Writers }): VNode | null =>
+  older ? (
+    <span>
+      <Swatch colour={css("plain")} /> {plural(older, "chunk")} older than{" "}
+      {read === 1 ? "the commit" : `the ${plural(read, "commit")}`} on record
+    </span>
+  ) : null;
+
+function Commits({ repository: { history }, writers }: { repository: Repository; writers: Writers }): VNode {
+  const { commits } = writers;
+  return (
+    <>
+      <ol class="plain writers scroll" aria-label="Commits that wrote these chunks" tabIndex={0}>
+        {commits.slice(0, LISTED).map(({ row, count: chunks }, place) => (
+          <li key={row}>
+            <Swatch colour={CATEGORIES[place % CATEGORIES.length]!} />{" "}
+            {writers.merges.has(row) && "came with merge "}
+            <a href={address({ page: "history", query: { at: history.id(row) } })}>
+              {history.id(row).slice(0, 6)}
+            </a>{" "}
+            {firstLine(history.message(row))}{" "}
+            <span class="quiet">
+              {author(history.metadata(row))} {when(history.times[row]!).slice(0, 16)},{" "}
+              {plural(chunks, "chunk")}
+            </span>
+          </li>
+        ))}
+        {commits.length > LISTED && (
+          <li class="quiet">and {plural(commits.length - LISTED, "older commit")}</li>
+        )}
+      </ol>
+      {commits.length > CATEGORIES.length && (
+        <span class="quiet">Colours repeat after {CATEGORIES.length} commits.</span>
+      )}
+      <Older writers={writers} />
+    </>
+  );
+}
+
+/** A scale of colours between two texts. */
+export function Scale({ colours, low, high }: { colours: Uint32Array; low: string; high: string }): VNode {
+  const stops = Array.from(
+    colours,
+    (colour) => `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`,
+  );
+  return (
+    <span class="scale">
+      {low}
+      <i aria-hidden="true" style={{ background: `linear-gradient(to right, ${stops.join()})` }} />
+      {high}
+    </span>
+  );
+}

@@ -1,0 +1,302 @@
+/** Data types, elements as bytes, and copies of boxes of them. */
+
+import { half, hex } from "../base/bytes";
+import { ExplorerError } from "../base/errors";
+import { record } from "../base/json";
+import { product } from "../base/lists";
+
+/** Elements as stored. */
+export type Raw = ArrayLike<number> | string[] | BigInt64Array | BigUint64Array;
+
+/** Elements in row-major order: little-endian bytes, or a list if they have no fixed size. */
+export type Elements = Uint8Array | string[];
+
+export interface DType {
+  readonly name: string;
+  readonly size: number; // bytes of an element, 0 for a list
+  readonly unit: number; // bytes whose order depends on the endianness
+  readonly isComplex?: boolean;
+  wrap(elements: Elements): Raw;
+  fill(value: unknown): Uint8Array | string;
+}
+
+type Typed =
+  | Int8Array
+  | Uint8Array
+  | Int16Array
+  | Uint16Array
+  | Int32Array
+  | Uint32Array
+  | Float32Array
+  | Float64Array
+  | BigInt64Array
+  | BigUint64Array;
+type TypedClass<T extends Typed = Typed> = {
+  new (buffer: ArrayBufferLike, offset: number, length: number): T;
+  readonly BYTES_PER_ELEMENT: number;
+};
+
+const NAMED: Record<string, number> = { NaN, Infinity, "-Infinity": -Infinity };
+
+function hexBytes(value: string): Uint8Array {
+  const digits = value.slice(2);
+  return Uint8Array.from({ length: digits.length / 2 }, (_, i) =>
+    parseInt(digits.slice(2 * i, 2 * i + 2), 16),
+  ).reverse();
+}
+
+function view<T extends Typed>(elements: Elements, type: TypedClass<T>): T {
+  const bytes = elements as Uint8Array;
+  const aligned = bytes.byteOffset % type.BYTES_PER_ELEMENT === 0 ? bytes : bytes.slice();
+  return new type(aligned.buffer, aligned.byteOffset, Math.floor(aligned.length / type.BYTES_PER_ELEMENT));
+}
+
+type Put = (view: DataView, value: unknown, at: number) => void;
+
+function number(value: unknown): number {
+  if (typeof value === "number" || typeof value === "boolean") return Number(value);
+  if (typeof value === "string" && value in NAMED) return NAMED[value];
+  throw new ExplorerError("format", `unknown fill value ${JSON.stringify(value)}`);
+}
+
+function integer(value: unknown, low: bigint, high: bigint): bigint {
+  if (value === "NaT") return low;
+  // a number of JSON beyond 2**53 is rounded, perhaps out of the range
+  const exact = BigInt(value as number | string);
+  return exact < low ? low : exact > high ? high : exact;
+}
+
+/** The view of the elements of a type, and how a value becomes one. */
+const PLAIN: Record<string, [TypedClass, Put]> = {
+  bool: [Uint8Array, (v, x, at) => v.setUint8(at, Number(x))],
+  int8: [Int8Array, (v, x, at) => v.setInt8(at, number(x))],
+  uint8: [Uint8Array, (v, x, at) => v.setUint8(at, number(x))],
+  int16: [Int16Array, (v, x, at) => v.setInt16(at, number(x), true)],
+  uint16: [Uint16Array, (v, x, at) => v.setUint16(at, number(x), true)],
+  int32: [Int32Array, (v, x, at) => v.setInt32(at, number(x), true)],
+  uint32: [Uint32Array, (v, x, at) => v.setUint32(at, number(x), true)],
+  int64: [BigInt64Array, (v, x, at) => v.setBigInt64(at, integer(x, -(2n ** 63n), 2n ** 63n - 1n), true)],
+  uint64: [BigUint64Array, (v, x, at) => v.setBigUint64(at, integer(x, 0n, 2n ** 64n - 1n), true)],
+  float16: [Uint16Array, (v, x, at) => v.setUint16(at, halfBits(number(x)), true)],
+  float32: [Float32Array, (v, x, at) => v.setFloat32(at, number(x), true)],
+  float64: [Float64Array, (v, x, at) => v.setFloat64(at, number(x), true)],
+};
+
+function halfBits(value: number): number {
+  const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0;
+  const size = Math.abs(value);
+  if (Number.isNaN(value)) return 0x7e00;
+  if (size >= 65520) return sign | 0x7c00;
+  let exponent = Math.max(-14, Math.floor(Math.log2(size || 2 ** -14)));
+  let fraction = Math.round((size / 2 ** exponent) * 1024);
+  if (fraction === 2048) {
+    exponent++;
+    fraction = 1024;
+  }
+  return sign | (fraction < 1024 ? fraction : ((exponent + 15) << 10) | (fraction - 1024));
+}
+
+function plain(name: string): DType {
+  const [type, put] = PLAIN[name];
+  const size = type.BYTES_PER_ELEMENT;
+  return {
+    name,
+    size,
+    unit: size,
+    wrap: (elements) => view(elements, type),
+    fill: (value) => {
+      if (typeof value === "string" && value.startsWith("0x")) return hexBytes(value);
+      const out = new Uint8Array(size);
+      put(new DataView(out.buffer), value ?? 0, 0);
+      return out;
+    },
+  };
+}
+
+function complex(name: string, part: DType): DType {
+  const fill = (value: unknown): Uint8Array => {
+    const [real, imaginary] = Array.isArray(value) ? (value as unknown[]) : [value, 0];
+    return Uint8Array.from([...(part.fill(real) as Uint8Array), ...(part.fill(imaginary) as Uint8Array)]);
+  };
+  return {
+    name,
+    size: 2 * part.size,
+    unit: part.size,
+    isComplex: true,
+    wrap: (elements) => part.wrap(elements),
+    fill,
+  };
+}
+
+const latin = (bytes: Uint8Array): string => String.fromCharCode(...bytes);
+
+function fixed(
+  name: string,
+  size: number,
+  unit: number,
+  show: (bytes: Uint8Array) => string,
+  fill: (value: unknown) => Uint8Array,
+): DType {
+  if (!(size > 0 && size < 2 ** 20))
+    throw new ExplorerError("format", `data type ${name} with ${size} bytes`);
+  const wrap = (elements: Elements): string[] =>
+    Array.from({ length: elements.length / size }, (_, i) =>
+      show((elements as Uint8Array).subarray(i * size, (i + 1) * size)),
+    );
+  const padded = (value: unknown): Uint8Array => {
+    const out = new Uint8Array(size);
+    out.set(fill(value).subarray(0, size));
+    return out;
+  };
+  return { name, size, unit, wrap, fill: padded };
+}
+
+function utf32(bytes: Uint8Array): string {
+  const points = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  let out = "";
+  for (let at = 0; at < bytes.length; at += 4)
+    out += String.fromCodePoint(Math.min(points.getUint32(at, true), 0x10ffff));
+  return out.replace(/\0+$/, "");
+}
+
+function utf32Bytes(value: unknown): Uint8Array {
+  const points = Uint32Array.from(String(value ?? ""), (letter) => letter.codePointAt(0)!);
+  return new Uint8Array(points.buffer);
+}
+
+function base64(value: unknown): Uint8Array {
+  if (Array.isArray(value)) return Uint8Array.from(value as number[]);
+  return typeof value === "string"
+    ? Uint8Array.from(atob(value), (letter) => letter.charCodeAt(0))
+    : new Uint8Array(0);
+}
+
+const list = (name: string): DType => ({
+  name,
+  size: 0,
+  unit: 0,
+  wrap: (elements) => elements as string[],
+  fill: (value) => (typeof value === "string" ? value : ""),
+});
+
+const TYPES: Record<string, (configuration: Record<string, unknown>) => DType> = {
+  ...Object.fromEntries(Object.keys(PLAIN).map((name) => [name, () => plain(name)])),
+  float16: () => ({
+    ...plain("float16"),
+    wrap: (elements) => Float32Array.from(view(elements, Uint16Array), half),
+  }),
+  complex64: () => complex("complex64", plain("float32")),
+  complex128: () => complex("complex128", plain("float64")),
+  "numpy.datetime64": () => plain("int64"),
+  "numpy.timedelta64": () => plain("int64"),
+  string: () => list("string"),
+  bytes: () => list("bytes"),
+  variable_length_bytes: () => list("bytes"),
+  fixed_length_utf32: ({ length_bytes: size }) =>
+    fixed("fixed_length_utf32", size as number, 4, utf32, utf32Bytes),
+  null_terminated_bytes: ({ length_bytes: size }) =>
+    fixed("null_terminated_bytes", size as number, 1, (bytes) => latin(bytes).replace(/\0+$/, ""), base64),
+  raw_bytes: ({ length_bytes: size }) => fixed("raw_bytes", size as number, 1, hex, base64),
+};
+
+export function dtypeOf(type: unknown): DType {
+  const name = typeof type === "string" ? type : String(record(type).name);
+  const bits = /^r(\d+)$/.exec(name);
+  if (bits) return fixed(name, Number(bits[1]) / 8, 1, hex, base64);
+  if (!Object.hasOwn(TYPES, name))
+    throw new ExplorerError("codec", `this page cannot show the data type ${JSON.stringify(type)}`);
+  return TYPES[name](record(record(type).configuration));
+}
+
+/** Numpy's short names, in the configurations of codecs. */
+export function numpyType(code: unknown): DType {
+  const match = /^[<>|=]?([bifu])(\d)$/.exec(String(code));
+  const name =
+    match &&
+    `${{ b: "bool", i: "int", f: "float", u: "uint" }[match[1] as "i"]}${match[1] === "b" ? "" : Number(match[2]) * 8}`;
+  if (!name || !Object.hasOwn(TYPES, name))
+    throw new ExplorerError("codec", `this page does not know the data type ${JSON.stringify(code)}`);
+  return TYPES[name]({});
+}
+
+/** Elements that all have the fill value. */
+export function filled(dtype: DType, count: number, fill: unknown): Elements {
+  const element = dtype.fill(fill);
+  if (typeof element === "string") return new Array<string>(count).fill(element);
+  const out = new Uint8Array(count * dtype.size);
+  if (count === 0 || element.every((byte) => byte === 0)) return out;
+  out.set(element);
+  for (let done = element.length; done < out.length; done *= 2)
+    out.copyWithin(done, 0, Math.min(done, out.length - done));
+  return out;
+}
+
+/** A box within elements: first element, and the step of each dimension, in elements. */
+export interface Box {
+  readonly elements: Elements;
+  readonly start: number;
+  readonly steps: readonly number[];
+}
+
+/** Copies a box of `shape`. Both lists of elements have the same type, `size` bytes for each (0 for a list). */
+export function copyBox(target: Box, source: Box, shape: readonly number[], size: number): void {
+  if (product(shape) === 0) return;
+  const rank = shape.length;
+  const count = rank === 0 ? 1 : shape[rank - 1];
+  const to = rank === 0 ? 1 : target.steps[rank - 1];
+  const from = rank === 0 ? 1 : source.steps[rank - 1];
+  const run = runCopy(target.elements, source.elements, size, to, from, count);
+  const index = new Array<number>(Math.max(0, rank - 1)).fill(0);
+  let t = target.start;
+  let s = source.start;
+  for (;;) {
+    run(t, s);
+    let d = rank - 2;
+    for (; d >= 0; d--) {
+      t += target.steps[d];
+      s += source.steps[d];
+      if (++index[d] < shape[d]) break;
+      t -= shape[d] * target.steps[d];
+      s -= shape[d] * source.steps[d];
+      index[d] = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
+type Run = (target: number, source: number) => void;
+
+function runCopy(
+  target: Elements,
+  source: Elements,
+  size: number,
+  to: number,
+  from: number,
+  count: number,
+): Run {
+  if (!(target instanceof Uint8Array) || !(source instanceof Uint8Array)) {
+    const [a, b] = [target as string[], source as string[]];
+    return (t, s) => {
+      for (let i = 0; i < count; i++) a[t + i * to] = b[s + i * from];
+    };
+  }
+  if (to === 1 && from === 1)
+    return (t, s) => target.set(source.subarray(s * size, (s + count) * size), t * size);
+  // words are faster than bytes, if both sides are aligned
+  const width = [4, 2, 1].find(
+    (w) => size % w === 0 && target.byteOffset % w === 0 && source.byteOffset % w === 0,
+  )!;
+  const type = (
+    { 4: Uint32Array, 2: Uint16Array, 1: Uint8Array } as Record<
+      number,
+      TypedClass<Uint32Array | Uint16Array | Uint8Array>
+    >
+  )[width];
+  const a = new type(target.buffer, target.byteOffset, target.length / width);
+  const b = new type(source.buffer, source.byteOffset, Math.floor(source.length / width));
+  const words = size / width;
+  return (t, s) => {
+    for (let i = 0; i < count; i++)
+      for (let w = 0; w < words; w++) a[(t + i * to) * words + w] = b[(s + i * from) * words + w];
+  };
+}

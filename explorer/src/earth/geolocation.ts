@@ -1,0 +1,194 @@
+/**
+ * Where the cells of a plane are on Earth, and which cell is at a place: by axes of degrees, by a coordinate reference
+ * system, or by longitudes and latitudes of each cell. Loaded with the first plane that says something about it.
+ */
+
+import type { Axis } from "../array/axes";
+import { cellFinder } from "../array/slices";
+import { type Crs, crsOf, mappingOfCode, type Place } from "./crs";
+import { type EarthReference } from "./reference";
+
+export interface Geolocation {
+  /** How the places are known. */
+  readonly name: string;
+  /** Each cell has a place of its own. */
+  readonly isByCell?: boolean;
+  readonly width: number;
+  readonly height: number;
+  /** Longitude and latitude of a cell's centre, in degrees. */
+  place(column: number, row: number): Place;
+  /** The cell at a place, as row * width + column; -1 if there is none. */
+  find(longitude: number, latitude: number): number;
+}
+
+/** The places of a plane, or the name of a system that this page does not know. */
+export type Located = { readonly places: Geolocation } | { readonly unknown: string } | undefined;
+
+/** `x` and `y` are axes by coordinates. `read` gives the longitudes and latitudes of all cells. */
+export async function locate(
+  reference: EarthReference,
+  x: Axis,
+  y: Axis,
+  read: (which: 0 | 1) => Promise<Float64Array>,
+): Promise<Located> {
+  const { isDegrees, mapping, code, cells } = reference;
+  const standard = isDegrees ? mappingOfCode("EPSG:4326") : code !== undefined && mappingOfCode(code);
+  const crs = (mapping && crsOf(mapping)) ?? crsOf(standard || {});
+  if (crs && x.edges && y.edges) return { places: ofCrs(crs, x, y, mapping ?? {}) };
+  if (cells) {
+    const [longitudes, latitudes] = await Promise.all([read(0), read(1)]);
+    return { places: ofCells(longitudes, latitudes, x.length, y.length) };
+  }
+  if (crs) return undefined; // a known system, but no coordinates along the axes
+  return {
+    unknown:
+      code ?? String(mapping?.["grid_mapping_name"] ?? mapping?.["crs_wkt"] ?? "without a name").slice(0, 80),
+  };
+}
+
+/** Radians, metres or degrees of the system for one unit of an axis. */
+function unitOf({ units }: Axis, crs: Crs, mapping: Record<string, unknown>): number {
+  const metres = /^(km|kilomet(er|re)s?)$/i.test(units ?? "") ? 1000 : 1;
+  const isLength = /^k?m(et(er|re)s?)?$|^kilomet/i.test(units ?? "");
+  return crs.name === "geostationary" && isLength
+    ? metres / Number(mapping["perspective_point_height"])
+    : /^micro/.test(units ?? "")
+      ? 1e-6
+      : metres;
+}
+
+function ofCrs(crs: Crs, x: Axis, y: Axis, mapping: Record<string, unknown>): Geolocation {
+  const isPeriodic = /latitude_longitude/.test(crs.name);
+  const [column, row] = [cellFinder(x.edges!, isPeriodic ? 360 : 0), cellFinder(y.edges!)];
+  const [across, up] = [unitOf(x, crs, mapping), unitOf(y, crs, mapping)];
+  return {
+    name: crs.name.replaceAll("_", " "),
+    width: x.length,
+    height: y.length,
+    place: (at, down) => crs.inverse(x.values![at]! * across, y.values![down]! * up),
+    find: (longitude, latitude) => {
+      const [east, north] = crs.forward(longitude, latitude);
+      const [right, down] = [column(east / across), row(north / up)];
+      return right < 0 || down < 0 ? -1 : down * x.length + right;
+    },
+  };
+}
+
+const RADIANS = Math.PI / 180;
+
+/**
+ * A plane whose cells have places of their own. The nearest centre is searched in boxes: bands of latitude, each
+ * divided into boxes that are no narrower than the band is high. A place that is farther from the centre than a cell
+ * reaches has no cell.
+ */
+export function ofCells(
+  longitudes: Float64Array,
+  latitudes: Float64Array,
+  width: number,
+  height: number,
+): Geolocation {
+  const size = width * height;
+  const points = new Float64Array(3 * size); // on a sphere with radius 1
+  for (let at = 0; at < size; at++) {
+    const [east, north] = [longitudes[at]! * RADIANS, latitudes[at]! * RADIANS];
+    points[3 * at] = Math.cos(north) * Math.cos(east);
+    points[3 * at + 1] = Math.cos(north) * Math.sin(east);
+    points[3 * at + 2] = Math.sin(north);
+  }
+  const far = (one: number, other: number): number =>
+    Math.hypot(
+      points[3 * one]! - points[3 * other]!,
+      points[3 * one + 1]! - points[3 * other + 1]!,
+      points[3 * one + 2]! - points[3 * other + 2]!,
+    );
+  const reach = new Float64Array(size);
+  for (let at = 0; at < size; at++) {
+    const column = at % width;
+    const [right, down] = [at + (column < width - 1 ? 1 : -1), at + (at < size - width ? width : -width)];
+    for (const other of [right, down]) {
+      const distance = other >= 0 && other < size ? far(at, other) : NaN;
+      if (distance > reach[at]!) reach[at] = distance;
+    }
+  }
+  const sorted = reach.filter((each) => each > 0).sort();
+  // Most cells are smaller than a box, so that the boxes around a place have its cell
+  const high = Math.min(
+    Math.max(((sorted[Math.floor(sorted.length * 0.98)] ?? 0.02) / RADIANS) * 0.8, 0.02),
+    10,
+  );
+  const bands = Math.ceil(180 / high);
+  const band = (latitude: number): number =>
+    Math.min(Math.max(Math.floor((latitude + 90) / high), 0), bands - 1);
+  const first = new Uint32Array(bands + 1);
+  const boxes = new Uint32Array(bands);
+  for (let at = 0; at < bands; at++) {
+    const pole = Math.min(90, Math.max(Math.abs(at * high - 90), Math.abs((at + 1) * high - 90)));
+    boxes[at] = Math.max(1, Math.floor((360 * Math.cos(pole * RADIANS)) / high));
+    first[at + 1] = first[at]! + boxes[at]!;
+  }
+  const box = (at: number, longitude: number): number =>
+    Math.min(Math.floor(((((longitude % 360) + 360) % 360) / 360) * boxes[at]!), boxes[at]! - 1);
+  const ends = new Uint32Array(first[bands]! + 1);
+  const own = new Int32Array(size).fill(-1);
+  for (let at = 0; at < size; at++) {
+    if (Number.isNaN(points[3 * at]! + points[3 * at + 2]!)) continue;
+    const row = band(latitudes[at]!);
+    own[at] = first[row]! + box(row, longitudes[at]!);
+    ends[own[at]! + 1]!++;
+  }
+  for (let at = 1; at < ends.length; at++) ends[at]! += ends[at - 1]!;
+  const next = ends.slice();
+  const cells = new Uint32Array(ends[ends.length - 1]!);
+  for (let at = 0; at < size; at++) if (own[at]! >= 0) cells[next[own[at]!]!++] = at;
+
+  const find = (longitude: number, latitude: number): number => {
+    const [east, north] = [longitude * RADIANS, latitude * RADIANS];
+    const [px, py, pz] = [
+      Math.cos(north) * Math.cos(east),
+      Math.cos(north) * Math.sin(east),
+      Math.sin(north),
+    ];
+    let [best, least] = [-1, Infinity];
+    const middle = band(latitude);
+    for (let row = Math.max(0, middle - 1); row <= Math.min(bands - 1, middle + 1); row++) {
+      const count = boxes[row]!;
+      const centre = box(row, longitude);
+      for (let step = count < 3 ? 0 : -1; step <= (count < 3 ? count - 1 : 1); step++) {
+        const place = first[row]! + ((centre + step + count) % count);
+        for (let at = ends[place]!; at < ends[place + 1]!; at++) {
+          const cell = cells[at]!;
+          const distance =
+            (points[3 * cell]! - px) ** 2 +
+            (points[3 * cell + 1]! - py) ** 2 +
+            (points[3 * cell + 2]! - pz) ** 2;
+          if (distance < least) [best, least] = [cell, distance];
+        }
+      }
+    }
+    return best >= 0 && least <= (reach[best]! * 0.75) ** 2 ? best : -1;
+  };
+  const place = (column: number, row: number): Place => [
+    longitudes[row * width + column],
+    latitudes[row * width + column],
+  ];
+  return { name: "places of cells", isByCell: true, width, height, place, find };
+}
+
+const SAMPLES = 21; // along a dimension
+
+/** Whether a plane goes north from its first row to its last one; undefined around a pole, or if nobody knows. */
+export function goesNorth({ width, height, place }: Geolocation): boolean | undefined {
+  const steps = Array.from({ length: SAMPLES }, (_, at) => at / (SAMPLES - 1));
+  const rows = steps
+    .map((down) =>
+      steps.map((across) => place(Math.round(across * (width - 1)), Math.round(down * (height - 1)))[1]),
+    )
+    .map((latitudes) => latitudes.filter(Number.isFinite))
+    .filter((latitudes) => latitudes.length > 0); // at the edge of a plane, cells may have no places
+  if (!rows.length) return undefined;
+  const [first, last] = [rows[0], rows[rows.length - 1]].map(
+    (row) => row.reduce((sum, each) => sum + each, 0) / row.length,
+  );
+  const spread = Math.max(...rows.flat()) - Math.min(...rows.flat());
+  return Math.abs(last - first) > spread / 5 ? last > first : undefined;
+}

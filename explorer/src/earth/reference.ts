@@ -1,0 +1,67 @@
+/** What the metadata say about the places of the cells of a plane on Earth. */
+
+import { isLatitude, isLongitude } from "../array/axes";
+import { arrayNear, attributes, coordinate, dimensionName, inherited, isArray } from "../array/nodes";
+import type { ArrayNode, Snapshot } from "../format/types";
+
+/** What the metadata say about the places of the cells of a plane on Earth. */
+export interface EarthReference {
+  /** The axes are longitude and latitude. */
+  readonly isDegrees: boolean;
+  /** Attributes of a grid mapping by CF, and a code such as EPSG:3031. */
+  readonly mapping?: Record<string, unknown> | undefined;
+  readonly code?: string | undefined;
+  /** Longitudes and latitudes of each cell. */
+  readonly cells?: readonly [ArrayNode, ArrayNode] | undefined;
+}
+
+/** The code at the end of a system as well-known text. */
+const codeOfText = (text: unknown): string | undefined =>
+  /(?:ID|AUTHORITY)\["EPSG",\s*"?(\d+)"?\]\s*\]\s*$/.exec(String(text ?? ""))?.[1];
+
+export function earthReference(
+  snapshot: Snapshot,
+  node: ArrayNode,
+  x: number,
+  y: number,
+): EarthReference | undefined {
+  if (x < 0 || y < 0) return undefined;
+  const is = (test: typeof isLongitude, dimension: number): boolean => {
+    const array = coordinate(snapshot, node, dimension);
+    // The axes of a rotated pole are degrees, too
+    const isRotated = String(array && attributes(array).standard_name).startsWith("grid_");
+    return array !== undefined && !isRotated && test(dimensionName(node, dimension), attributes(array));
+  };
+  if (is(isLongitude, x) && is(isLatitude, y)) return { isDegrees: true };
+  const plane = new Set([node.dimensions[x], node.dimensions[y]]);
+  const group = node.path.slice(0, node.path.lastIndexOf("/") + 1);
+  const flat = snapshot.nodes.filter(
+    (each): each is ArrayNode =>
+      each.path.startsWith(group) &&
+      !each.path.slice(group.length).includes("/") &&
+      isArray(each) &&
+      each.shape.length === 2 &&
+      each.dimensions.every((name) => name !== null && plane.has(name)),
+  );
+  const cellsOf = (test: typeof isLongitude): ArrayNode | undefined =>
+    flat.find((array) => test(array.path.slice(group.length), attributes(array)));
+  const [longitudes, latitudes] = [cellsOf(isLongitude), cellsOf(isLatitude)];
+  const name = attributes(node)["grid_mapping"];
+  const array = typeof name === "string" ? arrayNear(snapshot, node, name.split(/[:\s]/, 1)[0]!) : undefined;
+  const mapping = array && attributes(array);
+  const [stated, number, text, json] = ["proj:code", "proj:epsg", "proj:wkt2", "proj:projjson"].map((key) =>
+    inherited(snapshot, node, key),
+  );
+  const { id } = (json ?? {}) as { id?: { authority?: string; code?: unknown } };
+  const code = [
+    stated,
+    number,
+    codeOfText(text),
+    id && `${id.authority}:${id.code}`,
+    codeOfText(mapping?.["crs_wkt"] ?? mapping?.["spatial_ref"]),
+  ].find((each) => each !== undefined && each !== null);
+  const cells = longitudes && latitudes ? ([longitudes, latitudes] as const) : undefined;
+  return mapping || code !== undefined || cells
+    ? { isDegrees: false, mapping, code: code === undefined ? undefined : String(code), cells }
+    : undefined;
+}

@@ -1,0 +1,278 @@
+/** Small parts that all views use. */
+
+import { Component, type ComponentChildren, type JSX, type VNode } from "preact";
+import { useId, useState } from "preact/hooks";
+import type { Load } from "./state";
+import { count, plural } from "./text";
+
+const ADVICE: Record<string, string> = {
+  "not-found": "The address may be old, or the version may have expired.",
+  network: "Check the connection and try again.",
+  format: "The file may be damaged. `frazil verify` says more.",
+  codec: "The other views of this array still work.",
+};
+
+export function Failure({ of: { error, retry } }: { of: Load<unknown> }): VNode | null {
+  if (!error) return null;
+  return (
+    <div class="failure" role="alert">
+      <strong>{error.message}</strong>
+      {ADVICE[error.kind] && (
+        <p>{ADVICE[error.kind]!.split("`").map((part, at) => (at % 2 ? <code>{part}</code> : part))}</p>
+      )}
+      <p>
+        <button onClick={retry}>Try again</button>
+      </p>
+    </div>
+  );
+}
+
+const MOST_LOSSES = 5; // that are shown
+
+/** Chunks that cannot be read: the others are shown. */
+export function Losses({ of }: { of: readonly string[] }): VNode | null {
+  if (!of.length) return null;
+  return (
+    <div class="failure" role="alert">
+      <strong>{plural(of.length, "chunk")} cannot be read. The places of these values are empty.</strong>
+      <ul class="plain">
+        {of.slice(0, MOST_LOSSES).map((reason) => (
+          <li key={reason}>{reason}</li>
+        ))}
+        {of.length > MOST_LOSSES && <li>and {count(of.length - MOST_LOSSES)} more</li>}
+      </ul>
+      <p>
+        <code>frazil verify</code> says more.
+      </p>
+    </div>
+  );
+}
+
+/** Keeps a failure of one view away from the rest of the page. Another address is another attempt. */
+export class Boundary extends Component<
+  { place: string; children: ComponentChildren },
+  { error?: unknown; place?: string }
+> {
+  override componentDidCatch(error: unknown): void {
+    console.error(error);
+    this.setState({ error, place: this.props.place });
+  }
+
+  override render(): ComponentChildren {
+    const { error, place } = this.state;
+    if (error === undefined || place !== this.props.place) return this.props.children;
+    return (
+      <div class="failure" role="alert">
+        <strong>This view failed: {error instanceof Error ? error.message : String(error)}</strong>
+        <p>The other views still work.</p>
+        <button onClick={() => this.setState({ place: "" })}>Try again</button>
+      </div>
+    );
+  }
+}
+
+/** What `children` makes of a value; before that the progress or the failure. */
+export function Wait<T>({
+  of,
+  what,
+  children,
+}: {
+  of: Load<T>;
+  what: string;
+  children: (value: T) => ComponentChildren;
+}): VNode {
+  if (of.error) return <Failure of={of} />;
+  if (of.value === undefined && of.busy) {
+    return (
+      <p class="wait" role="status">
+        Loading {what}
+        {of.progress !== undefined && <progress value={of.progress} aria-label={`Loading ${what}`} />}
+      </p>
+    );
+  }
+  return <>{children(of.value as T)}</>;
+}
+
+export function Tabs({
+  label,
+  tabs,
+  active,
+  onSelect,
+}: {
+  label: string;
+  tabs: readonly (readonly [string, string])[];
+  active: string;
+  onSelect: (name: string) => void;
+}): VNode {
+  const step = (event: KeyboardEvent): void => {
+    const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const at = (tabs.findIndex(([name]) => name === active) + move + tabs.length) % tabs.length;
+    onSelect(tabs[at]![0]);
+    ((event.currentTarget as HTMLElement).children[at] as HTMLElement).focus();
+  };
+  return (
+    <div class="tabs" role="tablist" aria-label={label} onKeyDown={step}>
+      {tabs.map(([name, title]) => (
+        <button
+          key={name}
+          role="tab"
+          aria-selected={name === active}
+          tabIndex={name === active ? 0 : -1}
+          onClick={() => onSelect(name)}
+        >
+          {title}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+/** A sign that has no meaning for screen readers: its button has a label. */
+export const Sign = ({ children }: { children: string }): VNode => <span aria-hidden="true">{children}</span>;
+
+export const Facts = ({
+  rows,
+}: {
+  rows: readonly (readonly [string, ComponentChildren] | undefined | false)[];
+}): VNode => (
+  <dl class="facts">
+    {rows.map((row) => row && [<dt key={row[0]}>{row[0]}</dt>, <dd key={`${row[0]} value`}>{row[1]}</dd>])}
+  </dl>
+);
+
+interface EntryProps extends Pick<
+  JSX.IntrinsicElements["input"],
+  "size" | "placeholder" | "title" | "disabled"
+> {
+  readonly label: string;
+  readonly value?: string;
+  /** The place of the label is narrow: it is for screen readers alone. */
+  readonly isUnlabelled?: boolean;
+  /** Whoever leaves the field enters its text. */
+  readonly isEager?: boolean;
+  /** Takes a text; a sentence if it is wrong. */
+  onEnter(text: string): string | void;
+  readonly list?: string;
+  readonly after?: ComponentChildren;
+}
+
+/** A field for a text, and Enter sends it. A wrong text stays in it, with the reason. */
+export function Entry({
+  label,
+  value = "",
+  isUnlabelled,
+  isEager,
+  onEnter,
+  after,
+  ...rest
+}: EntryProps): VNode {
+  const [text, setText] = useState(value);
+  const [problem, setProblem] = useState("");
+  const id = useId();
+  const enter = (): void => {
+    const reason = onEnter(text.trim()) || "";
+    setProblem(reason);
+    if (!reason) setText(value);
+  };
+  const leave = (): void => (text === value ? setProblem("") : enter());
+  return (
+    <form class="field" onSubmit={(event) => (event.preventDefault(), enter())}>
+      <label>
+        <span class={isUnlabelled ? "hidden" : ""}>{label}</span>
+        <input
+          type="text"
+          {...rest}
+          value={text}
+          aria-invalid={problem !== ""}
+          {...(problem ? { "aria-describedby": id } : {})}
+          onInput={(event) => setText(event.currentTarget.value)}
+          {...(isEager ? { onBlur: leave } : {})}
+        />
+      </label>
+      {after}
+      {problem && (
+        <span id={id} class="problem" role="alert">
+          {problem}
+        </span>
+      )}
+    </form>
+  );
+}
+
+const MOST = 500; // rows of a table
+
+export const Table = ({
+  heads,
+  rows,
+}: {
+  heads: readonly string[];
+  rows: readonly (readonly ComponentChildren[])[];
+}): VNode => (
+  <div class="items" tabIndex={0}>
+    <table>
+      <thead>
+        <tr>
+          {heads.map((head) => (
+            <th key={head} scope="col">
+              {head}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {rows.slice(0, MOST).map((row, at) => (
+          <tr key={at}>
+            {row.map((cell, column) => (
+              <td key={column}>{cell}</td>
+            ))}
+          </tr>
+        ))}
+      </tbody>
+    </table>
+    {rows.length > MOST && <p class="quiet">and {count(rows.length - MOST)} more</p>}
+  </div>
+);
+
+/** A button for what takes time, and then what it shows. */
+export function OnRequest({
+  title,
+  isAsked = false,
+  children,
+}: {
+  title: string;
+  isAsked?: boolean;
+  children: ComponentChildren;
+}): VNode {
+  const [isOpen, setOpen] = useState(isAsked);
+  if (isOpen) return <>{children}</>;
+  return (
+    <p class="actions">
+      <button onClick={() => setOpen(true)}>{title}</button>
+    </p>
+  );
+}
+
+export const Choice = ({
+  label,
+  value,
+  options,
+  onSelect,
+}: {
+  label: string;
+  value: string;
+  options: readonly (readonly [string, string])[];
+  onSelect: (value: string) => void;
+}): VNode => (
+  <label class="field">
+    <span>{label}</span>
+    <select value={value} onChange={(event) => onSelect(event.currentTarget.value)}>
+      {options.map(([name, title]) => (
+        <option key={name} value={name} selected={name === value}>
+          {title}
+        </option>
+      ))}
+    </select>
+  </label>
+);

@@ -1,0 +1,58 @@
+/** Text for people: sizes, counts, times. */
+
+const UNITS = ["bytes", "kB", "MB", "GB", "TB", "PB"];
+
+export function bytes(size: number): string {
+  let unit = 0;
+  for (; size >= 999.5 && unit < UNITS.length - 1; unit++) size /= 1000;
+  return `${unit === 0 || size >= 100 ? Math.round(size) : size.toPrecision(3)} ${size === 1 && unit === 0 ? "byte" : UNITS[unit]}`;
+}
+
+const COUNT = new Intl.NumberFormat("en-US"); // toLocaleString would make one for each number
+export const count = (value: number): string => COUNT.format(value);
+
+export const plural = (value: number, noun: string): string =>
+  `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+
+export function when(milliseconds: number): string {
+  const date = new Date(milliseconds);
+  return Number.isNaN(date.getTime()) ? "unknown time" : date.toISOString().slice(0, 19).replace("T", " ");
+}
+
+/** A number with as many digits as a reader needs. */
+export function number(value: number): string {
+  if (Number.isNaN(value)) return "no value";
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(4).replace(/\.?0*e/, "e");
+  return String(Number(value.toPrecision(6)));
+}
+
+/** 1st, 2nd, 3rd, 4th. */
+export function ordinal(value: number): string {
+  const ending = value % 100 > 10 && value % 100 < 14 ? undefined : ["st", "nd", "rd"][(value % 10) - 1];
+  return `${count(value)}${ending ?? "th"}`;
+}
+
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;
+
+/** A name within a text: letters from right to left do not turn what follows. */
+export const isolated = (name: string): string =>
+  RIGHT_TO_LEFT.test(name) ? `\u2068${name.replace(/[\u2066-\u2069]/g, "")}\u2069` : name;
+
+/** The begin of a text that fits into a width; `measure` is the width of a text. */
+export function fitted(text: string, width: number, measure: (text: string) => number): string {
+  if (measure(text) <= width) return text;
+  let length = text.length - 1;
+  while (length > 0 && measure(`${text.slice(0, length)}…`) > width) length--;
+  return `${text.slice(0, length).trimEnd()}…`;
+}
+
+export const firstLine = (text: string): string => text.split("\n", 1)[0]!;
+
+export const last = (path: string): string => path.slice(path.lastIndexOf("/") + 1);
+
+export const parent = (path: string): string => path.slice(0, Math.max(1, path.lastIndexOf("/")));
+
+export const json = (value: unknown): string =>
+  JSON.stringify(value, (_, item) => (typeof item === "bigint" ? String(item) : item), 2);

@@ -1,0 +1,428 @@
+/** View of the values of an array, or of the difference between two versions of it. */
+
+import type { VNode } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { axisOf, type Coordinate, useCoordinates } from "../array/axes";
+import { type Limits, MAPS } from "../array/colour";
+import { coarserLevels, costOf, dimensionName } from "../array/nodes";
+import { differenceScale, NUMBERS, scaleOf } from "../array/scale";
+import { box, type Box, boxShape, parseSlice, plane, type Slice, sliceQuery } from "../array/slices";
+import { product } from "../base/lists";
+import type { Clock } from "../cf/calendar";
+import { type Decoded, withoutLost } from "../cf/cf";
+import type { Located } from "../earth/geolocation";
+import { earthReference, type EarthReference } from "../earth/reference";
+import { Cache } from "../format/files";
+import type { ArrayNode, Lost, Snapshot } from "../format/types";
+import type { Reader } from "../page/home";
+import { Choice, Failure, Losses, Sign, Wait } from "../page/parts";
+import { address, type Load, route, setQuery, useLoad } from "../page/state";
+import { bytes, count, firstLine, ordinal, plural, when } from "../page/text";
+import { limitOf, Picture, type Plane, type Target } from "./picture";
+import {
+  aheadOf,
+  limitsOver,
+  MEMORY,
+  nodeOf,
+  NOTHING,
+  samplePlaces,
+  useStop,
+  useVersions,
+  VERSIONS,
+} from "./play";
+import { Axes, Fixed, Slider } from "./sliders";
+
+const MOST = { line: 50_000, image: 1_500, sample: 200 }; // values along an axis
+const ASK = 200e6; // bytes to decode before the view asks
+const PAUSE = 120; // milliseconds between pictures
+
+interface DataProps extends Target {
+  readonly reader: Reader;
+  /** The older version to subtract. */
+  readonly base?: Target | undefined;
+}
+
+export function Data({ reader, base, ...top }: DataProps): VNode {
+  const { query } = route.value;
+  const versions = useVersions(reader.repository, top.snapshot, top.node);
+  const { snapshot, node } = versions;
+  const shapeOf = (of: ArrayNode): number[] =>
+    base ? of.shape.map((length, at) => Math.min(length, base.node.shape[at]!)) : [...of.shape];
+  const shape = shapeOf(node);
+  const slice = parseSlice(shape, query);
+  const most = slice.y < 0 ? MOST.line : MOST.image;
+  const part = box(shape, slice, most);
+  const costs = [{ snapshot, node }, ...(base ? [base] : [])].map((target) =>
+    costOf(target.snapshot, target.node, part),
+  );
+  const cost = costs.reduce((sum, each) => sum + each.bytes, 0);
+  const [permit, setPermit] = useState("");
+  const key = JSON.stringify([part, slice.x, slice.y]);
+  const ask = cost > ASK && permit !== `${node.path} ${slice.x} ${slice.y}`;
+  const { coordinates, waiting } = useCoordinates(reader, snapshot, node);
+  const [playing, setPlaying] = useState(NOTHING);
+  const isPlaying = playing !== NOTHING;
+  useStop(isPlaying, () => setPlaying(NOTHING));
+  const frames = useRef(new Cache<Plane>(MEMORY));
+
+  const load = async (
+    target: Target,
+    { index }: Slice,
+    longest: number,
+    signal?: AbortSignal,
+  ): Promise<Plane> => {
+    const own = parseSlice(shapeOf(target.node), { ...query, i: index.join(",") });
+    const region = box(shapeOf(target.node), own, longest);
+    const read = async (of: Target): Promise<Decoded & { lost: readonly Lost[] }> => {
+      const found = await reader.read(
+        of.snapshot,
+        of.node.path,
+        region.start,
+        region.stop,
+        region.step,
+        signal,
+      );
+      return { ...reader.decode(of.snapshot, of.node, found), lost: found.lost ?? [] };
+    };
+    const [decoded, before] = await Promise.all([read(target), base && read(base)]);
+    const { values, shape: size, lost } = decoded;
+    const reasons = [...lost, ...(before?.lost ?? [])].map(({ message }) => message);
+    const common = { box: region, slice: own, lost: reasons };
+    if (!(values instanceof Float64Array)) return { ...common, values, scale: NUMBERS };
+    if (!(before?.values instanceof Float64Array))
+      return { ...common, values: plane(values, size, own.x, own.y), scale: scaleOf(decoded) };
+    const old = before.values;
+    // Two places without a value are equal, unless a chunk of them is damaged
+    const changes = values.map((value, at) =>
+      Number.isNaN(value) && Number.isNaN(old[at]) ? 0 : value - old[at],
+    );
+    withoutLost(changes, { shape: size, lost: [...lost, ...before.lost] });
+    return { ...common, values: plane(changes, size, own.x, own.y), scale: differenceScale(decoded) };
+  };
+  /** What plays, so many frames on: its version and its index. */
+  const length = playing === VERSIONS ? (versions.ids?.length ?? 1) : isPlaying ? shape[playing]! : 1;
+  const at = playing === VERSIONS ? versions.at : isPlaying ? slice.index[playing]! : 0;
+  const targetAt = async (place: number): Promise<Target> =>
+    (playing === VERSIONS
+      ? nodeOf(await reader.repository.snapshot(versions.ids![place]!), node)
+      : undefined) ?? { snapshot, node };
+  const sliceAt = (place: number): Slice => ({
+    ...slice,
+    index: slice.index.map((old, dimension) => (dimension === playing ? place : old)),
+  });
+  const ahead = aheadOf(product(boxShape(part)));
+  // What a frame depends on besides its place
+  const others = JSON.stringify([playing, slice.x, slice.y, slice.from, slice.to, sliceAt(0).index]);
+  const frameAt = (place: number): Promise<Plane> =>
+    frames.current.get(
+      `${place} ${others}`,
+      async () => load(await targetAt(place), sliceAt(place), most),
+      ({ values }) => 8 * values.length,
+    );
+
+  const picture = useLoad<Plane | undefined>(
+    async (signal) => {
+      if (ask) return undefined;
+      if (!isPlaying) {
+        frames.current = new Cache(MEMORY);
+        return load({ snapshot, node }, slice, most, signal);
+      }
+      const frame = await frameAt(at);
+      for (let step = 1; step <= ahead && step < length; step++)
+        frameAt((at + step) % length).catch(() => undefined);
+      return frame;
+    },
+    [snapshot, node.path, key, ask, base?.snapshot],
+    true,
+  );
+  const range = useLoad<{ limits: Limits; size: number } | undefined>(
+    async (signal) => {
+      if (!isPlaying || ask) return undefined;
+      const places = samplePlaces(length, Math.max(1, Math.floor(ASK / cost)));
+      const planes = await Promise.all(
+        places.map(
+          async (place) => (await load(await targetAt(place), sliceAt(place), MOST.sample, signal)).values,
+        ),
+      );
+      return {
+        limits: limitsOver(planes.filter((values) => values instanceof Float64Array)),
+        size: places.length,
+      };
+    },
+    [playing, ask],
+  );
+
+  const move = (place: number): void =>
+    setQuery(playing === VERSIONS ? { ver: versions.ids![place]! } : sliceQuery(shape, sliceAt(place)));
+  useEffect(() => {
+    if (!isPlaying || picture.busy || range.busy || versions.busy || picture.error) return;
+    const timer = setTimeout(() => move((at + 1) % length), PAUSE);
+    return () => clearTimeout(timer);
+  }, [playing, picture.busy, range.busy, versions.busy, key, versions.at]);
+
+  const reference = useMemo(
+    () => earthReference(snapshot, node, slice.x, slice.y),
+    [snapshot, node.path, slice.x, slice.y],
+  );
+  const located = useLocated(reader, snapshot, node, reference, coordinates, waiting, part, slice);
+  const earth = located.value;
+  const places = earth && "places" in earth ? earth.places : undefined;
+  // The places of the cells of a curvilinear grid say where north is
+  const isPlaced = !reference?.cells || !located.busy || earth !== undefined;
+  const axes = useMemo(
+    () => [slice.x, slice.y].map((dimension) => axisOf(node, coordinates, part, dimension)),
+    [node, coordinates, key],
+  );
+  const isZoomed = slice.from.some((from, dimension) => from > 0 || slice.to[dimension]! < shape[dimension]!);
+  const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && part.step[dimension]! > 1);
+  return (
+    <div class="column fill">
+      <div class="bar">
+        {shape.length > 1 && <Axes node={node} grid={shape} line />}
+        {slice.y >= 0 && <ColourSettings clock={picture.value?.scale.clock} />}
+        {places && (
+          <Choice
+            label="Map"
+            value={query["proj"] ?? ""}
+            options={PROJECTIONS}
+            onSelect={(proj) => setQuery({ proj })}
+          />
+        )}
+        {axes.some((axis) => axis.isUneven) && (
+          <Choice
+            label="Cells"
+            value={query["cells"] ?? ""}
+            options={[
+              ["", "by coordinates"],
+              ["index", "by index"],
+            ]}
+            onSelect={(cells) => setQuery({ cells })}
+          />
+        )}
+        <Choice
+          label="Show"
+          value={query["show"] ?? "picture"}
+          options={[
+            ["picture", slice.y < 0 ? "line" : "image"],
+            ["table", "table"],
+          ]}
+          onSelect={(value) => setQuery({ show: value === "picture" ? "" : value })}
+        />
+        {isZoomed && (
+          <button
+            onClick={() =>
+              setQuery(sliceQuery(shape, { ...slice, from: shape.map(() => 0), to: [...shape] }), false)
+            }
+          >
+            Whole extent
+          </button>
+        )}
+        {!base && !query["ver"] && (
+          <button onClick={() => setQuery({ ver: snapshot.id }, false)}>Versions</button>
+        )}
+      </div>
+      <Fixed
+        node={node}
+        shape={shape}
+        slice={slice}
+        what="index"
+        coordinates={coordinates}
+        waiting={waiting}
+        playing={playing}
+        onPlay={setPlaying}
+        onIndex={(index) => setQuery(sliceQuery(shape, { ...slice, index }))}
+      />
+      {!base && query["ver"] && (
+        <Wait of={{ ...versions.load, value: versions.ids }} what="the versions of this array">
+          {(ids) => (
+            <Slider
+              name="version"
+              along="the versions"
+              label="version of the array"
+              text={versionText(reader, ids[versions.at]!)}
+              at={versions.at}
+              length={ids.length}
+              isPlaying={playing === VERSIONS}
+              onPlay={() => setPlaying(playing === VERSIONS ? NOTHING : VERSIONS)}
+              onPlace={(place) => setQuery({ ver: ids[place]! })}
+            >
+              <output class="text">{versionText(reader, ids[versions.at]!)}</output>
+              <span class="quiet">
+                {count(versions.at + 1)} of {count(ids.length)} that changed this array
+              </span>
+              <button
+                aria-label="Only this version"
+                onClick={() => (setPlaying(NOTHING), setQuery({ ver: "" }, false))}
+              >
+                <Sign>×</Sign>
+              </button>
+            </Slider>
+          )}
+        </Wait>
+      )}
+      {ask ? (
+        <p class="failure">
+          This view needs{" "}
+          {plural(
+            costs.reduce((sum, { chunks }) => sum + chunks, 0),
+            "chunk",
+          )}{" "}
+          ({bytes(cost)} of values).{" "}
+          <button onClick={() => setPermit(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>{" "}
+          {!base && <Coarser snapshot={snapshot} node={node} slice={slice} />}
+        </p>
+      ) : (
+        <>
+          <Failure of={picture} />
+          {picture.value && <Losses of={picture.value.lost} />}
+          {picture.value && isPlaced ? (
+            <Picture
+              reader={reader}
+              snapshot={snapshot}
+              plane={picture.value}
+              shape={shape}
+              node={node}
+              coordinates={coordinates}
+              range={range.value?.limits}
+              difference={base !== undefined}
+              places={places}
+              reference={reference}
+            />
+          ) : (
+            !picture.error && (
+              <p class="wait" role="status">
+                Loading values
+              </p>
+            )
+          )}
+          <p class="quiet foot" aria-busy={picture.busy}>
+            {earth &&
+              "unknown" in earth &&
+              `This page does not know the coordinate reference system ${earth.unknown}: the picture has its own x and y. `}
+            {range.value &&
+              `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
+            {steps.length > 0 &&
+              `Every ${steps.map((dimension) => `${ordinal(part.step[dimension])} value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
+            {picture.busy && picture.value && !isPlaying ? "Loading…" : ""}
+          </p>
+        </>
+      )}
+    </div>
+  );
+}
+
+/** The finest level of a pyramid that needs no question. */
+function Coarser({
+  snapshot,
+  node,
+  slice,
+}: {
+  snapshot: Snapshot;
+  node: ArrayNode;
+  slice: Slice;
+}): VNode | null {
+  const level = coarserLevels(snapshot, node).find((each) => {
+    const part = box(
+      each.shape,
+      parseSlice(each.shape, { x: String(slice.x), y: String(slice.y) }),
+      MOST.image,
+    );
+    return costOf(snapshot, each, part).bytes <= ASK;
+  });
+  if (!level) return null;
+  return (
+    <a class="button main" href={address({ path: level.path, query: { view: "data" } })}>
+      Show the coarser level {level.path}, {level.shape.map(count).join(" × ")}
+    </a>
+  );
+}
+
+function versionText({ repository }: Reader, id: string): string {
+  const row = repository.row(id);
+  return `${id.slice(0, 6)} ${row < 0 ? "" : `${when(repository.history.times[row]!).slice(0, 16)} ${firstLine(repository.history.message(row))}`}`;
+}
+
+/** Where the cells of the plane are on Earth. */
+function useLocated(
+  reader: Reader,
+  snapshot: Snapshot,
+  node: ArrayNode,
+  reference: EarthReference | undefined,
+  coordinates: ReadonlyMap<number, Coordinate>,
+  waiting: boolean,
+  part: Box,
+  { x, y }: Slice,
+): Load<Located> {
+  const region = [x, y].map(
+    (dimension) =>
+      [part.start[dimension], part.stop[dimension], part.step[dimension]] as [number, number, number],
+  );
+  return useLoad<Located>(
+    async (signal) => {
+      if (!reference || waiting) return undefined;
+      const { locate } = await import("../earth/geolocation");
+      const read = async (which: 0 | 1): Promise<Float64Array> => {
+        const array = reference.cells![which];
+        const own = [x, y].map((dimension) => array.dimensions.indexOf(node.dimensions[dimension]!));
+        const ranges = array.shape.map((_, dimension) => region[own.indexOf(dimension)]!);
+        const [start, stop, step] = [0, 1, 2].map((which) => ranges.map((range) => range[which]!)) as [
+          number[],
+          number[],
+          number[],
+        ];
+        const decoded = reader.decode(
+          snapshot,
+          array,
+          await reader.read(snapshot, array.path, start, stop, step, signal),
+        );
+        return plane(decoded.values as Float64Array, decoded.shape, own[0]!, own[1]!);
+      };
+      return locate(reference, axisOf(node, coordinates, part, x), axisOf(node, coordinates, part, y), read);
+    },
+    [reference, coordinates, waiting, JSON.stringify(region)],
+    true,
+  );
+}
+
+function ColourSettings({ clock }: { clock: Clock | undefined }): VNode {
+  const { query } = route.value;
+  const limit = (name: string, title: string): VNode => {
+    const enter = (text: string): void =>
+      setQuery({ [name]: limitOf(text, clock) === undefined ? "" : text });
+    const value = query[name] ?? "";
+    return (
+      <label class="field">
+        <span>{title}</span>
+        <input
+          key={value}
+          value={value}
+          size={clock ? 10 : 6}
+          placeholder="auto"
+          {...(clock ? {} : { inputMode: "decimal" })}
+          onChange={(event) => enter(event.currentTarget.value.trim())}
+        />
+      </label>
+    );
+  };
+  return (
+    <>
+      <Choice
+        label="Colours"
+        value={query["map"] ?? ""}
+        options={[["", "automatic"], ...MAPS.map((name) => [name, name] as const)]}
+        onSelect={(map) => setQuery({ map })}
+      />
+      {limit("lo", "from")}
+      {limit("hi", "to")}
+    </>
+  );
+}
+
+const PROJECTIONS = [
+  ["", "grid"],
+  ["local", "around its centre"],
+  ["natural", "natural Earth"],
+  ["equal", "equal areas"],
+  ["plate", "degrees"],
+  ["globe", "globe"],
+] as const;

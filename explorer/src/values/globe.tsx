@@ -1,0 +1,235 @@
+/** A plane whose cells have places on Earth as a map with coastlines. */
+
+import type { GeoPermissibleObjects } from "d3-geo";
+import type { VNode } from "preact";
+import { useMemo, useRef, useState } from "preact/hooks";
+import { paint } from "../array/colour";
+import type { Geolocation } from "../earth/geolocation";
+import { Canvas, canvasOf, css, theme, useSize } from "../page/canvas";
+import { Wait } from "../page/parts";
+import { useLoad } from "../page/state";
+import { barWidth, drawBar, drawMark, type PlaneProps } from "./image";
+
+interface GlobeProps extends PlaneProps {
+  readonly places: Geolocation;
+  readonly projection: string;
+}
+
+/** Projections that turn in both directions. */
+const isRound = (name: string): boolean => name === "globe" || name === "local";
+const SPHERE = { type: "Sphere" } as const;
+
+const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
+
+/** The frame of a plane as a line, and its centre; without a line if it is most of the world. */
+function frame({ width, height, place }: Geolocation): {
+  line?: GeoPermissibleObjects;
+  centre: [number, number];
+} {
+  const at = (across: number, down: number): [number, number] => {
+    const [east, north] = place(Math.round(across * (width - 1)), Math.round(down * (height - 1)));
+    return [east, Math.min(Math.max(north, -89), 89)];
+  };
+  const isPlace = (pair: readonly number[]): boolean => pair.every(Number.isFinite);
+  const inside = STEPS.flatMap((across) => STEPS.map((down) => at(across, down))).filter(isPlace);
+  const sum = [0, 0, 0];
+  for (const [east, north] of inside) {
+    const [longitude, latitude] = [(east * Math.PI) / 180, (north * Math.PI) / 180];
+    [
+      Math.cos(latitude) * Math.cos(longitude),
+      Math.cos(latitude) * Math.sin(longitude),
+      Math.sin(latitude),
+    ].forEach((part, axis) => (sum[axis]! += part / inside.length));
+  }
+  const [x, y, z] = sum as [number, number, number];
+  // Around a pole, the picture keeps the direction of the grid
+  const [down] = at(0.5, z > 0 ? 1 : 0);
+  const centre: [number, number] = [
+    Math.hypot(x, y) > 0.1 ? (Math.atan2(y, x) * 180) / Math.PI : down || 0,
+    (Math.atan2(z, Math.hypot(x, y)) * 180) / Math.PI,
+  ];
+  if (Math.hypot(x, y, z) < 0.6 || width < 2 || height < 2) return { centre: [centre[0], 0] };
+  const sides = [
+    STEPS.map((step) => at(step, 0)),
+    STEPS.map((step) => at(step, 1)),
+    STEPS.map((step) => at(0, step)),
+    STEPS.map((step) => at(1, step)),
+  ];
+  const lines = sides.map((side) => side.filter(isPlace)).filter((side) => side.length > 1);
+  return lines.length
+    ? { line: { type: "MultiLineString", coordinates: lines }, centre }
+    : { line: { type: "MultiPoint", coordinates: inside }, centre };
+}
+
+export function Globe(props: GlobeProps): VNode {
+  const earth = useLoad(() => import("../earth/projections"), []);
+  return (
+    <Wait of={earth} what="the map">
+      {(value) => <Sight {...props} earth={value} />}
+    </Wait>
+  );
+}
+
+function Sight({
+  earth,
+  values,
+  places,
+  marks,
+  limits,
+  colours,
+  ticks,
+  title,
+  projection: name,
+  onPlace,
+  onChoose,
+}: GlobeProps & { readonly earth: typeof import("../earth/projections") }): VNode {
+  const [element, size] = useSize<HTMLDivElement>();
+  const [turn, setTurn] = useState<readonly [number, number] | undefined>(undefined);
+  const drag = useRef<{ x: number; y: number; turn: readonly [number, number]; moved: boolean } | undefined>(
+    undefined,
+  );
+  const [isTurning, setTurning] = useState(false);
+  const part = useMemo(() => frame(places), [places]);
+  const colourTheme = theme.value;
+  const [east, north] = turn ?? [part.line ? -part.centre[0] : 0, isRound(name) ? -part.centre[1] : 0];
+  const width = Math.max(10, size.width - barWidth(ticks, limits));
+  const height = Math.max(10, size.height - 4);
+
+  const projection = useMemo(() => {
+    const shape = (earth.PROJECTIONS[name] ?? earth.PROJECTIONS["natural"]!)().rotate([east, north]);
+    return shape.fitExtent(
+      [
+        [4, 4],
+        [width - 4, height - 4],
+      ],
+      part.line ?? SPHERE,
+    );
+  }, [name, east, north, width, height, part]);
+
+  const cellAt = (across: number, down: number): number => {
+    const place = projection.invert?.([across, down]);
+    return place ? places.find(place[0], place[1]) : -1;
+  };
+  const image = useMemo(() => {
+    const coarse = isTurning ? 3 : 1;
+    const [columns, rows] = [Math.ceil(width / coarse), Math.ceil(height / coarse)];
+    const screen = new Float64Array(columns * rows).fill(NaN);
+    for (let down = 0, at = 0; down < rows; down++) {
+      for (let across = 0; across < columns; across++, at++) {
+        const cell = cellAt((across + 0.5) * coarse, (down + 0.5) * coarse);
+        if (cell >= 0) screen[at] = values[cell]!;
+      }
+    }
+    const pixels = new Uint32Array(columns * rows);
+    paint(screen, limits, colours, pixels);
+    return canvasOf(pixels, columns, rows);
+  }, [projection, places, values, limits[0], limits[1], colours, isTurning]);
+
+  const overlay = useMemo(() => {
+    const canvas = document.createElement("canvas");
+    canvas.width = Math.round(width * devicePixelRatio);
+    canvas.height = Math.round(height * devicePixelRatio);
+    const context = canvas.getContext("2d")!;
+    context.scale(devicePixelRatio, devicePixelRatio);
+    const path = earth.geoPath(projection, context);
+    const stroke = (what: GeoPermissibleObjects, colour: string, thick: number): void => {
+      context.beginPath();
+      path(what);
+      context.strokeStyle = colour;
+      context.lineWidth = thick;
+      context.stroke();
+    };
+    context.globalAlpha = 0.35;
+    stroke(earth.GRATICULE, css("text"), 0.5);
+    context.globalAlpha = 1;
+    // Two lines, so that coasts show on dark and on light colours
+    stroke(earth.COAST, css("page"), 2.5);
+    stroke(earth.COAST, css("text"), 1);
+    stroke(SPHERE, css("quiet"), 1);
+    return canvas;
+  }, [projection, colourTheme]);
+
+  const draw = (context: CanvasRenderingContext2D): void => {
+    context.save();
+    context.beginPath();
+    context.rect(0, 0, width, height);
+    context.clip();
+    context.beginPath();
+    earth.geoPath(projection, context)(SPHERE);
+    context.fillStyle = css("missing");
+    context.fill();
+    context.clip();
+    context.imageSmoothingEnabled = false;
+    context.drawImage(image, 0, 0, width, height);
+    context.restore();
+    context.drawImage(overlay, 0, 0, width, height);
+    for (const mark of marks) {
+      const place = places.place(mark.column, mark.row);
+      // A path leaves out what is behind the Earth
+      context.beginPath();
+      if (place.every(Number.isFinite))
+        earth.geoPath(projection, context).pointRadius(1)({ type: "Point", coordinates: [...place] });
+      const spot = projection([...place]);
+      if (spot && context.isPointInPath(spot[0] * devicePixelRatio, spot[1] * devicePixelRatio))
+        drawMark(context, mark, spot[0], spot[1]);
+    }
+    drawBar(context, { colours, limits, title, ticks }, width + 16, 8, height - 16);
+  };
+  const rotate = (right: number, up: number): void =>
+    setTurn([east + right, isRound(name) ? Math.min(Math.max(north + up, -90), 90) : north]);
+  const cellUnder = (event: PointerEvent): number => {
+    const box = element.current!.getBoundingClientRect();
+    const [across, down] = [event.clientX - box.left, event.clientY - box.top];
+    // Beyond the edge of the Earth, a projection gives the place of another point
+    const back = projection(projection.invert?.([across, down]) ?? [NaN, NaN]);
+    return back && Math.hypot(back[0] - across, back[1] - down) < 1 ? cellAt(across, down) : -1;
+  };
+  return (
+    <div
+      ref={element}
+      class="image"
+      role="application"
+      aria-label={`Map of ${title}. Arrow keys turn it; a click adds a point.`}
+      tabIndex={0}
+      onKeyDown={(event) => {
+        const step = { ArrowRight: [-15, 0], ArrowLeft: [15, 0], ArrowUp: [0, -15], ArrowDown: [0, 15] }[
+          event.key
+        ];
+        if (!step) return;
+        event.preventDefault();
+        rotate(step[0]!, step[1]!);
+      }}
+      onPointerDown={(event) => {
+        drag.current = { x: event.clientX, y: event.clientY, turn: [east, north], moved: false };
+        event.currentTarget.setPointerCapture(event.pointerId);
+      }}
+      onPointerMove={(event) => {
+        const from = drag.current;
+        if (from) {
+          from.moved ||= Math.hypot(event.clientX - from.x, event.clientY - from.y) > 4;
+          if (!from.moved) return;
+          const degrees = isRound(name) ? 90 / projection.scale() : 180 / Math.PI / projection.scale();
+          setTurning(true);
+          setTurn([
+            from.turn[0] + (event.clientX - from.x) * degrees,
+            isRound(name)
+              ? Math.min(Math.max(from.turn[1] - (event.clientY - from.y) * degrees, -90), 90)
+              : north,
+          ]);
+          return;
+        }
+        const cell = cellUnder(event);
+        if (cell >= 0) onPlace(cell % places.width, Math.floor(cell / places.width));
+      }}
+      onPointerUp={(event) => {
+        const cell = drag.current && !drag.current.moved ? cellUnder(event) : -1;
+        if (cell >= 0) onChoose(cell % places.width, Math.floor(cell / places.width));
+        drag.current = undefined;
+        setTurning(false);
+      }}
+      onPointerCancel={() => ((drag.current = undefined), setTurning(false))}
+    >
+      <Canvas width={size.width} height={size.height} draw={draw} aria-hidden="true" />
+    </div>
+  );
+}

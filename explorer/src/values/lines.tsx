@@ -1,0 +1,118 @@
+/** Values along one dimension as lines, and values as a table. */
+
+import type { VNode } from "preact";
+import { useEffect } from "preact/hooks";
+import type { Axis } from "../array/axes";
+import { NUMBERS, type Scale } from "../array/scale";
+import { css, theme, useSize } from "../page/canvas";
+import { Failure } from "../page/parts";
+import { useLoad } from "../page/state";
+import { count, plural } from "../page/text";
+
+export interface Series {
+  readonly title: string;
+  readonly colour: string;
+  readonly values: Float64Array;
+}
+
+interface LinesProps {
+  readonly x: Axis;
+  readonly series: readonly Series[];
+  readonly title: string;
+  /** How the values are written. */
+  readonly scale: Scale;
+  readonly isByIndex: boolean;
+  onPlace?(index: number | null): void;
+}
+
+export function Lines({ x, series, title: name, scale, isByIndex, onPlace }: LinesProps): VNode {
+  const [element, size] = useSize<HTMLDivElement>();
+  const plot = useLoad(() => import("./plot"), []);
+  useEffect(() => {
+    const target = element.current;
+    if (!plot.value || !target || size.width < 50) return;
+    const index = Float64Array.from({ length: x.length }, (_, at) => at);
+    const rising = [x.times?.values, x.values].find((axis) => axis && rises(axis));
+    const places = isByIndex || !rising ? index : rising;
+    return plot.value.lines(target, {
+      width: size.width,
+      height: Math.max(160, size.height),
+      x: places,
+      series,
+      xTicks: places === x.times?.values ? x.times.scale.ticks : places === index ? undefined : NUMBERS.ticks,
+      yTicks: scale.ticks,
+      xTitle: x.title,
+      yTitle: name,
+      colours: { text: css("text"), grid: css("line") },
+      ...(places === index ? { label: x.label } : {}),
+      onPlace,
+    });
+  }, [plot.value, series, size.width, size.height, x, isByIndex, theme.value]);
+  return (
+    <>
+      <Failure of={plot} />
+      <div
+        ref={element}
+        class="plot"
+        role="img"
+        aria-label={`Line of ${name} along ${x.title}. The table shows the values.`}
+      />
+    </>
+  );
+}
+
+/** uPlot draws only along rising numbers. */
+const rises = (values: Float64Array): boolean =>
+  values.every((value, at) => at === 0 || value > values[at - 1]!);
+
+const [MOST_ROWS, MOST_COLUMNS] = [200, 30];
+
+interface ValueTableProps {
+  readonly name?: string;
+  readonly width: number;
+  readonly height: number;
+  readonly x?: Pick<Axis, "label"> | undefined;
+  readonly y?: (Pick<Axis, "label"> & { readonly isTurned?: boolean }) | undefined;
+  /** Rows and columns; without it many, and a hint where others are. */
+  readonly most?: number;
+  text(index: number): string;
+}
+
+export function ValueTable({ name = "Values", text, width, height, x, y, most }: ValueTableProps): VNode {
+  const columns = Math.min(width, most ?? MOST_COLUMNS);
+  const rows = Math.min(height, most ?? MOST_ROWS);
+  return (
+    <div class="scroll" tabIndex={0} role="group" aria-label={name}>
+      <table class="values">
+        {x && (
+          <thead>
+            <tr>
+              <td />
+              {Array.from({ length: columns }, (_, column) => (
+                <th key={column} scope="col">
+                  {x.label(column)}
+                </th>
+              ))}
+            </tr>
+          </thead>
+        )}
+        <tbody>
+          {Array.from({ length: rows }, (_, at) => (y?.isTurned ? height - 1 - at : at)).map((row) => (
+            <tr key={row}>
+              {y && <th scope="row">{y.label(row)}</th>}
+              {Array.from({ length: columns }, (_, column) => (
+                <td key={column}>{text(row * width + column)}</td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {most === undefined && (rows < height || columns < width) && (
+        <p class="quiet">
+          {count(rows)} of {plural(height, "row")}, {count(columns)} of {plural(width, "column")}: zoom in for
+          others.
+        </p>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,100 @@
+/** Plans of changes: which branch they concern, and what they say. */
+
+import type { Repository } from "../format/types";
+import { ID } from "../page/state";
+import { firstLine, plural } from "../page/text";
+
+export type Action = "branch" | "tag" | "merge" | "revert" | "undo";
+
+/** What a dialog begins with: the action, the id of a commit (except for `undo`), and its name if it is the tip of a branch. */
+export interface Change {
+  readonly action: Action;
+  readonly id: string;
+  readonly name?: string;
+}
+
+/** The branch of a commit: `main`, or the first one that leads to it. */
+export function branchOf(repository: Repository, id: string): string {
+  const { parent } = repository.history;
+  const goal = repository.row(id);
+  for (const name of new Set(["main", ...repository.branches.keys()])) {
+    let row = repository.row(repository.branches.get(name) ?? "");
+    while (row >= 0 && row !== goal) row = parent[row]!;
+    if (row >= 0) return name;
+  }
+  return "main";
+}
+
+/** What `frazil merge --json` and others print; chunks as counts. */
+export interface Rehearsal {
+  readonly id?: string;
+  readonly before?: string;
+  readonly source?: string;
+  readonly message?: string;
+  readonly commits?: number;
+  readonly changes?:
+    | Readonly<Record<string, unknown>>
+    | readonly { subject: string; before: string | null; after: string | null }[];
+  readonly discarded?: readonly { path: string; side: string; values: number | null; chunks: number }[];
+  readonly updates?: readonly { time: string; update: string }[];
+  readonly notes?: readonly string[];
+}
+
+const FIELDS: readonly (readonly [string, string, string])[] = [
+  ["new_groups", "added", "new"],
+  ["new_arrays", "added", "new"],
+  ["updated_groups", "changed", "changed"],
+  ["updated_arrays", "changed", "changed"],
+  ["deleted_groups", "removed", "deleted"],
+  ["deleted_arrays", "removed", "deleted"],
+];
+
+const short = (text: string | null | undefined): string =>
+  ID.test(text ?? "") ? text!.slice(0, 6) : (text ?? "none");
+
+/** The lines of a plan: a class of the style sheet, and a text. Empty if nothing would change. */
+export function planLines(
+  of: Change,
+  branch: string,
+  { id, before, source, message, commits, changes = {}, discarded = [], updates = [], notes = [] }: Rehearsal,
+): (readonly [string, string])[] {
+  if (of.action === "branch" || of.action === "tag")
+    return [["added", `new ${of.action} ${branch} at ${short(id)}`]];
+  if (Array.isArray(changes)) {
+    return [
+      ...updates.map(
+        (each) => ["", `undo ${each.update} of ${each.time.slice(0, 19).replace("T", " ")}`] as const,
+      ),
+      ...changes.map(
+        (each) =>
+          [
+            each.after === null ? "removed" : "changed",
+            `${each.subject}: ${short(each.before)} to ${short(each.after)}`,
+          ] as const,
+      ),
+      ...notes.map((note) => ["removed", note] as const),
+    ];
+  }
+  if (id === before) return [];
+  const fields = changes as Readonly<Record<string, unknown>>;
+  const list = (name: string): unknown[] => (Array.isArray(fields[name]) ? (fields[name] as unknown[]) : []);
+  const lines: (readonly [string, string])[] = [
+    [
+      "changed",
+      `${branch} moves from ${short(before)} to ${id === source ? short(id) : `a new commit: ${firstLine(message ?? "")}`}`,
+    ],
+  ];
+  if (commits !== undefined) lines.push(["", `brings ${plural(commits, "commit")}`]);
+  for (const pair of list("moved_nodes")) lines.push(["changed", `moved ${(pair as string[]).join(" to ")}`]);
+  for (const [name, style, word] of FIELDS)
+    for (const path of list(name)) lines.push([style, `${word} ${path}`]);
+  for (const [path, chunks] of Object.entries(fields["updated_chunks"] ?? {}))
+    lines.push(["data", `data ${path}: ${plural(Number(chunks), "chunk")}`]);
+  for (const item of discarded) {
+    lines.push([
+      "removed",
+      `conflict in ${item.path}: discards ${item.values === null ? "values" : plural(item.values, "value")} of ${item.side === "branch" ? branch : "the other side"} in ${plural(item.chunks, "chunk")}`,
+    ]);
+  }
+  return lines;
+}

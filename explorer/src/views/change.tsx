@@ -1,0 +1,245 @@
+/** Changes of the repository: a dialog that asks for the plan of a change, shows it, and applies it. */
+
+import { signal } from "@preact/signals";
+import type { VNode } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Repository } from "../format/types";
+import type { Reader } from "../page/home";
+import { Choice } from "../page/parts";
+import { notice, opening, setQuery } from "../page/state";
+import { count, firstLine } from "../page/text";
+import { type Action, branchOf, type Change, planLines, type Rehearsal } from "../versions/plans";
+
+/** The kinds of errors that say that the plan is old. */
+const MOVED = ["branch-update-conflict", "repo-info-updated"];
+
+/** The change that the open dialog is about. */
+export const change = signal<Change | undefined>(undefined);
+
+const TITLES: Record<Action, string> = {
+  branch: "New branch",
+  tag: "New tag",
+  merge: "Merge",
+  revert: "Undo a commit",
+  undo: "Undo the last update of the repository",
+};
+
+export function ChangeButtons({
+  repository,
+  id,
+  names,
+}: {
+  repository: Repository;
+  id: string;
+  names: readonly string[];
+}): VNode {
+  const own = names.find((name) => name.startsWith("branch."))?.slice("branch.".length);
+  const button = (action: Action, text: string): VNode => (
+    <button onClick={() => (change.value = { action, id, ...(own ? { name: own } : {}) })}>{text}</button>
+  );
+  return (
+    <p class="actions" role="group" aria-label="Changes">
+      {button("branch", "New branch…")}
+      {button("tag", "New tag…")}
+      {repository.branches.size > 1 && button("merge", "Merge…")}
+      {repository.history.parent[repository.row(id)]! >= 0 && button("revert", "Undo…")}
+    </p>
+  );
+}
+
+interface Answer extends Partial<Rehearsal> {
+  readonly error?: { readonly kind: string; readonly message: string };
+  readonly plan?: Rehearsal;
+  readonly apply?: Record<string, string>;
+}
+
+const MOST = 200; // lines of a plan
+
+export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VNode {
+  const { repository } = reader;
+  const dialog = useRef<HTMLDialogElement>(null);
+  const apply = useRef<HTMLButtonElement>(null);
+  const makesCommit = of.action === "merge" || of.action === "revert";
+  const targets = [...repository.branches.keys()].filter((name) => of.action !== "merge" || name !== of.name);
+  const [name, setName] = useState("");
+  const [branch, setBranch] = useState(() =>
+    of.action === "revert"
+      ? branchOf(repository, of.id)
+      : targets.includes("main")
+        ? "main"
+        : (targets[0] ?? ""),
+  );
+  const [message, setMessage] = useState("");
+  const [conflicts, setConflicts] = useState("elements");
+  const [busy, setBusy] = useState("");
+  const [answer, setAnswer] = useState<Answer & { moved?: boolean }>({});
+  const goal = makesCommit ? branch : of.action === "undo" ? "The repository" : name;
+
+  useEffect(() => {
+    dialog.current?.showModal();
+    if (of.action === "undo") void plan();
+  }, []);
+  useEffect(() => {
+    if (answer.apply) apply.current?.focus();
+  }, [answer]);
+
+  const send = async (step: "plan" | "apply", body: Record<string, string>): Promise<Answer> => {
+    setBusy(step === "plan" ? "Making the plan" : "Applying the plan");
+    try {
+      return (await reader.change!(step, body)) as Answer;
+    } catch (cause) {
+      const lost = step === "apply" ? " Reload the page to see whether the change was made." : "";
+      return {
+        error: {
+          kind: "network",
+          message: `No answer from the server: ${cause instanceof Error ? cause.message : cause}.${lost}`,
+        },
+      };
+    } finally {
+      setBusy("");
+    }
+  };
+  const plan = async (moved = false): Promise<void> => {
+    if (busy && !moved) return;
+    const version = of.action === "merge" && of.name ? of.name : of.id;
+    const body: Record<string, string> = makesCommit
+      ? { version, branch, conflicts, ...(message.trim() ? { message } : {}) }
+      : of.action === "undo"
+        ? {}
+        : { version, name: name.trim() };
+    setAnswer({ ...(await send("plan", { action: of.action, ...body })), moved });
+  };
+  const confirm = async (): Promise<void> => {
+    if (busy) return;
+    const result = await send("apply", answer.apply!);
+    if (result.error && MOVED.includes(result.error.kind)) {
+      opening.value++; // the page shows an old state
+      return plan(true);
+    }
+    if (result.error) return setAnswer(result);
+    notice.value = `${TITLES[of.action]}: done. ${result.id ? `${goal} is at ${result.id.slice(0, 6)}` : ""}`;
+    opening.value++;
+    if (makesCommit && result.id) setQuery({ q: "", at: result.id });
+    dialog.current?.close();
+    document.querySelector<HTMLElement>("[role=listbox]")?.focus(); // the button may be gone
+  };
+  const set = (setter: (value: string) => void) => (value: string) => {
+    setter(value);
+    setAnswer({});
+  };
+  const lines = answer.plan ? planLines(of, goal, answer.plan) : [];
+  const { history } = repository;
+  const row = repository.row(of.id);
+  return (
+    <dialog ref={dialog} aria-labelledby="change-title" onClose={() => (change.value = undefined)}>
+      <form
+        class="column"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void plan();
+        }}
+      >
+        <h2 id="change-title">{TITLES[of.action]}</h2>
+        {of.id && (
+          <p class="text">
+            {of.action === "merge" && of.name ? `Branch ${of.name}, ` : ""}
+            commit <code>{row >= 0 ? history.id(row).slice(0, 6) : of.id}</code>{" "}
+            {row >= 0 && firstLine(history.message(row))}
+          </p>
+        )}
+        {makesCommit ? (
+          <>
+            <Choice
+              label={of.action === "merge" ? "Into the branch" : "On the branch"}
+              value={branch}
+              options={targets.map((each) => [each, each] as const)}
+              onSelect={set(setBranch)}
+            />
+            <label class="field">
+              <span>Message</span>
+              <input
+                class="wide"
+                value={message}
+                placeholder="usual text"
+                onInput={(event) => set(setMessage)(event.currentTarget.value)}
+              />
+            </label>
+            <Choice
+              label="If both changed a value"
+              value={conflicts}
+              options={[
+                ["elements", "stop"],
+                ["source", of.action === "merge" ? "take the merged one" : "undo it anyway"],
+                ["branch", "leave that of the branch"],
+              ]}
+              onSelect={set(setConflicts)}
+            />
+          </>
+        ) : (
+          of.action !== "undo" && (
+            <label class="field">
+              <span>Name</span>
+              <input
+                class="wide"
+                required
+                value={name}
+                onInput={(event) => set(setName)(event.currentTarget.value)}
+              />
+            </label>
+          )
+        )}
+        <div role="status">
+          {busy && <p class="wait">{busy}…</p>}
+          {answer.moved && (
+            <p>
+              {goal} has changed since the plan was made. Nothing was changed. This is the plan for its
+              present state.
+            </p>
+          )}
+          {answer.plan && (
+            <>
+              <h3>Plan</h3>
+              {lines.length ? (
+                <ul class="changes" tabIndex={0} aria-label="Plan">
+                  {lines.slice(0, MOST).map(([style, text], at) => (
+                    <li key={at} class={style}>
+                      {text}
+                    </li>
+                  ))}
+                  {lines.length > MOST && <li>and {count(lines.length - MOST)} more</li>}
+                </ul>
+              ) : (
+                <p>Nothing to do: {goal} has these changes already.</p>
+              )}
+            </>
+          )}
+        </div>
+        {answer.error && (
+          <div class="failure" role="alert">
+            <strong>{answer.error.message}</strong> <code>{answer.error.kind}</code>
+            {answer.error.kind === "rebase-failed" && (
+              <p>Choose above which values stay where both changed one, and plan again.</p>
+            )}
+          </div>
+        )}
+        <p class="actions">
+          {lines.length > 0 && (
+            <button
+              type="button"
+              class="main"
+              ref={apply}
+              aria-disabled={busy !== ""}
+              onClick={() => void confirm()}
+            >
+              Apply
+            </button>
+          )}
+          <button aria-disabled={busy !== ""}>{answer.plan ? "Plan again" : "Show the plan"}</button>
+          <button type="button" onClick={() => dialog.current?.close()}>
+            Cancel
+          </button>
+        </p>
+      </form>
+    </dialog>
+  );
+}

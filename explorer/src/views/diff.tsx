@@ -1,0 +1,301 @@
+/** Differences between two versions. */
+
+import type { VNode } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { isArray, listed } from "../array/nodes";
+import { chunkBox, compareTables, type TableDifference } from "../array/references";
+import { product } from "../base/lists";
+import { Chunks, MOST_VALUES } from "../chunks/chunkmap";
+import type { ArrayNode, Snapshot } from "../format/types";
+import type { Reader } from "../page/home";
+import { List } from "../page/list";
+import { Entry, Facts, Sign, Tabs, Wait } from "../page/parts";
+import { resolve } from "../page/route";
+import { go, route, setQuery, snapshotOf, useLoad } from "../page/state";
+import { count, firstLine, json, plural } from "../page/text";
+import { Data } from "../values/data";
+import { changedData, compareLines, compareNodes, type NodeChange } from "../versions/compare";
+
+const WORDS: Record<NodeChange, string> = {
+  added: "new",
+  removed: "gone",
+  changed: "changed",
+  data: "data",
+  unknown: "data?",
+};
+
+interface Pair {
+  readonly before: Snapshot;
+  readonly after: Snapshot;
+}
+
+export function Diff({ reader }: { reader: Reader }): VNode {
+  const { repository } = reader;
+  const { base, version } = route.value;
+  const [old, now] = [resolve(repository, base), resolve(repository, version)];
+  const pair = useLoad(async () => {
+    const [before, after, data] = await Promise.all([
+      snapshotOf(repository, base),
+      snapshotOf(repository, version),
+      changedData(repository, old, now),
+    ]);
+    return { before, after, differences: compareNodes(before, after, data) };
+  }, [repository, old, now]);
+  return (
+    <div class="column fill">
+      <div class="bar">
+        <Version
+          reader={reader}
+          label="Older version"
+          name={base}
+          onSelect={(value) => go({ base: value })}
+        />
+        <button aria-label="Exchange the versions" onClick={() => go({ base: version, version: base })}>
+          <Sign>⇄</Sign>
+        </button>
+        <Version
+          reader={reader}
+          label="Newer version"
+          name={version}
+          onSelect={(value) => go({ version: value })}
+        />
+      </div>
+      <Wait of={pair} what="both versions">
+        {({ before, after, differences }) => (
+          <Differences
+            key={`${old} ${now}`}
+            reader={reader}
+            pair={{ before, after }}
+            differences={differences}
+          />
+        )}
+      </Wait>
+    </div>
+  );
+}
+
+/** A version as a typed name, with the message of its commit. */
+export function Version({
+  reader,
+  label,
+  name,
+  onSelect,
+}: {
+  reader: Reader;
+  label: string;
+  name: string;
+  onSelect: (value: string) => void;
+}): VNode {
+  const { repository } = reader;
+  const row = repository.row(resolve(repository, name));
+  const after = (
+    <span class="quiet message">
+      {row >= 0 ? firstLine(repository.history.message(row)) : "not in the history"}
+    </span>
+  );
+  const enter = (text: string): string | void =>
+    text === "" ? "Write a branch, a tag or an id." : onSelect(text);
+  const entry = { label, value: name, list: "versions", size: 14, after, onEnter: enter };
+  return <Entry key={name} isEager {...entry} />;
+}
+
+function Differences({
+  reader,
+  pair,
+  differences: all,
+}: {
+  reader: Reader;
+  pair: Pair;
+  differences: ReturnType<typeof compareNodes>;
+}): VNode {
+  const { path } = route.value;
+  const differences = listed(all, path);
+  const active = differences.findIndex((item) => item.path === path);
+  if (!differences.length) {
+    return (
+      <p class="quiet">
+        {all.length ? "Only records that Frazil writes for itself differ." : "The versions are equal."}
+      </p>
+    );
+  }
+  const sure = differences.filter((item) => item.change !== "unknown");
+  return (
+    <div class="split fill">
+      <section class="pane side" aria-label="Nodes that differ">
+        <p class="quiet">
+          {plural(sure.length, "node")} differ
+          {sure.length < differences.length &&
+            `; ${plural(differences.length - sure.length, "array")} to compare`}
+        </p>
+        <List
+          label="Nodes that differ"
+          role="listbox"
+          count={differences.length}
+          rowHeight={28}
+          active={active}
+          onActive={(index) => go({ path: differences[index]!.path }, true)}
+          indent={() => 6}
+          row={(index) => (
+            <>
+              <span class={`mark ${differences[index]!.change}`}>{WORDS[differences[index]!.change]}</span>
+              <span class="message">{differences[index]!.path}</span>
+            </>
+          )}
+        />
+      </section>
+      <section class="pane fill" aria-label="Difference">
+        {active >= 0 ? (
+          <NodeDiff key={path} reader={reader} pair={pair} path={path} />
+        ) : (
+          <p class="quiet">Select a node.</p>
+        )}
+      </section>
+    </div>
+  );
+}
+
+function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: string }): VNode {
+  const { before, after } = pair;
+  const [old, now] = [before.node(path), after.node(path)];
+  const lines = useMemo(
+    () => compareLines(old ? json(old.document) : "", now ? json(now.document) : ""),
+    [old, now],
+  );
+  const both = isArray(old) && isArray(now);
+  const equalRank = both && old.shape.length === now.shape.length;
+  const changes = useLoad(
+    async () =>
+      equalRank
+        ? compareTables(
+            ...(await Promise.all([before.chunks(old.path), after.chunks(now.path)])),
+            now.shape.length,
+          )
+        : undefined,
+    [before, after, path],
+  );
+  const view =
+    route.value.query["view"] ?? (equalRank && lines.every((line) => line.sign === " ") ? "data" : "text");
+  return (
+    <div class="column fill">
+      <h2 class="text">{path}</h2>
+      {both && (
+        <Tabs
+          label="Views of the difference"
+          tabs={[
+            ["text", "Description"],
+            ...(equalRank ? [["chunks", "Chunks"] as const, ["data", "Values"] as const] : []),
+          ]}
+          active={view}
+          onSelect={(name) => setQuery({ view: name })}
+        />
+      )}
+      {equalRank && view !== "text" ? (
+        <Wait of={changes} what="the references of both versions">
+          {(differences) => {
+            if (!differences) return null;
+            if (view === "data")
+              return <ValueDiff reader={reader} pair={pair} old={old} now={now} changes={differences} />;
+            return (
+              <>
+                <Facts
+                  rows={[
+                    [
+                      "Chunks",
+                      `${count(differences.added)} new, ${count(differences.changed)} changed, ${count(differences.removed)} gone`,
+                    ],
+                  ]}
+                />
+                <Chunks reader={reader} snapshot={after} node={now} changed={differences.coords} />
+              </>
+            );
+          }}
+        </Wait>
+      ) : (
+        <pre class="lines" tabIndex={0} role="group" aria-label="Lines that differ">
+          {lines.map((line, at) => (
+            <span key={at} class={{ "+": "added", "-": "removed", " ": "" }[line.sign]}>
+              {line.sign} {line.text}
+              {"\n"}
+            </span>
+          ))}
+        </pre>
+      )}
+    </div>
+  );
+}
+
+interface ArrayDiffProps {
+  readonly reader: Reader;
+  readonly pair: Pair;
+  readonly old: ArrayNode;
+  readonly now: ArrayNode;
+}
+
+const MOST_CHUNKS = 32; // that a search compares: a writer may write chunks again with the same values
+
+/** The first cell of a chunk that differs: its corner, if the chunk has too many values to compare; undefined if none differs. */
+async function firstDifference(
+  { reader, pair, old, now }: ArrayDiffProps,
+  coords: readonly number[],
+): Promise<number[] | undefined> {
+  const { start, stop } = chunkBox(coords, now.shape, now.chunkShape);
+  const shape = stop.map((high, dimension) => high - start[dimension]!);
+  if (product(shape) > MOST_VALUES || stop.some((high, dimension) => high > old.shape[dimension]!))
+    return start;
+  const valuesOf = async (snapshot: Snapshot, node: ArrayNode): Promise<ArrayLike<unknown>> =>
+    reader.decode(snapshot, node, await reader.read(snapshot, node.path, start, stop)).values;
+  const [one, other] = await Promise.all([valuesOf(pair.before, old), valuesOf(pair.after, now)]);
+  let at = 0;
+  while (at < one.length && Object.is(one[at], other[at])) at++;
+  if (at === one.length) return undefined;
+  return shape.map(
+    (length, dimension) =>
+      start[dimension]! + (Math.floor(at / product(shape.slice(dimension + 1))) % length),
+  );
+}
+
+/** The values; first those of a chunk that changed. */
+function ValueDiff({
+  reader,
+  pair,
+  old,
+  now,
+  changes,
+}: ArrayDiffProps & { changes: TableDifference }): VNode {
+  const rank = now.shape.length;
+  const total = rank ? changes.coords.length / rank : 0;
+  const [at, setAt] = useState(0);
+  const coordsOf = (which: number): number[] => [
+    ...changes.coords.subarray(which * rank, (which + 1) * rank),
+  ];
+  const show = async (next: number, step = 1): Promise<void> => {
+    const { page, path } = route.value;
+    let cell: number[] | undefined;
+    for (
+      let look = 1;
+      !(cell = await firstDifference({ reader, pair, old, now }, coordsOf(next))) && look < MOST_CHUNKS;
+      look++
+    )
+      next = (next + step + total) % total;
+    setAt(next);
+    if (route.value.page === page && route.value.path === path)
+      setQuery({ i: (cell ?? chunkBox(coordsOf(next), now.shape, now.chunkShape).start).join(",") });
+  };
+  useEffect(() => {
+    if (total && route.value.query["i"] === undefined) void show(0);
+  }, []);
+  return (
+    <>
+      {total > 1 && (
+        <div class="bar">
+          <button onClick={() => show((at + total - 1) % total, -1)}>Former change</button>
+          <button onClick={() => show((at + 1) % total)}>Next change</button>
+          <span class="quiet">
+            chunk {coordsOf(at).join(", ")}; {count(at + 1)} of {count(total)} that changed
+          </span>
+        </div>
+      )}
+      <Data reader={reader} snapshot={pair.after} node={now} base={{ snapshot: pair.before, node: old }} />
+    </>
+  );
+}

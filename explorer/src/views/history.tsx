@@ -1,0 +1,276 @@
+/** The graph of commits. */
+
+import type { VNode } from "preact";
+import { useEffect, useMemo } from "preact/hooks";
+import { nearest } from "../array/slices";
+import type { Repository } from "../format/types";
+import { Canvas, css } from "../page/canvas";
+import type { Reader } from "../page/home";
+import { List } from "../page/list";
+import { Entry, Facts, Wait } from "../page/parts";
+import { address, go, notice, route, setQuery, useLoad } from "../page/state";
+import { count, firstLine, plural, when } from "../page/text";
+import { type Lanes, layLanes, linesBetween } from "../versions/lanes";
+import { author, search } from "../versions/search";
+import { ChangeButtons } from "./change";
+import { ChangeList, Value } from "./overview";
+
+const ROW = 30;
+const STEP = 16; // pixels between lanes
+const MOST_LANES = 14;
+
+/** Row of the history -> names that point to it. */
+export function namesOf(repository: Repository): Map<number, string[]> {
+  const names = new Map<number, string[]>();
+  for (const [kind, map] of [
+    ["branch", repository.branches],
+    ["tag", repository.tags],
+  ] as const) {
+    for (const [name, id] of map) {
+      const row = repository.row(id);
+      if (row >= 0) names.set(row, [...(names.get(row) ?? []), `${kind}.${name}`]);
+    }
+  }
+  return names;
+}
+
+export const Name = ({ of }: { of: string }): VNode => {
+  const [kind, name] = [of.slice(0, of.indexOf(".")), of.slice(of.indexOf(".") + 1)];
+  return (
+    <span class={`name ${kind}`}>
+      <span class="hidden">{kind} </span>
+      {name}
+    </span>
+  );
+};
+
+export function History({ reader }: { reader: Reader }): VNode {
+  const { repository } = reader;
+  const { history } = repository;
+  const names = useMemo(() => namesOf(repository), [repository]);
+  const lanes = useMemo(() => {
+    const main = repository.branches.get("main") ?? [...repository.branches.values()][0];
+    return layLanes(history.parent, main ? repository.row(main) : -1, names.keys());
+  }, [repository]);
+  const { q = "", at = "" } = route.value.query;
+  const places = useMemo(() => (q.trim() ? search(history, q, names) : undefined), [lanes, q]);
+  const total = places ? places.length : lanes.length;
+  const rowAt = (index: number): number => lanes.turn(places ? places[index]! : index);
+  const row = repository.row(at || [...repository.branches].find(([name]) => name === "main")?.[1] || "");
+  const place = row >= 0 ? lanes.turn(row) : -1;
+  const active = places ? places.indexOf(place) : place;
+  const shownLanes = Math.min(lanes.members.length, MOST_LANES);
+  const width = places ? 20 : shownLanes * STEP + 8;
+  useEffect(() => void (places && (notice.value = `${plural(total, "commit")} found`)), [places]);
+
+  const select = (index: number): void => setQuery({ at: history.id(rowAt(index)) });
+  const toDate = (date: string): string | void => {
+    const time = Date.parse(date);
+    if (Number.isNaN(time)) return `"${date}" is not a date: write 2024-12-31.`;
+    if (total === 0) return "There are no commits.";
+    select(
+      nearest(
+        Float64Array.from({ length: total }, (_, index) => history.times[rowAt(index)]),
+        time,
+      ),
+    );
+  };
+  return (
+    <div class="split history">
+      <section class="pane" aria-label="Commits">
+        <div class="bar">
+          <input
+            type="search"
+            class="wide"
+            value={q}
+            placeholder="Search message, id, author:name, after:2024-01, before:2024-02"
+            aria-label="Search commits"
+            onInput={(event) => setQuery({ q: event.currentTarget.value })}
+          />
+          <Entry label="Go to date" isUnlabelled size={11} placeholder="Go to date" onEnter={toDate} />
+          <span class="quiet">
+            {places ? `${count(total)} of ${plural(lanes.length, "commit")}` : plural(lanes.length, "commit")}
+          </span>
+        </div>
+        {history.isCut && <p class="quiet foot">Older commits exist that were not read.</p>}
+        <List
+          label="Commits, newest first"
+          role="listbox"
+          class="commits"
+          count={total}
+          rowHeight={ROW}
+          active={active}
+          onActive={select}
+          onOpen={(index) => go({ page: "node", version: history.id(rowAt(index)), path: "/", query: {} })}
+          gutter={(first, shown) => (
+            <Graph lanes={lanes} places={places} first={first} shown={shown} width={width} active={active} />
+          )}
+          indent={() => width + 8}
+          row={(index) => {
+            const commit = rowAt(index);
+            const by = author(history.metadata(commit));
+            return (
+              <>
+                {names.get(commit)?.map((name) => (
+                  <Name key={name} of={name} />
+                ))}
+                <span class="message">{firstLine(history.message(commit)) || "(no message)"}</span>
+                {by && <span class="author">{by}</span>}
+                <time>{when(history.times[commit]!).slice(0, 16)}</time>
+                <code class="id">{history.id(commit).slice(0, 6)}</code>
+              </>
+            );
+          }}
+        />
+      </section>
+      <section class="pane detail" aria-label="Commit" tabIndex={0}>
+        {row >= 0 ? (
+          <Commit
+            key={row}
+            reader={reader}
+            row={row}
+            names={names.get(row) ?? []}
+            detached={!lanes.named[place]}
+          />
+        ) : (
+          <p class="quiet">Select a commit.</p>
+        )}
+      </section>
+    </div>
+  );
+}
+
+function Graph({
+  lanes,
+  places,
+  first,
+  shown,
+  width,
+  active,
+}: {
+  lanes: Lanes;
+  places: Int32Array | undefined;
+  first: number;
+  shown: number;
+  width: number;
+  active: number;
+}): VNode {
+  const x = (lane: number): number => 12 + Math.min(lane, MOST_LANES - 1) * STEP;
+  const y = (place: number): number => (place - first + 0.5) * ROW;
+  const draw = (context: CanvasRenderingContext2D): void => {
+    const colours = Array.from({ length: 7 }, (_, lane) => css(`lane${lane}`));
+    const [page, quiet] = [css("page"), css("quiet")];
+    context.lineWidth = 2;
+    for (const child of places ? [] : linesBetween(lanes, first, first + shown, lanes.members.length)) {
+      const above = lanes.parent[child]!;
+      const [own, other] = [lanes.lane[child]!, lanes.lane[above]!];
+      // Points far outside the canvas cost time and precision
+      const [from, to] = [Math.max(y(child), -ROW), Math.min(y(above), (shown + 1) * ROW)];
+      context.strokeStyle = lanes.named[child] ? colours[own % 7]! : quiet;
+      context.setLineDash(lanes.named[child] ? [] : [3, 3]);
+      context.beginPath();
+      context.moveTo(x(own), from);
+      if (own === other || to < y(above)) context.lineTo(x(own), to);
+      else {
+        context.lineTo(x(own), Math.max(from, to - ROW));
+        context.bezierCurveTo(x(own), to - ROW * 0.3, x(other), to - ROW * 0.7, x(other), to);
+      }
+      context.stroke();
+    }
+    context.setLineDash([]);
+    for (let index = first; index < first + shown; index++) {
+      const place = places ? places[index]! : index;
+      const lane = places ? 0 : lanes.lane[place]!;
+      context.beginPath();
+      context.arc(x(lane), y(index), index === active ? 6 : 4, 0, 2 * Math.PI);
+      context.fillStyle = lanes.named[place] ? colours[lanes.lane[place]! % 7]! : quiet;
+      context.fill();
+      context.lineWidth = 2;
+      context.strokeStyle = page;
+      context.stroke();
+    }
+  };
+  return <Canvas class="gutter" aria-hidden="true" width={width} height={shown * ROW} draw={draw} />;
+}
+
+function Commit({
+  reader,
+  row,
+  names,
+  detached,
+}: {
+  reader: Reader;
+  row: number;
+  names: string[];
+  detached: boolean;
+}): VNode {
+  const { repository } = reader;
+  const { history } = repository;
+  const id = history.id(row);
+  const above = history.parent[row]!;
+  const metadata = history.metadata(row);
+  const changes = useLoad(async () => {
+    const own = await repository.changes(id);
+    if (!own) return {};
+    const deletes = own.deletedArrays.length + own.deletedGroups.length > 0 && above >= 0;
+    const [snapshot, former] = await Promise.all([
+      repository.snapshot(id),
+      deletes ? repository.snapshot(history.id(above)) : undefined,
+    ]);
+    return { own, snapshot, former };
+  }, [id]);
+  const compare = (base: string): string | void =>
+    base === ""
+      ? "Write a branch, a tag or an id."
+      : go({ page: "diff", base, version: id, path: "/", query: {} });
+  return (
+    <>
+      <h2 class="text">{history.message(row) || "(no message)"}</h2>
+      <p class="actions">
+        <a class="button main" href={address({ page: "node", version: id, path: "/" })}>
+          Open this version
+        </a>
+        {above >= 0 && (
+          <a class="button" href={address({ page: "diff", base: history.id(above), version: id, path: "/" })}>
+            Differences from its parent
+          </a>
+        )}
+      </p>
+      {reader.change && <ChangeButtons repository={repository} id={id} names={names} />}
+      <Entry
+        label="Version to compare with"
+        isUnlabelled
+        list="versions"
+        placeholder="Branch, tag or id"
+        onEnter={compare}
+        after={<button>Compare</button>}
+      />
+      <Facts
+        rows={[
+          ["Id", <code>{id}</code>],
+          ["Time", `${when(history.times[row]!)} UTC`],
+          names.length > 0 && ["Names", names.map((name) => <Name key={name} of={name} />)],
+          above >= 0 && [
+            "Parent",
+            <a href={address({ page: "history", query: { at: history.id(above) } })}>
+              {history.id(above).slice(0, 6)} {firstLine(history.message(above))}
+            </a>,
+          ],
+          detached && ["Reach", "No branch or tag leads to this commit."],
+        ]}
+      />
+      <h3>Changes of this commit</h3>
+      <Wait of={changes} what="the changes">
+        {({ own, snapshot, former }) =>
+          own ? (
+            <ChangeList changes={own} snapshot={snapshot} former={former} version={id} />
+          ) : (
+            <p class="quiet">There is no record of changes for this commit.</p>
+          )
+        }
+      </Wait>
+      {Object.keys(metadata).length > 0 && <h3>Metadata</h3>}
+      <Facts rows={Object.entries(metadata).map(([key, value]) => [key, <Value of={value} />] as const)} />
+    </>
+  );
+}

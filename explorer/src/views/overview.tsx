@@ -1,0 +1,256 @@
+/** What a node is: attributes, codecs, sizes, and what its commit changed. */
+
+import type { VNode } from "preact";
+import type { Branch } from "../array/nodes";
+import {
+  attributes,
+  changedPaths,
+  codecs,
+  dimensionName,
+  gridShape,
+  isArray,
+  itemSize,
+  listed,
+  title,
+} from "../array/nodes";
+import { summary } from "../array/references";
+import { product } from "../base/lists";
+import { numberOf } from "../cf/cf";
+import type { ArrayNode, Changes, Node, Snapshot } from "../format/types";
+import { Facts, OnRequest, Table, Wait } from "../page/parts";
+import { address, useLoad } from "../page/state";
+import { bytes, count, json, last, number, plural } from "../page/text";
+
+/** A number with all of its digits; of 32 bits with those that tell it from others. */
+function exact(value: number, dtype?: string): string {
+  const isShort = dtype === "float32" && Math.fround(value) === value;
+  const digits = [1, 2, 3, 4, 5, 6, 7, 8, 9].find(
+    (each) => Math.fround(Number(value.toPrecision(each))) === value,
+  );
+  const shown = isShort && digits ? Number(value.toPrecision(digits)) : value;
+  return Math.abs(shown) >= 1e15 && Number.isFinite(shown) ? shown.toExponential() : String(shown);
+}
+
+/** A value from the repository, always as text. */
+export function Value({ of, dtype }: { of: unknown; dtype?: string | undefined }): VNode {
+  if (typeof of === "string") return <span class="text">{of}</span>;
+  if (typeof of === "number") return <span>{exact(of, dtype)}</span>;
+  const text = json(of) ?? String(of);
+  return text.length < 60 ? <code>{text.replace(/\s+/g, " ")}</code> : <pre>{text}</pre>;
+}
+
+/** An attribute. Fill values may be stored as the base64 text of a float. */
+function Attribute({ name, of, dtype }: { name: string; of: unknown; dtype: string | undefined }): VNode {
+  const isFill = name === "_FillValue" || name === "missing_value";
+  const value =
+    isFill && typeof of === "string" && !/^(string|bytes)/.test(dtype ?? "") ? numberOf(of) : undefined;
+  if (value === undefined) return <Value of={of} dtype={isFill ? dtype : undefined} />;
+  return (
+    <>
+      {exact(value, dtype)} <span class="quiet">stored as {String(of)}</span>
+    </>
+  );
+}
+
+export const shapeText = (node: ArrayNode): string =>
+  node.shape.length === 0
+    ? "scalar"
+    : node.shape
+        .map((length, at) => `${node.dimensions[at] ? `${dimensionName(node, at)} ` : ""}${count(length)}`)
+        .join(" × ");
+
+const MOST = 200; // lines of a list of changes
+
+export function ChangeList({
+  changes,
+  snapshot,
+  former,
+  version,
+}: {
+  changes: Changes;
+  snapshot: Snapshot;
+  former: Snapshot | undefined;
+  version: string;
+}): VNode {
+  const paths = changedPaths(snapshot, changes);
+  const chunks = new Map(changes.updatedChunks.map((item) => [item.nodeId, item.count]));
+  const gone = new Set([...changes.deletedArrays, ...changes.deletedGroups]);
+  const deleted = former?.nodes.filter((node) => gone.has(node.id)) ?? [];
+  const names = listed(deleted, "/").slice(0, MOST);
+  const unnamed = gone.size - (deleted.length - listed(deleted, "/").length) - names.length;
+  const all = [...paths].map(([path, change]) => ({
+    path,
+    change,
+    chunks: chunks.get(snapshot.node(path)?.id ?? ""),
+  }));
+  const lines = [...listed(all, "/")].sort((one, other) => (one.path < other.path ? -1 : 1));
+  const moves = listed(
+    changes.moves.map((move) => ({ ...move, path: move.to })),
+    "/",
+  );
+  if (!lines.length && !names.length && unnamed <= 0 && !moves.length) {
+    return (
+      <p class="quiet">
+        {all.length || gone.size || changes.moves.length
+          ? "Only records that Frazil writes for itself."
+          : "Nothing but the commit itself."}
+      </p>
+    );
+  }
+  return (
+    <ul class="changes">
+      {moves.map((move) => (
+        <li key={move.to} class="changed">
+          moved <code>{move.from}</code> to <code>{move.to}</code>
+        </li>
+      ))}
+      {lines.slice(0, MOST).map((line) => (
+        <li key={line.path} class={line.change}>
+          {{ added: "new", changed: "changed", data: "data" }[line.change]}{" "}
+          <a
+            href={address({
+              page: "node",
+              version,
+              path: line.path,
+              query: line.chunks ? { view: "chunks", colour: "change" } : {},
+            })}
+          >
+            {line.path}
+          </a>
+          {line.chunks !== undefined && <span class="quiet"> {plural(line.chunks, "chunk")}</span>}
+        </li>
+      ))}
+      {lines.length > MOST && <li>and {count(lines.length - MOST)} more</li>}
+      {names.map((node) => (
+        <li key={node.path} class="removed">
+          deleted <a href={address({ page: "node", version: former!.id, path: node.path })}>{node.path}</a>
+        </li>
+      ))}
+      {unnamed > 0 && <li class="removed">deleted {plural(unnamed, "other node")}</li>}
+    </ul>
+  );
+}
+
+export function Overview({
+  node,
+  branch,
+  snapshot,
+  version,
+}: {
+  node: Node;
+  branch: Branch | undefined;
+  snapshot: Snapshot;
+  version: string;
+}): VNode {
+  const pairs = Object.entries(attributes(node));
+  return (
+    <div class="scroll" tabIndex={0} role="group" aria-label="Description">
+      {isArray(node) ? (
+        <ArrayFacts node={node} snapshot={snapshot} />
+      ) : (
+        <Members branch={branch} version={version} />
+      )}
+      <h3>Attributes</h3>
+      {pairs.length ? (
+        <Facts
+          rows={pairs.map(
+            ([key, value]) =>
+              [
+                key,
+                <Attribute name={key} of={value} dtype={isArray(node) ? node.dtype : undefined} />,
+              ] as const,
+          )}
+        />
+      ) : (
+        <p class="quiet">No attributes.</p>
+      )}
+      <details>
+        <summary>zarr.json</summary>
+        <pre>{json(node.document)}</pre>
+      </details>
+    </div>
+  );
+}
+
+const MOST_PLACES = 10_000; // of a grid that is measured at once
+
+function ArrayFacts({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot }): VNode {
+  const size = itemSize(node.dtype);
+  const grid = gridShape(node);
+  const inner = product(node.chunkShape);
+  return (
+    <>
+      <Facts
+        rows={[
+          ["Shape", shapeText(node)],
+          ["Type", node.dtype],
+          [
+            "Chunks",
+            node.shape.length
+              ? `${node.chunkShape.map(count).join(" × ")}${size ? `, ${bytes(inner * size)} each` : ""}; grid ${grid.map(count).join(" × ")} = ${plural(product(grid), "place")}`
+              : "one",
+          ],
+          size !== undefined && ["Size in memory", bytes(product(node.shape) * size)],
+          ["Fill value", <Value of={node.document["fill_value"]} dtype={node.dtype} />],
+          [
+            "Codecs",
+            <ol class="plain">
+              {codecs(node).map((line) => (
+                <li key={line}>{line}</li>
+              ))}
+            </ol>,
+          ],
+          ["Node id", <code>{node.id}</code>],
+        ]}
+      />
+      <OnRequest key={node.path} title="Measure stored size" isAsked={product(grid) <= MOST_PLACES}>
+        <Storage node={node} snapshot={snapshot} />
+      </OnRequest>
+    </>
+  );
+}
+
+function Storage({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot }): VNode {
+  const table = useLoad((_, progress) => snapshot.chunks(node.path, progress), [node, snapshot]);
+  return (
+    <Wait of={table} what="the references">
+      {(value) => {
+        const { kinds, size } = summary(value, product(gridShape(node)));
+        const memory = product(node.shape) * (itemSize(node.dtype) ?? 0);
+        return (
+          <Facts
+            rows={[
+              [
+                "Stored",
+                `${bytes(size)} in ${plural(value.length, "chunk")}${memory && size ? `, ${number(Number((memory / size).toPrecision(3)))} : 1` : ""}`,
+              ],
+              [
+                "Kinds",
+                kinds
+                  .filter((kind) => kind.count)
+                  .map((kind) => `${count(kind.count)} ${kind.name}`)
+                  .join(", "),
+              ],
+            ]}
+          />
+        );
+      }}
+    </Wait>
+  );
+}
+
+function Members({ branch, version }: { branch: Branch | undefined; version: string }): VNode {
+  const children = branch?.children ?? [];
+  if (!children.length) return <p class="quiet">This group is empty.</p>;
+  return (
+    <Table
+      heads={["Name", "Dimensions", "Type", "Title"]}
+      rows={children.map(({ node, children: inner }) => [
+        <a href={address({ page: "node", version, path: node.path })}>{last(node.path)}</a>,
+        isArray(node) ? shapeText(node) : plural(inner.length, "member"),
+        isArray(node) ? node.dtype : "group",
+        title(node) === last(node.path) ? "" : title(node),
+      ])}
+    />
+  );
+}

@@ -1,0 +1,274 @@
+/** The repository as a whole: names, state, settings, operations, and slow answers of a server. */
+
+import type { VNode } from "preact";
+import { useMemo } from "preact/hooks";
+import { record } from "../base/json";
+import type { Repository } from "../format/types";
+import type { Reader } from "../page/home";
+import { Facts, OnRequest, Table, Wait } from "../page/parts";
+import { address, useLoad } from "../page/state";
+import { count, firstLine, when } from "../page/text";
+import { change } from "./change";
+import { Value } from "./overview";
+
+const MOST = 500; // deleted tags
+
+/** Title and name of the answers that only a server has. */
+const SLOW = [
+  ["Sizes of all versions", "statistics"],
+  ["Verify metadata", "verify"],
+  ["Open jobs", "jobs"],
+  ["Leases of running work", "status"],
+] as const;
+/** The item of the metadata of a repository with the rules of branches. */
+const RULES = "frazil.protection";
+/** Items of the metadata that Frazil writes for itself. */
+const isOwn = (key: string): boolean => key.startsWith("frazil.");
+
+export function RepositoryView({ reader }: { reader: Reader }): VNode {
+  const { repository } = reader;
+  const metadata = Object.entries(repository.metadata ?? {}).filter(([key]) => key !== RULES);
+  const own = metadata.filter(([key]) => isOwn(key));
+  return (
+    <div class="scroll fill" tabIndex={0} role="group" aria-label="Repository">
+      <h2 class="text">{reader.label}</h2>
+      <Facts
+        rows={[
+          ["Format", `version ${repository.specVersion}`],
+          ["State", [repository.status, repository.statusReason].filter(Boolean).join(": ")],
+          ["Commits", count(repository.history.parent.length)],
+          ...metadata
+            .filter(([key]) => !isOwn(key))
+            .map(([key, value]) => [key, <Value of={value} />] as const),
+        ]}
+      />
+      {reader.ask ? (
+        SLOW.map(([title, name]) => (
+          <OnRequest key={name} title={title}>
+            <Slow title={title} name={name} ask={reader.ask!} />
+          </OnRequest>
+        ))
+      ) : (
+        <p class="quiet">
+          {SLOW.map(([title]) => title).join(", ")}: only on a server. Run <code>frazil ui</code>.
+        </p>
+      )}
+      <Rules of={repository.metadata?.[RULES]} />
+      <Names title="Branches" kind="branch" names={repository.branches} repository={repository} />
+      <Names title="Tags" kind="tag" names={repository.tags} repository={repository} />
+      {repository.deletedTags && repository.deletedTags.length > 0 && (
+        <p class="quiet">Deleted tags: {repository.deletedTags.slice(0, MOST).join(", ")}</p>
+      )}
+      <OnRequest title="Lineage: what jobs read and wrote">
+        <Lineage repository={repository} />
+      </OnRequest>
+      {repository.ops.length > 0 && (
+        <>
+          <h3>Operations, newest first</h3>
+          {reader.change && (
+            <p class="actions">
+              <button onClick={() => (change.value = { action: "undo", id: "" })}>
+                Undo the last update…
+              </button>
+            </p>
+          )}
+          <Table
+            heads={["Time (UTC)", "Operation", "Details"]}
+            rows={repository.ops.map(({ time, kind, details }) => [
+              <time>{when(time)}</time>,
+              kind,
+              Object.entries(details)
+                .map(([key, value]) => `${key} ${typeof value === "string" ? value : JSON.stringify(value)}`)
+                .join(", "),
+            ])}
+          />
+        </>
+      )}
+      {Object.keys(repository.configuration ?? {}).length > 0 && (
+        <>
+          <h3>Saved configuration</h3>
+          <Value of={repository.configuration} />
+        </>
+      )}
+      {own.length > 0 && (
+        <details>
+          <summary>Records that Frazil writes for itself</summary>
+          <Facts rows={own.map(([key, value]) => [key, <Value of={value} />] as const)} />
+        </details>
+      )}
+    </div>
+  );
+}
+
+function Names({
+  title,
+  kind,
+  names,
+  repository,
+}: {
+  title: string;
+  kind: string;
+  names: ReadonlyMap<string, string>;
+  repository: Repository;
+}): VNode | null {
+  if (!names.size) return null;
+  const { history } = repository;
+  return (
+    <>
+      <h3>{title}</h3>
+      <Table
+        heads={["Name", "Commit", "Time (UTC)", "Message"]}
+        rows={[...names].map(([name, id]) => {
+          const row = repository.row(id);
+          const node = <a href={address({ page: "node", version: `${kind}.${name}`, path: "/" })}>{name}</a>;
+          return [
+            node,
+            <Commit id={id} text={id} />,
+            row >= 0 && when(history.times[row]!).slice(0, 16),
+            row >= 0 ? firstLine(history.message(row)) : "not in the history",
+          ];
+        })}
+      />
+    </>
+  );
+}
+
+const Commit = ({ id, text = id.slice(0, 6) }: { id: string; text?: string }): VNode => (
+  <a href={address({ page: "history", query: { at: id } })}>
+    <code>{text}</code>
+  </a>
+);
+
+function Slow({ title, name, ask }: { title: string; name: string; ask: NonNullable<Reader["ask"]> }): VNode {
+  const answer = useLoad((signal) => ask(name, {}, signal), []);
+  return (
+    <section aria-label={title}>
+      <h3>{title}</h3>
+      <Wait of={answer} what="the answer of the server">
+        {(value) => {
+          if (Array.isArray(value) || !value || typeof value !== "object") return <Items of={value} />;
+          if (name === "status") return <Items of={record(value)["leases"]} />;
+          return (
+            <Facts
+              rows={Object.entries(value).map(
+                ([key, item]) => [key.replaceAll("_", " "), <Items of={item} />] as const,
+              )}
+            />
+          );
+        }}
+      </Wait>
+    </section>
+  );
+}
+
+/** An answer: a list of objects is a table. */
+function Items({ of }: { of: unknown }): VNode {
+  if (!Array.isArray(of) || of.some((item) => !item || typeof item !== "object")) return <Value of={of} />;
+  if (!of.length) return <span class="quiet">none</span>;
+  const names = [...new Set(of.flatMap((item) => Object.keys(item)))];
+  return (
+    <Table
+      heads={names.map((name) => name.replaceAll("_", " "))}
+      rows={of.map((item) =>
+        names.map((name) =>
+          item[name] === undefined || item[name] === null ? "" : <Value of={item[name]} />,
+        ),
+      )}
+    />
+  );
+}
+
+/** The rules of branches, which the metadata of the repository has. */
+function Rules({ of }: { of: unknown }): VNode | null {
+  const rules = Object.entries(record(of));
+  if (!rules.length) return null;
+  return (
+    <section aria-label="Rules of branches">
+      <h3>Rules of branches</h3>
+      <Table
+        heads={["Branches", "Moved by", "Moves", "Rules of data", "Since (UTC)"]}
+        rows={rules.map(([pattern, item]) => {
+          const rule = record(item);
+          const checks = Array.isArray(rule["rules"]) ? rule["rules"] : [];
+          return [
+            <code>{pattern}</code>,
+            texts(rule["principals"]) || "everybody",
+            rule["fast_forward_only"] === false ? "to any version" : "only forward",
+            checks.length ? <Value of={checks} /> : "none",
+            when(Number(rule["since"]) / 1000),
+          ];
+        })}
+      />
+    </section>
+  );
+}
+
+/** A list as text; empty if it is something else. */
+const texts = (value: unknown): string => (Array.isArray(value) ? value.map(String).join(", ") : "");
+
+/** One commit of a job: what it read and wrote. */
+interface Step {
+  readonly row: number;
+  readonly job: string;
+  readonly wrote: string;
+  readonly inputs: readonly { readonly paths: string; readonly snapshot: string }[];
+}
+
+/** The commits that jobs made, newest first, by the records in their metadata. */
+export function steps({ history }: Repository): Step[] {
+  const rows = Array.from(history.times.keys()).sort(
+    (one, other) => history.times[other]! - history.times[one]!,
+  );
+  return rows.flatMap((row) => {
+    const job = record(history.metadata(row)["frazil_job"]);
+    if (typeof job["name"] !== "string") return [];
+    const inputs = Array.isArray(job["inputs"]) ? job["inputs"].map(record) : [];
+    return [
+      {
+        row,
+        job: job["name"],
+        wrote: texts(job["outputs"]),
+        inputs: inputs.map((each) => ({
+          paths: texts(each["paths"]),
+          snapshot: String(each["snapshot"] ?? ""),
+        })),
+      },
+    ];
+  });
+}
+
+function Lineage({ repository }: { repository: Repository }): VNode {
+  const { history } = repository;
+  const all = useMemo(() => steps(repository), [repository]);
+  return (
+    <section aria-label="Lineage">
+      <h3>Lineage: finished jobs, newest first</h3>
+      {all.length ? (
+        <Table
+          heads={["Time (UTC)", "Commit", "Job", "Wrote", "Read"]}
+          rows={all.map((step) => [
+            <time>{when(history.times[step.row]!).slice(0, 16)}</time>,
+            <Commit id={history.id(step.row)} />,
+            step.job,
+            step.wrote,
+            step.inputs.map((each, at) => (
+              <div key={at}>
+                {each.paths}{" "}
+                {each.snapshot &&
+                  (repository.row(each.snapshot) >= 0 ? (
+                    <>
+                      of <Commit id={each.snapshot} />
+                    </>
+                  ) : (
+                    `of ${each.snapshot.slice(0, 6)} elsewhere`
+                  ))}
+              </div>
+            )),
+          ])}
+        />
+      ) : (
+        <p class="quiet">No commit has the record of a job.</p>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,1 @@
+"""Answers about values: what the statistics of chunks prove, and what is read for the rest."""

@@ -1,0 +1,636 @@
+"""`Repository.upkeep`: what keeps a repository correct, small and fast. What deletes or changes is a plan.
+
+The package imports this module on demand. Most processes open a repository and do no upkeep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from frazil.arguments import checks_arguments
+from frazil.engines import Engine, EngineName
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.flexbuffer import MetadataColumn
+from frazil.format.ids import id_to_text, ids_to_text
+from frazil.format.repo_info import RepoInfo
+from frazil.handle.opening import require_writable
+from frazil.handle.recovery import Recovery
+from frazil.lazy_names import ModuleOnDemand
+from frazil.maintenance.backups import OpsLogRetention
+from frazil.maintenance.collection import Collection, DeleteLimits
+from frazil.maintenance.plan import (
+    ChunkStorageStats,
+    CompactionLimits,
+    CompactionReport,
+    GCSummary,
+    UpkeepPlan,
+)
+from frazil.remedies import call
+from frazil.repository.catalog.ancestry import version_id
+from frazil.repository.catalog.collection_guard import LEASES, leases
+from frazil.repository.catalog.repo_changes import require_online, snapshot_id
+from frazil.repository.catalog.version_info import JOB_LEASE, CommitMethod, LeaseInfo
+from frazil.repository.clock import from_datetime, now_us
+from frazil.repository.paths import absolute
+from frazil.repository.session.staged_work import give_up
+from frazil.survey.steps import Progress, one_step, progress_of
+from frazil.survey.survey import Bounds
+
+if TYPE_CHECKING:
+    from frazil.maintenance import chunk_statistics, compaction, doctor, expiration, retention, statistics
+    from frazil.maintenance.chunk_statistics import StatisticsReport
+    from frazil.maintenance.doctor import DoctorReport
+    from frazil.maintenance.retention import Decision, Retention, RetentionReport
+else:
+    # A process mostly does one operation of upkeep.
+    chunk_statistics = ModuleOnDemand("frazil.maintenance.chunk_statistics")
+    compaction = ModuleOnDemand("frazil.maintenance.compaction")
+    doctor = ModuleOnDemand("frazil.maintenance.doctor")
+    expiration = ModuleOnDemand("frazil.maintenance.expiration")
+    retention = ModuleOnDemand("frazil.maintenance.retention")
+    statistics = ModuleOnDemand("frazil.maintenance.statistics")
+
+
+@checks_arguments
+class Upkeep(Recovery):
+    """The upkeep of a repository: checks, repair, collection, compaction, retention, leases and backups.
+
+    ``Repository.upkeep`` returns it. ``repair``, ``restore``, ``backups`` and ``checks`` need no handle, so
+    that they work on a repository that does not open: ``Repository.upkeep.repair(storage)``.
+
+    Examples:
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> repo.upkeep.verify().ok
+        True
+    """
+
+    def collect(
+        self,
+        older_than: datetime,
+        *,
+        engine: Engine | EngineName | None = None,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+        max_concurrent_deletes: int = 10,
+        max_consecutive_delete_failures: int = 50,
+        max_concurrent_listings: int | None = None,
+        progress: Progress | None = None,
+        keep_ops: OpsLogRetention | None = None,
+    ) -> UpkeepPlan[GCSummary, GCSummary]:
+        """Plan the deletion of files that no branch, tag or young snapshot needs.
+
+        The collection considers only files that were modified before ``older_than``, by the clock
+        of the storage. It also deletes backups of the repository's state in ``overwritten/`` that were
+        modified before this time, except the newest ones and those that the ops log needs.
+
+        Sessions with forks and resumable jobs hold leases (``leases``), which protect their files. The
+        summary counts the respected leases. A session without forks holds no lease. If a collection deletes
+        its chunks, its commit is refused (``garbage-collected``). While a collection is about to delete them,
+        the commit is refused too, and may be retried later (``garbage-collection-running``). No clock has to
+        be right for this protection.
+
+        If files cannot be deleted, the summary counts them, and the collection leaves the kinds of files that
+        they refer to for the next time (``skipped_phases``).
+
+        Args:
+            older_than: A time with a time zone.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
+            max_snapshots_in_memory: How many snapshots to hold in memory at once.
+            max_compressed_manifest_mem_bytes: How many bytes of fetched manifests to hold in memory at once.
+            max_decoded_manifest_mem_bytes: How many bytes of decoded manifests to hold in memory at once.
+            max_concurrent_manifest_fetches: How many manifests to fetch at once.
+            max_concurrent_deletes: How many requests to delete files to send at once.
+            max_consecutive_delete_failures: After how many failures in a row the collection stops.
+            max_concurrent_listings: How many folders to list at once. Default: 32.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                ``frazil.pipeline.Progress``. It counts the snapshots and manifests that are read, and the
+                requests that delete files.
+            keep_ops: The entries of the ops log that stay. Default: all. Removed entries cannot be restored.
+
+        Returns:
+            The plan. Its ``report`` lists the files that would be deleted, with reasons. `UpkeepPlan.apply`
+            deletes them, and returns the counts. The errors below come from there.
+
+        Raises:
+            ConflictError: ``gc-deletes-failing`` after ``max_consecutive_delete_failures`` failures in a row.
+            FormatError: If a file of a version in use is damaged. Nothing was deleted.
+            StorageError: If a file of a version in use cannot be read. Nothing was deleted.
+            InvalidInputError: ``invalid-argument`` if a limit is less than 1.
+            TypeError: If ``older_than`` has no time zone.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+
+        Examples:
+            >>> import frazil
+            >>> from datetime import UTC, datetime
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.upkeep.collect(datetime.now(UTC)).apply().chunks_deleted
+            0
+        """
+        listings = 32 if max_concurrent_listings is None else max_concurrent_listings
+        _require_positive(
+            max_concurrent_deletes=max_concurrent_deletes,
+            max_consecutive_delete_failures=max_consecutive_delete_failures,
+            max_concurrent_listings=listings,
+        )
+        bounds = _bounds(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        )
+        collection = Collection(
+            self._repo._context,
+            from_datetime(older_than, "older_than"),
+            engine,
+            bounds=bounds,
+            limits=DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
+            listings=listings,
+            progress=progress_of(progress),
+            ops=keep_ops,
+        )
+        return UpkeepPlan("collect", collection.preview, collection.collect)
+
+    def expire(
+        self,
+        older_than: datetime,
+        *,
+        delete_expired_branches: bool = False,
+        delete_expired_tags: bool = False,
+        progress: Progress | None = None,
+    ) -> UpkeepPlan[RetentionReport, set[str]]:
+        """Plan the removal of snapshots older than a time from the history.
+
+        The first snapshot and the tip of ``main`` stay. The tips of other branches and of tags stay as well,
+        unless ``delete_expired_branches`` or ``delete_expired_tags`` is set. The files of removed snapshots
+        stay until `Upkeep.collect` deletes them.
+
+        In spec version 2 the expiration is one atomic update. Spec version 1 has no file for the whole
+        repository, so the expiration updates branch by branch and tag by tag. Readers may see some of them
+        expired, and after an interruption a second call completes the work.
+
+        Args:
+            older_than: A time with a time zone. A snapshot written exactly at this time is not older.
+            delete_expired_branches: Whether to delete branches whose tip is older.
+            delete_expired_tags: Whether to delete tags whose snapshot is older.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                `frazil.pipeline.Progress`. A step is the update of the repository; in spec version 1, a
+                branch or tag. Default: none.
+
+        Returns:
+            The plan. Its ``report`` says what would be removed, and why. `UpkeepPlan.apply` removes it, and
+            returns the ids of the removed snapshots.
+
+        Raises:
+            TypeError: If ``older_than`` has no time zone.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+            FormatError: ``unsupported-spec-version`` for the ``report`` in a repository of spec version 1.
+
+        Examples:
+            >>> import frazil
+            >>> from datetime import UTC, datetime
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> plan = repo.upkeep.expire(datetime.now(UTC))
+            >>> plan.report.retained[0].reasons
+            ('first version', 'tip of branch `main`')
+            >>> plan.apply()
+            set()
+        """
+        context, steps = self._repo._context, progress_of(progress)
+        expiry = expiration.Expiry(
+            from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags
+        )
+        preview, perform = self._removal(lambda info, now: expiration.expire(info, expiry), steps)
+
+        def removed() -> set[str]:
+            if context.spec_version < 2:
+                return set(ids_to_text(expiration.expire_v1(context, expiry, steps)))
+            return set(perform().removed.ids())
+
+        return UpkeepPlan("expire", preview, removed)
+
+    def _removal(
+        self, decide: Callable[[RepoInfo, int], Decision], steps: Progress
+    ) -> tuple[Callable[[], RetentionReport], Callable[[], RetentionReport]]:
+        """Return the functions that report a removal of versions, and that make it."""
+        context = self._repo._context
+
+        def preview() -> RetentionReport:
+            context.require_version_2()
+            info = context.catalog.repo_info()
+            require_online(info)
+            return decide(info, now_us()).report
+
+        def perform() -> RetentionReport:
+            require_writable(context.storage)
+            change = retention.removal_change(decide)
+            with one_step(steps):
+                return change.result(context.catalog.update_repo_info(change))
+
+        return preview, perform
+
+    def retain(
+        self, policy: Retention | Mapping[str, Retention], *, progress: Progress | None = None
+    ) -> UpkeepPlan[RetentionReport, RetentionReport]:
+        """Plan the removal of the versions that no rule of a policy selects, also inside of a history.
+
+        The first version, the tips of branches, and the versions of tags stay. All versions of branches
+        without a policy stay. The change is one atomic update. The files of removed versions stay until
+        `Upkeep.collect` deletes them. Comparisons and rebases over a gap still see all changes.
+
+        Args:
+            policy: One policy for all branches, or policies by patterns of branches, such as
+                ``{"main": ..., "dev-*": ...}``. The first pattern that matches a branch decides.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                `frazil.pipeline.Progress`. The update of the repository is one step. Default: none.
+
+        Returns:
+            The plan. Its ``report`` has the versions that are removed and that stay, with reasons.
+            `UpkeepPlan.apply` removes them, and returns the same for the state that it changed.
+
+        Raises:
+            TypeError: If ``policy`` is not a policy or a dict of policies.
+            InvalidInputError: ``invalid-argument`` for an empty dict.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> for name in "abc":
+            ...     _ = repo.writable_session("main").commit(name, allow_empty=True)
+            >>> report = repo.upkeep.retain(frazil.Retention(last=2)).apply()
+            >>> [(version.message, version.reasons) for version in report.removed]
+            [('a', ('no rule of `*` selects it',))]
+            >>> [commit.message for commit in repo.ancestry(branch="main")]
+            ['c', 'b', 'Repository initialized']
+        """
+        policies, steps = retention.branch_policies(policy), progress_of(progress)
+        self._repo._context.require_version_2()
+        preview, perform = self._removal(lambda info, now: retention.decide(info, policies, now), steps)
+        return UpkeepPlan("retain", preview, perform)
+
+    def squash(
+        self,
+        branch: str,
+        since: str,
+        until: str | None = None,
+        *,
+        message: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> UpkeepPlan[RetentionReport, str]:
+        """Plan the removal of the versions between two versions, so that the later one has all their changes.
+
+        Both versions stay, with the same contents. Versions in between that another branch or a tag needs
+        also stay, outside of the history of this branch. The change is one atomic update. Comparisons and
+        rebases over the range still see all changes.
+
+        With ``message``, a new version with the contents of the tip replaces the tip. It has another id.
+
+        Args:
+            branch: The name of the branch.
+            since: The id of the earlier version, which stays, or its first characters.
+            until: The id of the later version, which stays. Default: the tip of the branch.
+            message: The message of a new version, which replaces the tip.
+            metadata: Items to add to the metadata of the new version. They need a ``message``.
+
+        Returns:
+            The plan. Its ``report`` has the versions that leave the history of the branch. `UpkeepPlan.apply`
+            removes them, and returns the id of the later version, or of the new version.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such branch.
+            SnapshotNotFoundError: ``snapshot-not-found`` if there is no such version.
+            InvalidInputError: ``not-allowed`` if the versions are not in the history of the branch, or in the
+                wrong order, or if there is a ``message`` and ``until`` is not the tip.
+            ValueError: For ``metadata`` without ``message``.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> for name in "abc":
+            ...     _ = repo.writable_session("main").commit(name, allow_empty=True)
+            >>> first = list(repo.ancestry(branch="main"))[-1].id
+            >>> tip = repo.upkeep.squash("main", first, message="a to c").apply()
+            >>> [commit.message for commit in repo.ancestry(branch="main")]
+            ['a to c', 'Repository initialized']
+        """
+        context = self._repo._context
+        context.require_version_2()
+        if metadata is not None and message is None:
+            raise ValueError("metadata needs a message, got none. Pass message=... too")
+        info = context.catalog.repo_info
+        first = snapshot_id(since, info)
+        span = expiration.Range(branch, first, None if until is None else snapshot_id(until, info))
+        commit = None if message is None else expiration.NewCommit(message, metadata or {})
+
+        def perform() -> str:
+            require_writable(context.storage)
+            return id_to_text(expiration.squash(context, span, commit))
+
+        return UpkeepPlan("squash", lambda: expiration.squash_report(info(), span, commit), perform)
+
+    def compact(
+        self,
+        message: str,
+        *,
+        branch: str | Sequence[str],
+        limits: CompactionLimits | None = None,
+        metadata: dict[str, Any] | None = None,
+        commit_method: CommitMethod = "new_commit",
+        engine: Engine | EngineName | None = None,
+        progress: Progress | None = None,
+    ) -> UpkeepPlan[CompactionReport, CompactionReport]:
+        """Plan the merge of small chunk files into packs, and of live chunks of mostly unused packs.
+
+        A chunk is live if the newest version of one of the branches refers to it. The commit changes no
+        chunk: readers see the same data, comparisons of versions show no change, and sessions that commit at
+        the same time have no conflict with it. If others commit to the branch during the call, their changes
+        stay.
+
+        The old files stay, because older versions, other branches and tags may need them.
+        `Upkeep.expire` and `Upkeep.collect` delete them later.
+
+        Args:
+            message: The message of the commit.
+            branch: The name of the branch, or several names. Each branch gets a commit.
+            limits: Which files and manifests are written again. Default: ``CompactionLimits()``.
+            metadata: The metadata of the commit: a dictionary that JSON can hold. Default: empty.
+            commit_method: ``"new_commit"`` for a new commit, ``"amend"`` to replace the last one.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                `frazil.pipeline.Progress`. A step is the rewrite of some manifests. Default: none.
+
+        Returns:
+            The plan, with the files to write again. `UpkeepPlan.apply` commits, and returns the result.
+            Without files and manifests to write again, there is no commit.
+
+        Raises:
+            ConflictError: ``commit-conflict`` if others commit too often, or at all with ``"amend"``.
+            RefNotFoundError: ``ref-not-found`` if there is no such branch.
+            SessionStateError: ``garbage-collected`` if a collection of another implementation deleted new
+                files. No version was changed.
+            FormatError: ``unsupported-spec-version`` for ``"amend"`` in a repository of spec version 1.
+            ValueError: If ``commit_method`` is another text.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="first") as store:
+            ...     array = zarr.create_array(
+            ...         store, name="t", shape=(8, 999), chunks=(1, 999), dtype="i4", compressors=None
+            ...     )
+            >>> for step in range(8):
+            ...     with repo.transaction("main", message="a step") as store:
+            ...         zarr.open_array(store, path="t")[step] = step + 1
+            >>> report = repo.upkeep.compact("merge small files", branch="main").apply()
+            >>> len(report.files), report.new_files
+            (8, 1)
+        """
+        commits = compaction.compaction_commits(
+            message, branch, {**self._repo._default_metadata, **(metadata or {})}, commit_method
+        )
+        work = compaction.Compaction(self._repo._context, commits, limits, engine, progress_of(progress))
+        return UpkeepPlan("compact", work.plan, work.finish)
+
+    def rewrite_manifests(
+        self,
+        message: str,
+        *,
+        branch: str,
+        metadata: dict[str, Any] | None = None,
+        commit_method: CommitMethod = "new_commit",
+    ) -> str:
+        """Rewrite all manifests at the tip of a branch, with the splitting of this handle's configuration.
+
+        The new commit changes nothing else. Its metadata describe the splitting under ``__icechunk``.
+
+        Args:
+            message: The message of the commit.
+            branch: The name of the branch.
+            metadata: The metadata of the commit: a dictionary that JSON can hold. Default: empty.
+            commit_method: ``"new_commit"`` for a new commit, ``"amend"`` to replace the last one.
+
+        Returns:
+            The id of the commit.
+
+        Raises:
+            ConflictError: ``commit-conflict`` if another commit came first.
+            RefNotFoundError: ``ref-not-found`` if there is no such branch.
+            FormatError: ``unsupported-spec-version`` for ``"amend"`` in a repository of spec version 1.
+            ValueError: If ``commit_method`` is another text.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> id_ = repo.upkeep.rewrite_manifests("split anew", branch="main")
+            >>> repo.lookup_branch("main") == id_
+            True
+        """
+        commit_metadata = {**self._repo._default_metadata, **(metadata or {})}
+        commit = compaction.RewriteCommit(
+            branch, message, commit_metadata, compaction.is_amend(commit_method)
+        )
+        MetadataColumn.of([commit_metadata])  # raises an error before the first file is written
+        return id_to_text(compaction.rewrite(self._repo._context, commit))
+
+    def statistics(
+        self,
+        *,
+        engine: Engine | EngineName | None = None,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> ChunkStorageStats:
+        """Return how many bytes the chunks of all branches and tags take, by kind of reference.
+
+        A range of a chunk file or of a virtual object counts once. An inline chunk counts once for each
+        manifest that contains it.
+
+        Args:
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
+            max_snapshots_in_memory: How many snapshots to hold in memory at once.
+            max_compressed_manifest_mem_bytes: How many bytes of fetched manifests to hold in memory at once.
+            max_decoded_manifest_mem_bytes: How many bytes of decoded manifests to hold in memory at once.
+            max_concurrent_manifest_fetches: How many manifests to fetch at once.
+
+        Returns:
+            The numbers of bytes.
+
+        Raises:
+            InvalidInputError: ``invalid-argument`` if a limit is less than 1.
+
+        Examples:
+            >>> import frazil
+            >>> frazil.Repository.create(frazil.in_memory_storage()).upkeep.statistics().total_bytes()
+            0
+        """
+        bounds = _bounds(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        )
+        return statistics.storage_stats(self._repo._context, engine, bounds)
+
+    def build_statistics(
+        self,
+        version: str = "main",
+        paths: Sequence[str] | None = None,
+        *,
+        rebuild: bool = False,
+        engine: Engine | EngineName | None = None,
+        progress: Progress | None = None,
+    ) -> StatisticsReport:
+        """Store statistics of the chunks of a version that have none. It reads these chunks.
+
+        ``frazil.reduce`` and ``frazil.where`` then answer without reading them. Chunks whose statistics an
+        earlier version has are not read. Virtual chunks get statistics if their references have a checksum.
+
+        Args:
+            version: A branch, a tag or a snapshot, as the command line names versions. Default: ``"main"``.
+            paths: The arrays. Default: all arrays of numbers, except those whose attribute
+                ``frazil_statistics`` is false.
+            rebuild: Whether to read all chunks of the arrays, and to replace their statistics: after
+                ``verify`` with the level ``decode`` has found wrong ones. Default: False.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
+            progress: A progress bar: an object with ``expect`` and ``advance``, for manifests.
+
+        Returns:
+            The numbers of manifests and chunks.
+
+        Raises:
+            ReadOnlyError: If the storage is read-only.
+            NodeNotFoundError: If there is no array at a path.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", data=np.arange(100.0), chunks=(10,))
+            >>> repo.upkeep.build_statistics().chunks_read
+            10
+            >>> repo.upkeep.build_statistics().chunks_read
+            0
+            >>> repo.upkeep.build_statistics(rebuild=True).chunks_read
+            10
+        """
+        context = self._repo._context
+        require_writable(context.storage)
+        info = context.catalog.full_repo_info()
+        bar = progress_of(progress)
+        names = None if paths is None else list(map(absolute, paths))
+        context, snapshot = self._repo._context, version_id(info, version)
+        return chunk_statistics.build_statistics(context, snapshot, names, engine, bar, rebuild=rebuild)
+
+    def doctor(self) -> DoctorReport:
+        """Look for what makes the repository slow, expensive or unsafe, and for the command that fixes it.
+
+        The method looks at small chunk files, backups, manifests that are too large or too many, stale
+        leases, staged files of jobs that cannot be resumed, virtual chunks without a container, and protected
+        branches that another writer has moved. It lists the chunk files and reads the manifests of all
+        branches. It changes nothing. ``verify`` answers another question: whether the files are correct.
+
+        Returns:
+            The findings. ``print`` shows each with its command.
+
+        Raises:
+            FormatError: If a file is damaged. ``verify`` names all damaged files.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> print(repo.upkeep.doctor(), end="")
+            no findings in 11 checks
+        """
+        return doctor.examine(self._repo._context)
+
+    def leases(self) -> list[LeaseInfo]:
+        """Return the leases that sessions with forks and resumable jobs hold.
+
+        A garbage collection spares all files that are not older than the oldest lease. A lease that has ended
+        is listed until the next collection deletes it.
+
+        Returns:
+            The leases, oldest first.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> fork = repo.writable_session("main").fork()
+            >>> [lease.purpose for lease in repo.upkeep.leases()]
+            ['fork']
+        """
+        return [lease.info for lease in leases(self._repo._context.storage)]
+
+    def break_lease(self, lease_id: str | None = None, *, name: str | None = None) -> None:
+        """Delete a lease whose holder will not return, for example of an abandoned fork or a killed process.
+
+        Exactly one of ``lease_id`` and ``name`` names the lease. All leases with this name are deleted.
+
+        The holder is not asked. If it still works and a garbage collection deletes its files, its commit is
+        refused (``garbage-collected``). No version ever refers to files that are gone. For the lease of a
+        job, the method also deletes what the job has staged, as ``frazil.spark.discard_job`` does. The job
+        cannot be resumed afterwards.
+
+        Args:
+            lease_id: The ``id`` of a lease from ``upkeep.leases``.
+            name: The name of a session or the id of a job: ``name`` of a lease from ``upkeep.leases``.
+
+        Raises:
+            InvalidInputError: ``not-allowed`` if there is no lease with this id or name.
+            ValueError: If none or both of the arguments are given.
+            ReadOnlyError: ``read-only-storage`` if the storage is read-only.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> fork = repo.writable_session("main").fork()
+            >>> repo.upkeep.break_lease(repo.upkeep.leases()[0].id)
+            >>> repo.upkeep.leases()
+            []
+        """
+        storage = self._repo._context.storage
+        require_writable(storage)
+        if (lease_id is None) == (name is None):
+            raise ValueError(f"expected exactly one of lease_id and name, got {lease_id!r} and {name!r}")
+        held = leases(storage)
+        if name is None:
+            held = [lease for lease in held if lease.key == f"{LEASES}/{lease_id}"]
+        else:
+            held = [lease for lease in held if name and lease.info.name == name]
+        if not held:
+            argument, value = ("lease_id", lease_id) if name is None else ("name", name)
+            raise InvalidInputError(
+                f"{argument} must be the {argument.removeprefix('lease_')} of a lease of this repository, "
+                f"got {value!r}. The holder may have returned the lease",
+                ErrorKind.NOT_ALLOWED,
+            ).with_remedy("`{}` lists the leases", call("leases"))
+        for lease in held:
+            if lease.info.is_of_job:
+                give_up(storage, lease.info.id.removeprefix(JOB_LEASE))
+            else:
+                storage.delete([lease.key])
+
+
+def _bounds(**limits: int) -> Bounds:
+    _require_positive(**limits)
+    return Bounds(*limits.values())
+
+
+def _require_positive(**limits: int) -> None:
+    """Raise an error for a limit that is less than 1."""
+    for name, limit in limits.items():
+        if limit < 1:
+            raise InvalidInputError(f"{name} must be at least 1, got {limit}", ErrorKind.INVALID_ARGUMENT)

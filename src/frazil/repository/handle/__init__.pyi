@@ -1,4 +1,0 @@
-__all__: list[str]
-
-from frazil.repository.handle.history import History as History
-from frazil.repository.handle.upkeep import Upkeep as Upkeep

@@ -1,0 +1,192 @@
+"""Lets workers run, kills them with SIGKILL at random moments, and starts new ones."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.histories import layout
+from tests.histories.launcher import Launcher, WorkerProcess
+from tests.histories.log import operations
+from tests.histories.stores import Store
+from tests.histories.worker import Plan
+
+import frazil
+from frazil.errors import ServerFailedError
+
+_NUMBERS: Final = 100_000
+_TICK: Final = 0.1
+#: Operations that every second worker of a slot begins before it is killed: a slow machine also gets on.
+_SPARED: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How much a campaign does.
+
+    Attributes:
+        count: How many operations all workers begin together.
+        workers: How many workers run at a time.
+        seed: The seed of the random numbers.
+        kill_every: The mean number of seconds between two kills. 0: no kills.
+        fault_every: The mean number of seconds between two faults, where the store has faults.
+        limit: After so many seconds in which no operation begins or ends, the campaign fails.
+        seconds: After so many seconds all workers are killed, and the campaign ends. 0: never.
+    """
+
+    count: int
+    workers: int = 4
+    seed: int = 1
+    kill_every: float = 10.0
+    fault_every: float = 0.5
+    limit: float = 600.0
+    seconds: float = 0.0
+
+
+@dataclass
+class Slot:
+    """A place for one worker at a time."""
+
+    number: int
+    count: int
+    generation: int = 0
+    plan: Plan | None = None
+    process: WorkerProcess | None = None
+    is_killed: bool = False
+    is_done: bool = False
+
+    def rest(self) -> int:
+        """Return how many operations are left."""
+        return self.count if self.plan is None else self.count - _operations_in(self.plan)
+
+
+@dataclass
+class Campaign:
+    """The workers of one history.
+
+    Attributes:
+        store: The storage.
+        folder: The folder of logs and plans.
+        scope: How much to do.
+        first: The version with the arrays, before all operations.
+        kills: How many workers were killed.
+    """
+
+    store: Store
+    folder: Path
+    scope: Scope
+    first: str = ""
+    kills: int = 0
+    slots: list[Slot] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Create the repository and run all workers to the end.
+
+        Raises:
+            ServerFailedError: A worker ends with an error, or no operation begins or ends within the limit.
+        """
+        repo = frazil.Repository.create(self.store.direct)
+        self.first = layout.create(repo)
+        share, more = divmod(self.scope.count, self.scope.workers)
+        self.slots = [Slot(number, share + (number < more)) for number in range(self.scope.workers)]
+        with Launcher() as launcher:
+            for slot in self.slots:
+                self._start(slot, launcher)
+            self._drive(launcher)
+
+    def logs(self) -> list[Path]:
+        """Return the logs of all workers."""
+        return sorted(self.folder.glob("*.jsonl"))
+
+    def _drive(self, launcher: Launcher) -> None:
+        chance = random.Random(self.scope.seed)
+        start = time.monotonic()
+        size, change = 0, start
+        while sum(self._is_at_work(slot, launcher) for slot in self.slots):
+            now, new_size = time.monotonic(), sum(path.stat().st_size for path in self.logs())
+            if new_size != size:
+                size, change = new_size, now
+            if now - change > self.scope.limit:
+                ends = "\n".join(path.read_text()[-300:] for path in self.logs())
+                raise ServerFailedError(f"no operation began or ended for {now - change:.0f} s:\n{ends}")
+            if 0 < self.scope.seconds < now - start:
+                return  # the end of the launcher kills the workers
+            time.sleep(_TICK)
+            if self._is_due(chance, self.scope.kill_every):
+                self._kill(chance)
+            if self._is_due(chance, self.scope.fault_every):
+                self.store.make_fault()
+
+    @staticmethod
+    def _is_due(chance: random.Random, every: float) -> bool:
+        return bool(every) and chance.random() < _TICK / every
+
+    def _is_at_work(self, slot: Slot, launcher: Launcher) -> bool:
+        """Start a worker again that was killed. Return False when the operations of the slot are done."""
+        assert slot.process is not None
+        assert slot.plan is not None
+        if slot.is_done or slot.process.is_alive():
+            return not slot.is_done
+        slot.process.close()
+        slot.is_done = slot.plan.end_path().exists() or slot.rest() <= 0
+        if slot.is_done:
+            return False
+        if not slot.is_killed:
+            error = slot.plan.error_path().read_text(errors="replace")[-3000:]
+            raise ServerFailedError(f"worker {slot.plan.name} failed:\n{error}")
+        self._start(slot, launcher)
+        return True
+
+    def _kill(self, chance: random.Random) -> None:
+        alive = [slot for slot in self.slots if slot.process is not None and slot.process.is_alive()]
+        working = [
+            slot
+            for slot in alive
+            if slot.plan is not None
+            and slot.plan.log_path().exists()
+            and (slot.generation % 2 or _operations_in(slot.plan) >= _SPARED)
+        ]
+        # The last workers are killed as often as before, not more often.
+        if chance.random() * len(self.slots) < len(working):
+            slot = chance.choice(working)
+            assert slot.process is not None
+            assert slot.plan is not None
+            slot.process.kill()
+            slot.is_killed = True
+            self.kills += not slot.plan.end_path().exists()
+
+    def _start(self, slot: Slot, launcher: Launcher) -> None:
+        count, predecessor = slot.rest(), "" if slot.plan is None else slot.plan.name
+        slot.count, slot.generation, slot.is_killed = count, slot.generation + 1, False
+        name = f"w{slot.number}-{slot.generation}"
+        slot.plan = Plan(
+            name,
+            # Every second worker meets faults. The others have no proxy before them, and get further.
+            self.store.direct if slot.number % 2 else self.store.storage,
+            self.folder,
+            f"{self.scope.seed} {name}",
+            (slot.number * 1000 + slot.generation) * _NUMBERS,
+            count,
+            predecessor,
+            -1 if slot.process is None else slot.process.pid,
+            packs=(slot.number + slot.generation) % 2 == 0,
+        )
+        path = self.folder / f"{name}.plan"
+        path.write_bytes(pickle.dumps(slot.plan))
+        slot.process = launcher.start(path)
+
+
+def _operations_in(plan: Plan) -> int:
+    """Return how many operations a worker has begun."""
+    path = plan.log_path()
+    return sum(each.kind != "prepare" for each in operations([path])) if path.exists() else 0
+
+
+def counts(campaign: Campaign) -> Counter[str]:
+    """Return how many operations there are of each outcome."""
+    return Counter(each.outcome for each in operations(campaign.logs()) if each.kind != "prepare")

@@ -1,0 +1,255 @@
+"""`History` -> anomalies.
+
+The checks work on columns: positions in the ops log, times of operations, rows of numbers. Only the replay of
+the ops log goes through it entry by entry.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from tests.histories.evidence import History
+from tests.histories.layout import ANY, LEFT, LENGTH, RIGHT, TORN
+from tests.histories.log import Operation, Outcome
+from tests.histories.replay import WRITES, Anomaly, Replay, observations
+
+_REFS: Final = frozenset({"create-branch", "delete-branch", "reset-branch", "create-tag", "delete-tag"})
+_NEVER: Final = np.iinfo(np.int64).max
+#: Errors that a worker may get because of others.
+_ALLOWED: Final = frozenset(
+    {
+        *("commit-conflict", "rebase-failed", "branch-update-conflict", "update-attempts-exhausted"),
+        *("repo-info-updated", "garbage-collected", "garbage-collection-running", "gc-deletes-failing"),
+        *("snapshot-not-found", "branch-not-found", "tag-not-found", "ref-not-found"),
+        *("branch-already-exists", "tag-already-exists", "tag-previously-deleted", "session-expired"),
+        *("rebase-tx-log-pruned", "no-changes-to-commit", "no-amend-for-initial-commit"),
+    }
+)
+#: Errors of single operations.
+_EXPECTED: Final = {
+    "amend": frozenset({"rearrange-session-only"}),  # of a commit that moves nodes
+}
+#: Errors of a storage with faults.
+_FAULTS: Final = frozenset(
+    {
+        *("outcome-unknown", "object-store", "io", "throttled", "storage-other", "storage-timeout"),
+        *("storage-unreachable", "gc-deletes-failing"),
+    }
+)
+
+
+def check(history: History) -> list[Anomaly]:
+    """Return every anomaly of a history."""
+    marks = _marks(history)
+    replay = Replay(history, marks)
+    replay.run()
+    return [
+        *_commits(history, marks),
+        *_refs(history),
+        *replay.anomalies,
+        *_order(history, marks),
+        *_reads(history, replay),
+        *_freshness(history, replay),
+        *_end(history, replay),
+        *_labels(history),
+        *_errors(history),
+        *(Anomaly("damage", text) for text in history.damages),
+    ]
+
+
+def _marks(history: History) -> dict[str, str]:
+    """Return the mark of each version, as far as logs or repository have it."""
+    own = {
+        each.snapshot: each.mark
+        for each in history.operations
+        if each.kind in WRITES and each.snapshot is not None
+    }
+    return {**own, **history.messages}
+
+
+def _commits(history: History, marks: dict[str, str]) -> Iterator[Anomaly]:
+    """Each commit with an answer is there once, and a refused one is not."""
+    versions = Counter(entry.snapshot for entry in history.entries if entry.snapshot is not None)
+    present = Counter(marks[id_] for id_ in versions if id_ in marks)
+    writes = [each for each in history.operations if each.kind in WRITES]
+    for operation in writes:
+        count = present[operation.mark]
+        if count > 1 or versions[operation.snapshot or ""] > 1:
+            yield Anomaly(
+                "doubled",
+                f"commit {operation.mark} is there {max(count, versions[operation.snapshot or ''])} times",
+            )
+        elif operation.outcome is Outcome.OK and not versions[operation.snapshot or ""]:
+            yield Anomaly("lost", f"commit {operation.mark}, {operation.snapshot}, is not in the ops log")
+        elif operation.outcome in (Outcome.REFUSED, Outcome.NOTHING) and count:
+            yield Anomaly("refused", f"commit {operation.mark} is there, although it was {operation.outcome}")
+    expected = {each.mark for each in writes}
+    strange = [id_ for id_ in versions if id_ != history.first and marks.get(id_) not in expected]
+    open_ = sum(each.outcome is Outcome.UNKNOWN and not present[each.mark] for each in writes)
+    if len(strange) > open_:
+        yield Anomaly(
+            "unexplained", f"{len(strange)} versions, such as {strange[0]}, and {open_} open commits"
+        )
+
+
+def _refs(history: History) -> Iterator[Anomaly]:
+    """Each change of a ref with an answer is there once, and no other."""
+    operations = [each for each in history.operations if each.kind in _REFS]
+    outcomes = {
+        outcome: Counter(_key(each) for each in operations if each.outcome is outcome) for outcome in Outcome
+    }
+    present = Counter(
+        (entry.kind, entry.ref, entry.previous if entry.kind == "reset-branch" else None)
+        for entry in history.entries
+        if entry.kind in _REFS and (entry.kind, entry.ref) != ("create-branch", "main")
+    )
+    for key in {*present, *outcomes[Outcome.OK]}:
+        least = outcomes[Outcome.OK][key]
+        most = least + outcomes[Outcome.UNKNOWN][key]
+        if present[key] < least:
+            yield Anomaly("lost", f"{key}: {least} answers, {present[key]} in the ops log")
+        if present[key] > most:
+            yield Anomaly("unexplained", f"{key}: {present[key]} in the ops log, at most {most} expected")
+
+
+def _key(operation: Operation) -> tuple[str, str, str | None]:
+    return operation.kind, operation.ref, operation.previous if operation.kind == "reset-branch" else None
+
+
+def _positions(history: History, marks: dict[str, str]) -> dict[str, int]:
+    """Return the position of each operation in the ops log, as far as it is clear."""
+    refs = {_key(each): each.mark for each in history.operations if each.kind in _REFS - {"reset-branch"}}
+    refs |= {
+        _key(each): each.mark
+        for each in history.operations
+        if each.kind in _REFS - {"reset-branch"} and each.outcome is Outcome.OK
+    }
+    positions = {}
+    for position, entry in enumerate(history.entries):
+        mark = marks.get(entry.snapshot or "") or refs.get((entry.kind, entry.ref, None))
+        if mark is not None:
+            positions[mark] = position
+    return positions
+
+
+def _latest_before(
+    ends: NDArray[np.int64], positions: NDArray[np.int64], times: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return, for each time, the last position of all operations that ended before it; -1 without any."""
+    order = np.argsort(ends, kind="stable")
+    last = np.concatenate([[-1], np.maximum.accumulate(positions[order])]) if len(order) else np.array([-1])
+    return np.asarray(last[np.searchsorted(ends[order], times, side="left")], np.int64)
+
+
+def _order(history: History, marks: dict[str, str]) -> Iterator[Anomaly]:
+    """An operation that begins after the end of another one follows it in the ops log."""
+    at = _positions(history, marks)
+    operations = [each for each in history.operations if each.mark in at]
+    positions = np.array([at[each.mark] for each in operations], np.int64)
+    begins = np.array([each.begin for each in operations], np.int64)
+    ends = np.array([_end_of(each) for each in operations], np.int64)
+    for row in np.flatnonzero(_latest_before(ends, positions, begins) > positions):
+        yield Anomaly("order", f"{operations[row].mark} is before an operation that ended before it began")
+
+
+def _end_of(operation: Operation) -> int:
+    return operation.end if operation.outcome is Outcome.OK and operation.end is not None else int(_NEVER)
+
+
+def _reads(history: History, replay: Replay) -> Iterator[Anomaly]:
+    """Each version has the numbers of the model, at every read."""
+    pairs = list(observations(history))
+    if not pairs:
+        return
+    ids = [id_ for id_, _ in pairs]
+    rows = np.array([row for _, row in pairs])
+    unknown = np.full(rows.shape[1], ANY)
+    model = np.array([replay.rows.get(id_, unknown) for id_ in ids])
+    for row in np.flatnonzero(
+        (rows == TORN).any(axis=1) | (rows[:, LEFT:RIGHT] != rows[:, RIGHT:LENGTH]).any(axis=1)
+    ):
+        yield Anomaly("torn", f"version {ids[row]} has a part of a commit")
+    wrong = (rows != model) & (model != ANY)
+    for row in np.flatnonzero(wrong.any(axis=1)):
+        columns = np.flatnonzero(wrong[row])
+        yield Anomaly(
+            "read",
+            f"version {ids[row]}, columns {columns}: {rows[row, columns]}, expected {model[row, columns]}",
+        )
+    for id_ in {*ids} - {*replay.rows}:
+        yield Anomaly("read", f"version {id_} was read, and is not in the ops log")
+
+
+def _freshness(history: History, replay: Replay) -> Iterator[Anomaly]:
+    """A read of a branch gets a tip of the branch during the read. A tag is always the same version."""
+    at = _positions(history, replay.marks)
+    operations = {
+        position: each for each in history.operations if (position := at.get(each.mark)) is not None
+    }
+    reads: dict[str, list[Operation]] = {}
+    targets = {each.ref: each.target for each in history.operations if each.kind == "create-tag"}
+    for each in history.operations:
+        if each.row is not None and each.kind == "read-branch":
+            reads.setdefault(each.ref, []).append(each)
+        elif each.row is not None and each.kind == "read-tag" and targets.get(each.ref) != each.snapshot:
+            yield Anomaly("tags", f"tag {each.ref} is {each.snapshot} for {each.mark}")
+    for branch, group in reads.items():
+        moves = replay.timeline.get(branch, [])
+        ends = np.array([_end_of(operations[p]) if p in operations else _NEVER for p, _ in moves], np.int64)
+        places = np.arange(len(moves))
+        earliest = _latest_before(ends, places, np.array([each.begin for each in group]))
+        last = {tip: place for place, (_, tip) in enumerate(moves)}
+        begins = {tip: operations[p].begin for p, tip in moves[::-1] if p in operations}
+        for read, least in zip(group, earliest.tolist(), strict=True):
+            # Where no log says to which version the branch moved, any version may be right.
+            if max(last.get(read.snapshot, -1), last.get(None, -1)) < least:
+                yield Anomaly("stale", f"{read.mark} reads {read.snapshot}, which {branch} had before")
+            if read.end is not None and begins.get(read.snapshot, 0) > read.end:
+                yield Anomaly("stale", f"{read.mark} reads {read.snapshot} before it was written")
+
+
+def _end(history: History, replay: Replay) -> Iterator[Anomaly]:
+    """Branches, tags and histories at the end are those of the ops log."""
+    for kind, expected, present in (
+        ("branches", replay.tips, history.branches),
+        ("tags", replay.tags, history.tags),
+    ):
+        for name in {*expected, *present}:
+            right = expected.get(name, "absent")
+            if right is not None and present.get(name, "absent") != right:
+                yield Anomaly(kind, f"{name} is {present.get(name, 'absent')}, expected {right}")
+    for branch, ids in history.ancestry.items():
+        version = history.branches.get(branch)
+        for id_ in ids:
+            while version is not None and version != id_:
+                version = replay.parents.get(version)
+            if version is None and id_ in replay.parents:
+                yield Anomaly("ancestry", f"{id_} is in the history of {branch} at a wrong place")
+                break
+
+
+def _labels(history: History) -> Iterator[Anomaly]:
+    """Each item of the metadata of the repository has the last text that its worker has set."""
+    texts: dict[str, set[str]] = {}
+    for each in history.operations:
+        if each.kind == "label" and each.outcome is Outcome.OK:
+            texts[each.ref] = {each.target or ""}
+        elif each.kind == "label" and each.outcome is Outcome.UNKNOWN:
+            texts.setdefault(each.ref, {"absent"}).add(each.target or "")
+    for name in {*texts, *history.labels}:
+        text = history.labels.get(name, "absent")
+        if text not in texts.get(name, {"absent"}):
+            yield Anomaly("metadata", f"{name} is {text}, expected one of {sorted(texts.get(name, ()))}")
+
+
+def _errors(history: History) -> Iterator[Anomaly]:
+    """Errors have causes: other workers, or faults of the storage."""
+    allowed = _ALLOWED | _FAULTS if history.has_faults else _ALLOWED
+    for operation in history.operations:
+        kind = "" if operation.error is None else operation.error.rpartition(" ")[2]
+        if kind and kind not in allowed and kind not in _EXPECTED.get(operation.kind, ()):
+            yield Anomaly("error", f"{operation.mark}, {operation.kind}: {operation.error}")
