@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -275,43 +274,6 @@ def test_numbers_without_a_finite_answer_have_that_of_numpy(numbers: list[float]
     for array in (*arrays_of(values, (1,)), *arrays_of(values, (len(values),))):
         result = frazil.reduce(array)
         np.testing.assert_equal([result.sum, result.mean, result.var, result.any], expected)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "numbers", "constants"),
-    [
-        ("f4", [0.1] * 15 + [0.5] * 5, ["0.1", "0.5", "0.3", "1e39"]),
-        ("f4", [16777216] * 6, ["16777217"]),
-        (">f4", [0.1, np.nan], ["0.1"]),
-        ("f2", [1, np.inf, -np.inf, 65504], ["70000", "65504", "-70000", "0.1", f"1{'0' * 400}"]),
-        ("f8", [1, 3, np.nan, 5], ["3"]),
-        ("i1", [1, 2, 3], ["300", "-300", "2.5"]),
-        ("u8", [2**64 - 1, 3], [str(2**64 - 1), "-1"]),
-    ],
-)
-def test_constants_are_compared_in_the_type_of_the_values(
-    dtype: str, numbers: list[Any], constants: list[str]
-) -> None:
-    values = np.array(numbers, dtype)
-    for array, constant in product(arrays_of(values, (2,)), constants):
-        number: Any = float(constant) if values.dtype.kind == "f" or "." in constant else int(constant)
-        is_beyond = values.dtype.kind == "f" and abs(number) > float(np.finfo(values.dtype).max)
-        operand = values.astype("f8") if is_beyond else values
-        for name, compare in COMPARE.items():
-            expected = np.flatnonzero(compare(operand, number))
-            matches = frazil.where(array, f"{name} {constant}")
-            assert np.array_equal(matches.points()[:, 0], expected)
-            assert (matches.count(), matches.any()) == (len(expected), bool(len(expected)))
-
-
-@pytest.mark.parametrize("fill", [None, np.nan, 3.0])
-def test_nan_is_unequal_to_a_number_and_a_missing_value_is_not(fill: float | None) -> None:
-    values = np.array([1, 3, np.nan, 5, np.nan, np.nan])
-    attributes = {} if fill is None else {"_FillValue": fill}
-    expected = {None: 5, 3.0: 5}.get(fill, 2)
-    for array in arrays_of(values, (2,), attributes=attributes):
-        assert frazil.where(array, "!= 3").count() == expected
-        assert frazil.where(array, "!= 3 and > 1").count() == 1
 
 
 def test_the_cost_of_answers_follows_the_chunks_that_are_stored() -> None:
@@ -755,15 +717,6 @@ def test_an_index_that_is_no_box(index: Any) -> None:
         zarr.create_array(store, name="t", data=np.arange(20.0), chunks=(5,))
     with pytest.raises((frazil.InvalidInputError, frazil.InvalidIndexError)):
         frazil.reduce(frazil.Array(repo.readonly_session("main"), "/t"), index)
-
-
-@pytest.mark.parametrize("condition", ["", "40", "> x", "> 1 or < 2", ">> 3"])
-def test_a_condition_that_is_none(condition: str) -> None:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
-    with repo.transaction("main", message="array") as store:
-        zarr.create_array(store, name="t", data=np.arange(20.0), chunks=(5,))
-    with pytest.raises(frazil.InvalidInputError, match="condition must have comparisons"):
-        frazil.where(frazil.Array(repo.readonly_session("main"), "/t"), condition)
 
 
 def test_texts_have_no_statistics() -> None:

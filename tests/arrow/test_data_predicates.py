@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]  # it ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pytest
 import zarr
 
@@ -138,8 +138,8 @@ def test_sets_choose_the_rows_that_they_choose_without_statistics(dtype: str, ch
                 assert data.to_table(filter=expression).equals(expected)
     if dtype == "u8":
         assert data.schema.field("t").type == pa.uint64()
-        query = f"SELECT t FROM data WHERE t >= {2**63} ORDER BY x"
-        assert duckdb.execute(query).fetchall() == [(2**63,), (2**64 - 2,)]
+        large = duckdb.connect().register("data", data).sql(f"FROM data WHERE t >= {2**63} ORDER BY x")
+        assert [t for *_, t in large.fetchall()] == [2**63, 2**64 - 2]
 
 
 @pytest.mark.sample(12)
@@ -256,15 +256,6 @@ def test_nan_is_a_value_unless_it_is_missing(tmp_path: Path) -> None:
         assert 1 in rows.to_table(["x"], filter=expression)["x"].to_pylist(), expression
     assert rows.to_table(["x"], filter=m.is_null())["x"].to_pylist() == [1]
     assert rows.count_rows(filter=~(m <= 5)) == 0
-    for where, expected in (
-        ("t > 5", [1]),
-        ("t = nan", [1]),
-        ("t != 1", [1, 2, 3]),
-        ("m > 5", []),
-        ("m is null", [1]),
-    ):
-        answer = table(*plan_rows(session, ["x"], where, Selection(block_rows=1)))
-        assert answer["x"].to_pylist() == expected, where
 
 
 def test_a_changed_chunk_that_a_filter_left_out_is_a_stale_read(heat: str, tmp_path: Path) -> None:

@@ -73,10 +73,12 @@ def test_control_characters_of_a_repository(
             )
             array.attrs["units"] = name
             zarr.create_array(store, name="texts", shape=(1,), dtype=str, overwrite=True)[:] = name
-    lines = ["tree x", "ls x", "du x", "show x", "log x", "log x --patch", "ops x", "status x", "refs x"]
-    lines += ["diff x@main~1 main", "diff x@main~1 main --values", "inspect x", "verify x", "stats x"]
-    lines += ["blame x:{}", "history x:{} 0", "cat x:{}", "cat x:texts", "info x:{}", "cat x:{}missing"]
-    lines += ["set x:{} 0 3"]
+    lines = [
+        *("tree x", "ls x", "du x", "show x", "log x", "log x --patch", "ops x", "status x", "refs x"),
+        *("diff x@main~1 main", "diff x@main~1 main --values", "inspect x", "verify x", "stats x"),
+        *("blame x:{}", "history x:{} 0", "cat x:{}", "cat x:texts", "info x:{}", "cat x:{}missing"),
+        "set x:{} 0 3",
+    ]
     for line in lines:
         for more in ([], ["--json"]):
             main([*(each.replace("{}", name) for each in line.split()), *more])
@@ -102,6 +104,38 @@ def test_statistics(own: Path, run: Any) -> None:
     assert (after["chunks"], after["chunks_read"]) == (4, 0)
     assert "chunks read" in run("cat ice:era5/t 0 --stats")
     run("cat ice:era5/t ::2 --stats", status=1)  # a step has no box
+
+
+def test_the_values_that_meet_a_condition(own: Path, run: Any) -> None:
+    repo = frazil.Repository.create("heat")
+    with repo.transaction("main", message="values") as store:
+        days: dict[str, Any] = {"units": "days since 2001-01-01"}
+        zarr.create_array(store, name="time", data=np.arange(4), attributes=days, dimension_names=["time"])
+        values = np.array([[280, 281, -1], [282, 300, 283], [299, 284, 285], [301, 286, 287]])
+        zarr.create_array(
+            store,
+            name="t",
+            data=values,
+            chunks=(1, 3),
+            attributes={"units": "K", "_FillValue": -1},
+            dimension_names=["time", "x"],
+        )
+        zarr.create_array(store, name="one", data=np.array(5.0))
+    assert run("cat heat:t --where '>= 300 or is null'").splitlines() == [
+        "index        time  t [K]",
+        "0,2    2001-01-01    NaN",
+        "1,1    2001-01-02    300",
+        "3,0    2001-01-04    301",
+    ]
+    found = document(run, "cat heat:t 1: --where 'between 299 and 300'")
+    assert (found["index"], found["values"]) == ([[1, 1], [2, 0]], [300, 299])
+    assert found["coordinates"] == {"time": ["2001-01-02T00:00:00", "2001-01-03T00:00:00"]}
+    assert document(run, "cat heat:time --where \">= '2001-01-03'\"")["index"] == [[2], [3]]
+    assert run("cat heat:t --where '> 400'") == "no values meet the condition\n"
+    assert document(run, "cat heat:one --where '= 5'")["values"] == [5.0]
+    assert document(run, "cat heat:one --where '> 5'")["values"] == []
+    assert "at character 3, got 'x'" in run("cat heat:t --where '> x'", 1)
+    assert "leave out --raw" in run("cat heat:t --raw --where '> 3'", 2)
 
 
 def test_statistics_of_times_are_times(own: Path, run: Any) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import fields
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
+from frazil.answers.conditions import ValueRanges
+from frazil.answers.ranges import Intervals, box_ranges, decoded_ranges
+from frazil.answers.tiles import TileGrid, has_statistics
 from frazil.arrays.array import Array
-from frazil.arrow.grid import Column, Values, to_arrow
+from frazil.arrays.encoding import encoding_of
+from frazil.arrow.grid import Column, Grid, Values, to_arrow
+from frazil.errors import InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
 from frazil.threads import SIZES, Purpose, in_order, thread_pool
@@ -19,6 +25,13 @@ from frazil.threads import SIZES, Purpose, in_order, thread_pool
 type Region = tuple[slice, ...]
 #: By column: its first cell along each of its dimensions, and its values from there on.
 type Coordinates = Mapping[str, tuple[tuple[int, ...], Values]]
+
+
+#: The types whose values have the order of their elements.
+_ORDERED: Final = (
+    *(pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean),
+    *(pa.types.is_timestamp, pa.types.is_duration),
+)
 
 
 def shape_of(region: Region) -> tuple[int, ...]:
@@ -149,3 +162,67 @@ def prefetched[B, T](read: Callable[[B], T], blocks: Iterable[B], *, is_local: b
         return
     with thread_pool(Purpose.SCAN_READS) as pool:
         yield from in_order(lambda each: pool.submit(read, each), blocks, SIZES[Purpose.SCAN_READS])
+
+
+def finest_block(session: Session, grid: Grid, columns: Sequence[Column]) -> tuple[int, ...]:
+    """Return the shape of the smallest blocks to read columns in: chunks, or inner chunks of shards."""
+    block = [0] * len(grid.shape)
+    for each in columns:
+        assert each.path is not None
+        encoding = encoding_of(session.workspace.require_array(each.path).user_data)
+        lengths = each.chunks if encoding is None or each.instances else encoding.lengths
+        for axis, length in zip(each.axes, lengths, strict=False):
+            block[axis] = max(block[axis], length if isinstance(length, int) else int(np.diff(length).max()))
+    return tuple(min(each or most, most) for each, most in zip(block, grid.block, strict=True))
+
+
+def has_ranges(session: Session, column: Column) -> bool:
+    """Return whether the statistics of chunks can have ranges of a column."""
+    if column.path is None or column.instances is not None or not column.axes:
+        return False
+    is_ordered = any(is_type(column.type) for is_type in _ORDERED)
+    return (
+        is_ordered
+        and _tile_grid(session, column) is not None
+        and has_statistics(session.workspace, column.path)
+    )
+
+
+def _tile_grid(session: Session, column: Column) -> TileGrid | None:
+    """Return the grid of the tiles of a column, if their statistics say something about its values."""
+    assert column.path is not None
+    document = session.workspace.require_array(column.path).user_data
+    return TileGrid.of(column.path, document, column.decoder.coding)
+
+
+def column_ranges(
+    session: Session, column: Column, boxes: Sequence[Intervals], *, missing: str = "fill"
+) -> ValueRanges | None:
+    """Return the ranges of a column that ``has_ranges`` in boxes, or None if nothing is known.
+
+    ``boxes`` are intervals along each dimension of the grid. The result has the shape of their product, with
+    1 for dimensions that the column does not have. ``missing`` says what tiles without a chunk have: their
+    fill value, or else null.
+    """
+    grid, coding, decoder = _tile_grid(session, column), column.decoder.coding, column.decoder
+    own = [boxes[axis] for axis in column.axes]
+    if grid is None or column.path is None or not all(len(starts) for starts, _ in own):
+        return None
+    session.workspace.note_tree(column.path)  # chunks that are left out decide about the rows, too
+    raw = box_ranges(session.workspace, grid, coding, own, has_fill=missing == "fill")
+    if not raw.is_known.any():
+        return None
+
+    def decode(elements: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+        values = decoder.decode(elements)
+        return values.data, values.null
+
+    try:
+        ranges = decoded_ranges(raw, coding, decode)
+    except InvalidInputError:  # a time that is none, which a scan reports if it reads it
+        return None
+    wide = [len(starts) if axis in column.axes else 1 for axis, (starts, _) in enumerate(boxes)]
+    order = np.argsort(column.axes)
+    return ValueRanges(
+        *(getattr(ranges, each.name).transpose(order).reshape(wide) for each in fields(ranges))
+    )

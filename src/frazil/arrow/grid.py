@@ -136,12 +136,11 @@ def decoder(
         coding = coding_of(attributes, dtype, times=False)
     if coding.is_time:
         return Decoder(TIMESTAMP if coding.calendar else pa.duration("us"), coding)
-    plain = np.dtype(bool) if coding.boolean else coding.floating or coding.unsigned or coding.dtype
-    column_type = _type_of(plain)
+    column_type = _type_of(coding.number_dtype)
     if column_type is None:
         raise column_error(
-            f"`{path}` must have numbers, booleans, text, bytes or times, got {plain}. Name the other arrays "
-            "with the option variables"
+            f"`{path}` must have numbers, booleans, text, bytes or times, got {coding.number_dtype}. "
+            "Name the other arrays with the option variables"
         )
     return Decoder(column_type, coding)
 

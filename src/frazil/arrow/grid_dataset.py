@@ -26,8 +26,17 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.dataset as ds  # type: ignore[import-untyped]
 from pyarrow.fs import LocalFileSystem  # type: ignore[import-untyped]
 
-from frazil.arrow.cells import BlockReader, Region, prefetched, shape_of
-from frazil.arrow.column_ranges import Intervals, Ranges, column_ranges, finest_block, has_ranges
+from frazil.answers.conditions import ValueRanges
+from frazil.answers.ranges import Intervals
+from frazil.arrow.cells import (
+    BlockReader,
+    Region,
+    column_ranges,
+    finest_block,
+    has_ranges,
+    prefetched,
+    shape_of,
+)
 from frazil.arrow.grid import Column, Grid, Selection, grid_of, to_arrow
 from frazil.arrow.pruning import columns_of, matching_intervals, matching_parts, regions_of
 from frazil.handle.addresses import open_address
@@ -124,7 +133,7 @@ class _GridScan:
             yield from ([region] for region in product(*slices))
             return
 
-        def ranges(boxes: Sequence[Intervals]) -> dict[str, Ranges]:
+        def ranges(boxes: Sequence[Intervals]) -> dict[str, ValueRanges]:
             values = ((each.name, column_ranges(session, each, boxes)) for each in conditions)
             return {name: each for name, each in values if each is not None}
 

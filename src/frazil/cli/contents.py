@@ -182,6 +182,7 @@ def cat(
     raw: Raw,
     plot: bool,
     stats: bool,
+    where: Annotated[str, option("--where", metavar="CONDITION")] = "",
 ) -> None:
     """Print values of an array as text, with their units and, for one or two dimensions, the labels.
 
@@ -197,10 +198,15 @@ def cat(
     --stats prints the mean, the extremes and the numbers of values instead. It reads only chunks without
     statistics and chunks that are partly in SLICE: `frazil stats --build` stores statistics.
 
+    --where prints the values that meet a condition, each with its index and its labels: comparisons with
+    numbers or times, IN, BETWEEN and IS NULL, joined by AND, OR and NOT. It reads only chunks that can have
+    such values by their statistics.
+
     Args:
         everything: Also read more than a million values.
         plot: Draw the values in the terminal.
         stats: Print the mean, the extremes and the number of values, NaN and missing values.
+        where: Print only the values that meet a condition such as "> 40 and <= 50".
 
     Examples:
         frazil cat ice:era5/t 0,:2         the first values of the first step
@@ -209,6 +215,7 @@ def cat(
         frazil cat ice:era5/t 0 --raw      the stored elements
         frazil cat ice:era5/t --plot       a picture in the terminal
         frazil cat ice:era5/t --stats      the mean and the extremes, and how many chunks were read
+        frazil cat ice:era5/t --where "> 40 or is null"   the places of these values
         frazil cat ice:era5/t -1 --json    the last step as nested lists, with its shape, type and units
     """
     from frazil.cli.cells import SELECTION, OpenArray, indices_of, lines_of, plot_lines, selected_shape
@@ -220,6 +227,11 @@ def cat(
     indices = indices_of(session, version.path, selected)
     if stats:
         _emit_statistics(output, version, opened, indices, raw=raw)
+        return
+    if where:
+        if raw or plot:
+            raise click.UsageError("--where compares decoded values: leave out --raw and --plot")
+        _emit_matches(output, version, opened, frazil.where(opened.array, where, indices or ...), everything)
         return
     count = math.prod(selected_shape(opened.array.shape, indices))
     if count > _MOST and not everything:
@@ -271,6 +283,38 @@ def _emit_statistics(
     where = place(opened.axes(indices))
     rows += [("at", where)] if where else []
     output.emit({"path": version.path, "version": version.id, "units": units, **numbers}, table(rows))
+
+
+def _emit_matches(
+    output: Output, version: OpenTarget, opened: OpenArray, matches: frazil.Matches, everything: bool
+) -> None:
+    """Print the values that meet a condition, with their indices and labels."""
+    from frazil.cli.cells import shortened
+
+    if (count := matches.count()) > _MOST and not everything:
+        raise click.UsageError(
+            f"{count:,} values meet the condition, expected at most {_MOST:,}. Pass a SLICE, or --all"
+        )
+    points = matches.points()
+    index = tuple(points.T)
+    elements = np.reshape(opened.elements(index), -1)[:count]
+    cells, labelled = opened.cells(elements), [each for each in opened.axes(index) if each.labels]
+    document = {
+        "path": version.path,
+        "version": version.id,
+        "dtype": str(elements.dtype),
+        "units": cells.units or None,
+        "index": points.tolist(),
+        "coordinates": {each.name: each.labels.documents() for each in labelled if each.labels},
+        "values": cells.documents(),
+    }
+    name = version.path.rpartition("/")[2]
+    title = f"{name} [{cells.units}]" if cells.units else name
+    columns = [["index", *(",".join(map(str, each)) for each in points.tolist())]]
+    columns += [[each.name, *each.texts] for each in labelled]
+    columns.append([title, *shortened(cells.texts()).tolist()])
+    lines = table(zip(*columns, strict=True), right=frozenset(range(1, len(columns))))
+    output.emit(document, lines if count else ["no values meet the condition"], pages=True)
 
 
 @verb("du")

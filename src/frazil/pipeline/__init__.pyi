@@ -73,6 +73,7 @@ from frazil.pipeline.transform import recompress as recompress
 from frazil.pipeline.transform import regrid as regrid
 from frazil.pipeline.transform import select as select
 from frazil.pipeline.validation import Attributes as Attributes
+from frazil.pipeline.validation import Condition as Condition
 from frazil.pipeline.validation import Dims as Dims
 from frazil.pipeline.validation import DType as DType
 from frazil.pipeline.validation import Exists as Exists

@@ -11,6 +11,7 @@ import zarr
 
 import frazil
 from frazil.pipeline import (
+    Condition,
     Finite,
     JobResult,
     Limits,
@@ -29,7 +30,6 @@ from frazil.pipeline import (
 )
 from frazil.pipeline.reductions import tasks
 from frazil.pipeline.validation import operation
-from frazil.pipeline.validation.operation import summarize_block
 from frazil.storage.checks import TRAFFIC
 
 HOW = ("count", "sum", "mean", "std", "var", "min", "max", "any", "all")
@@ -257,18 +257,22 @@ def test_rules_read_what_can_break_them(monkeypatch: pytest.MonkeyPatch) -> None
     repo.upkeep.build_statistics()
     days: list[int] = []
 
-    def summarize(part: Any, start: Any, limits: Any) -> Any:
-        days.extend(range(start[0], start[0] + part.shape[0]) if part.size else ())
-        return summarize_block(part, start, limits)
+    inner = operation.ArrayScan.summary
 
-    monkeypatch.setattr(operation, "summarize_block", summarize)
+    def summary(scan: Any, part: Any, start: Any) -> Any:
+        days.extend(range(start[0], start[0] + part.shape[0]))
+        return inner(scan, part, start)
+
+    monkeypatch.setattr(operation.ArrayScan, "summary", summary)
     path = "/data/x"
     allowed = [NanShare(path, 0.1), Finite(path, nan=True), StatisticsAgainst(path)]
     assert validate(repo, allowed, engine="inline").ok
     assert days == []
-    report = validate(repo, [Range(path, 0, 400), NanShare(path)], engine="inline")
+    above = Condition(path, "> 0 or in (-inf, 0)")
+    report = validate(repo, [Range(path, 0, 400), NanShare(path), above], engine="inline")
     assert [row.where.partition(" time")[0] for row in report.rows] == [
         "index (7, 2, 3),",
+        "index (11, 0, 5),",
         "index (11, 0, 5),",
     ]
     assert days == [7, 11]

@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 
 from frazil.arrow.cells import BlockReader, broadcast, prefetched
 from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
+from frazil.cf_times import Mask
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
-from frazil.spark.tables.conditions import Conditions, Mask, Predicate, predicates
+from frazil.spark.tables.conditions import ColumnCondition, Conditions, predicates
 from frazil.spark.tables.scan import (
     LARGEST_GRID,
     MOST_BLOCKS,
@@ -91,7 +92,7 @@ class TableVersion:
 
     reader: BlockReader
     grid: Grid
-    where: tuple[Predicate, ...]
+    where: tuple[ColumnCondition, ...]
     is_empty: bool = False
     tables: dict[str, ChunkTable] = field(default_factory=dict)
 
@@ -142,7 +143,7 @@ class TableVersion:
         """Return whether the driver reads a column: labels, and values of instances."""
         return column.name in self.grid.dims or column.instances is not None
 
-    def axis_of(self, condition: Predicate) -> int | None:
+    def axis_of(self, condition: ColumnCondition) -> int | None:
         """Return the dimension along which the driver evaluates a condition; None if the tasks do."""
         column = self.grid.column(condition.column)
         is_along_axis = len(column.axes) == 1 and (self.is_planned(column) or is_small(self.grid, column))
@@ -172,7 +173,7 @@ class SharedRows:
     is_empty: bool
     shared: SharedVersion
     columns: Mapping[str, Column]
-    where: tuple[Predicate, ...]
+    where: tuple[ColumnCondition, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,19 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, DataType, IntegerType, StructType
 
-from frazil.arrow.cells import BlockReader, Region, broadcast, prefetched, shape_of, spread
-from frazil.arrow.column_ranges import column_ranges, finest_block, has_ranges
+from frazil.arrow.cells import (
+    BlockReader,
+    Region,
+    broadcast,
+    column_ranges,
+    finest_block,
+    has_ranges,
+    prefetched,
+    shape_of,
+    spread,
+)
 from frazil.arrow.grid import Column, Grid, Values, as_texts, column_error, to_arrow
+from frazil.cf_times import Mask
 from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.format.manifest import ChunkTable
 from frazil.format.nodes import Node, NodeTable
@@ -47,7 +57,7 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.session.session import Session, reading
 from frazil.repository.session.workspace import Workspace
 from frazil.spark.runtime.session import is_sail
-from frazil.spark.tables.conditions import Mask, Predicate
+from frazil.spark.tables.conditions import ColumnCondition
 from frazil.spark.tables.schemas import argument_error, to_spark, to_spark_type
 
 #: References of some arrays, by path.
@@ -124,7 +134,7 @@ def counts_of(grid: Grid) -> tuple[int, ...]:
     return tuple(-(-size // block) for size, block in zip(grid.shape, grid.block, strict=True))
 
 
-def matching_blocks(reader: BlockReader, grid: Grid, where: Iterable[Predicate], missing: str) -> Mask:
+def matching_blocks(reader: BlockReader, grid: Grid, where: Iterable[ColumnCondition], missing: str) -> Mask:
     """Return the blocks in which all conditions may hold."""
     matching = np.ones(counts_of(grid), np.bool_)
     by_axes: dict[tuple[int, ...], Mask] = {}
@@ -210,7 +220,7 @@ class Scan:
     schema: pa.Schema
     shared: SharedVersion
     read: tuple[Column, ...] = ()
-    where: tuple[Predicate, ...] = ()
+    where: tuple[ColumnCondition, ...] = ()
     missing: str = "fill"
     batch_rows: int = 1 << 17
 
@@ -227,7 +237,7 @@ class ScanTask:
 def plan_scan(
     session: Session,
     grid: Grid,
-    where: Sequence[Predicate] = (),
+    where: Sequence[ColumnCondition] = (),
     *,
     schema: pa.Schema | None = None,
     missing: str = "fill",
@@ -240,8 +250,7 @@ def plan_scan(
     """
     schema = grid.schema() if schema is None else schema
     columns = tuple(map(grid.column, schema.names))
-    where = [replace(each, column=grid.column(each.column).name) for each in where]
-    needed = {grid.column(each.column).name: grid.column(each.column) for each in where}
+    needed = {each.column: grid.column(each.column) for each in where}
     also = tuple(each for name, each in needed.items() if name not in {one.name for one in columns})
     every = (*columns, *also)
     reader = BlockReader(session)
