@@ -256,15 +256,6 @@ def test_nan_is_a_value_unless_it_is_missing(tmp_path: Path) -> None:
         assert 1 in rows.to_table(["x"], filter=expression)["x"].to_pylist(), expression
     assert rows.to_table(["x"], filter=m.is_null())["x"].to_pylist() == [1]
     assert rows.count_rows(filter=~(m <= 5)) == 0
-    for where, expected in (
-        ("t > 5", [1]),
-        ("t = nan", [1]),
-        ("t != 1", [1, 2, 3]),
-        ("m > 5", []),
-        ("m is null", [1]),
-    ):
-        answer = table(*plan_rows(session, ["x"], where, Selection(block_rows=1)))
-        assert answer["x"].to_pylist() == expected, where
 
 
 def test_a_changed_chunk_that_a_filter_left_out_is_a_stale_read(heat: str, tmp_path: Path) -> None:

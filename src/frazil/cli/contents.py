@@ -11,10 +11,10 @@ import click
 import numpy as np
 
 import frazil
-from frazil.cli.arguments import AnyTarget, Everything, NodeTarget, Raw
+from frazil.cli.arguments import AnyTarget, ArrayTarget, Everything, Raw
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import SHORT, below, clock, node_at, node_document, shown, summary
-from frazil.cli.opening import Opened
+from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output, picked, table
 from frazil.display import counted
 from frazil.format.chunk_table import ChunkKind
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from frazil.repository.session.workspace import Workspace
 
 
-def sizes_below(version: Opened, everything: bool) -> list[dict[str, Any]]:
+def sizes_below(version: OpenTarget, everything: bool) -> list[dict[str, Any]]:
     """Return the number of chunks and bytes of each array at and below the path of a version."""
     nodes = version.workspace.snapshot.nodes
     arrays = [(nodes.node(row), None) for row in _arrays_below(version, everything)]
@@ -42,7 +42,7 @@ def sizes_below(version: Opened, everything: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _arrays_below(version: Opened, everything: bool) -> list[int]:
+def _arrays_below(version: OpenTarget, everything: bool) -> list[int]:
     """Return the rows of the arrays at and below the path of a version, in its table of nodes."""
     node_at(version.workspace, version.path)
     nodes = version.workspace.snapshot.nodes
@@ -67,7 +67,7 @@ def ls(output: Output, target: AnyTarget, everything: Everything) -> None:
         frazil ls ice@v1:era5       a group of a tag
         frazil ls ice --json        with chunks, codecs and attributes
     """
-    version = Opened(target)
+    version = OpenTarget(target)
     nodes = version.workspace
     members = [node_at(nodes, version.path)]
     if members[0].array is None:
@@ -100,7 +100,7 @@ def tree(
         frazil tree ice@dev:era5    a group of a branch
         frazil tree ice --depth 1   only the members of the root
     """
-    version = Opened(target)
+    version = OpenTarget(target)
     documents, lines = [], []
     for lasts, document in _walk(version.workspace, version.path, (), depth, everything):
         stem = "".join("    " if last else "│   " for last in lasts[:-1])
@@ -135,7 +135,7 @@ def info(output: Output, target: AnyTarget) -> None:
         frazil info ice@v1:era5/t   an array of a tag
         frazil info ice:/           the root group with its attributes
     """
-    opened = Opened(target)
+    opened = OpenTarget(target)
     if target.path is None and target.version is None:
         document = _repository_document(opened.repo)
     else:
@@ -176,7 +176,7 @@ def _info_text(name: str, value: Any) -> str:
 @verb("cat", ignore_unknown_options=True)
 def cat(
     output: Output,
-    target: NodeTarget,
+    target: ArrayTarget,
     selection: Annotated[str, argument(default="", metavar="[SLICE]")],
     everything: Annotated[bool, option("--all")],
     raw: Raw,
@@ -220,10 +220,8 @@ def cat(
     """
     from frazil.cli.cells import SELECTION, OpenArray, indices_of, lines_of, plot_lines, selected_shape
 
-    if target.path is None:
-        raise click.UsageError("name an array: LOCATION[@VERSION]:PATH")
     selected = SELECTION.convert(selection or (), None, None)
-    version = Opened(target)
+    version = OpenTarget(target)
     session = version.session()
     opened = OpenArray(session, version.path, raw=raw)
     indices = indices_of(session, version.path, selected)
@@ -261,7 +259,9 @@ def cat(
 _STATISTICS = ("size", "count", "nan", "missing", "min", "max", "mean", "std", "chunks", "chunks_read")
 
 
-def _emit_statistics(output: Output, version: Opened, opened: OpenArray, indices: Any, *, raw: bool) -> None:
+def _emit_statistics(
+    output: Output, version: OpenTarget, opened: OpenArray, indices: Any, *, raw: bool
+) -> None:
     """Print the statistics of the values of a selection. Times are texts, and numbers in JSON."""
     from frazil.cli.cells import place
 
@@ -286,7 +286,7 @@ def _emit_statistics(output: Output, version: Opened, opened: OpenArray, indices
 
 
 def _emit_matches(
-    output: Output, version: Opened, opened: OpenArray, matches: frazil.Matches, everything: bool
+    output: Output, version: OpenTarget, opened: OpenArray, matches: frazil.Matches, everything: bool
 ) -> None:
     """Print the values that meet a condition, with their indices and labels."""
     from frazil.cli.cells import shortened
@@ -339,7 +339,7 @@ def du(
     """
     from frazil.jobs.progress import size
 
-    version = Opened(target)
+    version = OpenTarget(target)
     rows = sorted(sizes_below(version, everything), key=lambda row: (-row["bytes"], row["path"]))
     numbers = ("chunks", "bytes", "native", "inline", "virtual")
     total = {"path": version.path, **{name: sum(row[name] for row in rows) for name in numbers}}
@@ -373,7 +373,7 @@ def stats(output: Output, target: AnyTarget, everything: Everything, build: bool
     from frazil.jobs.progress import size
     from frazil.maintenance.chunk_statistics import coverage
 
-    opened = Opened(target)
+    opened = OpenTarget(target)
     rows, failures = _arrays_below(opened, everything), 0
     if build or rebuild:
         nodes = opened.workspace.snapshot.nodes.paths_list()
@@ -434,7 +434,7 @@ def inspect(
         frazil inspect ice --manifests       the manifests of a version
         frazil inspect ice --repo            refs, snapshots and newest updates
     """
-    version = Opened(target)
+    version = OpenTarget(target)
     handle = version.repo
     document: Any
     if manifest is not None:

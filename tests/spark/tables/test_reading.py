@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd  # type: ignore[import-untyped]  # it ships no types
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 import xarray as xr
@@ -20,11 +20,11 @@ from tests.answers.test_conditions import truth
 from tests.support.patience import patience
 
 import frazil
+from frazil.arrow.cells import BlockReader
 from frazil.arrow.grid import Selection, Values, grid_of
 from frazil.errors import InvalidInputError
 from frazil.spark.data_source import plan_rows
-from frazil.spark.tables import scan as batches
-from frazil.spark.tables.scan import Split, plan_scan, table
+from frazil.spark.tables.scan import ScanReader, Split, plan_scan, table
 
 NAN = float("nan")
 
@@ -40,11 +40,7 @@ def write_dataset(
 ) -> frazil.Session:
     session = repo.writable_session("main")
     encoding = {
-        name: {
-            "chunks": tuple(
-                chunks.get(str(dim), size) for dim, size in zip(each.dims, each.shape, strict=True)
-            )
-        }
+        name: {"chunks": tuple(chunks.get(str(dim), size) for dim, size in each.sizes.items())}
         for name, each in data.variables.items()
         if each.ndim
     }
@@ -191,13 +187,13 @@ def test_a_block_of_many_chunks_is_read_where_conditions_hold(
 ) -> None:
     session = write_dataset(repo, climate(), {"time": 2, "lat": 1, "lon": 1})
     asked: list[tuple[str | None, Any]] = []
-    inner = batches.BlockReader._read
+    inner = BlockReader.values
 
     def read(self: Any, column: Any, region: Any) -> Values:
         asked.append((column.path, tuple(region[axis] for axis in column.axes)))
         return inner(self, column, region)
 
-    monkeypatch.setattr(batches.BlockReader, "_read", read)
+    monkeypatch.setattr(BlockReader, "values", read)
     result = rows(session, Selection(variables=("tas",)), where="lat = 50 AND lon IN (2, 4) AND area > -2")
     assert len(result) == 12
     assert ("/tas", (slice(0, 6), slice(2, 3), slice(2, 5))) in asked
@@ -235,15 +231,14 @@ def test_far_chunks_are_read_ahead(
     result, parts = planned(local.readonly_session("main"), Selection(block_rows=2), split=Split(1))
     threads, together = [], threading.Barrier(2, timeout=patience(30))
 
-    def block(self: Any, number: Any) -> tuple[list[Values], int]:
+    def block(self: Any, number: Any) -> pa.RecordBatch:
         threads.append(threading.current_thread().name)
         if ahead:
             together.wait()
-        return [], 0
+        return pa.RecordBatch.from_pylist([], result.schema)
 
-    monkeypatch.setattr(batches.BlockReader, "block", block)
-    for part in parts:
-        list(batches.batches(result, part))
+    monkeypatch.setattr(ScanReader, "block", block)
+    table(result, parts)
     assert len(threads) > 1
     assert all(name.startswith("frazil-scan") == ahead for name in threads)
 

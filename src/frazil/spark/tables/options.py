@@ -242,10 +242,7 @@ def use_of_table(table: str) -> Use:
 
 
 #: Names of other data sources, letters and digits only -> option.
-_ALIASES: Final[Mapping[str, str]] = {
-    "versionasof": "version",
-    "timestampasof": "as-of-timestamp",
-}
+_ALIASES: Final[Mapping[str, str]] = {"versionasof": "version", "timestampasof": "as-of-timestamp"}
 
 _CHANGES: Final = "with the option `table` and the value `row_changes` or `changes`"
 #: Advice -> options of other data sources, letters and digits only.
