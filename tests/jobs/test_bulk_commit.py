@@ -17,7 +17,7 @@ from tests.support.judge import same_by_reference
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
 from frazil.jobs.task_rounds import write_manifests
-from frazil.spark import Inline, Job, Local, Outcome, Target, Tasks, run_job
+from frazil.spark import Inline, Job, Outcome, Target, Tasks, Threads, run_job
 
 SHAPE = (12, 6)
 SPLIT = 4
@@ -306,7 +306,7 @@ def test_garbage_is_collected_at_every_stage(who: str, resumable: bool, tmp_path
         with pytest.raises(SessionStateError) as caught:
             run_job(mine, Collects(collect, resumable=resumable))
         assert caught.value.kind == ErrorKind.GARBAGE_COLLECTED
-        run_job(replace(mine, prepare=job(repo, dealt, prepares).prepare, finish=None), Local(1))
+        run_job(replace(mine, prepare=job(repo, dealt, prepares).prepare, finish=None), Threads(1))
     else:
         run_job(mine, Collects(collect, resumable=resumable))
     expected = dict(item for _, chunks in [*dealt, filled("x", range(11, 12), 7)] for item in chunks.items())

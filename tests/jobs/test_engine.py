@@ -18,7 +18,7 @@ from tests.jobs import tasks
 from tests.support.patience import patience
 
 from frazil.errors import IcechunkError, InvalidInputError
-from frazil.spark import Engine, Inline, Local, OnSpark
+from frazil.spark import Engine, Inline, OnSpark, Processes, Threads
 from frazil.spark.runtime.on_spark import _partitions
 from frazil.threads import Purpose
 
@@ -49,7 +49,7 @@ def test_the_caller_may_stop(every_engine: Engine, tmp_path: Path) -> None:
 @pytest.mark.sample(1, 3)
 def test_a_task_that_fails_is_tried_again(every_engine: Engine) -> None:
     messages = [b"", b"", b"raises", b""]
-    if every_engine not in (Inline(), Local(2)):  # else it would be this process
+    if every_engine not in (Inline(), Threads(2)):  # else it would be this process
         messages.append(b"is killed")
     results = every_engine.run(tasks.fails_twice, messages, b"")
     if isinstance(every_engine, Inline):
@@ -65,20 +65,20 @@ def test_a_task_that_a_worker_cannot_load_has_a_message() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, lost.__name__, lost)
         with pytest.raises(IcechunkError, match=r"failed with ModuleNotFoundError: .*gone_in_the_worker"):
-            list(Local(1, processes=True, attempts=1).run(lost.task, [b""], b""))
+            list(Processes(1, attempts=1).run(lost.task, [b""], b""))
 
 
 def test_a_worker_that_always_dies_fails_its_task(tmp_path: Path) -> None:
     with pytest.raises(
         IcechunkError, match=r"task 1 of 1 failed with .*its process ended with signal SIGKILL"
     ):
-        list(Local(1, processes=True, attempts=2).run(tasks.dies, [b""], b""))
+        list(Processes(1, attempts=2).run(tasks.dies, [b""], b""))
 
 
 def test_results_do_not_pile_up(tmp_path: Path) -> None:
     """A caller that is slow holds the tasks back."""
     messages = [str(tmp_path / str(n)).encode() for n in range(60)]
-    results = Local(2).run(tasks.touches, messages, b"0")
+    results = Threads(2).run(tasks.touches, messages, b"0")
     assert list(itertools.islice(results, 3)) == messages[:3]
     time.sleep(0.05)
     assert len(list(tmp_path.iterdir())) <= 3 + 8
@@ -87,24 +87,21 @@ def test_results_do_not_pile_up(tmp_path: Path) -> None:
 
 @pytest.mark.deep
 def test_threads_and_processes_are_what_they_say(tmp_path: Path) -> None:
-    own = {int(r.split()[0]) for r in Local(2).run(tasks.process, [b""] * 4, b"")}
+    own = {int(r.split()[0]) for r in Threads(2).run(tasks.process, [b""] * 4, b"")}
     assert own == {os.getpid()}
     place = str(tmp_path).encode()
-    others = {int(r.split()[0]) for r in Local(2, processes=True).run(tasks.meets_another, [b""] * 6, place)}
+    others = {int(r.split()[0]) for r in Processes(2).run(tasks.meets_another, [b""] * 6, place)}
     assert len(others) == 2
     assert os.getpid() not in others
 
 
 @pytest.mark.deep
 def test_idle_processes_serve_the_next_run() -> None:
-    runs = [
-        {int(r.split()[0]) for r in Local(1, processes=True).run(tasks.process, [b""] * 3, b"")}
-        for _ in range(2)
-    ]
+    runs = [{int(r.split()[0]) for r in Processes(1).run(tasks.process, [b""] * 3, b"")} for _ in range(2)]
     assert runs[0] == runs[1]
     os.environ["FRAZIL_TEST_OTHER"] = "surroundings"
     try:
-        third = {int(r.split()[0]) for r in Local(1, processes=True).run(tasks.process, [b""], b"")}
+        third = {int(r.split()[0]) for r in Processes(1).run(tasks.process, [b""], b"")}
     finally:
         del os.environ["FRAZIL_TEST_OTHER"]
     assert not third & runs[0]
@@ -118,8 +115,9 @@ def test_inline_stays_in_this_thread() -> None:
 
 @pytest.mark.parametrize("wrong", [{"workers": 0}, {"attempts": 0}])
 def test_what_cannot_be_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(InvalidInputError, match="must be at least 1, got 0"):
-        Local(**wrong)
+    for engine in (Threads, Processes):
+        with pytest.raises(InvalidInputError, match="must be at least 1, got 0"):
+            engine(**wrong)
 
 
 @pytest.mark.deep
@@ -146,10 +144,10 @@ def test_each_task_has_a_slot_of_its_own(spark: SparkSession, tmp_path: Path) ->
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
 def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) -> None:
     program = (
-        "import signal, sys; from frazil.spark import Local; from tests.jobs import tasks\n"
+        "import signal, sys; from frazil.spark import Processes, Threads; from tests.jobs import tasks\n"
         # A shell that runs the tests in the background lets its children ignore the signal.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "list(Local(2, processes=True).run(tasks.leaves_its_process, [sys.argv[1].encode()] * 1000, b''))"
+        "list(Processes(2).run(tasks.leaves_its_process, [sys.argv[1].encode()] * 1000, b''))"
     )
     driver = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],

@@ -25,10 +25,10 @@ from frazil.spark import (
     Input,
     Job,
     JobResult,
-    Local,
     Phase,
     Target,
     Tasks,
+    Threads,
     Version,
     anomaly,
     climatology,
@@ -283,7 +283,7 @@ def test_a_resumed_job_whose_inputs_stayed_goes_on(
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("engine", [Inline(), Inline(resumable=True), Local(2)], ids=repr)
+@pytest.mark.parametrize("engine", [Inline(), Inline(resumable=True), Threads(2)], ids=repr)
 @pytest.mark.parametrize("path", ["foo", "other"])
 def test_a_job_may_track_what_its_tasks_read(
     repo: frazil.Repository, engine: Engine, path: str, before_commit: Callable[[Any], None]

@@ -21,11 +21,11 @@ from frazil.spark import (
     Engine,
     Inline,
     Job,
-    Local,
     Metrics,
     Phase,
     Target,
     Tasks,
+    Threads,
     Version,
     job_metrics,
     run_job,
@@ -50,7 +50,7 @@ def counting(repo: frazil.Repository, rows: int = 12, **more: Any) -> Job:
     return Job("count", Target(repo), prepare, tasks.counts, finish, {"rows": rows}, writes=("/x",), **more)
 
 
-@pytest.mark.parametrize("engine", [Inline(), Local(2)], ids=repr)  # others: with the metrics
+@pytest.mark.parametrize("engine", [Inline(), Threads(2)], ids=repr)  # others: with the metrics
 def test_all_tasks_are_one_commit(repo: frazil.Repository, engine: Engine) -> None:
     before = repo.lookup_branch("main")
     result = run_job(counting(repo), engine)
@@ -175,7 +175,7 @@ def test_an_invalid_job_does_no_work(
     done: list[Any] = []
     work = more.get("work", lambda fork, shared, item: done.append(item))
     with pytest.raises(IcechunkError, match=message) as caught:
-        run_job(replace(counting(repo), **{"work": work, **more}), Local(1, attempts=1))
+        run_job(replace(counting(repo), **{"work": work, **more}), Threads(1, attempts=1))
     assert caught.value.kind == kind
     assert (done, left(repo)) == ([], [])
 

@@ -38,11 +38,11 @@ from frazil.jobs.job_history import JOB
 from frazil.jobs.staging import Folder
 from frazil.jobs.task_results import joined, split
 from frazil.repository.session.staged_work import STAGING
-from frazil.spark import Engine, Inline, JobResult, Local, Tasks, discard_job, run_job, staged_jobs
+from frazil.spark import Engine, Inline, JobResult, Tasks, Threads, discard_job, run_job, staged_jobs
 from frazil.testing import Fault, FaultyStorage
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
-ENGINE = Local(2)
+ENGINE = Threads(2)
 PROGRAM = "import sys; from tests.jobs.killed import main; main(*sys.argv[1:])"
 
 
@@ -381,7 +381,7 @@ def test_a_task_that_fails_for_good_leaves_the_others_staged(repo: frazil.Reposi
     job = counting(repo)
     bad = replace(job, work=fails)
     with pytest.raises(IcechunkError, match="task 3 of 6 failed with OSError: no"):
-        run_job(bad, Local(1, attempts=2))
+        run_job(bad, Threads(1, attempts=2))
     assert run_job(job, ENGINE).metrics.resumed >= 2
     is_right(repo)
 

@@ -244,8 +244,8 @@ def run_job(
 
     Args:
         job: The `Job`.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark". None:
-            `default_engine()`.
+        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
+            None: `default_engine()`.
         progress: A `Progress` that shows the tasks.
 
     Returns:

@@ -35,7 +35,7 @@ from frazil.errors import (
     StorageError,
 )
 from frazil.format.ids import id_to_text
-from frazil.jobs.engine import Local, Task
+from frazil.jobs.engine import Task, Threads
 from frazil.jobs.job import Job, JobResult, Target, Tasks
 from frazil.jobs.job_history import JobStart, find_job, job_state, require_recordable, work_digest
 from frazil.jobs.job_run import Attempt, earlier_result, run_attempt
@@ -564,7 +564,7 @@ class _Delivered:
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         if task is not run_task:
-            return Local().run(task, tasks, shared)
+            return Threads().run(task, tasks, shared)
         if not tasks:
             return iter(())
         reasons = {each.number: str(each) for each in self.job.missing()}
