@@ -22,6 +22,8 @@ type Task = Callable[[bytes, bytes], bytes]
 type EngineName = Literal["inline", "threads", "processes", "spark"]
 
 _GROUP: Final = "frazil.engines"
+#: Names that are common for other engines.
+_NEAR: Final = {"local": ". Did you mean `threads` or `processes`?"}
 
 _description: ContextVar[str] = ContextVar("frazil_description", default="")
 
@@ -80,11 +82,7 @@ def engine_of(engine: Engine | EngineName) -> Engine:
     registered = entry_points(group=_GROUP)
     if engine not in registered.names:
         *names, last = map(repr, sorted(registered.names))
-        near = (
-            ". Did you mean `threads` or `processes`?"
-            if engine == "local"
-            else suggest(engine, registered.names)
-        )
+        near = _NEAR.get(str(engine)) or suggest(engine, registered.names)
         raise InvalidInputError(
             f"engine must be {', '.join(names)} or {last}, got {engine!r:.80}{near}",
             ErrorKind.UNKNOWN_CHOICE,

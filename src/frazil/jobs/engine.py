@@ -387,8 +387,8 @@ class Processes(_Parallel):
     Raises:
         InvalidInputError: ``invalid-argument`` if ``workers`` or ``attempts`` is less than 1.
 
-    >>> Processes(2)
-    Processes(workers=2, attempts=4, resumable=True)
+    >>> list(Processes(2).run(max, [b"1", b"2"], b"0"))
+    [b'1', b'2']
     """
 
     __slots__ = ()

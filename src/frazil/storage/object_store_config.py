@@ -1,4 +1,4 @@
-"""The kinds of object store that hold virtual chunks, and the options to reach them. No connections.
+"""The places of chunks, the kinds of store that hold virtual chunks, and their options. No connections.
 
 ``ObjectStoreConfig`` is a family of classes, one for each kind of store. ``s3_store`` and similar functions
 create them.
@@ -13,7 +13,7 @@ from os import PathLike, fspath
 from typing import Any, ClassVar, TypedDict
 
 from frazil.arguments import checked
-from frazil.display import PACKAGE, Family, Numbered, Shown, literal
+from frazil.display import PACKAGE, Family, NamedEnum, Numbered, Shown, literal
 from frazil.options import Settings, option, unsigned
 from frazil.storage.option_names import MASK, PLAIN_HEADERS, check_headers, shown_options, shown_url
 
@@ -31,6 +31,24 @@ class ChecksumAlgorithm(IntEnum):
 
     def __repr__(self) -> str:
         return f"ChecksumAlgorithm.{self.name}"
+
+
+class ChunkType(NamedEnum, IntEnum):
+    """The place of the bytes of a chunk.
+
+    The value is a number, so that callers can compare it with columns of numbers.
+
+    Attributes:
+        uninitialized: The chunk is missing. A read returns the fill value.
+        native: A chunk file of the repository.
+        virtual: An object outside of the repository.
+        inline: The manifest.
+    """
+
+    uninitialized = 0
+    native = 1
+    virtual = 2
+    inline = 3
 
 
 class StorageHeaders(TypedDict, total=False):
