@@ -552,8 +552,6 @@ class HfKeywords(S3KeyOptions, StorageHeaders, total=False):
     """The arguments of ``hf_storage``, besides its place.
 
     Attributes:
-        network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
-            means no limit. Default: 60.
         legacy_rooted_keys: True is not supported and raises an error. Default: None.
     """
 
@@ -562,15 +560,7 @@ class HfKeywords(S3KeyOptions, StorageHeaders, total=False):
 
 
 class S3Endpoint(TypedDict, total=False):
-    """The server of a storage with the protocol of S3.
-
-    Attributes:
-        region: Region of the bucket. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the AWS profile.
-        endpoint_url: URL of the server, for example ``https://minio.example:9000``. Default: Amazon S3.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
-            Default: False.
-        anonymous: True sends requests without credentials.
-    """
+    """The server of a storage with the protocol of S3, as in ``S3Options``."""
 
     region: str | None
     endpoint_url: str | None
@@ -579,24 +569,13 @@ class S3Endpoint(TypedDict, total=False):
 
 
 class R2Keywords(S3Endpoint, HfKeywords, total=False):
-    """The arguments of ``r2_storage`` and ``tigris_storage``, besides the place.
-
-    Attributes:
-        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Other members of
-            ``ChecksumAlgorithm`` are not supported. Default: none.
-    """
+    """The arguments of ``r2_storage`` and ``tigris_storage``, besides the place."""
 
     checksum_algorithm: ChecksumAlgorithm | None
 
 
 class S3Keywords(R2Keywords, total=False):
-    """The arguments of ``s3_storage``, besides its place.
-
-    Attributes:
-        force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the
-            host name where this is possible.
-        requester_pays: True makes the owner of the credentials pay for the requests. Default: False.
-    """
+    """The arguments of ``s3_storage``, besides its place."""
 
     force_path_style: bool
     requester_pays: bool
@@ -608,8 +587,6 @@ class S3ObjectStoreKeywords(S3Endpoint, S3Key, StorageHeaders, total=False):
     Attributes:
         from_env: True takes the credentials from the environment: variables, AWS profile, web identity,
             container or instance role. This is the default.
-        force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the
-            host name where this is possible.
     """
 
     from_env: bool | None

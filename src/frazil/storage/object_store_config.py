@@ -12,6 +12,7 @@ from enum import Enum, IntEnum
 from os import PathLike, fspath
 from typing import Any, ClassVar, TypedDict
 
+from frazil.argument_docs import with_argument_docs
 from frazil.arguments import checked
 from frazil.display import PACKAGE, Family, NamedEnum, Numbered, Shown, literal
 from frazil.options import Settings, option, unsigned
@@ -70,16 +71,18 @@ class S3Options(Settings):
     """Options to reach a bucket of S3, or of a server with the same protocol. Mutable.
 
     Attributes:
-        region: Region of the bucket. Default: the environment or the AWS profile.
-        endpoint_url: URL of the server. Default: Amazon S3.
-        allow_http: Whether requests without encryption are allowed. Default: False.
-        anonymous: Whether requests are sent without credentials. Default: False.
-        force_path_style: Whether URLs have the bucket in their path, and not in the host name.
+        region: Region of the bucket. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the AWS profile.
+        endpoint_url: URL of the server, for example ``https://minio.example:9000``. Default: Amazon S3.
+        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
             Default: False.
-        network_stream_timeout_seconds: A read without progress fails after this number of seconds.
-            Default: 60.
-        requester_pays: Whether the owner of the credentials pays for the requests. Default: False.
-        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Default: none.
+        anonymous: True sends requests without credentials. Default: False.
+        force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the
+            host name where this is possible.
+        network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
+            means no limit. Default: 60.
+        requester_pays: True makes the owner of the credentials pay for the requests. Default: False.
+        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Other members of
+            ``ChecksumAlgorithm`` are not supported. Default: none.
 
     Examples:
         >>> S3Options(region="eu-west-1", anonymous=True).region
@@ -220,6 +223,7 @@ def local_filesystem_store(path: str | PathLike[str]) -> ObjectStoreConfig.Local
 
 
 @checked
+@with_argument_docs(S3Options)
 def s3_store(
     region: str | None = None,
     endpoint_url: str | None = None,
@@ -234,19 +238,7 @@ def s3_store(
     """Return the store of a container whose virtual chunks are in S3.
 
     Args:
-        region: Region of the bucket. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the AWS profile.
-        endpoint_url: URL of the server, for example ``https://minio.example:9000``. Default: Amazon S3.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
-            Default: False.
-        anonymous: Whether the bucket is read without credentials. Default: False.
         s3_compatible: True for another server with the protocol of S3. Default: False, which means Amazon S3.
-        force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the
-            host name where this is possible.
-        network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
-            means no limit. Default: 60.
-        requester_pays: True makes the owner of the credentials pay for the requests. Default: False.
-        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Other members of
-            ``ChecksumAlgorithm`` are not supported. Default: none.
 
     Returns:
         The store, for ``VirtualChunkContainer``.
@@ -255,10 +247,8 @@ def s3_store(
         >>> s3_store(region="eu-west-1", anonymous=True).options.region
         'eu-west-1'
     """
-    options = S3Options(region, endpoint_url, allow_http, anonymous, force_path_style)
-    options.network_stream_timeout_seconds = network_stream_timeout_seconds
-    options.requester_pays = requester_pays
-    options.checksum_algorithm = checksum_algorithm
+    place = (region, endpoint_url, allow_http, anonymous, force_path_style)
+    options = S3Options(*place, network_stream_timeout_seconds, requester_pays, checksum_algorithm)
     return ObjectStoreConfig.S3Compatible(options) if s3_compatible else ObjectStoreConfig.S3(options)
 
 

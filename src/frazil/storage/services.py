@@ -44,16 +44,12 @@ def _s3_arguments(keywords: Mapping[str, Any], timeout: int | None = _TIMEOUT) -
 
 
 @checked
-@with_keywords(S3Keywords, network_stream_timeout_seconds=_TIMEOUT)
+@with_keywords(S3Keywords, S3Options, Storage.new_s3, network_stream_timeout_seconds=_TIMEOUT)
 def s3_storage(*, bucket: str, prefix: str | None, **options: Unpack[S3Keywords]) -> Storage:
     """Return a storage in S3, or in a server with the same protocol.
 
     For another server, pass ``endpoint_url``. At most one way of authorisation may be passed: an access key
     (``access_key_id`` and ``secret_access_key``), ``anonymous``, ``from_env`` or ``get_credentials``.
-
-    Args:
-        bucket: Name of the bucket.
-        prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
 
     Returns:
         The storage. No request is sent.
