@@ -20,7 +20,7 @@ from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored
 from frazil.storage.disk_cache import CachedStorage, cache_usage
 from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
-from frazil.storage.system import Windows
+from frazil.storage.system import WindowsSystem
 from frazil.storage.urls import parse_url
 from frazil.testing.storage_suite import StorageSuite
 
@@ -39,7 +39,7 @@ def on_windows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return
     if sys.platform != "linux":
         pytest.skip("the stand-ins of Windows are for Linux")
-    monkeypatch.setattr(system, "files", Windows(windows.locking))
+    monkeypatch.setattr(system, "files", WindowsSystem(windows.locking))
     with windows.stand_in():
         yield
 
@@ -85,7 +85,7 @@ class TestWindowsWithFat(WindowsSuite):
 
     @pytest.fixture
     def storage(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
-        monkeypatch.setattr(system, "files", Windows(windows.locking))
+        monkeypatch.setattr(system, "files", WindowsSystem(windows.locking))
         with windows.stand_in(has_links=False):
             yield LocalStorage(tmp_path)
 
@@ -191,7 +191,7 @@ def test_processes_of_windows_commit(tmp_path: Path) -> None:
     for process in processes:
         output, errors = process.communicate(timeout=patience(300))
         assert process.returncode == 0, errors
-        assert output.startswith("Windows False "), output  # without the classes of POSIX
+        assert output.startswith("WindowsSystem False "), output  # without the classes of POSIX
     assert len((tmp_path / "shared" / "lines").read_bytes()) == len(processes) * windows.LINES
 
 
@@ -208,7 +208,7 @@ PATHS = {
 
 @pytest.mark.parametrize("path", PATHS)
 def test_urls_of_windows(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "files", Windows(windows.locking))
+    monkeypatch.setattr(system, "files", WindowsSystem(windows.locking))
     assert parse_url(path).key == path
     assert system.files.file_url(path) == PATHS[path]
     short = path.replace("\\\\?\\UNC\\", "\\\\").removeprefix("\\\\?\\")

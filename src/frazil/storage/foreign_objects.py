@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
     from obstore.store import ObjectStore
 
-    from frazil.storage.web_client import Answer
+    from frazil.storage.web_client import Response
 
 
 def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig] | None:
@@ -525,7 +525,7 @@ class ForeignWeb(ForeignObjects):
         check_segments(url, unquote(parts.path.removeprefix("/")))
 
 
-def _require_status(answer: Answer, expected: int, url: str) -> None:
+def _require_status(answer: Response, expected: int, url: str) -> None:
     if answer.status != expected:
         reason = reason_of_status(answer.status, url)[1]
         failure = FileNotFoundError if answer.status in _ABSENT else OSError

@@ -113,7 +113,7 @@ def _masked(name: str, value: Any) -> Any:
     return shown_options(value)
 
 
-class _Variant(Numbered, Settings):
+class _StoreVariant(Numbered, Settings):
     """Prints as a call with positional arguments; the options of S3 are its own rows."""
 
     __slots__ = ()
@@ -144,49 +144,49 @@ class ObjectStoreConfig(metaclass=Family):
         raise NotImplementedError
 
     @dataclass(slots=True, repr=False)
-    class InMemory(_Variant):
+    class InMemory(_StoreVariant):
         """Chunks in the memory of this process."""
 
     @dataclass(slots=True, repr=False)
-    class LocalFileSystem(_Variant):
+    class LocalFileSystem(_StoreVariant):
         """Files in the directory ``path``."""
 
         path: str
 
     @dataclass(slots=True, repr=False)
-    class S3Compatible(_Variant):
+    class S3Compatible(_StoreVariant):
         """A server with the protocol of S3, for example MinIO, Ceph or R2."""
 
         options: S3Options
 
     @dataclass(slots=True, repr=False)
-    class S3(_Variant):
+    class S3(_StoreVariant):
         """Amazon S3."""
 
         options: S3Options
 
     @dataclass(slots=True, repr=False)
-    class Gcs(_Variant):
+    class Gcs(_StoreVariant):
         """Google Cloud Storage. ``opts`` has options of the client."""
 
         opts: Mapping[str, str] | None = None
         _shown_names: ClassVar[dict[str, str]] = {"opts": "config"}
 
     @dataclass(slots=True, repr=False)
-    class Azure(_Variant):
+    class Azure(_StoreVariant):
         """Azure blob storage. ``opts`` has the ``account`` and options of the client."""
 
         opts: Mapping[str, str] | None = None
         _shown_names: ClassVar[dict[str, str]] = {"opts": "config"}
 
     @dataclass(slots=True, repr=False)
-    class Tigris(_Variant):
+    class Tigris(_StoreVariant):
         """Tigris, a service with the protocol of S3."""
 
         opts: S3Options
 
     @dataclass(slots=True, repr=False)
-    class Http(_Variant):
+    class Http(_StoreVariant):
         """A web server, which is read only. Every request carries ``headers``."""
 
         opts: Mapping[str, str] | None = None
@@ -224,7 +224,7 @@ def local_filesystem_store(path: str | PathLike[str]) -> ObjectStoreConfig.Local
 
 @checked
 @with_argument_docs(S3Options)
-def s3_store(
+def s3_store(  # noqa: D417  # the decorator describes the others
     region: str | None = None,
     endpoint_url: str | None = None,
     allow_http: bool = False,

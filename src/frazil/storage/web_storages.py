@@ -27,7 +27,7 @@ from frazil.storage.option_names import address_parts, shown_url
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.storage.urls import StorageUrl, parse_url
 from frazil.storage.web_client import (
-    Answer,
+    Response,
     WebClient,
     in_thread,
     join_url,
@@ -153,7 +153,7 @@ class HttpStorage(ReadOnlyStorage):
     def with_user_agent(self, user_agent: str) -> HttpStorage:
         return HttpStorage(self.url, self.options, self._headers, self._settings, user_agent)
 
-    def _ask(self, method: str, key: str, headers: Mapping[str, str]) -> Answer:
+    def _ask(self, method: str, key: str, headers: Mapping[str, str]) -> Response:
         parts = urlsplit(self.url)
         path = f"{parts.path.rstrip('/')}/{quote(check_key(key), safe=_UNQUOTED)}"
         TRAFFIC.count()
