@@ -17,7 +17,7 @@ from tests.jobs import tasks
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, StaleReadError
 from frazil.jobs import job_run as module
-from frazil.jobs.job_history import JOB
+from frazil.repository.catalog.history_records import JOB
 from frazil.spark import (
     Engine,
     Exists,
@@ -439,7 +439,7 @@ def test_an_ingest_whose_labels_were_corrected_is_planned_anew(
     def happens() -> None:
         with repo.transaction("main", message="the days were the wrong way round") as store:
             labels = zarr.open_array(store, path="time")
-            labels[:] = labels[:][::-1]
+            labels[:] = np.asarray(labels[:])[::-1]
 
     before_commit(happens)
     corrected = tmp_path / "corrected"

@@ -16,7 +16,7 @@ from tests.jobs import tasks
 
 import frazil
 from frazil.errors import IcechunkError
-from frazil.jobs.job_history import JOB
+from frazil.repository.catalog.history_records import JOB
 from frazil.spark import (
     Engine,
     Inline,
@@ -54,7 +54,7 @@ def counting(repo: frazil.Repository, rows: int = 12, **more: Any) -> Job:
 def test_all_tasks_are_one_commit(repo: frazil.Repository, engine: Engine) -> None:
     before = repo.lookup_branch("main")
     result = run_job(counting(repo), engine)
-    array = zarr.open_array(result.version.session().store, path="x", mode="r")
+    array: Any = zarr.open_array(result.version.session().store, path="x", mode="r")
     assert array[:].tolist() == list(range(12))
     assert array.attrs["sum"] == sum(range(12))
     commit, first = list(repo.ancestry(branch="main"))[:2]
@@ -102,7 +102,7 @@ def test_a_second_phase_sees_what_the_first_has_merged(repo: frazil.Repository) 
 
     phases = (Phase(second, tasks.reversed_and_more),)
     result = run_job(Job("two", Target(repo), first, tasks.counts, finish, phases=phases), Inline())
-    root = zarr.open_group(result.version.session().store, mode="r")
+    root: Any = zarr.open_group(result.version.session().store, mode="r")
     assert list(root) == ["x"]
     assert root["x"][:].tolist() == [103, 102, 101, 100, 107, 106, 105, 104, 111, 110, 109, 108]
     assert result.metrics.tasks == 6
@@ -127,7 +127,8 @@ def test_metrics_are_reported_and_stored(tmp_path: Any, every_engine: Engine) ->
     assert metrics.stored_bytes_written > 48
     assert metrics.requests > 12
     assert 0 < metrics.longest_task_seconds <= metrics.task_seconds
-    assert zarr.open_array(result.version.session().store, path="x", mode="r")[:].tolist() == list(range(12))
+    array: Any = zarr.open_array(result.version.session().store, path="x", mode="r")
+    assert array[:].tolist() == list(range(12))
     assert left(repo) == []
     (row,) = job_metrics(repo)
     assert row == job_metrics(repo, snapshot_id=result.snapshot_id)[0]
@@ -193,7 +194,11 @@ def test_an_id_may_be_any_text(repo: frazil.Repository, id_: str) -> None:
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_a_failure_leaves_no_lease(spec_version: int) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=spec_version)
-    fails = replace(counting(repo), finish=lambda session, values: 1 / len(values[3:]))
+
+    def finish(session: frazil.Session, values: list[Any]) -> None:
+        raise ZeroDivisionError
+
+    fails = replace(counting(repo), finish=finish)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         gc.collect()  # sessions of other tests warn now

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.jobs import killed
 from tests.jobs.killed import CONFIG, POINTS, ROWS, TASKS, counting, created, opened
+from tests.jobs.tasks import counts
 
 import frazil
 from frazil.errors import (
@@ -34,9 +34,9 @@ from frazil.errors import (
 )
 from frazil.jobs import job_run
 from frazil.jobs.engine import Task
-from frazil.jobs.job_history import JOB
-from frazil.jobs.staging import Folder
+from frazil.jobs.staging import Folder, Staging
 from frazil.jobs.task_results import joined, split
+from frazil.repository.catalog.history_records import JOB
 from frazil.repository.session.staged_work import STAGING
 from frazil.spark import Engine, Inline, JobResult, Tasks, Threads, discard_job, run_job, staged_jobs
 from frazil.testing import Fault, FaultyStorage
@@ -81,10 +81,11 @@ def is_right(repo: frazil.Repository, chunks: int = TASKS + 1) -> None:
     """The data are there, by one commit, and after a collection of garbage so many chunk files are."""
     for _ in range(2):
         store = repo.readonly_session("main").store
-        array = zarr.open_array(store, path="x", mode="r")
+        array: Any = zarr.open_array(store, path="x", mode="r")
+        other: Any = zarr.open_array(store, path="y", mode="r")
         assert array[:].tolist() == list(range(ROWS))
         assert array.attrs["sum"] == sum(range(ROWS))
-        assert zarr.open_array(store, path="y", mode="r")[:].tolist() == [5, 5, 5]
+        assert other[:].tolist() == [5, 5, 5]
         repo.garbage_collect(TOMORROW)
     assert len([info for info in repo.ancestry(branch="main") if JOB in info.metadata]) == 1
     assert left(repo) == []
@@ -318,7 +319,7 @@ def test_tasks_that_write_one_chunk_are_an_error_and_not_staged(
 
 
 def writes_one_chunk(fork: frazil.ForkSession, shared: str, start: int) -> Any:
-    return replace(killed.counts(fork, shared, 0), rows=start)
+    return replace(counts(fork, shared, 0), rows=start)
 
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.LOST])
@@ -361,7 +362,7 @@ def test_another_driver_is_done_in_between(
         return call(*args)
 
     owner, name = {
-        "before it opens its session": (job_run.Staging, "open"),
+        "before it opens its session": (Staging, "open"),
         "before it commits": (job_run, "commit_job"),
     }[when]
     monkeypatch.setattr(owner, name, partial(first, call=getattr(owner, name)))
@@ -399,7 +400,7 @@ def test_a_job_that_fails_before_its_work_leaves_nothing(repo: frazil.Repository
 def fails(fork: frazil.ForkSession, shared: str, start: int) -> Any:
     if start == 8:
         raise OSError("no")
-    return killed.counts(fork, shared, start)
+    return counts(fork, shared, start)
 
 
 # Garbage collection
@@ -439,6 +440,6 @@ def test_the_reference_collects_beside_a_staged_job(repo: frazil.Repository, tmp
     assert left(repo) == before
     repo = opened(tmp_path / "repo")
     assert run_job(counting(repo), ENGINE).metrics.resumed == 0
-    read = zarr.open_array(theirs.readonly_session("main").store, path="x", mode="r")
+    read: Any = zarr.open_array(theirs.readonly_session("main").store, path="x", mode="r")
     assert read[:].tolist() == list(range(ROWS))
     is_right(repo)

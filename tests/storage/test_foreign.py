@@ -39,7 +39,7 @@ Place = tuple[ForeignObjects, str, str]
 
 def _s3(server: RunningServer) -> Place:
     storage = server.storage()
-    bucket = storage.bucket.name  # type: ignore[attr-defined]
+    bucket = storage.bucket.name
     storage.put("data/a b%20c.nc", _DATA)
     config = s3_store(
         region="us-east-1",
@@ -55,7 +55,7 @@ def _s3(server: RunningServer) -> Place:
 
 def _gcs(server: RunningServer) -> Place:
     storage = server.storage()
-    bucket = storage.bucket.name  # type: ignore[attr-defined]
+    bucket = storage.bucket.name
     storage.put("a.nc", _DATA)
     config = gcs_store({"base_url": f"http://127.0.0.1:{server.port}", "allow_http": "true"})
     foreign = open_foreign(config, Credentials.Gcs(gcs_credentials(bearer_token="t")), f"gs://{bucket}/")
@@ -64,7 +64,7 @@ def _gcs(server: RunningServer) -> Place:
 
 def _http(server: RunningServer) -> Place:
     storage = server.storage()
-    bucket = storage.bucket.name  # type: ignore[attr-defined]
+    bucket = storage.bucket.name
     storage.put("dir/a b.nc", _DATA)
     prefix = f"http://127.0.0.1:{server.port}/{bucket}/"
     foreign = open_foreign(http_store(), HttpAccess, prefix)
@@ -73,11 +73,11 @@ def _http(server: RunningServer) -> Place:
 
 def _azure(server: RunningServer) -> Place:
     storage = server.storage()
-    bucket = storage.bucket
+    bucket: Any = storage.bucket
     storage.put("a.nc", _DATA)
-    config = azure_store(account=bucket.account, config=dict(bucket.config))  # type: ignore[attr-defined]
-    container = bucket.name  # type: ignore[attr-defined]
-    foreign = open_foreign(config, Credentials.Azure(bucket.credentials), f"az://{container}/")  # type: ignore[attr-defined]
+    config = azure_store(account=bucket.account, config=dict(bucket.config))
+    container = bucket.name
+    foreign = open_foreign(config, Credentials.Azure(bucket.credentials), f"az://{container}/")
     return foreign, f"az://{container}/a.nc", f'"{storage.get_versioned("a.nc")[1].etag}"'
 
 

@@ -21,6 +21,7 @@ from frazil.storage.local_commit import Replacement
 from frazil.testing.storage_suite import StorageSuite, add_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -79,7 +80,7 @@ def test_a_server_refuses_bytes_when_the_file_is_closed(
     storage = LocalStorage(tmp_path, flush=flush)
     first = storage.put("a", b"first")
     assert isinstance(first, Stored)
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: storage.put("b", b"new", IfAbsent()),
         lambda: storage.put_many([("c", b"new")]),
         lambda: storage.put("a", b"second", IfVersion(first.version)),
@@ -152,9 +153,9 @@ def test_relative_paths_are_fixed_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "here" / "repo").read_bytes() == b"x"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for path, expected in (("~/weather", tmp_path / "home/weather"), (PurePath("~"), tmp_path / "home")):
-        storage = local_filesystem_storage(path)
-        assert isinstance(storage, LocalStorage)
-        assert storage.root == expected
+        home = local_filesystem_storage(path)
+        assert isinstance(home, LocalStorage)
+        assert home.root == expected
 
 
 def test_hidden_files_are_not_objects(tmp_path: Path) -> None:

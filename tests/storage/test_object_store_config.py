@@ -33,7 +33,7 @@ from frazil.storage.object_store_config import (
     ],
 )
 def test_values(store: Any) -> None:
-    assert isinstance(store, ObjectStoreConfig)
     assert pickle.loads(pickle.dumps(store)) == store
     assert store != ObjectStoreConfig.LocalFileSystem("/elsewhere")
+    assert isinstance(store, ObjectStoreConfig)
     assert f"ObjectStoreConfig.{type(store).__name__}" in repr(store)
