@@ -103,5 +103,5 @@ def hostile(prefix: str, store: Mapping[str, Any], location: str | None = None) 
 
 def read(repo: frazil.Repository) -> bytes:
     """The virtual chunk."""
-    array = zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")
+    array: Any = zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")
     return bytes(array[:].tolist())

@@ -67,7 +67,8 @@ class WindowsSuite(StorageSuite):
             super().test_keys_with_odd_characters(storage, key)
             return
         calls: list[Callable[[str], object]] = [storage.get, storage.head, storage.list]
-        for call in [*calls, lambda key: storage.put(key, b"x")]:
+        calls.append(lambda key: storage.put(key, b"x"))
+        for call in calls:
             with pytest.raises(InvalidInputError) as caught:
                 call(key)
             assert caught.value.kind == ErrorKind.BAD_KEY_PREFIX

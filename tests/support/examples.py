@@ -13,4 +13,5 @@ def examples(count: int) -> int:
 
     `quick` tries a fifth, `ci` half, `weekly` twice and `fuzz` fifty times as many.
     """
+    assert settings.default is not None
     return max(1, round(count * settings.default.max_examples / _FULL))
