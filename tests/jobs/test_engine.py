@@ -164,7 +164,7 @@ def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) ->
     else:
         driver.send_signal(number)
     _, stderr = driver.communicate()
-    assert stderr.count(b"Traceback") == (number == signal.SIGINT)  # of the driver alone
+    assert stderr.count(b"Traceback") == (number == signal.SIGINT)  # only of the driver
     pids = [int(path.name) for path in workers]
     until = time.monotonic() + patience(10)
     while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:

@@ -79,9 +79,9 @@ def test_a_finished_job_is_not_run_again(repo: frazil.Repository) -> None:
     assert (again.id, again.snapshot_id) == (first.id, first.snapshot_id)
     with repo.transaction("main", message="by hand") as store:
         zarr.open_array(store, path="x", mode="r+")[0] = 99
-    mended = run_job(counting(repo), engine)
-    assert not mended.done_before
-    assert zarr.open_array(mended.version.session().store, path="x", mode="r")[0] == 0
+    corrected = run_job(counting(repo), engine)
+    assert not corrected.done_before
+    assert zarr.open_array(corrected.version.session().store, path="x", mode="r")[0] == 0
 
 
 def test_a_second_phase_sees_what_the_first_has_merged(repo: frazil.Repository) -> None:

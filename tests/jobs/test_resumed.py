@@ -78,7 +78,7 @@ def left(repo: frazil.Repository) -> list[str]:
 
 
 def is_right(repo: frazil.Repository, chunks: int = TASKS + 1) -> None:
-    """The data are there, by one commit, and after a collection of garbage so many chunk files are."""
+    """The data are there, by one commit. A collection of garbage leaves ``chunks`` chunk files."""
     for _ in range(2):
         store = repo.readonly_session("main").store
         array: Any = zarr.open_array(store, path="x", mode="r")

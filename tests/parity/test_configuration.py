@@ -1,4 +1,4 @@
-"""Configuration beside the reference's: what one implementation persists, the other reads."""
+"""Configuration of both implementations: what one implementation persists, the other reads."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class Scheduler:
             task.is_ready = None
 
     def pause(self, seconds: float) -> None:
-        """Let other tasks run for so many seconds of the simulated time."""
+        """Let other tasks run for a number of seconds of the simulated time."""
         task = self.current
         if task is None:
             self.now_us += int(seconds * 1e6)

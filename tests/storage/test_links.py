@@ -20,7 +20,7 @@ from frazil.storage.object_store_config import local_filesystem_store
 
 @pytest.fixture(params=["with /proc", "without"])
 def trusted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder, with a secret beside it."""
+    """A folder, next to a secret."""
     if request.param == "without":
         readlink = os.readlink
 

@@ -263,7 +263,7 @@ _PATHS: Final = ("documents", "members", "trees")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one call of the work function of a job, beside the changes in its fork.
+    """The outcome of one call of the work function of a job, in addition to the changes in its fork.
 
     Args:
         value: A small value for ``finish``, which can be pickled. Default: None.

@@ -1,6 +1,6 @@
 """A storage in local files. It is safe between threads, between processes, and after ``kill -9``.
 
-**Whole objects.** A write goes to a temporary file beside the object and is flushed to the disk (``fsync``).
+**Whole objects.** A write goes to a temporary file next to the object and is flushed to the disk (``fsync``).
 Then one system call gives the file the object's name: ``os.replace``, or ``os.link`` if the name must be
 free. Last, the directory is flushed, so that the name survives a power failure. If this flush fails, it is
 tried again, and after that the outcome is unknown. No file is changed in place.
@@ -8,7 +8,7 @@ tried again, and after that the outcome is unknown. No file is changed in place.
 **Conditional create** is ``os.link``: the kernel refuses a name that exists.
 
 **Conditional update** must compare and replace in one atomic step, and no system call does this. Therefore a
-permanent lock file beside the object is locked with ``fcntl.lockf``. The kernel releases this lock when its
+permanent lock file next to the object is locked with ``fcntl.lockf``. The kernel releases this lock when its
 owner dies for any reason, and the lock also works over NFS. It excludes only other processes. A lock between
 the threads of this process is held around it. (When a process closes any descriptor of a file, it loses all
 its locks on the file. Therefore only one thread may open the lock file at a time.) Inside of both, the inode
@@ -443,7 +443,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
 
 @dataclass(frozen=True, slots=True)
 class FileReplacement(OpenReplacement):
-    """A replacement whose new bytes are durable in a file beside the old one."""
+    """A replacement whose new bytes are durable in a file next to the old one."""
 
     files: ExitStack
     new: NewFile
