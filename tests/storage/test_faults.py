@@ -10,14 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.fault_proxy import Fault, FaultProxy
 
+import frazil
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Stored
 from frazil.storage.object_store import ObjectStorage
-from frazil.storage.settings import (
-    StorageRetriesSettings,
-    StorageSettings,
-    StorageTimeoutSettings,
-)
 from frazil.testing.storage_suite import add_line
 
 if TYPE_CHECKING:
@@ -25,11 +21,11 @@ if TYPE_CHECKING:
 
     from tests.support.servers import RunningServer
 
-_QUICK = StorageSettings(
-    retries=StorageRetriesSettings(max_tries=4, initial_backoff_ms=10, max_backoff_ms=50)
+_QUICK = frazil.StorageSettings(
+    retries=frazil.StorageRetriesSettings(max_tries=4, initial_backoff_ms=10, max_backoff_ms=50)
 )
 #: For answers that never come.
-_IMPATIENT = replace(_QUICK, timeouts=StorageTimeoutSettings(operation_attempt_timeout_ms=3_000))
+_IMPATIENT = replace(_QUICK, timeouts=frazil.StorageTimeoutSettings(operation_attempt_timeout_ms=3_000))
 
 
 @pytest.fixture(
