@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -256,19 +257,15 @@ def test_an_id_is_for_one_job(repo: frazil.Repository) -> None:
 
 
 def test_two_drivers_of_one_job(repo: frazil.Repository) -> None:
-    results: list[JobResult] = []
     barrier = threading.Barrier(2)
 
-    def drive() -> None:
+    def drive(_: int) -> JobResult:
         own = opened(Path(repo.storage.root))  # type: ignore[attr-defined]
         barrier.wait()
-        results.append(run_job(counting(own), ENGINE))
+        return run_job(counting(own), ENGINE)
 
-    threads = [threading.Thread(target=drive) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        results = list(threads.map(drive, range(2)))
     assert len({result.snapshot_id for result in results}) == 1
     assert sorted(result.done_before for result in results) == [False, True]
     is_right(repo)

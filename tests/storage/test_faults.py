@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -141,14 +141,11 @@ def test_no_update_is_lost_under_faults(
         for pattern in ("^PUT ", "^GET "):
             proxy.add(fault, pattern, times=2)
 
-    def work() -> None:
+    def work(_: int) -> None:
         for _ in range(5):
             add_line(storage, "repo", uuid.uuid4().hex)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
     lines = bytes(direct.get("repo")).split(b"\n")
     assert len(lines) == len(set(lines)) == 21

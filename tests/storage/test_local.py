@@ -5,7 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -104,19 +104,12 @@ def test_two_instances_on_one_root_exclude_each_other(tmp_path: Path) -> None:
     instances = [LocalStorage(tmp_path / "root"), LocalStorage(link)]
     instances[0].put("repo", b"begin", IfAbsent())
 
-    def work(storage: LocalStorage, name: str) -> None:
+    def work(name: int) -> None:
         for number in range(50):
-            add_line(storage, "repo", f"{name}-{number}")
+            add_line(instances[name % 2], "repo", f"{name}-{number}")
 
-    threads = [
-        threading.Thread(target=work, args=(instance, f"{number}-{thread}"))
-        for number, instance in enumerate(instances)
-        for thread in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
     assert len(bytes(instances[0].get("repo")).split(b"\n")) == 201
 
 
