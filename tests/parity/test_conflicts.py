@@ -401,7 +401,7 @@ def test_the_reference_reads_merges_picks_and_reverts(tmp_path: Path) -> None:
         dev: Any = zarr.open_group(store, mode="r+")
         dev["g/c"][:100] = 3
         dev.create_array("d", shape=(2,), chunks=(1,), dtype="i8")[:] = 4
-        del root["a"]
+        del dev["a"]
     with repo.transaction("main", message="main") as store:
         zarr.open_array(store, path="g/c")[700:] = 5
     merged = repo.merge("dev")
