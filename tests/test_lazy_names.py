@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,14 @@ def test_a_name_hides_no_submodule(package: str) -> None:
     importlib.import_module(package)
     hidden = {name for name in TABLES[package] if f"{package}.{name}" in PATHS}
     assert all((TABLES[package][name][0] + ".").startswith(f"{package}.{name}.") for name in hidden)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_type_checkers_see_the_names_of_star_imports(package: str) -> None:
+    """A list ``__all__`` without values in a stub hides all of its names from ``import *``."""
+    stub = PATHS[package].with_suffix(".pyi").read_text()
+    for module in re.findall(r"^from (\S+) import \*$", stub, re.MULTILINE):
+        assert "__all__" not in PATHS[module].with_suffix(".pyi").read_text()
 
 
 def test_other_names_are_errors() -> None:

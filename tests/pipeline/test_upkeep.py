@@ -18,7 +18,7 @@ import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.format.ids import id_to_text
 from frazil.maintenance.verification.findings import VerifyLevel
-from frazil.pipeline import Local, Progress
+from frazil.pipeline import Progress, Threads
 from frazil.spark import Inline
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -124,7 +124,7 @@ def test_the_same_statistics_and_findings(root: Path, repo: frazil.Repository) -
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("engine", ["inline", "local"])
+@pytest.mark.parametrize("engine", ["inline", "processes"])
 def test_tasks_read_only_what_is_new(engine: Any, tmp_path: Path) -> None:
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), config)
@@ -157,7 +157,7 @@ class Steps:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("engine", [Inline(), Local(2)])
+@pytest.mark.parametrize("engine", [Inline(), Threads(2)])
 def test_the_same_compaction(engine: object, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     repo = small_files(frazil.local_filesystem_storage(str(tmp_path)))
     values = read(repo)

@@ -371,7 +371,7 @@ def ingest(
     compound: Literal["skip", "fields"] = "skip",
     on_problem: Literal["fail", "skip", "quarantine"] = "fail",
     on_change: Literal["fail", "ignore", "rewrite"] = "fail",
-    engine: Literal["auto", "inline", "local", "spark"] = "auto",
+    engine: Literal["auto", "inline", "threads", "processes", "spark"] = "auto",
 ) -> int:
     """Write many files into one dataset, in one commit.
 
@@ -403,8 +403,8 @@ def ingest(
         compound: Leave out HDF5 variables of compound types, or make an array of each field.
         on_problem: What happens to files with problems.
         on_change: What happens to files that changed since they were ingested.
-        engine: Where tasks run: in this process (inline), in processes of this machine (local), on Spark, or
-            inline for a few small files, else local.
+        engine: Where tasks run: in this process (inline), in its threads, in processes of this machine, on
+            Spark, or inline for a few small files, else processes.
 
     Examples:
         frazil ingest 'era5/*.nc' ice --inspect                print the problems of the files
@@ -420,7 +420,7 @@ def ingest(
 
     files = list(source)
     # Missing files must not leave a new repository.
-    automatic = "inline" if is_small(files) or dry_run else "local"
+    automatic = "inline" if is_small(files) or dry_run else "processes"
     common: dict[str, Any] = {
         "concat_dim": concat_dim,
         "variables": variables,

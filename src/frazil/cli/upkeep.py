@@ -344,7 +344,7 @@ def verify(
     everything: Annotated[bool, option("--all")],
     list_checks: bool,
     level: _Level = "metadata",
-    engine: Literal["auto", "inline", "local", "spark"] = "auto",
+    engine: Literal["auto", "inline", "threads", "processes", "spark"] = "auto",
 ) -> int:
     """Check a repository against the specification, and print what is damaged, missing or exchanged.
 
@@ -356,8 +356,8 @@ def verify(
         everything: Also print findings with the severity information.
         list_checks: Only print all checks, and end.
         level: How much is read: metadata, also which files exist, also every byte, also every chunk decoded.
-        engine: Where tasks run: in this process (inline), in processes of this machine (local), on Spark, or
-            in threads of this process.
+        engine: Where tasks run: in this process (inline), in its threads, in processes of this machine, on
+            Spark.
 
     Examples:
         frazil verify s3://bucket/repo                          check the metadata

@@ -18,7 +18,7 @@ from typing import Any, Final
 from frazil import host
 from frazil.about import PACKAGE_FOLDER
 from frazil.chunks.ranges import RangeCache
-from frazil.chunks.virtual import Container, VirtualSources
+from frazil.chunks.virtual import Container, VirtualSources, open_on_demand
 from frazil.errors import (
     ErrorKind,
     FormatError,
@@ -76,7 +76,6 @@ from frazil.repository.settings.manifest_config import AUTO, ManifestConfig
 from frazil.storage.access import anonymous_access
 from frazil.storage.base import IfAbsent, Refused, Storage, Version
 from frazil.storage.checks import PROBES, create_and_probe, probe_conditions
-from frazil.storage.chunk_places import open_on_demand
 from frazil.storage.credential_families import AnyCredential
 from frazil.storage.local_commit import flush_folders
 from frazil.storage.object_store_config import ObjectStoreConfig

@@ -1,6 +1,7 @@
 from frazil.jobs.engine import Engine as Engine
 from frazil.jobs.engine import Inline as Inline
-from frazil.jobs.engine import Local as Local
+from frazil.jobs.engine import Processes as Processes
+from frazil.jobs.engine import Threads as Threads
 from frazil.jobs.engine import default_engine as default_engine
 from frazil.jobs.job import Input as Input
 from frazil.jobs.job import Job as Job

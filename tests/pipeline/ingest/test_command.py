@@ -180,9 +180,9 @@ def test_no_files_make_no_repository(tmp_path: Path, capsys: pytest.CaptureFixtu
     ("limit", "most", "given", "expected"),
     [
         pytest.param("FILES", 64, [], "inline", id="small"),
-        pytest.param("FILES", 1, [], "local", id="many"),
-        pytest.param("BYTES", 100, [], "local", id="large"),
-        pytest.param("FILES", 64, ["--engine", "local"], "local", id="local"),
+        pytest.param("FILES", 1, [], "processes", id="many"),
+        pytest.param("BYTES", 100, [], "processes", id="large"),
+        pytest.param("FILES", 64, ["--engine", "threads"], "threads", id="threads"),
         pytest.param("FILES", 1, ["--engine", "inline"], "inline", id="inline"),
     ],
 )

@@ -33,9 +33,9 @@ from frazil.spark import (
     Engine,
     FilePattern,
     Inline,
-    Local,
     MergeDim,
     Target,
+    Threads,
     ingest,
     inspect_files,
     staged_jobs,
@@ -313,7 +313,7 @@ def test_changed_files_are_noticed(tmp_path: Path, repo: frazil.Repository) -> N
 def test_an_ingest_goes_on_where_it_stopped(
     archive: list[str], repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Local(workers=2, attempts=1)
+    engine = Threads(workers=2, attempts=1)
     last = Path(archive[-1])
 
     def then_gone(*arguments: Any, **more: Any) -> Any:

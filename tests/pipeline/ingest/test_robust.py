@@ -28,7 +28,7 @@ from frazil.format.flexbuffer import MetadataColumn
 from frazil.pipeline.ingest.operation import inspect_all, plan_ingest
 from frazil.pipeline.ingest.tasks import file_values
 from frazil.readers.hdf5 import Hdf5Reader
-from frazil.spark import Inline, Local, Target, ingest
+from frazil.spark import Inline, Target, Threads, ingest
 
 
 @pytest.mark.sample(1)
@@ -176,7 +176,7 @@ def test_other_variables_of_the_same_files(tmp_path: Path, repo: frazil.Reposito
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("engine", [Inline(), Local(1)])
+@pytest.mark.parametrize("engine", [Inline(), Threads(1)])
 def test_two_at_once_are_one_after_the_other(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, engine: Any
 ) -> None:

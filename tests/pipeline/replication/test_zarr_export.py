@@ -15,7 +15,7 @@ from tests.pipeline.replication.test_operation import Stopped, Watched, stopping
 import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import AlreadyExistsError, ConflictError, IcechunkError, InvalidInputError
-from frazil.pipeline import Inline, Local, Target, export_zarr, export_zip, ingest
+from frazil.pipeline import Inline, Target, Threads, export_zarr, export_zip, ingest
 from frazil.storage.memory import MemoryStorage
 
 INLINE = Inline()
@@ -61,7 +61,7 @@ def same(repo: frazil.Repository, place: Path) -> None:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("engine", [INLINE, Local(2)])
+@pytest.mark.parametrize("engine", [INLINE, Threads(2)])
 def test_every_kind_of_chunk(repo: frazil.Repository, tmp_path: Path, engine: Any) -> None:
     target = frazil.local_filesystem_storage(str(tmp_path / "plain"))
     done = export_zarr(repo, target, engine=engine)

@@ -216,8 +216,8 @@ def inspect_files(
         compound: For HDF5 variables of compound types: ``"skip"`` (default) or ``"fields"``; see `ingest`.
         allow: Kinds of problems that are tolerated; see `ingest`. Default: none.
         unpack: Whether the ingest would store unpacked values: then files may have different packing.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark". None:
-            `default_engine()`.
+        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
+            None: `default_engine()`.
         progress: A `Progress` that shows the inspection.
 
     Returns:
@@ -289,8 +289,8 @@ def ingest(
         compound: What becomes of HDF5 variables of compound types. ``"skip"`` (default) leaves them out with
             a note. ``"fields"`` makes an array of each field: the field ``speed`` of ``wind`` becomes
             ``wind_speed``, with the attributes of ``wind``.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark". None:
-            `default_engine()`.
+        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
+            None: `default_engine()`.
         job_id: The id of the job. A second call with the same id continues an interrupted ingest, or
             returns the result of a committed one. None: derived from the files and the options.
         message: The message of the commit. None: ``"ingest N files"``.

@@ -272,8 +272,8 @@ def write_audit_publish(
         job_id: The id of the publication. If a publication with this id exists, the function is not called.
             The default, None, always calls the function.
         tag: The name of a tag to create for the published version. The default, None, creates no tag.
-        engine: Where the tasks of the check run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``.
-            The default, None, is Spark where Spark is in use, else processes of this machine
+        engine: Where the tasks of the check run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"``
+            or ``"spark"``. The default, None, is Spark where Spark is in use, else processes of this machine
             (`default_engine`).
         limits: `Limits`, in bytes: how much a task of the check reads. The default, None, is ``Limits()``.
 

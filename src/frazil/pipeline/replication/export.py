@@ -164,8 +164,9 @@ def export_zarr(
             groups and arrays, except the groups ``.frazil``, in which an ingest records its files.
         compare: Whether chunks that the target has already are read and compared. Otherwise chunks of the
             same size count as equal. Default: True.
-        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where Spark is in use, else processes of this machine (`default_engine`).
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or ``"spark"``.
+            The default, None, is Spark where Spark is in use, else processes of this machine
+            (`default_engine`).
         progress: A `Progress`, which shows how many chunks and bytes are copied. The default, None, shows
             nothing.
 

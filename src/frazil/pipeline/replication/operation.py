@@ -314,8 +314,9 @@ def copy_repository(
         part: The branches, tags and arrays of the copy. Default: the whole repository as it is.
         compare: Whether the bytes of all objects that both storages have are compared, and not only of those
             that were stored in the target since the last complete copy.
-        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where Spark is in use, else processes of this machine (`default_engine`).
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or ``"spark"``.
+            The default, None, is Spark where Spark is in use, else processes of this machine
+            (`default_engine`).
         progress: A `Progress`, which shows how many objects and bytes are copied. The default, None, shows
             nothing.
         dry_run: Whether to copy nothing, and to return the numbers of objects and bytes that the target lacks

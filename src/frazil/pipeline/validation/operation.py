@@ -554,8 +554,9 @@ def validate(
         rules: A sequence of rules, or rules in YAML or JSON as a text or a file, see `rules_from`.
         against: The version that `StatisticsAgainst` compares with if the rule does not name one. The
             default, None, is the parent snapshot of the source.
-        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where Spark is in use, else processes of this machine (`default_engine`).
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or ``"spark"``.
+            The default, None, is Spark where Spark is in use, else processes of this machine
+            (`default_engine`).
         limits: `Limits`, in bytes: how much a task reads. The default, None, is ``Limits()``.
 
     Returns:

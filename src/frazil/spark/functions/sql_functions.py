@@ -33,7 +33,7 @@ from frazil.display import suggest
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, FormatError, InvalidInputError
 from frazil.format.ids import id_from_text
 from frazil.handle.repository import Repository, context_of
-from frazil.jobs.engine import Local
+from frazil.jobs.engine import Threads
 from frazil.pipeline.publishing import publish as publish_branch
 from frazil.pipeline.publishing.branches import create_tag_once, rollback_target
 from frazil.pipeline.replication import copy_repository
@@ -361,7 +361,7 @@ def copy(call: UpkeepCall, target: str, target_options: str = "") -> Rows:
     """Copy the repository. A second evaluation copies the objects that the target lacks."""
     options = options_of_call({"options": target_options}, Use("the target of a copy", PLACE_OPTIONS))
     storage = storage_at(call.profiles.resolve({**options, "path": target}))
-    copied = copy_repository(call.repo, storage, engine=Local())
+    copied = copy_repository(call.repo, storage, engine=Threads())
     yield {"objects": copied.objects, "bytes": copied.bytes, "existing": copied.existing}
 
 
