@@ -438,7 +438,7 @@ def compaction_commits(
         raise wrong_type("branch", branch, "str", "Sequence[str]")
     branches = [branch] if isinstance(branch, str) else list(dict.fromkeys(branch))
     if not branches:
-        raise InvalidInputError("branch must name a branch, got an empty list", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError("branch must name a branch, got an empty list")
     amend = is_amend(commit_method)
     marked = of_compaction(metadata)
     return tuple(RewriteCommit(name, message, marked, amend) for name in branches)

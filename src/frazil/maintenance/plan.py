@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from frazil.arguments import check_fields, wrong_type
 from frazil.display import Record, Shown, counted, literal
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_to_text
 from frazil.format.repo_info import RepoInfo
@@ -307,7 +307,7 @@ class CompactionLimits:
             value = getattr(self, name)
             if not (low <= value and (high is None or value <= high)):
                 expected = f"at least {low}" if high is None else f"from {low} to {high}"
-                raise InvalidInputError(f"{name} must be {expected}, got {value}", ErrorKind.INVALID_ARGUMENT)
+                raise InvalidInputError(f"{name} must be {expected}, got {value}")
         if not all(isinstance(pattern, str) for pattern in self.arrays):
             raise wrong_type("arrays", self.arrays, "tuple[str, ...]")
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from frazil.arguments import check_fields
 from frazil.display import Record, Shown, counted, literal, utc
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.format.columns import I64
 from frazil.format.ids import id_matrix, ids_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotTable, UpdateKind
@@ -63,8 +63,7 @@ class CommitPattern:
         if self.message is None and not self._items():
             raise InvalidInputError(
                 "CommitPattern() must have a message, an author or metadata, got none of them. Every commit "
-                'would meet it. Pass message="*" for that',
-                ErrorKind.INVALID_ARGUMENT,
+                'would meet it. Pass message="*" for that'
             )
 
     def _items(self) -> dict[str, Any]:
@@ -201,7 +200,7 @@ class Retention:
                 expected = "an integer" if name == "last" else 'an integer or "all"'
                 raise TypeError(f"Retention(): {name} must be {expected}, got {value!r:.80}")
             if value < 0:
-                raise InvalidInputError(f"{name} must be at least 0, got {value}", ErrorKind.INVALID_ARGUMENT)
+                raise InvalidInputError(f"{name} must be at least 0, got {value}")
         require_age("Retention()", self.newer_than)
         object.__setattr__(self, "where", _values("where", self.where, CommitPattern))
         object.__setattr__(self, "tags", _values("tags", self.tags, str))
@@ -209,8 +208,7 @@ class Retention:
         if not (self.last or self._counts() or self.newer_than is not None or self.where):
             raise InvalidInputError(
                 "Retention() must have a rule, got none. Every version except the tips and tags would be "
-                "removed. Pass last=1 for that",
-                ErrorKind.INVALID_ARGUMENT,
+                "removed. Pass last=1 for that"
             )
 
     def _counts(self) -> dict[Period, Count]:
@@ -226,8 +224,7 @@ class Retention:
         except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
             raise InvalidInputError(
                 f'zone must be the name of a time zone, such as "Europe/Rome", got {self.zone!r:.80}. If the '
-                "name is right, this host has no data of time zones: install the package tzdata",
-                ErrorKind.INVALID_ARGUMENT,
+                "name is right, this host has no data of time zones: install the package tzdata"
             ) from error
 
 
@@ -256,9 +253,7 @@ def branch_policies(policy: Retention | Mapping[str, Retention]) -> BranchPolici
                 f"{name!r:.80}"
             )
     if not pairs:
-        raise InvalidInputError(
-            "policy must have at least one branch, got an empty dict", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError("policy must have at least one branch, got an empty dict")
     return tuple(pairs.items())
 
 

@@ -302,10 +302,7 @@ def require_copies(storage: Storage, copies: Sequence[Storage]) -> None:
             got = f"another repository in {copy.label()}. Its first snapshot has another time"
         else:
             continue
-        raise InvalidInputError(
-            f"copies must be copies of the repository, got {got}. Correct the location",
-            ErrorKind.INVALID_ARGUMENT,
-        )
+        raise InvalidInputError(f"copies must be copies of the repository, got {got}. Correct the location")
 
 
 # Commits after the restored state

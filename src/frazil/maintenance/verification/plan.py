@@ -124,9 +124,7 @@ class VerificationState:
         if not isinstance(place, str | None):
             raise TypeError(f"state must be a VerificationState, a path or None, got {type(path).__name__}")
         if place is not None and (not place or "\0" in place):
-            raise InvalidInputError(
-                f"state must be the path of a file, got {place!r:.80}", ErrorKind.INVALID_ARGUMENT
-            )
+            raise InvalidInputError(f"state must be the path of a file, got {place!r:.80}")
         self._path = ":memory:" if place is None else place
         try:
             self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
@@ -137,8 +135,7 @@ class VerificationState:
         except sqlite3.Error as error:
             raise InvalidInputError(
                 f"state must be a new file or the state of a verification, got {self._path!r}: {error}. Use "
-                "another file, or delete this one",
-                ErrorKind.INVALID_ARGUMENT,
+                "another file, or delete this one"
             ) from error
 
     def __len__(self) -> int:

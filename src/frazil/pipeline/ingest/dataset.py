@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.cf_times import is_time
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.pipeline.ingest.families import (
     Encoding,
     Encodings,
@@ -145,8 +145,7 @@ class Dataset:
                 if variable is not None and variable.dims not in ((), (dim,)):
                     raise InvalidInputError(
                         f"concat_dim must be a dimension, a scalar or a new name, got {dim!r}, a "
-                        f"variable with the dimensions {', '.join(variable.dims)}",
-                        ErrorKind.INVALID_ARGUMENT,
+                        f"variable with the dimensions {', '.join(variable.dims)}"
                     )
             dataset._stack(dim, stored)
             dataset._require_agreement()
@@ -277,8 +276,7 @@ class Dataset:
             )
         listed = ", ".join(f"{name} ({max(mine)} values)" for name, mine in counts.items())
         raise InvalidInputError(
-            f"files must follow each other in one scalar coordinate, but several differ: {listed}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"files must follow each other in one scalar coordinate, but several differ: {listed}"
         ).with_remedy(helps, argument(concat_dim=sufficient[0] if sufficient else "run"))
 
     def _differing_scalars(self) -> dict[str, list[NDArray[np.int64]]]:

@@ -612,8 +612,7 @@ def inspect_all(
         reasons = [each.skipped[missing[0]] for each in layouts if missing[0] in each.skipped]
         reason = f"no array can hold: {reasons[0]}" if reasons else "no file has"
         raise InvalidInputError(
-            f"variables must be names of variables in the files, got {missing[0]!r}, which {reason}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"variables must be names of variables in the files, got {missing[0]!r}, which {reason}"
         )
     return inspection
 

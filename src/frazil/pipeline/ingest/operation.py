@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Unpack
 
 from frazil.cf_times import is_time
 from frazil.display import Shown
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RebaseFailedError
+from frazil.errors import IcechunkError, InvalidInputError, RebaseFailedError
 from frazil.jobs.engine import Engine, engine_of
 from frazil.jobs.job import Job, JobResult, Target, Tasks, takes_versions, with_options
 from frazil.jobs.job_run import run_job
@@ -94,8 +94,7 @@ def dimension(request: IngestRequest, growth: Growth) -> str | None:
     if len(files.urls) > 1 and (schema.unlimited or times):
         several = sorted({*schema.unlimited, *times})
         raise InvalidInputError(
-            f"files can follow each other in several dimensions, {', '.join(several)}, as in {schema.url}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"files can follow each other in several dimensions, {', '.join(several)}, as in {schema.url}"
         ).with_remedy("Choose one with {}", argument(concat_dim=several[0]))
     return scalar_time(schema.variables) if growth.from_nothing and len(files.urls) == 1 else None
 

@@ -180,6 +180,11 @@ def refusal(problems: Sequence[Problem], files: int) -> InvalidInputError:
     return error
 
 
+def misfit(text: str) -> InvalidInputError:
+    """Return the error for files that do not fit the arrays of the group."""
+    return InvalidInputError(text, ErrorKind.INVALID_ARRAY_METADATA)
+
+
 type Mode = Literal["create", "append", "insert", "upsert", "backfill"]
 
 MODES: Final = ("create", "append", "insert", "upsert", "backfill")
@@ -195,8 +200,7 @@ def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str,
         if unknown := sorted(each.keys() - set(ENCODING)):
             raise InvalidInputError(
                 f"encoding of {name} must have only {', '.join(ENCODING)}, got {unknown[0]!r}. All other "
-                "properties are those of the files",
-                ErrorKind.INVALID_ARGUMENT,
+                "properties are those of the files"
             )
         for key in ("chunks", "shards"):
             if each.get(key) is not None:
@@ -208,8 +212,7 @@ def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str,
             or not size
         ):
             raise InvalidInputError(
-                f"{what} must be a number of at least 1, or -1 for the whole dimension, got {size!r}",
-                ErrorKind.INVALID_ARGUMENT,
+                f"{what} must be a number of at least 1, or -1 for the whole dimension, got {size!r}"
             )
 
 
@@ -361,9 +364,7 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
             ErrorKind.KEY_NOT_FOUND,
         )
     if twice := [url for url, count in Counter(urls).items() if count > 1]:
-        raise InvalidInputError(
-            f"source must name each file once, got {twice[0]} twice", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"source must name each file once, got {twice[0]} twice")
     return SourceFiles(tuple(urls), dim, position, keys)
 
 

@@ -47,7 +47,7 @@ from frazil.pipeline.ingest.existing import (
 )
 from frazil.pipeline.ingest.families import Conversion, Family, with_encoding
 from frazil.pipeline.ingest.inspection import ANY, PACKING, Inspection, VirtualChunks, values_digest
-from frazil.pipeline.ingest.options import Problem
+from frazil.pipeline.ingest.options import Problem, misfit
 from frazil.pipeline.ingest.steps import Axis, Pieces, old_pieces, place_labels, runs
 from frazil.pipeline.ingest.tasks import Box, Item, PlannedArray, TaskContext, without_container
 from frazil.readers.base_reader import VariableSchema
@@ -100,18 +100,16 @@ def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[Axis | N
         if steps.length and length and (mode not in ("create", "append") or dim in existing.arrays):
             raise InvalidInputError(
                 f"mode {mode!r} needs labels of {dim} in the files, as `/{existing.path}` has them, but the "
-                "files have none",
-                ErrorKind.INVALID_ARGUMENT,
+                "files have none"
             )
         places = np.arange(length + steps.length)  # new steps follow the old steps
         return Axis(len(places), None, places[:length], places[length:]), []
     if dim in existing.arrays:
         old = read_labels(existing.arrays[dim])
     elif length:
-        raise InvalidInputError(
+        raise misfit(
             f"`/{existing.path}` must have labels of {dim}, as the files have them, but it has none. Ingest "
-            "the files into another group",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            "the files into another group"
         )
     else:
         old = steps.axis[:0]
@@ -329,10 +327,8 @@ def _family_arrays(
             variable = with_encoding(variable, dataset.variables[name])
         if unpacked:
             if misfit := coding_of(variable.attrs, variable.dtype).misfit:
-                raise InvalidInputError(
-                    f"scale_factor and add_offset of `{existing.path_of(name)}` must be numbers, got "
-                    f"{misfit}",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+                raise misfit(
+                    f"scale_factor and add_offset of `{existing.path_of(name)}` must be numbers, got {misfit}"
                 ).with_remedy("Ingest the stored numbers, without {}", argument(unpack=True))
             empty = np.empty([0] * len(variable.dims), variable.dtype)
             coded = xr.Variable(variable.dims, empty, dict(variable.attrs))
@@ -352,10 +348,9 @@ def _family_arrays(
         if array is not None:
             target = matched_array(array, target, virtual, windows)
         elif windows.keys() & set(target.dims):
-            raise InvalidInputError(
+            raise misfit(
                 f"`{target.path}` must exist in the repository, because the files have only a part of it. "
-                "Ingest files with all of it first",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                "Ingest files with all of it first"
             )
         elif virtual is None:
             target = _with_chosen_chunks(change, family, target, variable, others, shared)
@@ -372,17 +367,15 @@ def _family_arrays(
                 expected = family.values.get(name) if "values" not in request.allow else None
                 part = tuple(slice(*windows[dim]) if dim in windows else slice(None) for dim in target.dims)
                 if expected is not None and values_digest(np.asarray(array[part])) != expected:
-                    raise InvalidInputError(
+                    raise misfit(
                         f"values of `{target.path}` must be those of the repository, but the files have "
-                        "other values",
-                        ErrorKind.INVALID_ARRAY_METADATA,
+                        "other values"
                     ).with_remedy("{} keeps the values of the repository", argument(allow={"values"}))
                 continue
             if target.window is not None:
-                raise InvalidInputError(
+                raise misfit(
                     f"mode {request.mode!r} needs a file with all of `{target.path}`, but the file has a "
-                    "part of it",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+                    "part of it"
                 ).with_remedy(
                     "Name the dimension in which files follow each other with {}", argument(concat_dim=...)
                 )

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from frazil.cf_times import is_time
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.options import FileProblem, Mode
+from frazil.pipeline.ingest.options import FileProblem, Mode, misfit
 from frazil.remedies import Call, argument
 
 
@@ -66,10 +66,9 @@ def place_labels(mode: Mode, old: NDArray[Any], new: NDArray[Any], steps: Steps)
         with np.errstate(invalid="ignore"):
             cast = new.astype(old.dtype)
         if old.dtype.kind in "iu" and (cast != new).any():
-            raise InvalidInputError(
+            raise misfit(
                 f"new labels must fit the dtype {old.dtype} of the labels in the repository, got "
-                f"{new[cast != new][0]}. Ingest the files into another group",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                f"{new[cast != new][0]}. Ingest the files into another group"
             )
         new = cast
     stay = np.arange(len(old))

@@ -27,7 +27,7 @@ from frazil.jobs.task_results import Outcome
 from frazil.pipeline.ingest.arrays import TargetArray, cut_references, open_target
 from frazil.pipeline.ingest.families import Conversion, inexact_text
 from frazil.pipeline.ingest.inspection import file_state
-from frazil.pipeline.ingest.options import FileAccess
+from frazil.pipeline.ingest.options import FileAccess, misfit
 from frazil.pipeline.ingest.steps import Pieces, runs
 from frazil.readers.base_reader import INLINE, ChunkReferences, NotVirtual, Reader, decoded
 from frazil.readers.files import find_file
@@ -413,7 +413,7 @@ def _stored_values(
     numbers, inexact = conversion.apply(values)
     if inexact.any():
         text = inexact_text(target.name, values[inexact][0], conversion.target)
-        raise InvalidInputError(f"{item.urls[read.file]}: {text}", ErrorKind.INVALID_ARRAY_METADATA)
+        raise misfit(f"{item.urls[read.file]}: {text}")
     return numbers
 
 

@@ -115,9 +115,7 @@ def rollback_target(repo: Repository, branch: str, to: str | datetime) -> str:
     """Return the id of the snapshot that a branch is moved back to: see `rollback_to`."""
     if isinstance(to, datetime):
         if to.tzinfo is None:
-            raise InvalidInputError(
-                f"to must be a time with a time zone, got {to.isoformat()}", ErrorKind.INVALID_ARGUMENT
-            )
+            raise InvalidInputError(f"to must be a time with a time zone, got {to.isoformat()}")
         infos = repo.ancestry(branch=branch)
         last_id = next((info.id for info in infos if info.written_at <= to), None)
         if last_id is None:

@@ -86,7 +86,7 @@ def export_netcdf(
     if nodes.require_node(prefix or "/").array is not None:
         above, _, array_name = prefix.rpartition("/")
         raise InvalidInputError(
-            f"a NetCDF file has the arrays of a group, and `{prefix}` is an array", ErrorKind.INVALID_ARGUMENT
+            f"a NetCDF file has the arrays of a group, and `{prefix}` is an array"
         ).with_remedy(
             "Pass {} and {}",
             argument(group=above or "/"),
@@ -107,8 +107,7 @@ def export_netcdf(
         if absent := [each for each in names if each not in dataset]:
             raise InvalidInputError(
                 f"variables must be variables of the group `{group}`, got {absent[0]!r}. It has "
-                f"{', '.join(map(str, dataset.data_vars))}",
-                ErrorKind.INVALID_ARGUMENT,
+                f"{', '.join(map(str, dataset.data_vars))}"
             )
         with named_when_complete(file) as part:
             dataset[names].to_netcdf(part)

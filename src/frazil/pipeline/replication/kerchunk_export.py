@@ -79,9 +79,7 @@ def export_kerchunk(
     """
     write = _FORMATS.get(Path(path).suffix)
     if write is None:
-        raise InvalidInputError(
-            f"path must end with one of {', '.join(_FORMATS)}, got {str(path)!r}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"path must end with one of {', '.join(_FORMATS)}, got {str(path)!r}")
     target = new_file(path, overwrite=overwrite)
     session = Version.of(source).session()
     documents: dict[str, Any] = {".zgroup": {"zarr_format": 2}}

@@ -325,7 +325,7 @@ def map_blocks(
         for name, each in zip(names, zip(dtypes, fill_values, all_attributes, strict=True), strict=True)
     ]
     if tasks is not None and tasks < 1:
-        raise InvalidInputError(f"tasks must be at least 1, got {tasks}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(f"tasks must be at least 1, got {tasks}")
     tasks = tasks or least_tasks(options.get("engine"))
     try:
         parameter_names = list(inspect.signature(function).parameters)
@@ -380,7 +380,7 @@ def _grid(
     new: Mapping[str, int] | None,
 ) -> InputGrid:
     if not arrays:
-        raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError("paths must name at least one array, got none")
     if isinstance(boundary, str) and boundary not in _BOUNDARIES:
         raise InvalidInputError(
             f"boundary must be one of {', '.join(_BOUNDARIES)} or a number, got {boundary!r}",
@@ -406,9 +406,7 @@ def _grid(
             depths = [widths.get(axis, 0) for axis in range(first.ndim)]
         margins = tuple(depth if isinstance(depth, tuple) else (depth, depth) for depth in depths)
     if any(depth < 0 for pair in margins or () for depth in pair):
-        raise InvalidInputError(
-            f"halo must be at least 0 elements on each side, got {halo}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"halo must be at least 0 elements on each side, got {halo}")
     if margins and any(margins[axis] != (0, 0) for axis in dropped):
         raise InvalidInputError(
             f"halo must be 0 along the dimensions in drop, got {halo}", ErrorKind.CONFLICTING_ARGUMENTS

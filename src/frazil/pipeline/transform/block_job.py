@@ -278,7 +278,7 @@ def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
     outputs, version, target = work.outputs, work.version, work.target
     new = outputs.arrays
     if not new and not work.in_place:
-        raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError("paths must name at least one array, got none")
     reads = () if work.in_place else (each.path for each in work.inputs)
     require_free(version, target, reads, [each.path for each in new])
 

@@ -123,9 +123,7 @@ def regrid(
     skip = method == "conservative" if skipna is None else skipna
     require_choice("method", method, get_args(Method.__value__))
     if not 0 <= nan_threshold <= 1:
-        raise InvalidInputError(
-            f"nan_threshold must be between 0 and 1, got {nan_threshold}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"nan_threshold must be between 0 and 1, got {nan_threshold}")
     grid = _TargetGrid.of(target_grid)
     coordinates = coordinate_paths(arrays)
     axes: dict[str, _Axes] = {}
