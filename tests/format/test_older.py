@@ -279,13 +279,13 @@ def test_hostile_bytes(body: bytes) -> None:
 
 
 def test_what_decompresses_to_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.format.older.elements.MAX_PAYLOAD_BYTES", 1 << 20)
+    monkeypatch.setattr("frazil.format.older.generations.MAX_PAYLOAD_BYTES", 1 << 20)
     bomb = bytes(1 << 25)
     tracemalloc.start()
     for data in (zstandard.compress(bomb), seal([bomb], FileType.MANIFEST, spec_version=1)):
         with pytest.raises(FormatError, match=NAME):
             decode_old_manifest(data, NAME, DOT)
-    monkeypatch.setattr("frazil.format.older.elements.MAX_PAYLOAD_BYTES", 1 << 30)
+    monkeypatch.setattr("frazil.format.older.generations.MAX_PAYLOAD_BYTES", 1 << 30)
     monkeypatch.setattr("frazil.format.msgpack.MAX_TOKENS", 1 << 16)
     with pytest.raises(FormatError, match=f"{NAME}: more than 65536 values"):
         decode_old_manifest(zstandard.compress(bytes(1 << 20)), NAME, DOT)

@@ -35,8 +35,7 @@ from frazil.format import msgpack
 from frazil.format.envelope import FileType
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import VirtualRef
-from frazil.format.older.elements import payload
-from frazil.format.older.generations import GENERATIONS
+from frazil.format.older.generations import GENERATIONS, payload
 from frazil.importing import upgrade
 from frazil.repository.settings.config_document import to_document
 from frazil.storage.base import Storage

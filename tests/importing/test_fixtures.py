@@ -28,7 +28,7 @@ from tests.importing.older import (
 
 import frazil
 from frazil.format.ids import id_from_text, id_to_text
-from frazil.format.older.elements import timestamp
+from frazil.format.older.generations import timestamp
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data type")
 folders = pytest.mark.parametrize("folder", FOLDERS, ids=named)

@@ -35,7 +35,7 @@ from frazil.format.ids import (
     ids_to_text,
 )
 from frazil.format.manifest import LocationCompression, Manifest, encode_manifest
-from frazil.format.older.elements import (
+from frazil.format.older.generations import (
     NodeId,
     OldLog,
     OldManifest,

@@ -36,8 +36,7 @@ from frazil.format.ids import (
     snapshot_key,
     transaction_key,
 )
-from frazil.format.older.elements import OldRef
-from frazil.format.older.generations import DOT, DRAFT
+from frazil.format.older.generations import DOT, DRAFT, OldRef
 from frazil.format.repo_info import (
     Availability,
     OpsEntry,

@@ -15,8 +15,18 @@ from typing import Any
 
 from frazil.errors import ErrorKind, FormatError, StorageError
 from frazil.format.ids import CONFIG, MANIFESTS, OBJECT_ID_BYTES, SNAPSHOTS, id_to_text
-from frazil.format.older.elements import NodeId, OldLog, OldManifest, OldRef, OldSnapshot
-from frazil.format.older.generations import Layout, decode_ref, described, name_to_id, ref_files
+from frazil.format.older.generations import (
+    Layout,
+    NodeId,
+    OldLog,
+    OldManifest,
+    OldRef,
+    OldSnapshot,
+    decode_ref,
+    described,
+    name_to_id,
+    ref_files,
+)
 from frazil.format.older.manifest import decode_old_log, decode_old_manifest, short_id
 from frazil.format.older.snapshot import decode_old_snapshot
 from frazil.repository.catalog.assets import require_id

@@ -33,8 +33,10 @@ from frazil.format.ids import (
     ids_from_characters,
 )
 from frazil.format.msgpack import NIL, Tokens
-from frazil.format.older.elements import (
+from frazil.format.older.generations import (
+    DRAFT,
     DRAFT_ID_BYTES,
+    Layout,
     NodeId,
     OldLog,
     OldManifest,
@@ -44,7 +46,6 @@ from frazil.format.older.elements import (
     payload,
     variant,
 )
-from frazil.format.older.generations import DRAFT, Layout
 
 #: Possible numbers of fields of the outermost array. The last field contains the references.
 MANIFEST_FIELDS: Final = frozenset({2, 3, 4})

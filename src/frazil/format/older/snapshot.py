@@ -15,7 +15,10 @@ from typing import Any, Final
 from frazil.errors import FormatError
 from frazil.format import msgpack
 from frazil.format.envelope import FileType
-from frazil.format.older.elements import (
+from frazil.format.older.generations import (
+    DRAFT,
+    Evidence,
+    Layout,
     NodeId,
     OldManifestRef,
     OldNode,
@@ -30,7 +33,6 @@ from frazil.format.older.elements import (
     timestamp,
     variant,
 )
-from frazil.format.older.generations import DRAFT, Evidence, Layout
 
 FIELDS: Final = (
     *("shape", "data_type", "chunk_shape", "chunk_key_encoding", "fill_value", "codecs"),

@@ -34,7 +34,6 @@ from frazil.jobs.engine import Engine
 from frazil.jobs.job import Input
 from frazil.jobs.progress import Progress
 from frazil.pipeline.ingest.options import FileAccess, Problem, SourceFiles
-from frazil.pipeline.ingest.reference_check import why_unreadable
 from frazil.readers.base_reader import (
     FileSchema,
     NotVirtual,
@@ -44,6 +43,7 @@ from frazil.readers.base_reader import (
 )
 from frazil.readers.files import File, find_file, local_path
 from frazil.readers.registry import is_zarr
+from frazil.readers.zarr import why_unreadable
 from frazil.repository.paths import HIDDEN
 from frazil.threads import Purpose, thread_pool
 

@@ -34,7 +34,7 @@ from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, FormatEr
 from frazil.format.ids import id_from_text
 from frazil.jobs.engine import Local
 from frazil.pipeline.publishing import publish as publish_branch
-from frazil.pipeline.publishing.branches import create_tag_once, rollback_target
+from frazil.pipeline.publishing.operation import create_tag_once, rollback_target
 from frazil.pipeline.replication import copy_repository
 from frazil.repository.catalog.ancestry import is_in_history
 from frazil.repository.catalog.repo_changes import branch_tip

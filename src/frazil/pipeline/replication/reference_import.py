@@ -1,7 +1,7 @@
 """Imports of references of kerchunk, from JSON or Parquet, into a session.
 
 Metadata of version 2 of Zarr become metadata of version 3, as in an ingest of Zarr. The layout of a folder of
-Parquet is described in `frazil.pipeline.replication.kerchunk_export`.
+Parquet is described in `frazil.pipeline.replication.reference_export`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from zarr.storage import MemoryStore
 from frazil.arrays.array import read
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
 from frazil.lazy_names import ModuleOnDemand
-from frazil.pipeline.replication.columns import INLINE, References
+from frazil.pipeline.replication.reference_export import INLINE, References
 from frazil.readers.files import File, damaged, find_file, local_path, object_storage
 from frazil.readers.zarr import chunk_names, codecs_of, fill_attributes, variable_schema
 from frazil.repository.paths import absolute
