@@ -65,7 +65,7 @@ class Pipeline:
         self.runs += not result.done_before
         return result
 
-    def run(self, **more: Any) -> module.Published:
+    def run(self, **more: Any) -> module.PublishSummary:
         return write_audit_publish(self.repo, self, RULES, engine=Inline(), **more)
 
 
@@ -272,7 +272,7 @@ def memory() -> frazil.Repository:
 
 def publish_once(
     repo: frazil.Repository, job_id: str | None = "monday"
-) -> tuple[module.Published, list[str]]:
+) -> tuple[module.PublishSummary, list[str]]:
     """Publish, and return the snapshots that the work committed."""
     runs: list[str] = []
     published = write_audit_publish(

@@ -19,7 +19,7 @@ from tests.readers.comparing import (
 from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, FormatError
-from frazil.readers.files import File
+from frazil.readers.files import SourceFile
 from frazil.readers.registry import open_source
 
 netCDF4 = pytest.importorskip("netCDF4")  # noqa: N816
@@ -121,8 +121,8 @@ def test_records_far_from_each_other_are_read_alone(tmp_path: Path, monkeypatch:
         file["t"][:] = [1, 2, 3, 4]
     with open_source(str(path)) as reader:
         reader.schema()
-        calls, read = [], File.read
-        monkeypatch.setattr(File, "read", lambda *each: calls.append(each[1:]) or read(*each))
+        calls, read = [], SourceFile.read
+        monkeypatch.setattr(SourceFile, "read", lambda *each: calls.append(each[1:]) or read(*each))
         same(reader.read("t", (slice(1, 4),)), np.array([2, 3, 4], ">f8"))
     assert sum(stop - start for start, stop in calls) == 24
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, MissingExtraError
 from frazil.pipeline import inspect_files
 from frazil.readers import files
-from frazil.readers.files import BlockStream, File, find_file
+from frazil.readers.files import BlockStream, SourceFile, find_file
 from frazil.readers.registry import ALIASES, FORMATS, open_source, sniff
 
 RANGES = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 40)).map(lambda at: (at[0], sum(at))))
@@ -82,7 +82,7 @@ def test_prefetched_bytes_are_those_of_the_file(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "BLOCK", 16)
         patch.setattr(files, "CACHED_BLOCKS", 2)
-        file = BlockStream(File("file:///bytes", len(data), path=str(path)))
+        file = BlockStream(SourceFile("file:///bytes", len(data), path=str(path)))
         file.prefetch(ahead)
         for start, stop in [*ranges, *ranges, (500, 600)]:
             file.seek(start)

@@ -145,7 +145,7 @@ Sizes = Callable[[Sequence[str]], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConvertedVersion:
     """A new manifest file: the values for snapshots, and the boxes of its arrays, uint32 (ndim, 2)."""
 
     id: bytes
@@ -155,7 +155,7 @@ class Converted:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class HistoryConversion:
     """The result for one old manifest.
 
     Attributes:
@@ -169,7 +169,7 @@ class Conversion:
         has_flags: Whether the old file has format flags.
     """
 
-    converted: tuple[Converted, ...]
+    converted: tuple[ConvertedVersion, ...]
     files: tuple[bytes, ...]
     chunks: U8
     chunk_names: Mapping[bytes, bytes]
@@ -187,7 +187,7 @@ def convert(
     chunks_at: str | None,
     level: int,
     sizes: Sizes | None = None,
-) -> Conversion:
+) -> HistoryConversion:
     """Convert one manifest.
 
     With the URL prefix ``chunks_at``, chunk files become virtual chunks below it. ``sizes`` returns the sizes
@@ -223,10 +223,10 @@ def convert(
         files.append(file)
         bounds = {(id_, table.ndim): table.bounds() for id_, table in arrays.items()}
         count = sum(map(len, arrays.values()))
-        converted.append(Converted(manifest.id, len(file), count, bounds))
+        converted.append(ConvertedVersion(manifest.id, len(file), count, bounds))
     unused = sum(map(len, old.tables.values())) - used
     ids_of_chunks = distinct_ids(chunks)
-    return Conversion(
+    return HistoryConversion(
         tuple(converted),
         tuple(files),
         ids_of_chunks,
@@ -361,7 +361,9 @@ def copy_chunks(
     return list(filter(None, sizes)), missing
 
 
-def new_nodes(snapshot: OldSnapshot, name: str, manifests: Mapping[bytes, Sequence[Converted]]) -> NodeTable:
+def new_nodes(
+    snapshot: OldSnapshot, name: str, manifests: Mapping[bytes, Sequence[ConvertedVersion]]
+) -> NodeTable:
     """Return the nodes of a snapshot. ``manifests`` are by old id."""
     try:
         return NodeTable.from_nodes([_node(node, manifests) for node in snapshot.nodes])
@@ -369,7 +371,7 @@ def new_nodes(snapshot: OldSnapshot, name: str, manifests: Mapping[bytes, Sequen
         raise FormatError(f"{name}: {error.message}") from error
 
 
-def _node(node: OldNode, manifests: Mapping[bytes, Sequence[Converted]]) -> Node:
+def _node(node: OldNode, manifests: Mapping[bytes, Sequence[ConvertedVersion]]) -> Node:
     id_ = new_node_id(node.id, node.path)
     document = json.dumps(node.document).encode()
     array = parse_node(document)
@@ -384,7 +386,7 @@ def _node(node: OldNode, manifests: Mapping[bytes, Sequence[Converted]]) -> Node
     return Node(id_, node.path, document, array)
 
 
-def _ref(old: OldManifestRef, converted: Converted, node: bytes, rank: int) -> ManifestRef | None:
+def _ref(old: OldManifestRef, converted: ConvertedVersion, node: bytes, rank: int) -> ManifestRef | None:
     """Return the reference to a new manifest. None if it has no chunk of the array in the old extents."""
     box = converted.bounds.get((node, rank))
     if box is None:

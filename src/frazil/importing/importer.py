@@ -52,8 +52,8 @@ from frazil.format.repo_info import (
 from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.importing.conversion import (
-    Conversion,
-    Converted,
+    ConvertedVersion,
+    HistoryConversion,
     Sizes,
     container_of,
     convert,
@@ -71,7 +71,7 @@ from frazil.importing.source import (
     ImportedHistory,
     ImportedVersion,
     NewIds,
-    Refs,
+    OlderRefs,
     Source,
     Users,
     read_history,
@@ -167,7 +167,7 @@ _REASONS: Final = {
 }
 
 
-def _of_refs(refs: Refs) -> Iterator[str]:
+def _of_refs(refs: OlderRefs) -> Iterator[str]:
     """Yield one line for each branch and tag with properties."""
     for name, sequence in sorted(refs.branches.items()):
         properties = [dict(ref.properties) for ref in sequence if ref.properties]
@@ -213,7 +213,7 @@ _SPEC_VERSION = 2
 _BEFORE = 1
 
 
-def new_info(refs: Refs, history: ImportedHistory, config: dict[str, Any], now: int) -> RepoInfo:
+def new_info(refs: OlderRefs, history: ImportedHistory, config: dict[str, Any], now: int) -> RepoInfo:
     """Return refs, snapshots, and an ops log with their history, as far as the ref files contain it."""
     versions = history.versions
     entries = [
@@ -239,7 +239,7 @@ def new_info(refs: Refs, history: ImportedHistory, config: dict[str, Any], now: 
     )
 
 
-def _ops(refs: Refs, history: ImportedHistory, now: int) -> OpsLog:
+def _ops(refs: OlderRefs, history: ImportedHistory, now: int) -> OpsLog:
     """Return the ops log: newest entry first, with different times, and the creation as the oldest entry.
 
     An entry has the time of its ref file if this time is later than the snapshot and than the entry before on
@@ -317,7 +317,7 @@ class ImportJob:
 
     source: Source
     target: Storage
-    refs: Refs
+    refs: OlderRefs
     history: ImportedHistory
     users: dict[bytes, Users]
     ids: NewIds
@@ -328,8 +328,8 @@ class ImportJob:
     assets: Assets = field(init=False)
     container: VirtualChunkContainer | None = None
     _nodes: OrderedDict[bytes, NodeTable] = field(default_factory=OrderedDict)
-    _manifests: dict[bytes, tuple[Converted, ...]] = field(default_factory=dict)
-    _files: dict[bytes, Converted] = field(default_factory=dict)
+    _manifests: dict[bytes, tuple[ConvertedVersion, ...]] = field(default_factory=dict)
+    _files: dict[bytes, ConvertedVersion] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.assets = Assets(self.target, CacheLimits())
@@ -377,9 +377,9 @@ class ImportJob:
             )
         return replace(self._report({}, ()), was_there=True)
 
-    def _convert(self) -> tuple[dict[bytes, Conversion], Sequence[bytes]]:
+    def _convert(self) -> tuple[dict[bytes, HistoryConversion], Sequence[bytes]]:
         """Convert and write all manifests. Returns the conversions by old id, and the ids without a file."""
-        conversions: dict[bytes, Conversion] = {}
+        conversions: dict[bytes, HistoryConversion] = {}
         missing: list[bytes] = []
         at = None if self.container is None else self.container.url_prefix
         # One after the other, because each may be large and decoding holds the interpreter lock.
@@ -394,7 +394,7 @@ class ImportJob:
             conversions[old_id] = replace(conversion, files=())
         return conversions, missing
 
-    def _chunks(self, report: ImportReport, conversions: Mapping[bytes, Conversion]) -> ImportReport:
+    def _chunks(self, report: ImportReport, conversions: Mapping[bytes, HistoryConversion]) -> ImportReport:
         """Copy chunk files to the place where the new repository expects them."""
         every = conversions.values()
         ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
@@ -415,7 +415,9 @@ class ImportJob:
             report = replace(report, left_out=(*report.left_out, lost))
         return report
 
-    def _report(self, conversions: Mapping[bytes, Conversion], missing: Sequence[bytes]) -> ImportReport:
+    def _report(
+        self, conversions: Mapping[bytes, HistoryConversion], missing: Sequence[bytes]
+    ) -> ImportReport:
         versions = self.history.versions.values()
         files = [file for conversion in conversions.values() for file in conversion.converted]
         lost = [f"manifest {id_to_text(id_)}: it has no file" for id_ in missing]

@@ -122,7 +122,7 @@ _STAGED_US: Final = 7 * _DAY_US
 
 
 @dataclass(frozen=True)
-class _Patient:
+class RetryingReads:
     """The repository, with what several checks read."""
 
     context: Context
@@ -137,7 +137,7 @@ class _Patient:
 
 def examine(context: Context) -> DoctorReport:
     """Make all checks. See ``Repository.upkeep.doctor``."""
-    patient = _Patient(context, context.catalog.repo_info())
+    patient = RetryingReads(context, context.catalog.repo_info())
     findings = [DoctorFinding(name, *each) for name, check in CHECKS.items() for each in check(patient)]
     return DoctorReport(findings, tuple(CHECKS))
 
@@ -160,11 +160,11 @@ def _rewrite(branch: str) -> Remedy:
     return _remedy("rewrite_manifests", message="rewrite manifests", branch=branch)
 
 
-def _sizes(patient: _Patient, folder: str) -> I64:
+def _sizes(patient: RetryingReads, folder: str) -> I64:
     return np.fromiter((each.size for each in patient.context.storage.list(folder)), np.int64)
 
 
-def _small_chunk_files(patient: _Patient) -> Iterator[_Finding]:
+def _small_chunk_files(patient: RetryingReads) -> Iterator[_Finding]:
     sizes = _sizes(patient, CHUNKS)
     limit = CompactionLimits().small_size
     small = int(np.count_nonzero(sizes < limit))
@@ -176,7 +176,7 @@ def _small_chunk_files(patient: _Patient) -> Iterator[_Finding]:
         yield CHUNKS, detail, _remedy("compact", message="compact", branch="main")
 
 
-def _backups(patient: _Patient) -> Iterator[_Finding]:
+def _backups(patient: RetryingReads) -> Iterator[_Finding]:
     sizes = _sizes(patient, OVERWRITTEN)
     total = int(sizes.sum())
     if total > _BACKUP_BYTES or len(sizes) > 10 * _MANY_FILES:
@@ -187,7 +187,7 @@ def _backups(patient: _Patient) -> Iterator[_Finding]:
         )
 
 
-def _unsplit(patient: _Patient) -> Iterator[_Finding]:
+def _unsplit(patient: RetryingReads) -> Iterator[_Finding]:
     for branch, files in patient.manifests.items():
         largest = int(files.num_chunk_refs.max(initial=0))
         if largest > _MANY_REFERENCES:
@@ -199,7 +199,7 @@ def _unsplit(patient: _Patient) -> Iterator[_Finding]:
             yield f"branch `{branch}`", detail, _rewrite(branch)
 
 
-def _over_split(patient: _Patient) -> Iterator[_Finding]:
+def _over_split(patient: RetryingReads) -> Iterator[_Finding]:
     for branch, files in patient.manifests.items():
         mean = float(files.num_chunk_refs.mean()) if len(files) else 0.0
         if len(files) >= _MANY_FILES and mean < _FEW_REFERENCES:
@@ -207,7 +207,7 @@ def _over_split(patient: _Patient) -> Iterator[_Finding]:
             yield f"branch `{branch}`", detail, _rewrite(branch)
 
 
-def _stale_leases(patient: _Patient) -> Iterator[_Finding]:
+def _stale_leases(patient: RetryingReads) -> Iterator[_Finding]:
     now = now_us()
     for lease in leases(patient.context.storage):
         is_stale = lease.info.is_stale
@@ -224,7 +224,7 @@ def _stale_leases(patient: _Patient) -> Iterator[_Finding]:
             yield f"lease {id_}", detail, remedy
 
 
-def _unreadable_leases(patient: _Patient) -> Iterator[_Finding]:
+def _unreadable_leases(patient: RetryingReads) -> Iterator[_Finding]:
     for marker in read_markers(patient.context.storage, LEASES):
         if not all(isinstance(marker.content.get(name), int) for name in ("age", "left")):
             id_ = marker.key.removeprefix(f"{LEASES}/")
@@ -232,7 +232,7 @@ def _unreadable_leases(patient: _Patient) -> Iterator[_Finding]:
             yield f"lease {id_}", "it has no readable times, so it protects no files", remedy
 
 
-def _killed_collections(patient: _Patient) -> Iterator[_Finding]:
+def _killed_collections(patient: RetryingReads) -> Iterator[_Finding]:
     for marker in read_markers(patient.context.storage, COLLECTIONS, ".garbage"):
         age = now_us() - marker.modified
         if not marker.content.get("done") and age > LONGEST // timedelta(microseconds=1):
@@ -240,7 +240,7 @@ def _killed_collections(patient: _Patient) -> Iterator[_Finding]:
             yield marker.key, detail, _collect(_COLLECTED_US)
 
 
-def _staged_jobs(patient: _Patient) -> Iterator[_Finding]:
+def _staged_jobs(patient: RetryingReads) -> Iterator[_Finding]:
     files = abandoned(patient.context.storage, now_us() - _STAGED_US)
     if files:
         folders = {each.key.rpartition("/")[0] for each in files}
@@ -249,7 +249,7 @@ def _staged_jobs(patient: _Patient) -> Iterator[_Finding]:
         yield some_of(sorted(folders)), detail, _collect(_STAGED_US)
 
 
-def _missing_containers(patient: _Patient) -> Iterator[_Finding]:
+def _missing_containers(patient: RetryingReads) -> Iterator[_Finding]:
     """Compare the locations of virtual chunks with the containers, each manifest once."""
     context, manifest_ids = patient.context, no_ids()
     for branch, files in patient.manifests.items():
@@ -271,7 +271,7 @@ def _missing_containers(patient: _Patient) -> Iterator[_Finding]:
             yield f"branch `{branch}`", detail, remedy
 
 
-def _broken_protections(patient: _Patient) -> Iterator[_Finding]:
+def _broken_protections(patient: RetryingReads) -> Iterator[_Finding]:
     info = patient.info
     for protection in read_protections(info.metadata):
         for branch, detail in _offences(info, protection):
@@ -308,7 +308,7 @@ def _offences(info: RepoInfo, protection: BranchProtection) -> Iterator[tuple[st
             yield branch, "no audit shows that the rules hold in its tip"
 
 
-def _wrong_clock(patient: _Patient) -> Iterator[_Finding]:
+def _wrong_clock(patient: RetryingReads) -> Iterator[_Finding]:
     """Look for an update of the future. All later updates get later times."""
     updates = patient.info.ops.updated_at
     last = int(updates[0]) if len(updates) else 0
@@ -323,7 +323,7 @@ def _wrong_clock(patient: _Patient) -> Iterator[_Finding]:
 
 
 #: The checks by name, in their order.
-CHECKS: Final[dict[str, Callable[[_Patient], Iterator[_Finding]]]] = {
+CHECKS: Final[dict[str, Callable[[RetryingReads], Iterator[_Finding]]]] = {
     "small-chunk-files": _small_chunk_files,
     "backups": _backups,
     "unsplit-manifest": _unsplit,

@@ -23,7 +23,7 @@ from frazil.repository.catalog.repo_changes import require_online
 from frazil.repository.catalog.repo_update import RepoUpdate, newest_update
 from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, to_datetime
-from frazil.survey.columns import Objects
+from frazil.survey.columns import ObjectColumns
 
 #: The number of files whose texts are made at a time.
 _BLOCK: Final = 10_000
@@ -55,7 +55,7 @@ class GarbageFolder:
     """The garbage of one folder."""
 
     kind: str
-    files: Objects
+    files: ObjectColumns
     reasons: U8
 
 

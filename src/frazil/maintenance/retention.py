@@ -261,7 +261,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(slots=True, eq=False)
-class Rule:
+class RetentionRule:
     """Rows of a table, with the reason why they stay or are removed.
 
     Attributes:
@@ -275,19 +275,19 @@ class Rule:
     names: dict[int, list[str]] = field(default_factory=dict)
 
 
-class Rules:
+class RetentionRules:
     """Rules by their reasons. Rows that are added twice for one reason are one rule."""
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._by_reason: dict[str, Rule] = {}
+        self._by_reason: dict[str, RetentionRule] = {}
 
-    def __iter__(self) -> Iterator[Rule]:
+    def __iter__(self) -> Iterator[RetentionRule]:
         return iter(self._by_reason.values())
 
     def add(self, reason: str, rows: I64 | NDArray[np.bool_], names: list[str] | None = None) -> None:
         """Add rows for a reason."""
-        rule = self._by_reason.setdefault(reason, Rule(reason, np.zeros(self._count, bool)))
+        rule = self._by_reason.setdefault(reason, RetentionRule(reason, np.zeros(self._count, bool)))
         rule.rows[rows] = True
         for row, name in zip(rows.tolist(), names or [], strict=False):
             rule.names.setdefault(row, []).append(name)
@@ -301,7 +301,7 @@ class Rules:
 
 
 def add_policy(
-    rules: Rules, table: SnapshotTable, history: I64, named: tuple[str, Retention], now: int
+    rules: RetentionRules, table: SnapshotTable, history: I64, named: tuple[str, Retention], now: int
 ) -> None:
     """Add the rows of a history that a policy selects. A history is the rows from a tip to the first one."""
     name, policy = named
@@ -355,7 +355,7 @@ class VersionList(LazyRows[VersionReason]):
     __slots__ = ("_rows", "_rules", "_table")
     noun = "version"
 
-    def __init__(self, table: SnapshotTable, rows: I64, rules: Sequence[Rule]) -> None:
+    def __init__(self, table: SnapshotTable, rows: I64, rules: Sequence[RetentionRule]) -> None:
         order = table.flushed_at()[rows].argsort(kind="stable")[::-1]
         self._table, self._rows, self._rules = table, rows[order], rules
 
@@ -432,7 +432,7 @@ def decide(info: RepoInfo, policies: BranchPolicies, now: int) -> Decision:
     without a policy, or if it is in no history of a branch with a policy.
     """
     table = info.table
-    stays, removed = Rules(len(table)), Rules(len(table))
+    stays, removed = RetentionRules(len(table)), RetentionRules(len(table))
     stays.add("first version", table.parents() < 0)
     add_refs(stays, info, "tip of branch", info.branches)
     covered = np.zeros(len(table), bool)
@@ -463,13 +463,15 @@ def decide(info: RepoInfo, policies: BranchPolicies, now: int) -> Decision:
     return decision(replace(info, tags=tags), info, stays, removed, NewParent.NEXT)
 
 
-def add_refs(rules: Rules, info: RepoInfo, reason: str, refs: Mapping[str, bytes]) -> None:
+def add_refs(rules: RetentionRules, info: RepoInfo, reason: str, refs: Mapping[str, bytes]) -> None:
     """Add the versions of branches or tags."""
     if refs:
         rules.add(reason, info.table.find_snapshots(id_matrix(list(refs.values()))), list(refs))
 
 
-def decision(left: RepoInfo, info: RepoInfo, stays: Rules, removed: Rules, parent: NewParent) -> Decision:
+def decision(
+    left: RepoInfo, info: RepoInfo, stays: RetentionRules, removed: RetentionRules, parent: NewParent
+) -> Decision:
     """Return what is left of a repository. ``left`` has only branches and tags that stay."""
     table, keep = info.table, stays.union()
     snapshots = collapse(table, keep, parent)

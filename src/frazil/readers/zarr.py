@@ -51,7 +51,7 @@ from frazil.readers.base_reader import (
     bytes_codec,
     json_value,
 )
-from frazil.readers.files import File, damaged, find_file, local_path, object_storage
+from frazil.readers.files import SourceFile, damaged, find_file, local_path, object_storage
 from frazil.storage import system
 from frazil.storage.base import ObjectInfo, Storage
 from frazil.storage.local import local_filesystem_storage
@@ -278,7 +278,7 @@ class ZarrReader(Reader):
         else:
             url = url.rstrip("/")
             storage, prefix = object_storage(url, storage_options)
-        super().__init__(File(url, 0, storage=storage, key=prefix), group)
+        super().__init__(SourceFile(url, 0, storage=storage, key=prefix), group)
         self._storage, self._prefix = storage, prefix
         self._fingerprint = ""
         with self.library_call("a group or an array of Zarr"):

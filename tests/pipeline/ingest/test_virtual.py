@@ -141,8 +141,8 @@ def test_given_containers_are_authorised_and_the_others_stay() -> None:
         saved = repo.config.get_virtual_chunk_container(PREFIX)
         assert saved is not None
         assert saved.from_repository
-        with_own = with_containers(repo, [own])
-        container = with_own.config.get_virtual_chunk_container(PREFIX)
+        with_attributes = with_containers(repo, [own])
+        container = with_attributes.config.get_virtual_chunk_container(PREFIX)
         assert container is not None
         assert not container.from_repository
-        assert with_own.virtual_chunk_access == expected
+        assert with_attributes.virtual_chunk_access == expected

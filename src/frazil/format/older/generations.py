@@ -228,7 +228,7 @@ def _decompressed(data: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class OlderLayout:
     """Where a repository has its files."""
 
     probe: str  # The folder of the branch ``main``, where every repository has files
@@ -247,18 +247,18 @@ class Layout:
         return self.branch.partition("/")[0]
 
 
-DRAFT: Final = Layout(
+DRAFT: Final = OlderLayout(
     "r/main", "r/", "r/", "s", "m", None, "c", (".json", "", ".msgpack")
 )  # a tag is a file beside the folders of branches
-COLON: Final = Layout("refs/branch:main", "refs/branch:", "refs/tag:")
-DOT: Final = Layout("refs/branch.main", "refs/branch.", "refs/tag.")
+COLON: Final = OlderLayout("refs/branch:main", "refs/branch:", "refs/tag:")
+DOT: Final = OlderLayout("refs/branch.main", "refs/branch.", "refs/tag.")
 
 #: The layouts, in the order in which a reader looks for them.
 LAYOUTS: Final = (DOT, COLON, DRAFT)
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class FormatSigns:
     """The properties of a snapshot file that distinguish the generations."""
 
     has_header: bool  # Whether it begins with the header of 39 bytes
@@ -272,11 +272,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation. None in one of the last six fields fits any value (see ``Evidence``)."""
+    """One generation. None in one of the last six fields fits any value (see ``FormatSigns``)."""
 
     name: str
     writers: str
-    layout: Layout
+    layout: OlderLayout
     has_header: bool | None = None
     fields: int | None = None
     file_fields: int | None = None
@@ -287,9 +287,9 @@ class Generation:
     def __str__(self) -> str:
         return f"{self.name}, {self.writers}"
 
-    def fits(self, clue: Evidence) -> bool:
+    def fits(self, clue: FormatSigns) -> bool:
         """Return whether a snapshot file may be of this generation."""
-        pairs = ((getattr(self, name), getattr(clue, name)) for name in Evidence.__slots__)
+        pairs = ((getattr(self, name), getattr(clue, name)) for name in FormatSigns.__slots__)
         return all(trait is None or actual is None or trait == actual for trait, actual in pairs)
 
 
@@ -311,7 +311,7 @@ GENERATIONS: Final = (
 )
 
 
-def generations_of(layout: Layout, clue: Evidence | None = None) -> tuple[Generation, ...]:
+def generations_of(layout: OlderLayout, clue: FormatSigns | None = None) -> tuple[Generation, ...]:
     """Return the possible generations of a repository, oldest first; several if they do not differ."""
     return tuple(each for each in GENERATIONS if each.layout is layout and (clue is None or each.fits(clue)))
 
@@ -359,7 +359,7 @@ class RefFiles:
     deleted_tags: set[str] = field(default_factory=set)  # The names of deleted tags
 
 
-def ref_files(keys: Iterable[str], layout: Layout, *, encoded: bool = False) -> RefFiles:
+def ref_files(keys: Iterable[str], layout: OlderLayout, *, encoded: bool = False) -> RefFiles:
     """Return the refs among the keys below ``layout.refs``. Other keys are ignored.
 
     If ``encoded`` is True, some characters of names are percent-encoded in the keys.

@@ -36,8 +36,8 @@ from frazil.format.msgpack import NIL, Tokens
 from frazil.format.older.generations import (
     DRAFT,
     DRAFT_ID_BYTES,
-    Layout,
     NodeId,
+    OlderLayout,
     OldLog,
     OldManifest,
     decoding,
@@ -59,7 +59,7 @@ def short_id(id_: bytes) -> bytes:
     return id_ if len(id_) == OBJECT_ID_BYTES else hashlib.sha256(id_).digest()[:OBJECT_ID_BYTES]
 
 
-def decode_old_manifest(data: Any, name: str, layout: Layout) -> OldManifest:
+def decode_old_manifest(data: Any, name: str, layout: OlderLayout) -> OldManifest:
     """Read a manifest of an older format. Raise ``FormatError`` with ``name`` for other bytes."""
     with decoding(name):
         body = payload(data, FileType.MANIFEST)

@@ -17,9 +17,9 @@ from frazil.format import msgpack
 from frazil.format.envelope import FileType
 from frazil.format.older.generations import (
     DRAFT,
-    Evidence,
-    Layout,
+    FormatSigns,
     NodeId,
+    OlderLayout,
     OldManifestRef,
     OldNode,
     OldSnapshot,
@@ -157,7 +157,7 @@ _MANIFEST_REF: Final = ("object_id", "extents")
 _MAX_EXTENT: Final = 1 << 32
 
 
-def decode_old_snapshot(data: Any, name: str, layout: Layout) -> OldSnapshot:
+def decode_old_snapshot(data: Any, name: str, layout: OlderLayout) -> OldSnapshot:
     """Read a snapshot of an older format. Raise ``FormatError`` with ``name`` for other bytes."""
     with decoding(name):
         fields = _fields(data, layout)
@@ -190,14 +190,14 @@ def decode_old_snapshot(data: Any, name: str, layout: Layout) -> OldSnapshot:
         )
 
 
-def evidence(data: Any, name: str, layout: Layout, has_config: bool) -> Evidence:
+def evidence(data: Any, name: str, layout: OlderLayout, has_config: bool) -> FormatSigns:
     """Return the properties of a snapshot file that show its generation."""
     with decoding(name):
         fields = _fields(data, layout)
         files = fields.get("manifest_files") or []
         ids = [_named(node, _NODE)["id"] for node in mapping(fields["nodes"]).values()]
         own = fields["id"] if "id" in fields else _named(fields["metadata"], _ENTRY)["id"]
-        return Evidence(
+        return FormatSigns(
             has_header(data),
             len(fields),
             len(files[0]) if files else None,
@@ -207,7 +207,7 @@ def evidence(data: Any, name: str, layout: Layout, has_config: bool) -> Evidence
         )
 
 
-def _fields(data: Any, layout: Layout) -> dict[str, Any]:
+def _fields(data: Any, layout: OlderLayout) -> dict[str, Any]:
     body = payload(data, FileType.SNAPSHOT)
     if layout is DRAFT and body[:1] in (b"{", b" ", b"\n"):
         value = json.loads(body)

@@ -55,7 +55,13 @@ from frazil.format.manifest import ChunkKind, ChunkTable, NativeRef
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, encode_repo_info
 from frazil.format.snapshot import Snapshot, decode_snapshot
-from frazil.maintenance.repair.copies import FileSearch, RepairContext, Step, id_of_key, users_of_files
+from frazil.maintenance.repair.copies import (
+    FileSearch,
+    RepairAction,
+    RepairContext,
+    id_of_key,
+    users_of_files,
+)
 from frazil.maintenance.repair.repair_plan import (
     DetachedSnapshot,
     LostChoice,
@@ -229,7 +235,7 @@ def is_version_1(storage: Storage, copies: Sequence[Storage]) -> bool:
     return any(next(iter(each.list(REFS)), None) is not None for each in (storage, *copies))
 
 
-def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[Step, RepoInfo] | None:
+def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[RepairAction, RepoInfo] | None:
     """Return the step that restores ``repo``, and its state. None if the file is readable.
 
     A copy may have commits of its own, so this repository must have, or have had, its branches and tags.
@@ -278,7 +284,7 @@ def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[Step, Rep
 
     time = to_datetime(newest_update(state.info)).isoformat()
     why = f"{why}; the state is of the update at {time}, later updates are lost"
-    return Step(RepairStep("restore", (REPO,), source, why, "consistent"), perform), state.info
+    return RepairAction(RepairStep("restore", (REPO,), source, why, "consistent"), perform), state.info
 
 
 def require_copies(storage: Storage, copies: Sequence[Storage]) -> None:
@@ -308,11 +314,13 @@ def require_copies(storage: Storage, copies: Sequence[Storage]) -> None:
 # Commits after the restored state
 
 
-def relist_steps(repair: RepairContext, backup: RepoInfo) -> tuple[list[Step], tuple[DetachedSnapshot, ...]]:
+def relist_steps(
+    repair: RepairContext, backup: RepoInfo
+) -> tuple[list[RepairAction], tuple[DetachedSnapshot, ...]]:
     """Make the steps that list younger snapshots again, on an overlay. Return them and other snapshots."""
     context = repair.context
     waiting = list(unlisted_snapshots(repair.storage, backup, list_objects(repair.storage, SNAPSHOTS)))
-    steps: list[Step] = []
+    steps: list[RepairAction] = []
     while (pair := _explained(context, waiting)) is not None:
         lost, step = pair
         try:
@@ -337,7 +345,7 @@ def relist_steps(repair: RepairContext, backup: RepoInfo) -> tuple[list[Step], t
     return steps, tuple(detached)
 
 
-def _explained(context: Context, waiting: Sequence[SnapshotInfo]) -> tuple[SnapshotInfo, Step] | None:
+def _explained(context: Context, waiting: Sequence[SnapshotInfo]) -> tuple[SnapshotInfo, RepairAction] | None:
     """Return the oldest snapshot with exactly one explanation, and the step that puts it on its branch."""
     info = context.catalog.full_repo_info()
     ids = id_list(info.table.ids())
@@ -358,7 +366,7 @@ def _explained(context: Context, waiting: Sequence[SnapshotInfo]) -> tuple[Snaps
     return None
 
 
-def _relist_step(lost: SnapshotInfo, branch: str, parent: str) -> Step:
+def _relist_step(lost: SnapshotInfo, branch: str, parent: str) -> RepairAction:
     """Return the step that lists a snapshot again, and moves a branch from its parent to it."""
 
     def perform(repair: RepairContext) -> None:
@@ -370,7 +378,7 @@ def _relist_step(lost: SnapshotInfo, branch: str, parent: str) -> Step:
         f"message {lost.message!r:.60}"
     )
     key = snapshot_key(id_from_text(lost.id))
-    return Step(RepairStep("relist", (key,), "the snapshot itself", why, "consistent"), perform)
+    return RepairAction(RepairStep("relist", (key,), "the snapshot itself", why, "consistent"), perform)
 
 
 def _fitting(context: Context, candidates: Sequence[bytes], id_: bytes) -> list[bytes]:
@@ -510,7 +518,7 @@ def _ranges(ids: U8, offsets: NDArray[np.uint64]) -> U8:
 
 def lost_commits(
     repair: RepairContext, choice: LostChoice, lost: Sequence[LostChunks], notes: dict[bytes, Finding]
-) -> Iterator[Step]:
+) -> Iterator[RepairAction]:
     """Make the commits for the branches whose tips need lost chunks, and yield their steps.
 
     ``notes`` gets a finding for each array that cannot be filled, because its codecs do not work here.
@@ -532,7 +540,7 @@ def lost_commits(
 
 def _branch_steps(
     repair: RepairContext, commit: Callable[..., list[str]], keys: tuple[str, ...], source: str, reason: str
-) -> Iterator[Step]:
+) -> Iterator[RepairAction]:
     """Make a commit on each branch whose tip needs it, and yield the steps. ``reason`` is about the tip."""
     for name in sorted(repair.context.catalog.full_repo_info().branches):
         perform, effects = partial(commit, branch=name), list[str]()
@@ -540,7 +548,7 @@ def _branch_steps(
             effects = perform(repair)
         if effects:
             why = "; ".join([f"the tip of branch `{name}` {reason}", *effects])
-            yield Step(RepairStep("commit", keys, source, why, "consistent"), perform)
+            yield RepairAction(RepairStep("commit", keys, source, why, "consistent"), perform)
 
 
 def _commit(
@@ -666,7 +674,7 @@ def _path_of(nodes: NodeTable, node: bytes) -> str | None:
 _OF_RANKS: Final = ("extents-rank", "ref-rank")
 
 
-def rank_commits(repair: RepairContext, findings: Iterable[Finding]) -> Iterator[Step]:
+def rank_commits(repair: RepairContext, findings: Iterable[Finding]) -> Iterator[RepairAction]:
     """Make commits that leave out keys which are no chunks of their arrays, and yield their steps."""
     keys: dict[bytes, list[str]] = {}
     for each in findings:
@@ -718,7 +726,7 @@ def repair_plan(
     """Return the plan of a repair. It changes no file. ``open_context`` opens a repository."""
     require_copies(storage, copies)
     repair = RepairContext(Overlay(storage), open_context)
-    steps: list[Step] = []
+    steps: list[RepairAction] = []
     detached: tuple[DetachedSnapshot, ...] = ()
     if not is_version_1(storage, copies) and (restored := restore_step(storage, copies)) is not None:
         restore, info = restored

@@ -294,7 +294,7 @@ def verify_level(level: object) -> VerifyLevel:
 
 
 @dataclass(frozen=True, slots=True)
-class Affected:
+class AffectedArrays:
     """The arrays and versions that need a file.
 
     Attributes:
@@ -353,7 +353,7 @@ class Finding:
     coordinates: U32 = field(default_factory=lambda: np.zeros((0, 0), np.uint32))
     detail: str = ""
     is_unreadable: bool = False
-    affected: Affected = Affected()
+    affected: AffectedArrays = AffectedArrays()
     offsets: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     @property
@@ -434,8 +434,8 @@ class VerificationReport(Record):
 
         Returns:
             Rows with the keys ``severity``, ``check``, ``key``, ``path``, ``coordinates``, ``detail`` and
-            ``action``, and with those of `Affected`: ``arrays``, ``branches``, ``tags`` and ``snapshots``. A
-            finding without chunks has one row, with None as ``coordinates``.
+            ``action``, and with those of `AffectedArrays`: ``arrays``, ``branches``, ``tags`` and
+            ``snapshots``. A finding without chunks has one row, with None as ``coordinates``.
         """
         return [
             {

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from frazil.cf_times import is_time
 from frazil.errors import InvalidInputError
 from frazil.pipeline.ingest.families import (
-    Encoding,
+    CoordinateEncoding,
     Encodings,
-    Family,
+    FileFamily,
     different_files,
     different_grids,
     family_notes,
@@ -95,7 +95,7 @@ class Dataset:
         self.encodings: Final = Encodings(inspection)
         self.dim: str | None = inspection.dim
         self.steps: Steps = NO_STEPS
-        self._families: list[Family] = []
+        self._families: list[FileFamily] = []
         #: The known labels of files that are left out, the number of the file of each label, and the number
         #: of steps that the other files may have: these are not missing in the archive.
         self._refused_labels: NDArray[Any] = np.empty(0)
@@ -168,7 +168,7 @@ class Dataset:
         return dataset
 
     @property
-    def families(self) -> list[Family]:
+    def families(self) -> list[FileFamily]:
         """The families with the files that are in the dataset."""
         if self._families and not all(self.good[each.files].all() for each in self._families):
             some = [replace(each, files=each.files[self.good[each.files]]) for each in self._families]
@@ -345,7 +345,7 @@ class Dataset:
     # The steps
 
     @property
-    def _following(self) -> list[Family]:
+    def _following(self) -> list[FileFamily]:
         """The families whose files follow each other: they have the dimension, or their data get it."""
         return [
             family
@@ -413,7 +413,7 @@ class Dataset:
         self.encodings.variables[dim] = variable
         return self._labelled_steps(np.arange(len(files.urls) + 1), labels, variable)
 
-    def _has_labels(self, family: Family, dim: str) -> bool:
+    def _has_labels(self, family: FileFamily, dim: str) -> bool:
         if family.layout.adds_axis:
             return dim in family.layout.variables
         return bool((np.diff(self.inspection.label_start)[family.files] > 0).any())
@@ -438,7 +438,7 @@ class Dataset:
             counts[family.files] = 1 if family.layout.adds_axis else raw_counts
         start = np.concatenate([[0], np.cumsum(counts)])
         labels = np.zeros(int(start[-1]), variable.dtype)
-        encoding = Encoding.of(variable.dtype, variable.attrs)
+        encoding = CoordinateEncoding.of(variable.dtype, variable.attrs)
         for family in families:
             mine, rows = family.files, rows_of(start, family.files)
             owner = np.repeat(mine, counts[mine])

@@ -36,7 +36,7 @@ from frazil.pipeline.ingest.arrays import (
     read_labels,
 )
 from frazil.pipeline.ingest.dataset import Dataset, StoredVariables, same, scalar_time
-from frazil.pipeline.ingest.families import Family
+from frazil.pipeline.ingest.families import FileFamily
 from frazil.pipeline.ingest.inspection import (
     COMPARED,
     PACKING,
@@ -45,7 +45,7 @@ from frazil.pipeline.ingest.inspection import (
     native,
 )
 from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name, misfit
-from frazil.pipeline.ingest.steps import Axis, positions
+from frazil.pipeline.ingest.steps import StepAxis, positions
 from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import Remedy, argument
 from frazil.repository.paths import HIDDEN
@@ -125,7 +125,7 @@ class GroupChange:
     request: IngestRequest
     dataset: Dataset
     existing: ExistingGroup
-    axis: Axis | None = None
+    axis: StepAxis | None = None
 
 
 def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
@@ -267,7 +267,7 @@ def require_dimension(change: GroupChange) -> None:
                 )
 
 
-def windows_of(change: GroupChange, family: Family) -> dict[str, tuple[int, int]]:
+def windows_of(change: GroupChange, family: FileFamily) -> dict[str, tuple[int, int]]:
     """Return the parts of dimensions that the files have: consecutive labels of the group."""
     request, dataset, existing = change.request, change.dataset, change.existing
     dims = [dim for dim in family.layout.dims if dim in existing.arrays and dim != dataset.dim]
@@ -359,7 +359,7 @@ def retained_scalars(change: GroupChange) -> frozenset[str]:
     return frozenset(retained)
 
 
-def _differs(change: GroupChange, family: Family, name: str, axis: Axis) -> bool:
+def _differs(change: GroupChange, family: FileFamily, name: str, axis: StepAxis) -> bool:
     """Return whether a scalar of a family differs from the values of the group at the same steps."""
     dataset, steps = change.dataset, change.dataset.steps
     stored = np.asarray(change.existing.arrays[name][...])

@@ -41,7 +41,7 @@ from frazil.readers.base_reader import (
     VariableSchema,
     decoded,
 )
-from frazil.readers.files import File, find_file, local_path
+from frazil.readers.files import SourceFile, find_file, local_path
 from frazil.readers.registry import is_zarr
 from frazil.readers.zarr import why_unreadable
 from frazil.repository.paths import HIDDEN
@@ -174,7 +174,7 @@ def individual_names(schema: FileSchema, dim: str | None) -> frozenset[str]:
     return frozenset({*scalars, *(bounds & variables.keys()), *times})
 
 
-def with_own(variable: VariableSchema, own: OwnAttributes) -> VariableSchema:
+def with_attributes(variable: VariableSchema, own: OwnAttributes) -> VariableSchema:
     """Return a variable of a layout with the own attributes of a file."""
     mine = {attribute: value for name, attribute, value in own if name == variable.name}
     return replace(variable, attrs={**variable.attrs, **mine}) if mine else variable
@@ -392,14 +392,14 @@ def _state(url: str, access: FileAccess) -> FileReport:
     return FileReport(file.size, file_state(file, contents), contents, file.modified, file.etag)
 
 
-def file_state(file: File | FileSchema, contents: str | None = None) -> str:
+def file_state(file: SourceFile | FileSchema, contents: str | None = None) -> str:
     """Return the fingerprint by which an ingest recognizes an unchanged file.
 
     It includes the time of the file, unless there is an etag: ``contents`` covers only both ends of a file,
     and a change between them changes the etag or the time.
     """
     if contents is None:
-        contents = file.fingerprint() if isinstance(file, File) else file.fingerprint
+        contents = file.fingerprint() if isinstance(file, SourceFile) else file.fingerprint
     if file.modified is None or file.etag is not None:
         return contents
     return hashlib.sha256(f"{contents} {file.modified.timestamp()}".encode()).hexdigest()[:32]

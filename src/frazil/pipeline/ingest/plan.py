@@ -45,11 +45,11 @@ from frazil.pipeline.ingest.existing import (
     retained_scalars,
     windows_of,
 )
-from frazil.pipeline.ingest.families import Conversion, Family, with_encoding
+from frazil.pipeline.ingest.families import Conversion, FileFamily, with_encoding
 from frazil.pipeline.ingest.inspection import ANY, PACKING, Inspection, VirtualChunks, values_digest
 from frazil.pipeline.ingest.options import Problem, misfit
-from frazil.pipeline.ingest.steps import Axis, Pieces, old_pieces, place_labels, runs
-from frazil.pipeline.ingest.tasks import Box, Item, PlannedArray, TaskContext, without_container
+from frazil.pipeline.ingest.steps import StepAxis, StepRuns, old_pieces, place_labels, runs
+from frazil.pipeline.ingest.tasks import ArrayBox, IngestItem, PlannedArray, TaskContext, without_container
 from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import argument
 from frazil.repository.session.session import Session
@@ -62,7 +62,7 @@ FILES_OF_A_CHUNK: Final = 500
 #: An array with chunks this large along the axis gets tasks of its own, for parts of its other dimensions.
 LARGE: Final = 256 << 20
 _NO_STEPS: Final = np.zeros(0, np.int64)
-NO_PIECES: Final = Pieces(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS)
+NO_PIECES: Final = StepRuns(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,14 @@ class ArrayGroup:
     """Arrays (by number) from the same files; without the axis, from one file with one piece."""
 
     arrays: tuple[int, ...]
-    pieces: Pieces
+    pieces: StepRuns
     virtual: bool = False
 
 
 # The axis
 
 
-def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[Axis | None, list[Problem]]:
+def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[StepAxis | None, list[Problem]]:
     """Return the axis, None if files do not follow each other, and its gaps. ``changed`` is a mask."""
     request, dataset, existing = change.request, change.dataset, change.existing
     dim, mode, steps = dataset.dim, request.mode, dataset.steps
@@ -103,7 +103,7 @@ def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[Axis | N
                 "files have none"
             )
         places = np.arange(length + steps.length)  # new steps follow the old steps
-        return Axis(len(places), None, places[:length], places[length:]), []
+        return StepAxis(len(places), None, places[:length], places[length:]), []
     if dim in existing.arrays:
         old = read_labels(existing.arrays[dim])
     elif length:
@@ -127,7 +127,7 @@ def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[Axis | N
 
 
 def grow_arrays(
-    change: GroupChange, arrays: list[PlannedArray], groups: list[ArrayGroup], axis: Axis, dim: str
+    change: GroupChange, arrays: list[PlannedArray], groups: list[ArrayGroup], axis: StepAxis, dim: str
 ) -> None:
     """Resize the arrays of the group, move whole chunks, and add arrays and groups whose steps tasks move."""
     existing, count = change.existing, len(arrays)
@@ -179,7 +179,7 @@ def _clear(array: zarr.Array[Any], axis: int, start: int, stop: int) -> None:
         fill_box(array, box, missing)
 
 
-def _shift_chunks(session: Session, target: TargetArray, axis: Axis) -> None:
+def _shift_chunks(session: Session, target: TargetArray, axis: StepAxis) -> None:
     """Move references: chunk ``i`` along the axis moves to the new position of its first step."""
     at, step = target.axis or 0, target.step
     workspace = session.workspace
@@ -192,7 +192,7 @@ def _shift_chunks(session: Session, target: TargetArray, axis: Axis) -> None:
     workspace.set_refs(target.path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), moved]))
 
 
-def write_labels(change: GroupChange, axis: Axis) -> None:
+def write_labels(change: GroupChange, axis: StepAxis) -> None:
     """Write the labels of the dimension, from the first label that is new or moves."""
     dataset, existing, store = change.dataset, change.existing, change.existing.session.store
     dim = dataset.dim
@@ -282,14 +282,14 @@ def plan_arrays(change: GroupChange, retained: frozenset[str]) -> tuple[list[Pla
                 alike.setdefault((not has_axis, array.virtual), []).append(number)
         for (is_fixed, virtual), numbers in sorted(alike.items()):
             nothing = np.zeros(1, np.int64)
-            mine = Pieces(file, nothing, nothing, nothing) if is_fixed or pieces is None else pieces
+            mine = StepRuns(file, nothing, nothing, nothing) if is_fixed or pieces is None else pieces
             groups.append(ArrayGroup(tuple(numbers), mine, virtual))
     return arrays, groups
 
 
 def _joined_pieces(
-    change: GroupChange, family: Family, name: str, axis: Axis, retained: frozenset[str]
-) -> Pieces | None:
+    change: GroupChange, family: FileFamily, name: str, axis: StepAxis, retained: frozenset[str]
+) -> StepRuns | None:
     """Return the pieces of an array that several families share; None if it is the array of one family."""
     mine, sharing = family.layout.variables[name], []
     for each in change.dataset.families:
@@ -312,7 +312,7 @@ def _joined_pieces(
 
 
 def _family_arrays(
-    change: GroupChange, family: Family, names: Sequence[str], pieces: Pieces | None
+    change: GroupChange, family: FileFamily, names: Sequence[str], pieces: StepRuns | None
 ) -> Iterator[PlannedArray]:
     """Yield the arrays of variables of a family: first data, whose chunks coordinates follow."""
     request, dataset, existing = change.request, change.dataset, change.existing
@@ -326,9 +326,9 @@ def _family_arrays(
         if name in dataset.variables:
             variable = with_encoding(variable, dataset.variables[name])
         if unpacked:
-            if misfit := coding_of(variable.attrs, variable.dtype).misfit:
+            if wrong := coding_of(variable.attrs, variable.dtype).misfit:
                 raise misfit(
-                    f"scale_factor and add_offset of `{existing.path_of(name)}` must be numbers, got {misfit}"
+                    f"scale_factor and add_offset of `{existing.path_of(name)}` must be numbers, got {wrong}"
                 ).with_remedy("Ingest the stored numbers, without {}", argument(unpack=True))
             empty = np.empty([0] * len(variable.dims), variable.dtype)
             coded = xr.Variable(variable.dims, empty, dict(variable.attrs))
@@ -383,7 +383,7 @@ def _family_arrays(
 
 
 def _virtual_chunks(
-    change: GroupChange, family: Family, name: str, pieces: Pieces | None
+    change: GroupChange, family: FileFamily, name: str, pieces: StepRuns | None
 ) -> VirtualChunks | None:
     """Return the chunks of a variable for references; None if the variable is copied.
 
@@ -438,7 +438,7 @@ def _shared_chunks(arrays: Mapping[str, zarr.Array[Any]], dims: Sequence[str]) -
 
 def _with_chosen_chunks(
     change: GroupChange,
-    family: Family,
+    family: FileFamily,
     target: TargetArray,
     variable: VariableSchema,
     data: Sequence[TargetArray],
@@ -494,17 +494,19 @@ def longest_chunk(lengths: NDArray[np.int64]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FileTable:
-    """The columns of all files. An item gets the rows of its files; see `Item`."""
+    """The columns of all files. An item gets the rows of its files; see `IngestItem`."""
 
     inspection: Inspection
     conversions: Mapping[int, Mapping[str, Conversion]]
     checks: Sequence[Any]
 
-    def item(self, boxes: Sequence[Box], pieces: Pieces, old: Pieces, *, virtual: bool) -> Item:
+    def item(
+        self, boxes: Sequence[ArrayBox], pieces: StepRuns, old: StepRuns, *, virtual: bool
+    ) -> IngestItem:
         """Return an item with the rows of the files of its pieces."""
         files, codes = np.unique(pieces.source, return_inverse=True)
         numbers = files.tolist()
-        return Item(
+        return IngestItem(
             tuple(boxes),
             replace(pieces, source=codes.astype(np.int64)),
             old,
@@ -518,7 +520,7 @@ class FileTable:
 
 def _items(
     change: GroupChange, groups: Sequence[ArrayGroup], arrays: Sequence[PlannedArray]
-) -> Iterator[Item]:
+) -> Iterator[IngestItem]:
     """Yield the items of all groups."""
     inspection = change.dataset.inspection
     conversions: dict[int, dict[str, Conversion]] = {}
@@ -536,10 +538,10 @@ def _items(
             if change.axis is not None:
                 yield from _axis_items(arrays, group, change.axis, table)
             continue
-        small: list[Box] = []
+        small: list[ArrayBox] = []
         for number in group.arrays:
             array = arrays[number].target
-            whole = Box(number, (0,) * len(array.shape), array.shape)
+            whole = ArrayBox(number, (0,) * len(array.shape), array.shape)
             row = int(np.prod(array.shape[1:], dtype=object)) * array.itemsize
             if not array.shape or row * array.shape[0] <= LARGE:
                 small.append(whole)
@@ -547,15 +549,15 @@ def _items(
             step = array.grid[0] * max(TASK // max(row * array.grid[0], 1), 1)
             for at in range(0, array.shape[0], step):
                 stop = (min(at + step, array.shape[0]), *array.shape[1:])
-                box = Box(number, (at, *whole.start[1:]), stop)
+                box = ArrayBox(number, (at, *whole.start[1:]), stop)
                 yield table.item([box], group.pieces, NO_PIECES, virtual=group.virtual)
         if small:
             yield table.item(small, group.pieces, NO_PIECES, virtual=group.virtual)
 
 
 def _axis_items(
-    arrays: Sequence[PlannedArray], group: ArrayGroup, axis: Axis, table: FileTable
-) -> Iterator[Item]:
+    arrays: Sequence[PlannedArray], group: ArrayGroup, axis: StepAxis, table: FileTable
+) -> Iterator[IngestItem]:
     """Yield the items of arrays along the axis."""
     pieces = group.pieces
     for target in [arrays[number].target for number in group.arrays] if group.virtual else ():
@@ -578,7 +580,7 @@ def _axis_items(
         by_size = TASK // max(unit * sum(each.target.row for each in chosen), 1)
         by_files = math.ceil(FILES / max(unit * files, 1e-9))
         span = unit * max(1, min(by_size, by_files))
-        boxes: dict[tuple[int, int], list[Box]] = {}
+        boxes: dict[tuple[int, int], list[ArrayBox]] = {}
         for number, array in zip(numbers, chosen, strict=True):
             stays = array.shifted or not array.existed
             moved = len(axis.old) if stays else axis.first_moved
@@ -592,7 +594,9 @@ def _axis_items(
             yield table.item(mine, pieces.within(low, high), old, virtual=group.virtual)
 
 
-def _changed_spans(pieces: Pieces, axis: Axis, step: int, moved: int, span: int) -> Iterator[tuple[int, int]]:
+def _changed_spans(
+    pieces: StepRuns, axis: StepAxis, step: int, moved: int, span: int
+) -> Iterator[tuple[int, int]]:
     """Yield spans of chunks with new or moved steps, cut on the borders of tasks."""
     low, high = pieces.at // step, -(-(pieces.at + pieces.count) // step)
     counts = high - low
@@ -631,14 +635,14 @@ def _is_large(array: TargetArray) -> bool:
     return array.step * array.row > LARGE and len(array.shape) > 1
 
 
-def _boxes(number: int, array: TargetArray, start: int, stop: int) -> Iterator[Box]:
+def _boxes(number: int, array: TargetArray, start: int, stop: int) -> Iterator[ArrayBox]:
     """Yield a span of the axis as one box, or as several along another dimension of a large array."""
     low, high = [first for first, _ in array.bounds], [last for _, last in array.bounds]
     axis = array.axis or 0
     low[axis], high[axis] = start, stop
     cut = next((i for i, step in enumerate(array.grid) if i != axis and high[i] - low[i] > step), None)
     if not _is_large(array) or cut is None:
-        yield Box(number, tuple(low), tuple(high))
+        yield ArrayBox(number, tuple(low), tuple(high))
         return
     chunks = -(-array.shape[cut] // array.grid[cut])
     per_chunk = max(array.grid[axis] * array.row // chunks, 1)
@@ -646,4 +650,4 @@ def _boxes(number: int, array: TargetArray, start: int, stop: int) -> Iterator[B
     last = high[cut]
     for at in range(low[cut], last, step):
         low[cut], high[cut] = at, min(at + step, last)
-        yield Box(number, tuple(low), tuple(high))
+        yield ArrayBox(number, tuple(low), tuple(high))

@@ -356,7 +356,7 @@ _ATTEMPTS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Published(Summary):
+class PublishSummary(Summary):
     """The result of `write_audit_publish`.
 
     Attributes:
@@ -371,7 +371,7 @@ class Published(Summary):
     done_before: bool = False
     value: Any = None
 
-    shown_as: ClassVar[str] = "pipeline.Published"
+    shown_as: ClassVar[str] = "pipeline.PublishSummary"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "snapshot", self.version.place()
@@ -406,7 +406,7 @@ def write_audit_publish(
     tag: str | None = None,
     engine: Engine | EngineName | None = None,
     limits: Limits | None = None,
-) -> Published:
+) -> PublishSummary:
     """Let a function write to an audit branch, check the result by rules, and publish it.
 
     Two pipelines that run at the same time need two audit branches.
@@ -429,7 +429,7 @@ def write_audit_publish(
         limits: `Limits`, in bytes: how much a task of the check reads. The default, None, is ``Limits()``.
 
     Returns:
-        The `Published` version, with the report of the check.
+        The `PublishSummary` version, with the report of the check.
 
     Raises:
         ValidationFailedError: A rule fails. The error has the report, and the audit branch stays until the
@@ -477,15 +477,15 @@ def write_audit_publish(
     snapshot_id, report = _check_and_publish(audit, report, check)
     create_tag_once(repo, tag, snapshot_id)
     delete_if_published(audit)
-    return Published(Version(repo, snapshot_id, branch), report, value=value)
+    return PublishSummary(Version(repo, snapshot_id, branch), report, value=value)
 
 
-def _done_before(audit: Audit, tag: str | None, snapshot_id: str, value: Any = None) -> Published:
+def _done_before(audit: Audit, tag: str | None, snapshot_id: str, value: Any = None) -> PublishSummary:
     """Return the result of a call without new commits."""
     delete_if_published(audit)
     create_tag_once(audit.repo, tag, snapshot_id)
     version = Version(audit.repo, snapshot_id, audit.branch)
-    return Published(version, None, done_before=True, value=value)
+    return PublishSummary(version, None, done_before=True, value=value)
 
 
 def _check_and_publish(

@@ -26,7 +26,7 @@ from frazil.jobs.engine import Engine, EngineName, engine_of
 from frazil.jobs.job import Source, Version, takes_versions
 from frazil.jobs.progress import Progress
 from frazil.jobs.task_failures import dumps
-from frazil.pipeline.replication.operation import Copied, read_stored
+from frazil.pipeline.replication.operation import CopySummary, read_stored
 from frazil.pipeline.replication.part import nodes_of_arrays
 from frazil.remedies import argument
 from frazil.repository.handle.repository import Repository
@@ -149,7 +149,7 @@ def export_zarr(
     compare: bool = True,
     engine: Engine | EngineName | None = None,
     progress: Progress | None = None,
-) -> Copied:
+) -> CopySummary:
     """Write a version as a plain Zarr v3 store, without its history.
 
     The values do not change, and chunks are not decoded. The store needs neither Frazil nor the files of
@@ -169,7 +169,7 @@ def export_zarr(
             nothing.
 
     Returns:
-        The number of objects and bytes that were written, as `Copied`.
+        The number of objects and bytes that were written, as `CopySummary`.
 
     Raises:
         ConflictError: The target is a repository, or it has a Zarr node with other metadata at one of the
@@ -191,11 +191,11 @@ def export_zarr(
     session = version.session()
     documents = documents_of(session, arrays)
     _require_same_documents(target, documents)
-    total = Copied(0, 0, 0)
+    total = CopySummary(0, 0, 0)
     shared = dumps((session, target, compare))
     items = list(map(dumps, _items(session, documents)))
     for result in engine_of(engine).run(export_chunks, items, shared):
-        part: Copied = pickle.loads(result)
+        part: CopySummary = pickle.loads(result)
         total = _sum(total, part)
         if progress is not None:
             progress.advance(chunks=part.objects, bytes=part.bytes)
@@ -204,7 +204,7 @@ def export_zarr(
         if read_stored(target, _document_key(path)) is None:
             target.put(_document_key(path), document)
             count, size = count + 1, size + len(document)
-    return _sum(total, Copied(count, size, len(documents) - count))
+    return _sum(total, CopySummary(count, size, len(documents) - count))
 
 
 @takes_versions
@@ -260,8 +260,8 @@ def export_zip(
     return file
 
 
-def _sum(one: Copied, other: Copied) -> Copied:
-    return Copied(one.objects + other.objects, one.bytes + other.bytes, one.existing + other.existing)
+def _sum(one: CopySummary, other: CopySummary) -> CopySummary:
+    return CopySummary(one.objects + other.objects, one.bytes + other.bytes, one.existing + other.existing)
 
 
 def _document_key(path: str) -> str:
@@ -330,7 +330,7 @@ def export_chunks(shared: bytes, item: bytes) -> bytes:
     path, first, end = pickle.loads(item)
     table = session.chunk_table(path).select_chunks(slice(first, end))
     keys = chunk_keys(path, table.index)
-    total = Copied(0, 0, 0)
+    total = CopySummary(0, 0, 0)
     for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
         part = _export_rows(session, target, table, keys, range(start, stop), compare)
         total = _sum(total, part)
@@ -345,7 +345,7 @@ def _contents(session: Session, table: ChunkTable, rows: Sequence[int]) -> Seque
 
 def _export_rows(
     session: Session, target: Storage, table: ChunkTable, keys: Sequence[str], rows: range, compare: bool
-) -> Copied:
+) -> CopySummary:
     """Write the chunks of some rows that the target does not have, or has with other bytes."""
     lengths = table.length.tolist()
 
@@ -367,4 +367,4 @@ def _export_rows(
         else:
             list(threads.map(target.put, *zip(*objects, strict=True))) if objects else []
     size = sum(memoryview(content).nbytes for _, content in objects)
-    return Copied(len(objects), size, len(rows) - len(objects))
+    return CopySummary(len(objects), size, len(rows) - len(objects))

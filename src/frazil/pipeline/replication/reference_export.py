@@ -1,8 +1,8 @@
 """Exports of the references of a version: for kerchunk, as JSON or Parquet, and as a dataset of VirtualiZarr.
 
-The references of kerchunk describe arrays by metadata of version 2 of Zarr, which xarray reads in another way: the fill
-value marks missing values there. So the fill value of an exported array is its ``_FillValue``, or none if
-all chunks exist.
+The references of kerchunk describe arrays by metadata of version 2 of Zarr, which xarray reads in another
+way: the fill value marks missing values there. So the fill value of an exported array is its ``_FillValue``,
+or none if all chunks exist.
 
 A folder of Parquet has ``.zmetadata``, and for each array the files ``refs.N.parq``. Each of them has one row
 for each chunk of a part of the grid, in C order.

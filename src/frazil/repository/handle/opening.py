@@ -30,9 +30,9 @@ from frazil.errors import (
 from frazil.format.ids import CONFIG, INITIAL_SNAPSHOT_ID, REPO, id_to_text, snapshot_key, transaction_key
 from frazil.format.older.generations import (
     LAYOUTS,
-    Evidence,
+    FormatSigns,
     Generation,
-    Layout,
+    OlderLayout,
     decode_ref,
     described,
     generations_of,
@@ -79,7 +79,7 @@ from frazil.storage.object_store_config import ObjectStoreConfig
 from frazil.storage.option_names import shown_url
 
 
-def older_layout(storage: Storage) -> Layout | None:
+def older_layout(storage: Storage) -> OlderLayout | None:
     """Return the layout of the older repository in ``storage``. None without one, or if listing fails."""
     for layout in LAYOUTS:
         with suppress(StorageError):
@@ -90,9 +90,9 @@ def older_layout(storage: Storage) -> Layout | None:
     return None
 
 
-def generations(storage: Storage, layout: Layout) -> tuple[Generation, ...]:
+def generations(storage: Storage, layout: OlderLayout) -> tuple[Generation, ...]:
     """Return the possible format generations of the repository, from its newest snapshot on ``main``."""
-    clue: Evidence | None = None
+    clue: FormatSigns | None = None
     with suppress(StorageError, FormatError):
         refs = ref_files([info.key for info in storage.list(layout.probe)], layout).branches["main"]
         newest = refs[max(refs)]
