@@ -34,12 +34,12 @@ import zarr.errors
 from numpy.typing import NDArray
 from zarr.core.buffer import cpu
 
+from frazil.arguments import misfit
 from frazil.cf import coding_of, missing_element_of
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.chunk_table import ChunkKind, ChunkTable
 from frazil.format.columns import Ragged
 from frazil.pipeline.ingest.inspection import ANY, VirtualChunks, native
-from frazil.pipeline.ingest.options import misfit
 from frazil.readers.base_reader import ChunkReferences, VariableSchema
 from frazil.readers.zarr import fill_attributes
 from frazil.repository.session.session import Session

@@ -23,6 +23,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arguments import misfit
 from frazil.cf import fill_value
 from frazil.cf_times import is_time, is_time_or_duration
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
@@ -44,7 +45,7 @@ from frazil.pipeline.ingest.inspection import (
     VirtualChunks,
     native,
 )
-from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name, misfit
+from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name
 from frazil.pipeline.ingest.steps import StepAxis, positions
 from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import Remedy, argument

@@ -184,11 +184,6 @@ def refusal(problems: Sequence[Problem], files: int) -> InvalidInputError:
     return error
 
 
-def misfit(text: str) -> InvalidInputError:
-    """Return the error for files that do not fit the arrays of the group."""
-    return InvalidInputError(text, ErrorKind.INVALID_ARRAY_METADATA)
-
-
 type Mode = Literal["create", "append", "insert", "upsert", "backfill"]
 
 MODES: Final = ("create", "append", "insert", "upsert", "backfill")

@@ -19,6 +19,7 @@ import xarray as xr
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arguments import misfit
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
 from frazil.cf import coding_of
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
@@ -47,7 +48,7 @@ from frazil.pipeline.ingest.existing import (
 )
 from frazil.pipeline.ingest.families import Conversion, FileFamily, with_encoding
 from frazil.pipeline.ingest.inspection import ANY, PACKING, Inspection, VirtualChunks, values_digest
-from frazil.pipeline.ingest.options import Problem, misfit
+from frazil.pipeline.ingest.options import Problem
 from frazil.pipeline.ingest.steps import StepAxis, StepRuns, old_pieces, place_labels, runs
 from frazil.pipeline.ingest.tasks import ArrayBox, IngestItem, PlannedArray, TaskContext, without_container
 from frazil.readers.base_reader import VariableSchema

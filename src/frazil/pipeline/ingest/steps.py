@@ -23,9 +23,10 @@ import cftime  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.arguments import misfit
 from frazil.cf_times import is_time
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.options import FileProblem, Mode, misfit
+from frazil.pipeline.ingest.options import FileProblem, Mode
 from frazil.remedies import Call, argument
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from frazil.arguments import misfit
 from frazil.arrays.box_writing import fill_box
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkTable
@@ -27,7 +28,7 @@ from frazil.jobs.task_results import Outcome
 from frazil.pipeline.ingest.arrays import TargetArray, cut_references, open_target
 from frazil.pipeline.ingest.families import Conversion, inexact_text
 from frazil.pipeline.ingest.inspection import file_state
-from frazil.pipeline.ingest.options import FileAccess, misfit
+from frazil.pipeline.ingest.options import FileAccess
 from frazil.pipeline.ingest.steps import StepRuns, runs
 from frazil.readers.base_reader import INLINE, ChunkReferences, NotVirtual, Reader, decoded
 from frazil.readers.files import find_file

@@ -19,6 +19,7 @@ import numpy as np
 import xarray as xr
 
 from frazil.argument_docs import with_argument_docs
+from frazil.arguments import misfit
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.jobs.blocks import groups
@@ -96,10 +97,9 @@ def export_netcdf(
     for child in nodes.children(prefix or "/"):
         array = nodes.require_node(f"{prefix}/{child}").array
         if array is not None and array.shape and array.dimension_names is None:
-            raise InvalidInputError(
+            raise misfit(
                 f"`{prefix}/{child}` must have names of its dimensions for a NetCDF file, got none. Write it "
-                "with dimension_names, or export a Zarr store",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                "with dimension_names, or export a Zarr store"
             )
     name = group.strip("/") or None
     with xr.open_zarr(session.store, group=name, consolidated=False) as dataset:

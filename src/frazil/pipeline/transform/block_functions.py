@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Unpack
 
 import numpy as np
 
+from frazil.arguments import misfit
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, slabs
 from frazil.jobs.engine import least_tasks
@@ -130,10 +131,7 @@ class FunctionBlocks:
         returned, count = self.function(*inputs, **keywords), len(self.dtypes)
         blocks = [returned] if count == 1 and not isinstance(returned, tuple) else list(returned)
         if len(blocks) != count:
-            raise InvalidInputError(
-                f"The function must return {count} arrays, got {len(blocks)}",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            )
+            raise misfit(f"The function must return {count} arrays, got {len(blocks)}")
         out = []
         for block, dtype in zip(map(np.asarray, blocks), self.dtypes, strict=True):
             lead, trimmed = len(grid.new), grid.arranged([], margins)
@@ -160,10 +158,9 @@ def _require_fit(path: str, block: Values, dtype: np.dtype[Any]) -> None:
             parts = (block[part] for part in slabs(block.shape, block.itemsize))
             if all((part.astype(dtype) == part).all() for part in parts):
                 return
-    raise InvalidInputError(
+    raise misfit(
         f"The values of `{path}` must fit into {dtype}, got a block of {actual} with values that do not. "
-        "Pass dtype= to map_blocks, or convert the values in the function",
-        ErrorKind.INVALID_ARRAY_METADATA,
+        "Pass dtype= to map_blocks, or convert the values in the function"
     )
 
 
@@ -392,10 +389,9 @@ def _grid(
         axes = _axes_in_first(first, array)
         fits = -1 not in axes and list(axes) == sorted(axes)
         if not fits or any(n != first.shape[axis] for axis, n in zip(axes, array.shape, strict=True)):
-            raise InvalidInputError(
+            raise misfit(
                 f"All inputs must be on the grid of `{first.path}` {first.dims} {first.shape}, "
-                f"got `{array.path}` {array.dims} {array.shape}",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                f"got `{array.path}` {array.dims} {array.shape}"
             )
     dropped = frozenset(axis for name in drop if (axis := first.axis(name)) is not None)
     margins: Margins | None = None

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import zarr
 
+from frazil.arguments import misfit
 from frazil.changes.change_set import table_of
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.manifest import ChunkKind, ChunkTable
@@ -58,10 +59,7 @@ def create_array(session: Session, source: Session, old: ArrayInfo, new: ArrayIn
         try:
             new.array  # noqa: B018  # zarr refuses wrong metadata
         except (TypeError, ValueError, zarr.errors.BaseZarrError) as error:
-            raise InvalidInputError(
-                f"zarr cannot read the new metadata of `{new.path}`: {error}",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            ) from error
+            raise misfit(f"zarr cannot read the new metadata of `{new.path}`: {error}") from error
     workspace = session.workspace
     create_groups(session, source, old.group, new.group)
     if workspace.node(new.path) is not None:
@@ -439,10 +437,7 @@ def compute_blocks(
         for array, block in zip(arrays, blocks, strict=True):
             shape = tuple(np.subtract(stop, start).tolist())
             if block.shape != shape:  # zarr might broadcast it
-                raise InvalidInputError(
-                    f"The block of `{array.path}` must have the shape {shape}, got {block.shape}",
-                    ErrorKind.INVALID_ARRAY_METADATA,
-                )
+                raise misfit(f"The block of `{array.path}` must have the shape {shape}, got {block.shape}")
             array[region] = block
         del blocks, block  # before the next block is read
     lengths = item.stops - item.starts
