@@ -444,8 +444,8 @@ def _previous(
     document: bytes | None = None
     with skip_damage():
         table = context.assets.snapshot(id_from_text(needing)).nodes if needing else NodeTable.from_nodes([])
-        path = _path_of(table, node)
-        document = None if path is None else table.node(table.find_node(path)).user_data
+        newest = _node_of(table, node)
+        document = None if newest is None else newest.user_data
     if document is None:
         return answer
     waiting = np.ones(len(cells), bool)
@@ -454,9 +454,7 @@ def _previous(
         if not waiting.any():
             break
         with skip_damage():  # there is a finding for the snapshot
-            nodes = context.assets.snapshot(version).nodes
-            path = _path_of(nodes, node)
-            older = None if path is None else nodes.node(nodes.find_node(path))
+            older = _node_of(context.assets.snapshot(version).nodes, node)
             if older is None or older.array is None or _differ(document, older.user_data):
                 continue
             for ref in older.array.manifests:
@@ -595,8 +593,7 @@ def _edit(
     """Change the references of one array that are still lost at the tip."""
     parts = [each for each in lost if each.node == id_]
     cells, ranges = np.concatenate([each.coordinates for each in parts]), lost_ranges(parts)
-    path = _path_of(workspace.base, id_)
-    node = None if path is None else workspace.base.node(workspace.base.find_node(path))
+    node = _node_of(workspace.base, id_)
     if node is None or node.array is None:
         return 0, ""
     at_tip = within(cells, node.array.num_chunks)
@@ -622,10 +619,9 @@ def _edit(
     for version in dict.fromkeys(previous.tolist()):
         if version is not None:
             older = Workspace(workspace.context, id_from_text(version))
-            older_path = _path_of(older.base, id_)
-            row = -1 if older_path is None else older.base.find_node(older_path)
-            if older_path is not None and not _differ(node.user_data, older.base.node(row).user_data):
-                refs = older.refs_at(older_path, index[previous == version]).stored()
+            other = _node_of(older.base, id_)
+            if other is not None and not _differ(node.user_data, other.user_data):
+                refs = older.refs_at(other.path, index[previous == version]).stored()
                 refs = refs.select_chunks(~is_lost(refs, ranges))
                 number += len(refs)
                 if len(refs):
@@ -663,10 +659,10 @@ def _fill(workspace: Workspace, node: Node, index: U32) -> tuple[list[ChunkTable
     return tables, "read as missing values"
 
 
-def _path_of(nodes: NodeTable, node: bytes) -> str | None:
+def _node_of(nodes: NodeTable, id_: bytes) -> Node | None:
     ids = id_keys(nodes.ids)
-    rows = np.flatnonzero(ids == np.frombuffer(node, ids.dtype)[0])
-    return nodes.paths.text(int(rows[0])) if len(rows) else None
+    rows = np.flatnonzero(ids == np.frombuffer(id_, ids.dtype)[0])
+    return nodes.node(int(rows[0])) if len(rows) else None
 
 
 # Commits without keys of another number of dimensions
@@ -694,8 +690,7 @@ def rank_commits(repair: RepairContext, findings: Iterable[Finding]) -> Iterator
 
 def _without_odd_keys(workspace: Workspace, id_: bytes) -> tuple[int, str]:
     """Write the manifests of an array again that have keys which are no chunks. Its other references stay."""
-    path = _path_of(workspace.base, id_)
-    node = None if path is None else workspace.base.node(workspace.base.find_node(path))
+    node = _node_of(workspace.base, id_)
     if node is None or node.array is None:
         return 0, ""
     ndim, edits = len(node.array.shape), list[ChunkTable]()

@@ -446,9 +446,7 @@ class VerificationReport(Record):
                 "coordinates": coordinates,
                 "detail": each.detail,
                 "action": each.action,
-                "arrays": list(each.affected.arrays),
-                "branches": list(each.affected.branches),
-                "tags": list(each.affected.tags),
+                **{name: list(getattr(each.affected, name)) for name in ("arrays", "branches", "tags")},
                 "snapshots": each.affected.snapshots,
             }
             for each in self.findings

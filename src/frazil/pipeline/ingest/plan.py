@@ -47,7 +47,7 @@ from frazil.pipeline.ingest.existing import (
     windows_of,
 )
 from frazil.pipeline.ingest.families import Conversion, FileFamily, with_encoding
-from frazil.pipeline.ingest.inspection import ANY, PACKING, Inspection, VirtualChunks, values_digest
+from frazil.pipeline.ingest.inspection import ANY, PACKING, VirtualChunks, values_digest
 from frazil.pipeline.ingest.options import Problem
 from frazil.pipeline.ingest.steps import StepAxis, StepRuns, old_pieces, place_labels, runs
 from frazil.pipeline.ingest.tasks import ArrayBox, IngestItem, PlannedArray, TaskContext, without_container
@@ -493,32 +493,6 @@ def longest_chunk(lengths: NDArray[np.int64]) -> int:
 # The items
 
 
-@dataclass(frozen=True, slots=True)
-class FileTable:
-    """The columns of all files. An item gets the rows of its files; see `IngestItem`."""
-
-    inspection: Inspection
-    conversions: Mapping[int, Mapping[str, Conversion]]
-    checks: Sequence[Any]
-
-    def item(
-        self, boxes: Sequence[ArrayBox], pieces: StepRuns, old: StepRuns, *, virtual: bool
-    ) -> IngestItem:
-        """Return an item with the rows of the files of its pieces."""
-        files, codes = np.unique(pieces.source, return_inverse=True)
-        numbers = files.tolist()
-        return IngestItem(
-            tuple(boxes),
-            replace(pieces, source=codes.astype(np.int64)),
-            old,
-            tuple(map(self.inspection.urls.__getitem__, numbers)),
-            tuple(map(self.conversions.get, self.inspection.encodings[files].tolist())),
-            tuple(map(self.checks.__getitem__, numbers)),
-            self.inspection.fingerprint[files],
-            virtual,
-        )
-
-
 def _items(
     change: GroupChange, groups: Sequence[ArrayGroup], arrays: Sequence[PlannedArray]
 ) -> Iterator[IngestItem]:
@@ -533,11 +507,27 @@ def _items(
         etag or (time and time.replace(microsecond=0) + timedelta(seconds=time.microsecond > 0))
         for etag, time in zip(inspection.etag, inspection.modified, strict=True)
     ]
-    table = FileTable(inspection, conversions, checks)
+
+    def item(boxes: Sequence[ArrayBox], pieces: StepRuns, old: StepRuns, virtual: bool) -> IngestItem:
+        """Return an item with the rows of the files of its pieces."""
+        files, codes = np.unique(pieces.source, return_inverse=True)
+        numbers = files.tolist()
+        return IngestItem(
+            tuple(boxes),
+            replace(pieces, source=codes.astype(np.int64)),
+            old,
+            tuple(map(inspection.urls.__getitem__, numbers)),
+            tuple(map(conversions.get, inspection.encodings[files].tolist())),
+            tuple(map(checks.__getitem__, numbers)),
+            inspection.fingerprint[files],
+            virtual,
+        )
+
     for group in groups:
         if arrays[group.arrays[0]].target.axis is not None:
             if change.axis is not None:
-                yield from _axis_items(arrays, group, change.axis, table)
+                for boxes, pieces, old in _axis_boxes(arrays, group, change.axis, inspection.urls):
+                    yield item(boxes, pieces, old, group.virtual)
             continue
         small: list[ArrayBox] = []
         for number in group.arrays:
@@ -551,15 +541,15 @@ def _items(
             for at in range(0, array.shape[0], step):
                 stop = (min(at + step, array.shape[0]), *array.shape[1:])
                 box = ArrayBox(number, (at, *whole.start[1:]), stop)
-                yield table.item([box], group.pieces, NO_PIECES, virtual=group.virtual)
+                yield item([box], group.pieces, NO_PIECES, group.virtual)
         if small:
-            yield table.item(small, group.pieces, NO_PIECES, virtual=group.virtual)
+            yield item(small, group.pieces, NO_PIECES, group.virtual)
 
 
-def _axis_items(
-    arrays: Sequence[PlannedArray], group: ArrayGroup, axis: StepAxis, table: FileTable
-) -> Iterator[IngestItem]:
-    """Yield the items of arrays along the axis."""
+def _axis_boxes(
+    arrays: Sequence[PlannedArray], group: ArrayGroup, axis: StepAxis, urls: Sequence[str]
+) -> Iterator[tuple[list[ArrayBox], StepRuns, StepRuns]]:
+    """Yield the boxes of each item of arrays along the axis, with the steps of files and of the group."""
     pieces = group.pieces
     for target in [arrays[number].target for number in group.arrays] if group.virtual else ():
         step, ends = target.step, pieces.at + pieces.count
@@ -567,7 +557,7 @@ def _axis_items(
         bad |= (pieces.count % step != 0) & (ends != axis.length)
         if bad.any():
             row = int(np.argmax(bad))
-            url = table.inspection.urls[int(pieces.source[row])]
+            url = urls[int(pieces.source[row])]
             raise InvalidInputError(
                 f"a virtual ingest needs files on the borders of chunks of {step} steps of `{target.path}`, "
                 f"got {url} at {pieces.at[row]}:{ends[row]} (from its step "
@@ -592,7 +582,7 @@ def _axis_items(
             low, high = where * span, min((where + 1) * span, axis.length)
             existed = any(arrays[box.array].existed for box in mine)
             old = old_pieces(axis, low, high) if existed else NO_PIECES
-            yield table.item(mine, pieces.within(low, high), old, virtual=group.virtual)
+            yield mine, pieces.within(low, high), old
 
 
 def _changed_spans(

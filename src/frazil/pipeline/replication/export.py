@@ -13,7 +13,7 @@ from collections.abc import Buffer, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress, pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -27,7 +27,13 @@ from frazil.jobs.engine import Engine, EngineName, engine_of
 from frazil.jobs.job import Source, Version, takes_versions
 from frazil.jobs.progress import Progress
 from frazil.jobs.task_failures import dumps
-from frazil.pipeline.replication.operation import CopySummary, read_stored
+from frazil.pipeline.replication.operation import (
+    AT_ONCE,
+    BYTES_PER_OBJECT,
+    BYTES_PER_TASK,
+    CopySummary,
+    read_stored,
+)
 from frazil.pipeline.replication.part import nodes_of_arrays
 from frazil.remedies import argument
 from frazil.repository.handle.repository import Repository
@@ -135,11 +141,6 @@ def named_when_complete(file: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-_BYTES_PER_TASK: Final = 256_000_000
-_BYTES_PER_CHUNK: Final = 100_000
-_AT_ONCE: Final = 32_000_000
-
-
 @takes_versions
 def export_zarr(
     source: Source,
@@ -196,7 +197,7 @@ def export_zarr(
     items = list(map(dumps, _items(session, documents)))
     for result in engine_of(engine).run(export_chunks, items, shared):
         part: CopySummary = pickle.loads(result)
-        total = _sum(total, part)
+        total += part
         if progress is not None:
             progress.advance(chunks=part.objects, bytes=part.bytes)
     count, size = 0, 0
@@ -204,7 +205,7 @@ def export_zarr(
         if read_stored(target, _document_key(path)) is None:
             target.put(_document_key(path), document)
             count, size = count + 1, size + len(document)
-    return _sum(total, CopySummary(count, size, len(documents) - count))
+    return total + CopySummary(count, size, len(documents) - count)
 
 
 @takes_versions
@@ -249,7 +250,7 @@ def export_zip(
         for array, first, end in _items(session, documents):
             table = session.chunk_table(array).select_chunks(slice(first, end))
             keys = chunk_keys(array, table.index)
-            for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
+            for start, stop in pairwise(groups(table.length.astype(np.int64), AT_ONCE).tolist()):
                 data = _contents(session, table, range(start, stop))
                 for key, content in zip(keys[start:stop], data, strict=True):
                     archive.writestr(zipfile.ZipInfo(key), bytes(content))
@@ -258,10 +259,6 @@ def export_zip(
         for each, (document, _) in documents.items():
             archive.writestr(zipfile.ZipInfo(_document_key(each)), document)
     return file
-
-
-def _sum(one: CopySummary, other: CopySummary) -> CopySummary:
-    return CopySummary(one.objects + other.objects, one.bytes + other.bytes, one.existing + other.existing)
 
 
 def _document_key(path: str) -> str:
@@ -320,8 +317,8 @@ def _require_same_documents(target: Storage, documents: Documents) -> None:
 def _items(session: Session, documents: Documents) -> Iterator[tuple[str, int, int]]:
     """Yield the rows of the chunk tables of arrays: the path, the start and the stop."""
     for path in (path for path, (_, is_array) in documents.items() if is_array):
-        sizes = session.chunk_table(path).length.astype(np.int64) + _BYTES_PER_CHUNK
-        yield from ((path, start, stop) for start, stop in pairwise(groups(sizes, _BYTES_PER_TASK)))
+        sizes = session.chunk_table(path).length.astype(np.int64) + BYTES_PER_OBJECT
+        yield from ((path, start, stop) for start, stop in pairwise(groups(sizes, BYTES_PER_TASK)))
 
 
 def export_chunks(shared: bytes, item: bytes) -> bytes:
@@ -331,9 +328,8 @@ def export_chunks(shared: bytes, item: bytes) -> bytes:
     table = session.chunk_table(path).select_chunks(slice(first, end))
     keys = chunk_keys(path, table.index)
     total = CopySummary(0, 0, 0)
-    for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
-        part = _export_rows(session, target, table, keys, range(start, stop), compare)
-        total = _sum(total, part)
+    for start, stop in pairwise(groups(table.length.astype(np.int64), AT_ONCE).tolist()):
+        total += _export_rows(session, target, table, keys, range(start, stop), compare)
     return pickle.dumps(total)
 
 

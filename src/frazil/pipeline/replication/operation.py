@@ -11,8 +11,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import compress, pairwise
+from operator import add
 from typing import ClassVar, Final
 
 import numpy as np
@@ -70,10 +71,12 @@ from frazil.threads import Purpose, thread_pool
 
 #: The folders whose files are named by ids. Later folders have files that refer to files of earlier ones.
 FOLDERS: Final = (CHUNKS, MANIFESTS, STATISTICS, TRANSACTIONS, SNAPSHOTS)
-_BYTES_PER_TASK: Final = 256_000_000
+#: The bytes of one task.
+BYTES_PER_TASK: Final = 256_000_000
 #: Copying an object takes as much time as copying this number of bytes.
-_BYTES_PER_OBJECT: Final = 100_000
-_AT_ONCE: Final = 32_000_000
+BYTES_PER_OBJECT: Final = 100_000
+#: The bytes that a task holds.
+AT_ONCE: Final = 32_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +104,7 @@ class CopyObjects:
 
 
 def _cuts(sizes: I64) -> Iterator[tuple[int, int]]:
-    yield from pairwise(groups(sizes + _BYTES_PER_OBJECT, _BYTES_PER_TASK).tolist())
+    yield from pairwise(groups(sizes + BYTES_PER_OBJECT, BYTES_PER_TASK).tolist())
 
 
 def all_objects(storage: Storage) -> CopyObjects:
@@ -171,7 +174,7 @@ def copy_objects(shared: bytes, item: bytes) -> bytes:
         if not target.is_local:
             copied += (size for size in threads.map(copy_object, keys, ids) if size is not None)
         else:
-            for start, stop in pairwise(groups(sizes, _AT_ONCE).tolist()):
+            for start, stop in pairwise(groups(sizes, AT_ONCE).tolist()):
                 part = threads.map(read_object, keys[start:stop], ids[start:stop])
                 pairs = [pair for pair in part if pair is not None]
                 put_many(target, pairs)
@@ -213,6 +216,9 @@ class CopySummary(Summary):
     existing: int
 
     shown_as: ClassVar[str] = "pipeline.CopySummary"
+
+    def __add__(self, other: CopySummary) -> CopySummary:
+        return CopySummary(*map(add, astuple(self), astuple(other)))
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "copied", with_size(self.objects, "object", self.bytes)
