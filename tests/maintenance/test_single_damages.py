@@ -23,6 +23,7 @@ from frazil.format.envelope import HEADER_BYTES
 from frazil.format.ids import ids_to_text
 from frazil.format.repo_info import decode_repo_info
 from frazil.maintenance.verification.findings import LEVELS
+from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 
 M, E, C, D = LEVELS
@@ -64,7 +65,7 @@ def content(data: bytes) -> bytes:
 
 
 #: Not in the header of a metadata file, where a bit may be in the name of the writer.
-FLIPS = [flipped(at) for at in (0.0, 0.55, 0.7, 0.85, 1.0)]
+FLIPS: list[Callable[[bytes], bytes | None]] = [flipped(at) for at in (0.0, 0.55, 0.7, 0.85, 1.0)]
 #: The ways of damage; a way may be several changes, each of which counts alone.
 WAYS: dict[str, list[Callable[[bytes], bytes | None]]] = {
     "deleted": [lambda data: None],
@@ -76,8 +77,16 @@ WAYS: dict[str, list[Callable[[bytes], bytes | None]]] = {
     "zeros": [lambda data: bytes(len(data))],
 }
 
-_METADATA = dict.fromkeys(WAYS, M)
-_CHECKED = {"deleted": E, "cut": C, "half": E, "empty": E, "bit": C, "longer": C, "zeros": C}
+_METADATA: dict[str, str | None] = dict.fromkeys(WAYS, M)
+_CHECKED: dict[str, str | None] = {
+    "deleted": E,
+    "cut": C,
+    "half": E,
+    "empty": E,
+    "bit": C,
+    "longer": C,
+    "zeros": C,
+}
 _PLAIN = dict.fromkeys(("deleted", "cut", "half", "empty"), E)
 #: Kind of file -> way -> the lowest level that sees it.
 SEEN: dict[str, dict[str, str | None]] = {
@@ -145,7 +154,7 @@ def prepared(kind: str) -> tuple[frazil.Repository, list[str]]:
     return repo, keys[-2:]
 
 
-def damages(storage: MemoryStorage, keys: list[str], way: str) -> Iterator[set[str]]:
+def damages(storage: Storage, keys: list[str], way: str) -> Iterator[set[str]]:
     """Yields the damaged keys, once for each single damage, which is undone afterwards."""
     before = {key: bytes(storage.get(key)) for key in keys}
     if way == "exchanged":
@@ -173,7 +182,7 @@ def require_cell(kind: str, way: str, levels: tuple[Any, ...]) -> None:
     lowest = SEEN[kind][way]
     for damaged in damages(repo.storage, keys, way):
         for level in levels:
-            expected = lowest is not None and LEVELS.index(lowest) <= LEVELS.index(level)  # type: ignore[arg-type]
+            expected = lowest is not None and LEVELS.index(lowest) <= LEVELS.index(level)
             problems = {each.key for each in repo.upkeep.verify(level).problems}
             assert bool(problems & damaged) == expected, (level, problems)
             assert problems <= damaged or way == "exchanged" or kind in ("snapshot v1", "ref v1")

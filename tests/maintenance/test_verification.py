@@ -21,6 +21,7 @@ from frazil.errors import ConflictError, InvalidInputError
 from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.maintenance.verification import plan
+from frazil.maintenance.verification.repo_state import state_of
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -164,7 +165,7 @@ def test_chunks_of_arrays_that_are_in_no_snapshot() -> None:
 
 def test_an_ops_log_that_always_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     repo = small()
-    states = plan.state_of
+    states = state_of
 
     def moved(context: Any) -> Any:
         state = states(context)

@@ -66,10 +66,10 @@ def contents(storage: Any) -> dict[str, bytes]:
 def values(storage: Any) -> dict[str, Any]:
     """The arrays of every tag."""
     repo = frazil.Repository.open(storage)
-    groups = {
-        tag: zarr.open_group(repo.readonly_session(tag=tag).store, mode="r") for tag in repo.list_tags()
+    sessions = {tag: repo.readonly_session(tag=tag) for tag in repo.list_tags()}
+    return {
+        f"{tag}/{name}": frazil.read(each, name).tolist() for tag, each in sessions.items() for name in "ab"
     }
-    return {f"{tag}/{name}": group[name][:].tolist() for tag, group in groups.items() for name in "ab"}  # type: ignore[index]
 
 
 def affected(storage: Any, folder: str) -> list[str]:
