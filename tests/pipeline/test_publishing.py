@@ -20,10 +20,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
     ValidationFailedError,
 )
-from frazil.pipeline.publishing import operation as module
-from frazil.repository.catalog import history_records as job_records
-from frazil.repository.catalog.history_records import JOBS
-from frazil.spark import (
+from frazil.pipeline import (
     Exists,
     Inline,
     Range,
@@ -35,6 +32,9 @@ from frazil.spark import (
     rollback_to,
     write_audit_publish,
 )
+from frazil.pipeline.publishing import operation as module
+from frazil.repository.catalog import history_records as job_records
+from frazil.repository.catalog.history_records import JOBS
 
 RULES = (Exists("/mean/t"), Range("/mean/t", 0, 100))
 
@@ -70,7 +70,7 @@ class Pipeline:
 
 
 def value(repo: frazil.Repository, branch: str = "main") -> float:
-    return float(zarr.open_array(repo.readonly_session(branch).store, path="mean/t", mode="r")[0])
+    return float(frazil.read(repo.readonly_session(branch), "mean/t")[0])
 
 
 @pytest.mark.deep
@@ -107,7 +107,8 @@ def test_failed_work_stays_on_its_branch_and_starts_again(repo: frazil.Repositor
     assert not raised.value.report.ok
     assert repo.lookup_branch("main") == tip
     assert value(repo, "audit/main") == 200
-    assert lineage(repo, repo.lookup_branch("audit/main")).audit["ok"] is False
+    audit: Any = lineage(repo, repo.lookup_branch("audit/main")).audit
+    assert audit["ok"] is False
     observe(repo, 50)
     assert pipeline.run().report is not None
     assert value(repo) == 50
@@ -292,10 +293,10 @@ def amend(repo: frazil.Repository) -> None:
 
 
 def first_commit(repo: frazil.Repository) -> str:
-    return [*repo.ancestry(branch="main")][-1].id
+    return list(repo.ancestry(branch="main"))[-1].id
 
 
-REMOVALS = {
+REMOVALS: dict[str, Any] = {
     "amend": amend,
     "squash": lambda repo: (observe(repo, 30), repo.upkeep.squash("main", first_commit(repo)).apply()),
     "squash of the tip": lambda repo: repo.upkeep.squash("main", first_commit(repo), message="all").apply(),

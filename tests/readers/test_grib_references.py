@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +15,17 @@ from tests.readers.gribs import LAMBERT, field, message
 
 import frazil
 from frazil.errors import MissingExtraError
+from frazil.pipeline import Inline, ingest
 from frazil.readers.base_reader import ChunkReferences
 from frazil.readers.registry import open_source
-from frazil.spark import Inline, ingest
 
 gribberish = pytest.importorskip("gribberish")
 
 VALUES = np.random.default_rng(1).normal(280, 20, 24)
-NOTHING: dict[str, object] = {"bitmapPresent": 1, "missingValue": 9999, "values": np.full(24, 9999.0)}
+NOTHING: dict[str, Any] = {"bitmapPresent": 1, "missingValue": 9999, "values": np.full(24, 9999.0)}
 
 
-def packed(kind: str, bits: int, **keys: object) -> bytes:
+def packed(kind: str, bits: int, **keys: Any) -> bytes:
     return message(2, shortName="t", packing=kind, bitsPerValue=bits, **keys)
 
 
@@ -41,7 +42,7 @@ def test_samples(path: Path) -> None:
 )
 def test_packings(kind: str, bits: int, missing: bool, tmp_path: Path) -> None:
     values = VALUES.copy()
-    keys: dict[str, object] = {"bitsPerValue": bits} if bits else {}
+    keys: dict[str, Any] = {"bitsPerValue": bits} if bits else {}
     if missing:
         values[::5] = 9999
         keys |= {"bitmapPresent": 1, "missingValue": 9999}
@@ -73,7 +74,7 @@ def test_a_hypercube_with_gaps(tmp_path: Path) -> None:
 def several_fields() -> bytes:
     """A message with sections 4 to 7 twice."""
     one = message(2, shortName="t")
-    at, starts = 16, {}
+    at, starts = 16, dict[int, int]()
     while at < len(one) - 4:
         starts.setdefault(one[at + 4], at)
         at += int.from_bytes(one[at : at + 4], "big")
@@ -127,7 +128,7 @@ def test_an_archive_of_references_is_the_copy(tmp_path: Path) -> None:
     paths = []
     for day in (1, 2, 3):
         path = tmp_path / f"{day}.grib2"
-        keys = {"dataDate": 20200100 + day}
+        keys: dict[str, Any] = {"dataDate": 20200100 + day}
         path.write_bytes(
             b"".join(
                 [
@@ -147,8 +148,8 @@ def test_an_archive_of_references_is_the_copy(tmp_path: Path) -> None:
     repos = [frazil.Repository.create(frazil.in_memory_storage()) for _ in range(3)]
     virtual = ingest(paths, repos[0], virtual=True, containers=[container], engine=Inline())
     copy = ingest(paths, repos[1], engine=Inline())
-    for path in paths:
-        daily = ingest(path, repos[2], virtual=True, containers=[container], mode="append", engine=Inline())
+    for file in paths:
+        daily = ingest(file, repos[2], virtual=True, containers=[container], mode="append", engine=Inline())
     for each in (virtual, copy, daily):
         assert each.version is not None
         assert stored_dataset(each.version).identical(stored_dataset(copy.version))

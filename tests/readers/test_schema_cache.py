@@ -8,18 +8,18 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-import h5py
+import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 import pytest
 from tests.counting import python_steps
 from tests.pipeline.ingest.netcdf_files import daily_files, write
 
 import frazil
+from frazil.pipeline import Inline, ingest
 from frazil.readers import base_reader
 from frazil.readers.base_reader import FileSchema, Schemas
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.readers.registry import open_source
-from frazil.spark import Inline, ingest
 
 
 def wide(path: Path, variables: int, *, inner: bool = False) -> str:
@@ -72,7 +72,8 @@ def test_a_schema_takes_steps_for_each_variable(
     def counted(node: h5py.h5i.ObjectID) -> bytes | None:
         nonlocal names
         names += 1
-        return get_name(node)
+        name: bytes | None = get_name(node)
+        return name
 
     monkeypatch.setattr(h5py.h5i, "get_name", counted)
     steps, group = [], "/inner" if inner else "/"

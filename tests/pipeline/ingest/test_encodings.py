@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import h5py
+import h5py  # type: ignore[import-untyped]  # it ships no types
 import netCDF4
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def write(
     dtype: str = "f8",
     fill: Any = NO_FILL,
     units: str = DAYS,
-    form: str = "NETCDF4",
+    form: Any = "NETCDF4",
     calendar: str = "standard",
     extra: Mapping[str, tuple[str, Any, Any]] | None = None,
 ) -> str:

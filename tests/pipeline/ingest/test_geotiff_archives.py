@@ -13,7 +13,7 @@ from tests.pipeline.ingest.netcdf_files import container, repository, stored_dat
 from tests.pipeline.ingest.real_archives import TIFF, files, parameters
 
 from frazil.errors import InvalidInputError
-from frazil.spark import Inline, ingest
+from frazil.pipeline import Inline, ingest
 
 rasterio = pytest.importorskip("rasterio")
 pytestmark = [
@@ -86,7 +86,7 @@ def test_an_image_alone(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", SAMPLES)
 def test_references_to_an_image(path: Path, tmp_path: Path) -> None:
-    options = {"virtual": True, "containers": [container(path.parent)], "engine": Inline()}
+    options: dict[str, Any] = {"virtual": True, "containers": [container(path.parent)], "engine": Inline()}
     repo = repository(tmp_path / "repo")
     with rasterio.open(path) as image:
         compression = image.compression

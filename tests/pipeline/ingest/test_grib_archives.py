@@ -14,7 +14,7 @@ from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
 from tests.pipeline.ingest.real_archives import EVERY, GRIB, files, parameters
 
 import frazil
-from frazil.spark import Inline, Version, ingest
+from frazil.pipeline import Inline, Version, ingest
 
 cfgrib = pytest.importorskip("cfgrib")
 eccodes = pytest.importorskip("eccodes")
@@ -81,11 +81,10 @@ def same_variable(array: xr.DataArray, expected: xr.DataArray) -> None:
 
 def as_named(array: xr.DataArray, expected: xr.DataArray) -> xr.DataArray:
     """Under the names of the file: what several hypercubes have in common is told apart by ends of names."""
+    coords = list(map(str, expected.coords))
     own = {*array.dims, *array.encoding.get("coordinates", "").split()}
     names = {
-        name: max(
-            (each for each in expected.coords if f"{name}_".startswith(f"{each}_")), key=len, default=None
-        )
+        name: max((each for each in coords if f"{name}_".startswith(f"{each}_")), key=len, default=None)
         for name in own
     }
     variable = array.drop_vars(set(array.coords).difference(own))

@@ -26,9 +26,7 @@ from tests.pipeline.ingest.netcdf_files import (
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.arrays import choose_steps
-from frazil.pipeline.ingest.operation import inspect_all
-from frazil.spark import (
+from frazil.pipeline import (
     ConcatDim,
     Engine,
     FilePattern,
@@ -40,6 +38,8 @@ from frazil.spark import (
     inspect_files,
     staged_jobs,
 )
+from frazil.pipeline.ingest.arrays import choose_steps
+from frazil.pipeline.ingest.inspection import inspect_all
 
 
 @pytest.fixture(scope="module")
@@ -385,7 +385,7 @@ def test_labels_that_are_words(tmp_path: Path, repo: frazil.Repository) -> None:
         data.to_netcdf(tmp_path / f"{words[0]}.nc", engine="h5netcdf")
         return str(tmp_path / f"{words[0]}.nc")
 
-    request = {"concat_dim": "station", "engine": Inline()}
+    request: dict[str, Any] = {"concat_dim": "station", "engine": Inline()}
     ingest([save("köln", "bonn"), save("aachen")], repo, **request)
     result = ingest(save("bonn", "trier"), repo, mode="upsert", **request)
     dataset = stored_dataset(result.version)
@@ -396,7 +396,7 @@ def test_labels_that_are_words(tmp_path: Path, repo: frazil.Repository) -> None:
 @pytest.mark.parametrize("chunk", [1, 2, 5])
 @pytest.mark.parametrize(("mode", "days"), [("append", [10, 11, 12]), ("backfill", [2, 3, 4, 5])])
 def test_steps_without_values_are_missing_in_arrays_of_xarray(
-    tmp_path: Path, repo: frazil.Repository, chunk: int, mode: str, days: list[int]
+    tmp_path: Path, repo: frazil.Repository, chunk: int, mode: Any, days: list[int]
 ) -> None:
     """Arrays of xarray have the fill value 0 beside ``_FillValue``: a missing chunk would be 250 K."""
 
@@ -445,19 +445,21 @@ def test_chunks_of_the_caller_and_of_the_files_stay(tmp_path: Path) -> None:
     values = np.zeros((6, 300, 300), "f8")
     data = xr.Dataset({"t": (("time", "y", "x"), values)}, {"time": np.arange(6)})
     path = str(tmp_path / "file.nc")
-    for native, options, expected, word in (
+    cases: list[tuple[tuple[int, ...], dict[str, Any], tuple[int, ...], str]] = [
         ((3, 200, 300), {}, (3, 200, 300), "files"),  # 1.4 MB
         ((1, 10, 10), {}, (6, 300, 300), "file"),  # too small
         ((4, 200, 300), {}, (6, 300, 300), "file"),  # files end inside of a chunk
         ((3, 200, 300), {"chunks": {"time": 5}}, (5, 300, 300), "caller"),
         ((3, 200, 300), {"chunks": {"x": 10}}, (6, 300, 10), "file"),
         ((3, 200, 300), {"encoding": {"t": {"chunks": (2, 2, 300)}}}, (2, 2, 300), "caller"),
-    ):
+    ]
+    for native, options, expected, word in cases:
         data.to_netcdf(
             path, engine="h5netcdf", unlimited_dims=["time"], encoding={"t": {"chunksizes": native}}
         )
         repo = frazil.Repository.create(frazil.in_memory_storage())
-        (chosen,) = ingest(path, repo, engine=Inline(), **options).report.chunks
+        report: Any = ingest(path, repo, engine=Inline(), **options).report
+        (chosen,) = report.chunks
         assert zarr.open_array(repo.readonly_session("main").store, path="t").chunks == expected
         assert (chosen.shape, chosen.bytes) == (expected, int(np.prod(expected)) * 8)
         assert word in chosen.reason
@@ -477,7 +479,7 @@ def test_a_later_variable_has_the_chunks_of_the_group(tmp_path: Path, repo: fraz
         data.to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf", unlimited_dims=["time"])
     files = [str(tmp_path / f"{number}.nc") for number in range(4)]
     ingest(files[:2], repo, engine=Inline(), concat_dim="time", chunks={"time": 24, "x": 4})
-    more = {"mode": "append", "engine": Inline(), "concat_dim": "time"}
+    more: dict[str, Any] = {"mode": "append", "engine": Inline(), "concat_dim": "time"}
     result = ingest(files[2:], repo, **more)
     arrays = {
         name: zarr.open_array(repo.readonly_session("main").store, path=name)
@@ -486,4 +488,5 @@ def test_a_later_variable_has_the_chunks_of_the_group(tmp_path: Path, repo: fraz
     assert arrays["p"].chunks == arrays["t"].chunks == (24, 8, 4)
     assert arrays["mask"].chunks == (8, 4)
     assert arrays["station"].chunks == (24,)
-    assert {each.reason for each in result.report.chunks} == {"as in other arrays of the group"}
+    report: Any = result.report
+    assert {each.reason for each in report.chunks} == {"as in other arrays of the group"}

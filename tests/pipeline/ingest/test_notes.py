@@ -6,19 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
+import h5py  # type: ignore[import-untyped]  # it ships no types
 import netCDF4
 import numpy as np
 import pytest
-import scipy.io
+import scipy.io  # type: ignore[import-untyped]  # it ships no types
 import xarray as xr
 from tests.pipeline.ingest.netcdf_files import container, repository, stored_dataset
 
 import frazil
 from frazil.cli.main import main
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline import Inline, Target, ingest, inspect_files
 from frazil.readers.registry import open_source
-from frazil.spark import Inline, Target, ingest, inspect_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")
 POINT = np.dtype([("level", "i4"), ("unit", "S3")])
@@ -143,7 +143,7 @@ def test_fields_of_a_compound_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4"])
-def test_masked_characters(form: str, tmp_path: Path) -> None:
+def test_masked_characters(form: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.nc"
     with netCDF4.Dataset(path, "w", format=form) as file:
         file.createDimension("x", 4)

@@ -18,7 +18,7 @@ from tests.pipeline.ingest.netcdf_files import (
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Inline, Target, ingest, inspect_files
+from frazil.pipeline import Inline, Target, ingest, inspect_files
 
 
 def series(result: Any, group: str | None = None) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import h5py
+import h5py  # type: ignore[import-untyped]  # it ships no types
 import icechunk
 import netCDF4
 import numpy as np
@@ -21,8 +21,8 @@ from tests.support.judge import reference_storage
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.pipeline import Inline, Target, ingest, inspect_files
 from frazil.readers.hdf5 import Hdf5Reader
-from frazil.spark import Inline, Target, ingest, inspect_files
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:numpy.ndarray size changed"),
@@ -144,7 +144,8 @@ def published(folder: Path) -> xr.Dataset:
         authorize_virtual_chunk_access={f"file://{folder}/": icechunk.credentials.LocalFileSystemAccess},
     )
     store = repo.readonly_session("main").store
-    return xr.open_zarr(store, consolidated=False, chunks=None).load()
+    stored: xr.Dataset = xr.open_zarr(store, consolidated=False, chunks=None)
+    return stored.load()
 
 
 @pytest.mark.sample(2, 2)
@@ -259,7 +260,7 @@ def test_chunks_that_are_not_the_values_of_the_file_are_refused(tmp_path: Path) 
     assert "its chunks cannot be decoded" in problem.message
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["a"] = np.arange(4)
-    plain = Hdf5Reader.references
+    plain: Any = Hdf5Reader.references
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Hdf5Reader, "references", lambda *each: replace(plain(*each), codecs=[BIG]))
         (problem,) = inspect_files(str(tmp_path / "a.h5"), virtual=True, engine=Inline()).problems
@@ -284,7 +285,8 @@ def test_the_unlimited_dimension_twice(dims: tuple[str, ...], pair: Pair) -> Non
             values = np.arange(float(np.prod(shape))).reshape(shape)
             file.createVariable("cov", "f8", dims)[tuple(map(slice, shape))] = values
     assert np.array_equal(pair.ingest(paths[0]).cov.values, values)
-    for source, mode, group in ((paths[1], "append", "/"), (pair.folder / "*.nc", "create", "two")):
+    cases: list[Any] = [(paths[1], "append", "/"), (pair.folder / "*.nc", "create", "two")]
+    for source, mode, group in cases:
         target = Target(pair.repos[1], group=group)
         with pytest.raises(InvalidInputError, match="must have the dimension time once"):
             ingest(str(source), target, mode=mode, engine=Inline())

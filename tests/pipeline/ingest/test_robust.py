@@ -25,10 +25,11 @@ from tests.pipeline.ingest.netcdf_files import (
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.format.flexbuffer import MetadataColumn
-from frazil.pipeline.ingest.operation import inspect_all, plan_ingest
+from frazil.pipeline import Inline, Local, Target, ingest
+from frazil.pipeline.ingest.inspection import inspect_all
+from frazil.pipeline.ingest.operation import plan_ingest
 from frazil.pipeline.ingest.tasks import file_values
 from frazil.readers.hdf5 import Hdf5Reader
-from frazil.spark import Inline, Local, Target, ingest
 
 
 @pytest.mark.sample(1)
@@ -202,7 +203,8 @@ def test_every_group_can_be_opened(tmp_path: Path, repo: frazil.Repository) -> N
     paths = daily_files(tmp_path / "days", 2)
     for group in ("", "a/b"):
         result = ingest(paths, Target(repo, group=group), engine=Inline())
-    tree = xr.open_datatree(result.version.session().store, engine="zarr", consolidated=False, zarr_format=3)
+    store: Any = result.version.session().store
+    tree = xr.open_datatree(store, engine="zarr", consolidated=False, zarr_format=3)
     assert tree["a/b/.frazil/fingerprint"].shape == (2, 16)
     assert_same_dataset(tree["a/b"].to_dataset().load(), files_dataset(paths))
 

@@ -15,7 +15,7 @@ from tests.pipeline.ingest.netcdf_files import (
 )
 from tests.pipeline.ingest.real_archives import EVERY, NETCDF, files, parameters
 
-from frazil.spark import Inline, ingest
+from frazil.pipeline import Inline, ingest
 
 #: Models and tables: several calendars, chunks and contiguous data, years of unequal lengths.
 CHOSEN = {

@@ -13,7 +13,7 @@ from tests.pipeline.ingest.netcdf_files import container, repository, stored_dat
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Inline, ingest
+from frazil.pipeline import Inline, ingest
 
 UNITS = {"units": "hours since 2020-01-01"}
 

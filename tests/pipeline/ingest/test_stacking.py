@@ -19,10 +19,10 @@ from tests.pipeline.ingest.netcdf_files import container, stored_dataset
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.pipeline import Inline, Target, ingest
 from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.inspection import InspectionSpec, inspect_all
 from frazil.pipeline.ingest.options import FileAccess, SourceFiles, expand
-from frazil.spark import Inline, Target, ingest
 
 ENGINES = {"NETCDF3_64BIT": "scipy", "NETCDF4": "h5netcdf"}
 
@@ -280,12 +280,12 @@ def test_scalars_of_files_that_have_the_dimension(tmp_path: Path, repo: frazil.R
         data = xr.Dataset({"t": ("time", [1.0 * run, 2.0])}, {"time": times, "frt": frt, "height": 2.0})
         paths.append(write(tmp_path / "files" / f"{run}.nc", data))
     expected = nested(paths, "time")
-    for group, more in (
-        ("copies", {}),
-        ("virtual", {"virtual": True, "containers": [container(tmp_path / "files")]}),
-    ):
-        result = ingest(paths, Target(repo, group=group), chunks={"time": 3} if group == "copies" else None,
-                        engine=Inline(), **more)  # fmt: skip
+    options: dict[str, Any] = {
+        "copies": {"chunks": {"time": 3}},
+        "virtual": {"virtual": True, "containers": [container(tmp_path / "files")]},
+    }
+    for group, more in options.items():
+        result = ingest(paths, Target(repo, group=group), engine=Inline(), **more)
         assert_same_dataset(stored_dataset(result.version, group), expected)
 
 
@@ -336,9 +336,9 @@ def test_grib_is_stacked_as_cfgrib_and_xarray_do(tmp_path: Path, repo: frazil.Re
         compat="equals", join="exact", combine_attrs="override", backend_kwargs={"indexpath": ""},
     ).load()  # fmt: skip
     one_by_one = Target(repo, group="growing")
-    for number, path in enumerate(paths):
+    for number, each in enumerate(paths):
         mode: Any = "append" if number else "create"
-        grown = ingest(path, one_by_one, concat_dim=dim, mode=mode, engine=Inline())
+        grown = ingest(each, one_by_one, concat_dim=dim, mode=mode, engine=Inline())
     for dataset in (
         stored_dataset(ingest(paths, repo, engine=Inline()).version),
         stored_dataset(grown.version, "growing"),
@@ -397,7 +397,7 @@ def test_work_grows_with_the_files(tmp_path: Path) -> None:
     )
 
     def many(count: int) -> Any:
-        from_first = dict.fromkeys(("layout", "own"), np.zeros(count, np.int32))
+        first = np.zeros(count, np.int32)
         times = np.arange(count)
         scalars = {name: np.full(count, column[0], object) for name, column in template.scalars.items()}
         scalars |= {"time": times.astype(object), "valid_time": times.astype(object)}
@@ -413,7 +413,7 @@ def test_work_grows_with_the_files(tmp_path: Path) -> None:
             fingerprint=np.zeros((count, 16), np.uint8), contents=np.zeros((count, 16), np.uint8),
             modified=(None,) * count, etag=(None,) * count, label_start=np.zeros(count + 1, np.int64),
             scalars=scalars, individual=np.arange(count, dtype=np.int32), individuals=individuals,
-            **from_first,
+            layout=first, own=first,
         )  # fmt: skip
 
     steps: list[int] = []

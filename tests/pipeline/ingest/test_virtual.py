@@ -22,15 +22,15 @@ from tests.pipeline.ingest.netcdf_files import (
 import frazil
 from frazil.credentials import Credentials, LocalFileSystemAccess, S3Credentials
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline import Inline, ingest, inspect_files
 from frazil.pipeline.ingest.operation import with_containers
-from frazil.spark import Inline, ingest, inspect_files
 
 
 @pytest.mark.deep
 def test_references_are_what_copies_are(tmp_path: Path) -> None:
     paths = daily_files(tmp_path / "days", 6, chunks=(2, 3, 2))
     repo = repository(tmp_path / "repo")
-    request = {"virtual": True, "engine": Inline()}
+    request: dict[str, Any] = {"virtual": True, "engine": Inline()}
     with pytest.raises(InvalidInputError, match="containers=") as error:
         ingest(paths[:3], repo, **request)
     assert error.value.kind == ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
@@ -93,7 +93,7 @@ def test_variables_without_references_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "days"
     paths = daily_files(folder, 3, steps=3, chunks=(2, 3, 4))
     repo = repository(tmp_path / "repo")
-    request = {"virtual": True, "engine": Inline(), "containers": [container(folder)]}
+    request: dict[str, Any] = {"virtual": True, "engine": Inline(), "containers": [container(folder)]}
     with pytest.raises(InvalidInputError, match="on the borders of chunks of 2 steps"):
         ingest(paths, repo, **request)
     write(Path(paths[1]), range(3, 6), chunks=(1, 3, 4))
@@ -114,7 +114,7 @@ def test_files_with_one_chunk_each(tmp_path: Path) -> None:
         for i in range(4)
     ]
     repo = repository(tmp_path / "repo")
-    request = {"virtual": True, "containers": [container(folder)], "engine": Inline()}
+    request: dict[str, Any] = {"virtual": True, "containers": [container(folder)], "engine": Inline()}
     result = ingest(paths, repo, **request)
     assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
     with pytest.raises(InvalidInputError, match="on the borders of chunks"):

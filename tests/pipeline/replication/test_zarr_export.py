@@ -40,7 +40,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
         array = root.create_array("native", data=np.tile(VALUES, 40), chunks=(2, 400))
         array.attrs["units"] = "K"
         root.create_array("deep/inner/small", data=np.arange(3))
-        root.create_array("scalar", data=np.float64(7))
+        root.create_array("scalar", data=np.array(7.0))
         root.create_array("sharded", data=VALUES, chunks=(1, 5), shards=(6, 10))
         root.create_array("missing", shape=(4,), chunks=(2,), dtype="i4", fill_value=5)[:2] = 1
         root.create_array("virtual", shape=(8,), chunks=(4,), dtype="i4", compressors=None, filters=None)
@@ -52,7 +52,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
 def same(repo: frazil.Repository, place: Path) -> None:
     """A Zarr library without Frazil reads the same arrays, attributes and groups."""
     ours = zarr.open_group(repo.readonly_session("main").store, mode="r")
-    plain = zarr.open_group(str(place), mode="r")
+    plain: Any = zarr.open_group(str(place), mode="r")
     for path, node in ours.members(max_depth=None):
         if isinstance(node, zarr.Array):
             np.testing.assert_array_equal(plain[path][...], node[...], path)
@@ -106,7 +106,7 @@ def test_other_nodes_are_not_overwritten(repo: frazil.Repository, tmp_path: Path
 def test_other_chunk_keys_are_refused() -> None:
     repo = frazil.Repository.create(MemoryStorage())
     with repo.transaction("main", message="an array") as store:
-        encoding = {"name": "v2", "separator": "."}
+        encoding: Any = {"name": "v2", "separator": "."}
         zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4", chunk_key_encoding=encoding)
     with pytest.raises(InvalidInputError, match="`/t` must have the chunk key encoding 'default'"):
         export_zarr(repo, MemoryStorage(), engine=INLINE)
@@ -136,7 +136,7 @@ def test_a_zip_file(repo: frazil.Repository, tmp_path: Path) -> None:
     file = export_zip(repo, tmp_path / "plain.zarr.zip")
     with zarr.storage.ZipStore(file, read_only=True) as store:
         ours = zarr.open_group(repo.readonly_session("main").store, mode="r")
-        plain = zarr.open_group(store, mode="r")
+        plain: Any = zarr.open_group(store, mode="r")
         assert {path for path, _ in plain.members(max_depth=None)} == {
             path for path, _ in ours.members(max_depth=None)
         }

@@ -10,7 +10,7 @@ import zarr
 from numpy.dtypes import StringDType
 
 import frazil
-from frazil.spark import Inline, JobResult, Version
+from frazil.pipeline import Inline, JobResult, Version
 
 INLINE = Inline()
 
@@ -37,4 +37,5 @@ TYPES = ["u1", "<f4", ">i2", "c8", "bool", "M8[ns]", "m8[s]", "U3", "S2", "recor
 
 
 def opened(version: Any, group: str) -> xr.Dataset:
-    return xr.open_zarr(version.session().store, group=group, consolidated=False, chunks=None).load()
+    stored: xr.Dataset = xr.open_zarr(version.session().store, group=group, consolidated=False, chunks=None)
+    return stored.load()

@@ -14,7 +14,7 @@ from tests.pipeline.transform.shared import INLINE, new_repository, opened, read
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Target, coarsen
+from frazil.pipeline import Target, coarsen
 
 STATISTICS = ("mean", "sum", "min", "max", "median", "std", "var", "count")
 
@@ -28,7 +28,7 @@ STATISTICS = ("mean", "sum", "min", "max", "median", "std", "var", "count")
     st.sampled_from(["trim", "pad"]),
     st.integers(1, 3),
 )
-def test_equal_to_xarray(axes: list, dtype: str, how: Any, boundary: Any, most: int) -> None:
+def test_equal_to_xarray(axes: list[Any], dtype: str, how: Any, boundary: Any, most: int) -> None:
     shape, chunks, windows = (tuple(each[n] for each in axes) for n in range(3))
     values = np.random.default_rng(len(axes)).integers(0, 50, shape)
     data = np.where(values > 45, np.nan, values).astype(dtype) if dtype[0] == "f" else values.astype(dtype)

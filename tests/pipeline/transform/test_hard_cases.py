@@ -14,8 +14,7 @@ import zarr
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.pipeline.transform.block_functions import fingerprint
-from frazil.spark import (
+from frazil.pipeline import (
     Inline,
     Target,
     coarsen,
@@ -27,6 +26,7 @@ from frazil.spark import (
     regrid,
     select,
 )
+from frazil.pipeline.transform.block_functions import fingerprint
 
 VALUES = np.arange(35.0).reshape(5, 7)
 
@@ -47,7 +47,8 @@ def repo() -> frazil.Repository:
 
 def read(repo: frazil.Repository, group: str) -> xr.Dataset:
     store = repo.readonly_session("main").store
-    return xr.open_zarr(store, group=group, consolidated=False, chunks=None).load()
+    stored: xr.Dataset = xr.open_zarr(store, group=group, consolidated=False, chunks=None)
+    return stored.load()
 
 
 def test_labels_of_others_are_not_replaced(repo: frazil.Repository) -> None:
@@ -119,7 +120,7 @@ def test_functions_with_other_values_are_others(
         monkeypatch.setitem(globals(), "FACTOR", factor)
         return by_a_global
 
-    kinds = [
+    kinds: list[Any] = [
         Scaled,
         lambda f: Scaled(f).times,
         lambda f: functools.partial(np.multiply, f),
@@ -145,7 +146,7 @@ def test_shards_go_with_the_new_chunks(repo: frazil.Repository) -> None:
     result = rechunk(repo, ["t"], (2, 2), shards={"lat": -1}, to=to, engine=Inline())
     output = zarr.open_array(result.version.session().store, path="out/t", mode="r")
     assert (output.chunks, output.shards) == ((2, 2), (6, 2))
-    assert (output[...] == VALUES).all()
+    np.testing.assert_array_equal(output[...], VALUES)
 
 
 REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [

@@ -14,7 +14,7 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Target, pyramid
+from frazil.pipeline import Target, pyramid
 
 HALF = {"y": 2, "x": 2}
 
@@ -40,8 +40,8 @@ def test_each_level_is_coarser(picture: frazil.Repository, tmp_path: Path) -> No
     to = Target(picture, group="levels")
     result = pyramid(picture, ["p"], factors=HALF, to=to, engine=INLINE)
     expected = opened(result.version, "/")
-    root = zarr.open_group(result.version.session().store, path="levels", mode="r")
-    layout = root.attrs["multiscales"]["layout"]
+    root: Any = zarr.open_group(result.version.session().store, path="levels", mode="r")
+    layout = root.attrs.asdict()["multiscales"]["layout"]
     assert [level["asset"] for level in layout] == ["0", "1", "2", "3"]
     for level in layout:
         output = opened(result.version, f"levels/{level['asset']}")
@@ -64,7 +64,7 @@ def test_of_microscopy(picture: frazil.Repository) -> None:
     result = pyramid(
         picture, ["p"], factors=HALF, levels=3, convention="ome", how="max", to=to, engine=INLINE
     )
-    root = zarr.open_group(result.version.session().store, path="image", mode="r")
+    root: Any = zarr.open_group(result.version.session().store, path="image", mode="r")
     (scales,) = root.attrs["ome"]["multiscales"]
     assert root.attrs["ome"]["version"] == "0.5"
     assert scales["axes"][1] == {"name": "y", "type": "space", "unit": "micrometer"}

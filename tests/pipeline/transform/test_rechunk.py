@@ -17,8 +17,8 @@ from zarr.codecs import BytesCodec, TransposeCodec, ZstdCodec
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError
+from frazil.pipeline import Engine, Inline, JobResult, Target, Version, rechunk, recompress
 from frazil.pipeline.transform.arrays import array_info
-from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, recompress
 
 
 @pytest.mark.deep
@@ -31,7 +31,7 @@ from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, re
     st.tuples(st.booleans(), st.booleans()),
     st.integers(2, 6),
 )
-def test_values_are_the_same(axes: list, dtype: str, sharded: tuple[bool, bool], times: int) -> None:
+def test_values_are_the_same(axes: list[Any], dtype: str, sharded: tuple[bool, bool], times: int) -> None:
     shape, old, new, per_shard = (tuple(each[n] for each in axes) for n in range(4))
     shards = [tuple(a * b for a, b in zip(c, per_shard, strict=True)) for c in (old, new)]
     repo, data = new_repository(), values(shape, dtype)
@@ -174,7 +174,8 @@ def test_a_job_of_two_stages_goes_on_where_it_was_and_leaves_nothing_between(
         real(self, region, data)
 
     def run() -> JobResult:
-        chunks, to = {"time": -1, "lat": 2, 2: 3}, Target(slices, group="s")
+        chunks: Any = {"time": -1, "lat": 2, 2: 3}
+        to = Target(slices, group="s")
         return rechunk(slices, ["t"], chunks, max_mem=30_000, to=to, engine=Inline(resumable=True))
 
     with monkeypatch.context() as patched:

@@ -12,7 +12,7 @@ from tests.pipeline.transform.shared import INLINE, new_repository, opened, read
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Target, Version, regrid
+from frazil.pipeline import Target, Version, regrid
 
 SERIAL = {"nearest": "nearest", "bilinear": "linear", "conservative": "conservative"}
 GLOBE = {"lat": np.arange(-80.0, 81, 20), "lon": np.arange(-175.0, 180, 30)}
@@ -47,7 +47,7 @@ def earth() -> frazil.Repository:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("method", SERIAL)
 @pytest.mark.parametrize("region", [{}, {"lat": np.array([12.5, 7.5]), "lon": np.array([3.0, 9.0, 22.0])}])
-def test_equal_to_xarray_regrid(earth: frazil.Repository, method: Any, region: dict) -> None:
+def test_equal_to_xarray_regrid(earth: frazil.Repository, method: Any, region: dict[str, Any]) -> None:
     grid = {**GLOBE, **region}
     before = opened(Version.of(earth), "/")
     to = Target(earth, group="new")

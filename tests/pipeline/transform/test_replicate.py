@@ -14,8 +14,9 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import ConflictError, FormatError
+from frazil.maintenance.verification.plan import stored_findings
+from frazil.pipeline import Version, copy_repository
 from frazil.pipeline.replication import operation
-from frazil.spark import Version, copy_repository
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -75,11 +76,11 @@ def test_commits_of_a_copy_are_not_lost(repo: frazil.Repository) -> None:
 
 
 def test_a_target_that_changes_meanwhile(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, findings = frazil.in_memory_storage(), operation.stored_findings
+    place = frazil.in_memory_storage()
 
     def meanwhile(*args: Any) -> Any:
         frazil.Repository.create(place, check_clean_root=False)
-        return findings(*args)
+        return stored_findings(*args)
 
     monkeypatch.setattr(operation, "stored_findings", meanwhile)
     with pytest.raises(ConflictError, match="Another writer changed the repository in"):

@@ -17,7 +17,7 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
-from frazil.spark import Target, Version, crop, materialize, select
+from frazil.pipeline import Target, Version, crop, materialize, select
 
 lengths = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 2))
 
@@ -25,7 +25,7 @@ lengths = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 2))
 @pytest.mark.deep
 @settings(max_examples=18)
 @given(st.data(), st.lists(lengths, min_size=1, max_size=3), st.sampled_from(TYPES), st.booleans())
-def test_equal_to_numpy(data: Any, axes: list, dtype: str, sharded: bool) -> None:
+def test_equal_to_numpy(data: Any, axes: list[Any], dtype: str, sharded: bool) -> None:
     shape, chunks, times = (tuple(each[n] for each in axes) for n in range(3))
     names = [f"d{n}" for n in range(len(shape))]
     content = values(shape, dtype)
