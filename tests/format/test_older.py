@@ -21,7 +21,7 @@ from frazil.errors import FormatError
 from frazil.format import msgpack
 from frazil.format.envelope import FileType, seal
 from frazil.format.ids import id_to_text
-from frazil.format.manifest import InlineRef, NativeRef, VirtualRef
+from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
 from frazil.format.msgpack import Tokens
 from frazil.format.older.generations import (
     COLON,
@@ -54,9 +54,9 @@ class TestRefs:
             assert sequence_number(wrong) is None
 
     def test_files(self) -> None:
-        names = ("branch.a b!/ZZZZZZZX.json", "branch.a b!/ZZZZZZZY.json", "tag.t.json/ref.json", "other")
-        names += ("tag.gone/ref.json", "tag.gone/ref.json.deleted", "branch:x/ZZZZZZZZ.json")
-        names += ("branch.main/ref.json", "branch.main/ZZZZZZZY.txt")
+        names = ["branch.a b!/ZZZZZZZX.json", "branch.a b!/ZZZZZZZY.json", "tag.t.json/ref.json", "other"]
+        names += ["tag.gone/ref.json", "tag.gone/ref.json.deleted", "branch:x/ZZZZZZZZ.json"]
+        names += ["branch.main/ref.json", "branch.main/ZZZZZZZY.txt"]
         keys = [f"refs/{name}" for name in names]
         files = ref_files(keys, DOT)
         assert files.branches == {"a b!": {2: keys[0], 1: keys[1]}}
@@ -135,7 +135,7 @@ class TestFiles:
         chance = random.Random(3)
         arrays: dict[int, dict[tuple[int, ...], Any]] = {}
         wanted: dict[tuple[Any, int], dict[tuple[int, ...], Any]] = {}
-        checksums = [None, {"ETag": "a"}, {"ETag": "b"}, {"LastModified": 7}]
+        checksums: list[Any] = [None, {"ETag": "a"}, {"ETag": "b"}, {"LastModified": 7}]
         for number in (1, 2, 300):
             node = number if make.number < 2 else number.to_bytes(8)
             ranks = (1, 3) if make.number < 6 else (2,)
@@ -144,6 +144,7 @@ class TestFiles:
                     chance.randrange(1 << chance.choice([3, 12, 30])) for _ in range(chance.choice(ranks))
                 )
                 size = chance.choice([1, 200, 70_000, 1 << 40])
+                ref: ChunkRef
                 match chance.randrange(3):
                     case 0:
                         data = chance.randbytes(chance.choice([0, 5, 400]))
