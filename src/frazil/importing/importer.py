@@ -515,7 +515,7 @@ def upgrade(
     2. It has the same snapshots with their parents, messages, times and metadata, the same branches and tags,
     and every array of every snapshot.
 
-    Without ``target_storage``, the new repository is created in place, beside the old files. The import
+    Without ``target_storage``, the new repository is created in place, next to the old files. The import
     does not change the old files. A later garbage collection deletes the old files that the new repository
     does not use.
 

@@ -259,8 +259,8 @@ def _missing_containers(doctor: DoctorContext) -> Iterator[_Finding]:
         for table in chain.from_iterable(tables):
             used = np.unique(table.source[table.kind == ChunkKind.VIRTUAL])
             locations = np.array(table.locations.take(used).texts(), object)
-            alone = ~context.virtual.matching(locations.tolist())
-            missing.update(text.rpartition("/")[0] + "/" for text in locations[alone].tolist())
+            unmatched = ~context.virtual.matching(locations.tolist())
+            missing.update(text.rpartition("/")[0] + "/" for text in locations[unmatched].tolist())
         if missing:
             detail = f"no virtual chunk container has {some_of(sorted(missing))}"
             remedy = Remedy(

@@ -240,7 +240,7 @@ type BranchPolicies = tuple[tuple[str, Retention], ...]
 
 
 def branch_policies(policy: Retention | Mapping[str, Retention]) -> BranchPolicies:
-    """Return the policies of branches. One policy alone is for every branch."""
+    """Return the policies of branches. A single policy applies to every branch."""
     pairs = {"*": policy} if isinstance(policy, Retention) else policy
     if not isinstance(pairs, Mapping):
         raise TypeError(

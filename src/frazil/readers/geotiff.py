@@ -382,7 +382,7 @@ _DECODING: Final = PACKED | {"coordinates", "dtype", "grid_mapping"}
 def read_texts(image: Any, directory: Directory) -> dict[str, Any]:
     """Return tags, units and descriptions of an image of rasterio as attributes: texts, or lists for bands.
 
-    rasterio reads them from the file and from a file beside it (``.aux.xml``). It expects UTF-8. If one text
+    rasterio reads them from the file and from a file next to it (``.aux.xml``). It expects UTF-8. If one text
     has another encoding, it returns no texts of the image, or raises an error. Then the texts are read from
     the directory of the page, as UTF-8 or else Latin-1.
     """

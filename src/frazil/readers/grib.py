@@ -141,7 +141,7 @@ def open_cubes(path: str, url: str, options: GribOptions) -> tuple[list[Cube], d
     keys = cfgrib.compute_index_keys(tuple(options.time_dims), dict(options.extra_coords or {}))
     chosen = dict(options.filter_by_keys or {})
     stream = FileStream(path, errors=options.errors)
-    # No index path, because the index would be a new file beside the original.
+    # No index path, because the index would be a new file next to the original.
     index = open_fileindex(
         stream, "", sorted({*keys, *CHOICES, *_PARAMETER}), tuple(options.ignore_keys), chosen
     )

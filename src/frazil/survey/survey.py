@@ -460,8 +460,8 @@ def _read_digests(context: Context, item: Any) -> Iterator[ManifestChunks]:
     ):
         ids = id_matrix([each.id for each in files])
         if len(files) == 1:
-            alone = distinct_digests(id_digests(files[0].chunk_ids))
-            yield ManifestChunks(ids, Ragged.from_lengths(alone, np.array([len(alone)])))
+            digests = distinct_digests(id_digests(files[0].chunk_ids))
+            yield ManifestChunks(ids, Ragged.from_lengths(digests, np.array([len(digests)])))
             continue
         # One sort of the digests of a few manifests is faster than one for each.
         owners = np.repeat(np.arange(len(files), dtype=np.uint64), [len(each.chunk_ids) for each in files])

@@ -249,7 +249,7 @@ class OlderLayout:
 
 DRAFT: Final = OlderLayout(
     "r/main", "r/", "r/", "s", "m", None, "c", (".json", "", ".msgpack")
-)  # a tag is a file beside the folders of branches
+)  # a tag is a file next to the folders of branches
 COLON: Final = OlderLayout("refs/branch:main", "refs/branch:", "refs/tag:")
 DOT: Final = OlderLayout("refs/branch.main", "refs/branch.", "refs/tag.")
 

@@ -256,8 +256,8 @@ class Dataset:
         inspection, families = self.inspection, self.families
         if all(len(family.files) == 1 for family in families):
             unopened = int((inspection.layout < 0).sum()) > len(inspection.problems)  # the group has them
-            alone = len(inspection.urls) > 1 and len(families) == 1  # the other files have problems
-            return scalar_time(families[0].variables()) if alone and not unopened else None
+            is_single = len(inspection.urls) > 1 and len(families) == 1  # the other files have problems
+            return scalar_time(families[0].variables()) if is_single and not unopened else None
         differing = self._differing_scalars()
         if not differing:
             return None
@@ -378,7 +378,7 @@ class Dataset:
                 self._leave_out(self._different_steps(steps.start, steps.at))
 
     def _in_label_order(self, steps: Steps) -> Steps:
-        """Return steps in the order of their labels, or of the files for a file alone or with ``allow``."""
+        """Return steps in the order of their labels, or of the files for a single file or with ``allow``."""
         before = self._families, self.good, self.problems.copy()
         mixed = order_problems(steps, self.good)
         if mixed and all(len(family.files) == 1 for family in self._following):

@@ -261,7 +261,7 @@ def require_dimension(change: GroupChange) -> None:
                 raise misfit(
                     f"mode {request.mode!r} needs the dimension {best} of `{existing.path_of(name)}`, in "
                     f"which files follow each other, but the array has ({', '.join(dims_of(array))}): it was "
-                    "ingested from one file alone"
+                    "ingested from a single file"
                 ).with_remedy(
                     "Ingest that file again into a new group with {}, then other files can follow",
                     argument(concat_dim=best),

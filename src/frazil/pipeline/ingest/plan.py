@@ -461,7 +461,7 @@ def _with_chosen_chunks(
     lengths, reason = change.dataset.inspection.length[family.files], ""
     most = longest_chunk(lengths)
     if variable.coordinate and data:
-        # A small array beside data, such as bounds, has as many steps in a chunk as one task writes. In a
+        # A small array that belongs to data, such as bounds, has as many steps in a chunk as one task writes. In a
         # chunk of the usual size in bytes, one task would have to open all files.
         chunk = max(data, key=lambda each: each.row).step
         span = max(min(TASK // max(sum(each.row for each in data) * chunk, 1), most // chunk), 1)
@@ -609,7 +609,7 @@ def _changed_spans(
 def _task_groups(chosen: list[tuple[int, TargetArray]]) -> list[list[int]]:
     """Return the groups of arrays that share tasks: small arrays whose chunks are multiples of each other."""
     groups: list[tuple[int, list[int]]] = []
-    alone = [number for number, array in chosen if _is_large(array)]
+    large = [number for number, array in chosen if _is_large(array)]
     rest = [(array.step, number) for number, array in chosen if not _is_large(array)]
     for step, number in sorted(rest, reverse=True):
         for at, (unit, numbers) in enumerate(groups):
@@ -619,7 +619,7 @@ def _task_groups(chosen: list[tuple[int, TargetArray]]) -> list[list[int]]:
                 break
         else:
             groups.append((step, [number]))
-    return [*([number] for number in alone), *(sorted(numbers) for _, numbers in groups)]
+    return [*([number] for number in large), *(sorted(numbers) for _, numbers in groups)]
 
 
 def _is_large(array: TargetArray) -> bool:

@@ -181,8 +181,8 @@ class ComputedArrays:
 
     ``compute(session, start, stop)`` returns the values of a block. ``block`` is the shape of the blocks, a
     multiple of the chunks and shards of all results. In round 0 ``session`` is the source, in later rounds
-    the target with the results of earlier rounds. ``tasks`` is the least number of tasks, if there are so
-    many blocks; without it small blocks share a task.
+    the target with the results of earlier rounds. ``tasks`` is the least number of tasks, but no
+    task has less than one block. Without it, small blocks share a task.
     """
 
     old: ArrayInfo
