@@ -145,7 +145,7 @@ Sizes = Callable[[Sequence[str]], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
-class ConvertedVersion:
+class ConvertedManifest:
     """A new manifest file: the values for snapshots, and the boxes of its arrays, uint32 (ndim, 2)."""
 
     id: bytes
@@ -155,7 +155,7 @@ class ConvertedVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryConversion:
+class ManifestConversion:
     """The result for one old manifest.
 
     Attributes:
@@ -169,7 +169,7 @@ class HistoryConversion:
         has_flags: Whether the old file has format flags.
     """
 
-    converted: tuple[ConvertedVersion, ...]
+    converted: tuple[ConvertedManifest, ...]
     files: tuple[bytes, ...]
     chunks: U8
     chunk_names: Mapping[bytes, bytes]
@@ -187,7 +187,7 @@ def convert(
     chunks_at: str | None,
     level: int,
     sizes: Sizes | None = None,
-) -> HistoryConversion:
+) -> ManifestConversion:
     """Convert one manifest.
 
     With the URL prefix ``chunks_at``, chunk files become virtual chunks below it. ``sizes`` returns the sizes
@@ -223,10 +223,10 @@ def convert(
         files.append(file)
         bounds = {(id_, table.ndim): table.bounds() for id_, table in arrays.items()}
         count = sum(map(len, arrays.values()))
-        converted.append(ConvertedVersion(manifest.id, len(file), count, bounds))
+        converted.append(ConvertedManifest(manifest.id, len(file), count, bounds))
     unused = sum(map(len, old.tables.values())) - used
     ids_of_chunks = distinct_ids(chunks)
-    return HistoryConversion(
+    return ManifestConversion(
         tuple(converted),
         tuple(files),
         ids_of_chunks,
@@ -362,7 +362,7 @@ def copy_chunks(
 
 
 def new_nodes(
-    snapshot: OldSnapshot, name: str, manifests: Mapping[bytes, Sequence[ConvertedVersion]]
+    snapshot: OldSnapshot, name: str, manifests: Mapping[bytes, Sequence[ConvertedManifest]]
 ) -> NodeTable:
     """Return the nodes of a snapshot. ``manifests`` are by old id."""
     try:
@@ -371,7 +371,7 @@ def new_nodes(
         raise FormatError(f"{name}: {error.message}") from error
 
 
-def _node(node: OldNode, manifests: Mapping[bytes, Sequence[ConvertedVersion]]) -> Node:
+def _node(node: OldNode, manifests: Mapping[bytes, Sequence[ConvertedManifest]]) -> Node:
     id_ = new_node_id(node.id, node.path)
     document = json.dumps(node.document).encode()
     array = parse_node(document)
@@ -386,7 +386,7 @@ def _node(node: OldNode, manifests: Mapping[bytes, Sequence[ConvertedVersion]]) 
     return Node(id_, node.path, document, array)
 
 
-def _ref(old: OldManifestRef, converted: ConvertedVersion, node: bytes, rank: int) -> ManifestRef | None:
+def _ref(old: OldManifestRef, converted: ConvertedManifest, node: bytes, rank: int) -> ManifestRef | None:
     """Return the reference to a new manifest. None if it has no chunk of the array in the old extents."""
     box = converted.bounds.get((node, rank))
     if box is None:

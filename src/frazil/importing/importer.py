@@ -52,8 +52,8 @@ from frazil.format.repo_info import (
 from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.importing.conversion import (
-    ConvertedVersion,
-    HistoryConversion,
+    ConvertedManifest,
+    ManifestConversion,
     Sizes,
     container_of,
     convert,
@@ -328,8 +328,8 @@ class ImportJob:
     assets: Assets = field(init=False)
     container: VirtualChunkContainer | None = None
     _nodes: OrderedDict[bytes, NodeTable] = field(default_factory=OrderedDict)
-    _manifests: dict[bytes, tuple[ConvertedVersion, ...]] = field(default_factory=dict)
-    _files: dict[bytes, ConvertedVersion] = field(default_factory=dict)
+    _manifests: dict[bytes, tuple[ConvertedManifest, ...]] = field(default_factory=dict)
+    _files: dict[bytes, ConvertedManifest] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.assets = Assets(self.target, CacheLimits())
@@ -360,9 +360,8 @@ class ImportJob:
         file = encode_repo_info(info, level=_LEVEL)
         if write_once(self.target, REPO, file, RetryPolicy(), IfAbsent(), "the import"):
             return report
-        return self.compared(
-            bytes(self.target.get(REPO))
-        )  # another process created it, perhaps with the same import
+        # Another process created it, perhaps with the same import.
+        return self.compared(bytes(self.target.get(REPO)))
 
     def compared(self, repo_file: bytes) -> ImportReport:
         """Return the report if the target already contains this import."""
@@ -377,9 +376,9 @@ class ImportJob:
             )
         return replace(self._report({}, ()), was_there=True)
 
-    def _convert(self) -> tuple[dict[bytes, HistoryConversion], Sequence[bytes]]:
+    def _convert(self) -> tuple[dict[bytes, ManifestConversion], Sequence[bytes]]:
         """Convert and write all manifests. Returns the conversions by old id, and the ids without a file."""
-        conversions: dict[bytes, HistoryConversion] = {}
+        conversions: dict[bytes, ManifestConversion] = {}
         missing: list[bytes] = []
         at = None if self.container is None else self.container.url_prefix
         # One after the other, because each may be large and decoding holds the interpreter lock.
@@ -394,7 +393,7 @@ class ImportJob:
             conversions[old_id] = replace(conversion, files=())
         return conversions, missing
 
-    def _chunks(self, report: ImportReport, conversions: Mapping[bytes, HistoryConversion]) -> ImportReport:
+    def _chunks(self, report: ImportReport, conversions: Mapping[bytes, ManifestConversion]) -> ImportReport:
         """Copy chunk files to the place where the new repository expects them."""
         every = conversions.values()
         ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
@@ -416,7 +415,7 @@ class ImportJob:
         return report
 
     def _report(
-        self, conversions: Mapping[bytes, HistoryConversion], missing: Sequence[bytes]
+        self, conversions: Mapping[bytes, ManifestConversion], missing: Sequence[bytes]
     ) -> ImportReport:
         versions = self.history.versions.values()
         files = [file for conversion in conversions.values() for file in conversion.converted]

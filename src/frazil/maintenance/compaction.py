@@ -244,8 +244,8 @@ def tip_of(
         )
         for each in tip_arrays
     ]
-    arrays = tuple(replace(each, units=units) for each, units in zip(tip_arrays, single, strict=True))
-    return replace(tip, arrays=arrays)
+    separate = tuple(replace(each, units=units) for each, units in zip(tip_arrays, single, strict=True))
+    return replace(tip, arrays=separate)
 
 
 def _boxes(node: Node, refs: Sequence[ManifestRef], split: tuple[int, ...]) -> Iterator[Unit]:

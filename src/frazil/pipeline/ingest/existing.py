@@ -516,11 +516,7 @@ def ledger_of(columns: Mapping[str, NDArray[Any]], attrs: Mapping[str, Any], pat
         ):
             raise _damaged(path, f"the attribute {name} must be as Frazil writes it, got {str(value)[:80]}")
     return Ledger(
-        url=columns["url"],
-        fingerprint=columns["fingerprint"],
-        contents=columns.get("contents", np.zeros_like(columns["fingerprint"])),
-        size=columns["size"],
-        quarantined=columns["quarantined"],
+        **{"contents": np.zeros_like(columns["fingerprint"]), **columns},
         concat_dim=concat_dim,
         unlimited=tuple(unlimited or ()),
         variables=None if variables is None else frozenset(variables),

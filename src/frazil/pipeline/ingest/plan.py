@@ -461,8 +461,8 @@ def _with_chosen_chunks(
     lengths, reason = change.dataset.inspection.length[family.files], ""
     most = longest_chunk(lengths)
     if variable.coordinate and data:
-        # A small array that belongs to data, such as bounds, has as many steps in a chunk as one task writes. In a
-        # chunk of the usual size in bytes, one task would have to open all files.
+        # A small array that belongs to data, such as bounds, has as many steps in a chunk as one task writes.
+        # In a chunk of the usual size in bytes, one task would have to open all files.
         chunk = max(data, key=lambda each: each.row).step
         span = max(min(TASK // max(sum(each.row for each in data) * chunk, 1), most // chunk), 1)
         length = 0 if change.axis is None else change.axis.length

@@ -258,8 +258,8 @@ def map_blocks(
 
     The function is called for all blocks of arrays on one grid. All inputs have the shape of the first one,
     or named dimensions that are among those of the first one; their blocks then have length 1 along the other
-    axes. The coordinates of the first input are copied to the target. Only the task that fails is retried. The
-    size of a block does not tell what the function costs, so ``tasks`` sets the least number of tasks.
+    axes. The coordinates of the first input are copied to the target. Only the task that fails is retried.
+    The size of a block does not tell what the function costs, so ``tasks`` sets the least number of tasks.
 
     Args:
         function: The function. It gets a numpy array for each of ``paths``, and ``block=`` (a `Block` with
