@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,8 +39,8 @@ RULES = (Exists("/mean/t"), Range("/mean/t", 0, 100))
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> frazil.Repository:
-    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+def repo() -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
     observe(repo, 20)
     return repo
 
@@ -78,7 +77,7 @@ def test_what_is_checked_is_published_once(repo: frazil.Repository) -> None:
     pipeline = Pipeline(repo)
     before = repo.lookup_branch("main")
     first = pipeline.run(tag="v1")
-    assert first.report is not None
+    assert first.report
     assert first.report.ok
     assert first.snapshot_id == repo.lookup_branch("main") == repo.lookup_tag("v1")
     assert value(repo) == 20
@@ -264,13 +263,6 @@ def test_in_a_repository_of_spec_version_1() -> None:
 # ---- publications whose commit was removed -----------------------------------------------------------
 
 
-@pytest.fixture
-def memory() -> frazil.Repository:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
-    observe(repo, 20)
-    return repo
-
-
 def publish_once(
     repo: frazil.Repository, job_id: str | None = "monday"
 ) -> tuple[module.PublishSummary, list[str]]:
@@ -308,40 +300,40 @@ REMOVALS: dict[str, Any] = {
 @pytest.mark.parametrize("recent", [64, 0], ids=["with a record", "with a mark alone"])
 @pytest.mark.parametrize("removal", REMOVALS.values(), ids=REMOVALS)
 def test_a_publication_whose_commit_was_removed_is_done_once(
-    memory: frazil.Repository, removal: Any, recent: int, monkeypatch: pytest.MonkeyPatch
+    repo: frazil.Repository, removal: Any, recent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_records, "_RECENT", recent)
-    first, runs = publish_once(memory)
+    first, runs = publish_once(repo)
     assert len(runs) == 1
-    removal(memory)
-    assert first.snapshot_id not in [info.id for info in memory.ancestry(branch="main")]
+    removal(repo)
+    assert first.snapshot_id not in [info.id for info in repo.ancestry(branch="main")]
     for _ in range(2):
-        again, runs = publish_once(memory)
+        again, runs = publish_once(repo)
         assert (again.done_before, runs) == (True, [])
-        assert again.snapshot_id in [info.id for info in memory.ancestry(branch="main")]
-        amend(memory)
+        assert again.snapshot_id in [info.id for info in repo.ancestry(branch="main")]
+        amend(repo)
 
 
-def test_a_publication_that_a_reset_removed_runs_again(memory: frazil.Repository) -> None:
-    before = memory.lookup_branch("main")
-    publish_once(memory)
-    memory.reset_branch("main", before)
-    again, runs = publish_once(memory)
+def test_a_publication_that_a_reset_removed_runs_again(repo: frazil.Repository) -> None:
+    before = repo.lookup_branch("main")
+    publish_once(repo)
+    repo.reset_branch("main", before)
+    again, runs = publish_once(repo)
     assert (again.done_before, len(runs)) == (False, 1)
-    assert publish_once(memory)[0].done_before
-    (record,) = [each for each in memory.metadata[JOBS] if each["id"] == "frazil_audit:monday"]
+    assert publish_once(repo)[0].done_before
+    (record,) = [each for each in repo.metadata[JOBS] if each["id"] == "frazil_audit:monday"]
     assert record["snapshot"] == again.snapshot_id
 
 
 @pytest.mark.parametrize("job_id", ["monday", None])
 def test_a_squash_after_a_crash_leaves_no_audit_branch(
-    memory: frazil.Repository, monkeypatch: pytest.MonkeyPatch, job_id: str | None
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, job_id: str | None
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(module, "delete_if_published", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            publish_once(memory, job_id)
-    REMOVALS["squash of the tip"](memory)
-    again, runs = publish_once(memory, job_id)
+            publish_once(repo, job_id)
+    REMOVALS["squash of the tip"](repo)
+    again, runs = publish_once(repo, job_id)
     assert (again.done_before, len(runs)) == ((True, 0) if job_id else (False, 1))
-    assert memory.list_branches() == {"main"}
+    assert repo.list_branches() == {"main"}

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.pipeline.ingest.netcdf_files import stored_dataset
+from tests.pipeline.ingest.netcdf_files import ingest, stored_dataset
 from tests.readers.comparing import read_all, same, same_by_references, sample_files, why_not
 from tests.readers.gribs import LAMBERT, field, message
 
 import frazil
 from frazil.errors import MissingExtraError
-from frazil.pipeline import Inline, ingest
 from frazil.readers.base_reader import ChunkReferences
 from frazil.readers.registry import open_source
 
@@ -146,10 +145,10 @@ def test_an_archive_of_references_is_the_copy(tmp_path: Path) -> None:
         f"file://{tmp_path}/", frazil.local_filesystem_store(str(tmp_path))
     )
     repos = [frazil.Repository.create(frazil.in_memory_storage()) for _ in range(3)]
-    virtual = ingest(paths, repos[0], virtual=True, containers=[container], engine=Inline())
-    copy = ingest(paths, repos[1], engine=Inline())
+    virtual = ingest(paths, repos[0], virtual=True, containers=[container])
+    copy = ingest(paths, repos[1])
     for file in paths:
-        daily = ingest(file, repos[2], virtual=True, containers=[container], mode="append", engine=Inline())
+        daily = ingest(file, repos[2], virtual=True, containers=[container], mode="append")
     for each in (virtual, copy, daily):
         assert each.version is not None
         assert stored_dataset(each.version).identical(stored_dataset(copy.version))

@@ -12,13 +12,13 @@ import icechunk
 import numpy as np
 import pytest
 import xarray as xr
+from tests.pipeline.ingest.netcdf_files import ingest
 from tests.readers import test_geotiff as test_geotiff_layouts
 from tests.readers import test_hdf5, test_netcdf3
 from tests.readers import test_zarr as test_zarr_groups
 from tests.readers.comparing import as_text, plain, read_all, sample_files
 
 import frazil
-from frazil.pipeline import Inline, ingest
 from frazil.readers.registry import open_source
 
 pytestmark = [
@@ -153,7 +153,7 @@ def same_everywhere(path: Path, original: xr.Dataset, place: Path, *, virtual: b
     prefix = f"file://{path.parent}/"
     files = frazil.local_filesystem_store(str(path.parent))
     containers = [frazil.VirtualChunkContainer(prefix, files)] if virtual else []
-    result = ingest(str(path), repo, virtual=virtual, containers=containers, allow={"hole"}, engine=Inline())
+    result = ingest(str(path), repo, virtual=virtual, containers=containers, allow={"hole"})
     # Copies are chunks like all others: that both read them alike is shown elsewhere.
     ours = [result.version.session().store] if virtual else []
     for store in (*ours, theirs(place, path.parent if virtual else None)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,14 @@ import pytest
 import xarray as xr
 
 import frazil
-from frazil.pipeline import Version
+from frazil import pipeline
+from frazil.pipeline import Inline, Version
+from frazil.pipeline.ingest.operation import IngestResult
+from frazil.pipeline.ingest.report import Report
+
+#: In this thread, unless a test has another engine.
+ingest = partial(pipeline.ingest, engine=Inline())
+inspect_files = partial(pipeline.inspect_files, engine=Inline())
 
 LAT, LON = 3, 4
 UNITS = "hours since 2000-01-01"
@@ -75,6 +83,11 @@ def files_dataset(paths: list[str]) -> xr.Dataset:
     )  # fmt: skip
     assert isinstance(combined, xr.Dataset)
     return combined
+
+
+def report_of(result: IngestResult) -> Report:
+    assert result.report is not None
+    return result.report
 
 
 def stored_dataset(version: Version, group: str | None = None) -> xr.Dataset:

@@ -11,11 +11,12 @@ import pytest
 import xarray as xr
 import zarr
 from tests.pipeline.replication.test_operation import Stopped, Watched, stopping
+from tests.pipeline.transform.shared import export_zarr
 
 import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import AlreadyExistsError, ConflictError, IcechunkError, InvalidInputError
-from frazil.pipeline import Inline, Local, Target, export_zarr, export_zip, ingest
+from frazil.pipeline import Inline, Local, Target, export_zip, ingest
 from frazil.storage.memory import MemoryStorage
 
 INLINE = Inline()
@@ -71,7 +72,7 @@ def test_every_kind_of_chunk(repo: frazil.Repository, tmp_path: Path, engine: An
     again = export_zarr(repo, target, engine=engine)
     assert (again.objects, again.existing) == (0, done.objects)
     some = MemoryStorage()
-    export_zarr(repo, some, arrays=("/deep/*", "/scalar"), engine=INLINE)
+    export_zarr(repo, some, arrays=("/deep/*", "/scalar"))
     keys = [each.key for each in some.list("") if each.key.endswith("zarr.json")]
     nodes = {key.rpartition("/zarr.json")[0] for key in keys}
     assert nodes == {"", "deep", "deep/inner", "deep/inner/small", "scalar"}
@@ -79,13 +80,13 @@ def test_every_kind_of_chunk(repo: frazil.Repository, tmp_path: Path, engine: An
 
 def test_damaged_chunks_are_written_again(repo: frazil.Repository, tmp_path: Path) -> None:
     target = frazil.local_filesystem_storage(str(tmp_path / "plain"))
-    export_zarr(repo, target, engine=INLINE)
+    export_zarr(repo, target)
     chunk = tmp_path / "plain" / "native" / "c" / "0" / "0"
     chunk.write_bytes(bytes(chunk.stat().st_size))
-    assert export_zarr(repo, target, compare=False, engine=INLINE).objects == 0
-    assert export_zarr(repo, target, engine=INLINE).objects == 1
+    assert export_zarr(repo, target, compare=False).objects == 0
+    assert export_zarr(repo, target).objects == 1
     chunk.write_bytes(b"cut")
-    assert export_zarr(repo, target, compare=False, engine=INLINE).objects == 1
+    assert export_zarr(repo, target, compare=False).objects == 1
     same(repo, tmp_path / "plain")
 
 
@@ -94,12 +95,12 @@ def test_other_nodes_are_not_overwritten(repo: frazil.Repository, tmp_path: Path
     frazil.Repository.create(other)
     before = sorted(each.key for each in other.list(""))
     with pytest.raises(ConflictError, match="repository"):
-        export_zarr(repo, other, engine=INLINE)
+        export_zarr(repo, other)
     assert sorted(each.key for each in other.list("")) == before
     zarr.create_group(str(tmp_path / "plain"), attributes={"of": "others"})
     target = frazil.local_filesystem_storage(str(tmp_path / "plain"))
     with pytest.raises(ConflictError, match=r"other metadata in zarr\.json"):
-        export_zarr(repo, target, engine=INLINE)
+        export_zarr(repo, target)
     assert [each.key for each in target.list("")] == ["zarr.json"]
 
 
@@ -109,23 +110,23 @@ def test_other_chunk_keys_are_refused() -> None:
         encoding: Any = {"name": "v2", "separator": "."}
         zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4", chunk_key_encoding=encoding)
     with pytest.raises(InvalidInputError, match="`/t` must have the chunk key encoding 'default'"):
-        export_zarr(repo, MemoryStorage(), engine=INLINE)
+        export_zarr(repo, MemoryStorage())
 
 
 @pytest.mark.deep
 def test_stopped_at_every_request_and_called_again(repo: frazil.Repository, tmp_path: Path) -> None:
     whole = MemoryStorage()
-    export_zarr(repo, whole, engine=INLINE)
+    export_zarr(repo, whole)
     expected = {each.key: bytes(whole.get(each.key)) for each in whole.list("")}
     for step in range(1, 200):
         place = MemoryStorage()
         try:
-            export_zarr(repo, Watched(place, stopping(step)), engine=INLINE)
+            export_zarr(repo, Watched(place, stopping(step)))
             done = True
         except (Stopped, IcechunkError):
             done = False
         assert done or place.head("zarr.json") is None
-        export_zarr(repo, place, engine=INLINE)
+        export_zarr(repo, place)
         assert {each.key: bytes(place.get(each.key)) for each in place.list("")} == expected
         if done:
             break
@@ -163,7 +164,7 @@ def test_exports_name_no_files_of_this_machine(tmp_path: Path) -> None:
         assert str(tmp_path) not in repr(commit.metadata)
     newest = next(iter(repo.ancestry(branch="main"))).metadata
     assert newest["frazil_ingest"]["quarantined"]["names"] == ["secret/b.nc"]
-    export_zarr(repo, frazil.local_filesystem_storage(str(tmp_path / "plain")), engine=INLINE)
+    export_zarr(repo, frazil.local_filesystem_storage(str(tmp_path / "plain")))
     export_zip(repo, tmp_path / "plain.zip")
     with zipfile.ZipFile(tmp_path / "plain.zip") as archive:
         files = {name: archive.read(name) for name in archive.namelist()}

@@ -10,11 +10,11 @@ import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.transform.shared import INLINE, new_repository, opened, read
+from tests.pipeline.transform.shared import coarsen, new_repository, opened, read
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.pipeline import Target, coarsen
+from frazil.pipeline import Target
 
 STATISTICS = ("mean", "sum", "min", "max", "median", "std", "var", "count")
 
@@ -39,7 +39,7 @@ def test_equal_to_xarray(axes: list[Any], dtype: str, how: Any, boundary: Any, m
     factors = dict(zip(names, windows, strict=True))
     to = Target(repo, group="out")
     least = 8 * int(np.prod(chunks)) * (2 + int(np.prod(windows)))
-    result = coarsen(repo, ["x"], factors, how, to=to, boundary=boundary, max_mem=most * least, engine=INLINE)
+    result = coarsen(repo, ["x"], factors, how, to=to, boundary=boundary, max_mem=most * least)
     output = read(result, "out/x")
     padded = dtype == "bool" and boundary == "pad" and any(n % w for n, w in zip(shape, windows, strict=True))
     array = xr.DataArray(data.astype("f8") if padded else data, dims=names)
@@ -61,7 +61,7 @@ def test_statistics_of_dates_and_durations(window: int, dtype: str, how: Any, bo
     with repo.transaction("main", message="made") as store:
         zarr.create_array(store, name="x", data=values, chunks=(2,), dimension_names=["d"])
     to = Target(repo, group="out")
-    result = coarsen(repo, ["x"], {"d": window}, how, to=to, boundary=boundary, engine=INLINE)
+    result = coarsen(repo, ["x"], {"d": window}, how, to=to, boundary=boundary)
     output = read(result, "out/x")[...]
     try:
         expected = getattr(xr.DataArray(values, dims="d").coarsen(d=window, boundary=boundary), how)().values
@@ -102,7 +102,7 @@ def climate() -> frazil.Repository:
 
 def test_a_dataset_stays_one(climate: frazil.Repository) -> None:
     to = Target(climate, group="coarse")
-    result = coarsen(climate, ["era"], {"lat": 2, "lon": 3}, to=to, engine=INLINE)
+    result = coarsen(climate, ["era"], {"lat": 2, "lon": 3}, to=to)
     before, after = opened(result.version, "era"), opened(result.version, "coarse/era")
     fields = ["t", "height"]
     expected = before[[*fields, "area"]].drop_vars("label").coarsen(lat=2, lon=3).mean()
@@ -118,7 +118,7 @@ def test_a_dataset_stays_one(climate: frazil.Repository) -> None:
 
 
 def test_time_is_averaged_as_numbers(climate: frazil.Repository) -> None:
-    result = coarsen(climate, ["era/t"], {"time": 3}, "max", to=Target(climate, group="c"), engine=INLINE)
+    result = coarsen(climate, ["era/t"], {"time": 3}, "max", to=Target(climate, group="c"))
     after = opened(result.version, "c/era")
     assert after["time"].values.tolist() == [np.datetime64("2001-01-02", "ns").astype(int)]
     np.testing.assert_array_equal(after["t"].values[0], opened(result.version, "era")["t"].max("time"))
@@ -137,4 +137,4 @@ def test_time_is_averaged_as_numbers(climate: frazil.Repository) -> None:
 )
 def test_what_cannot_be(climate: frazil.Repository, factors: Any, options: Any, match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
-        coarsen(climate, ["era"], factors, to=Target(climate, group="c"), **options, engine=INLINE)
+        coarsen(climate, ["era"], factors, to=Target(climate, group="c"), **options)
