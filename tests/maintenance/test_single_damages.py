@@ -15,7 +15,7 @@ import pytest
 import zarr
 import zarr.codecs
 import zstandard
-from tests.maintenance.test_verification import flipped, keys
+from tests.maintenance.test_verification import keys
 from tests.repository.version_1 import copy_of
 
 import frazil
@@ -62,6 +62,14 @@ def content(data: bytes) -> bytes:
         return zstandard.ZstdDecompressor().decompressobj().decompress(data[HEADER_BYTES:])
     except zstandard.ZstdError:
         return data
+
+
+def flipped(at: float) -> Callable[[bytes], bytes]:
+    def flip(data: bytes) -> bytes:
+        place = min(int(at * len(data)), len(data) - 1)
+        return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
+
+    return flip
 
 
 #: Not in the header of a metadata file, where a bit may be in the name of the writer.
@@ -154,6 +162,11 @@ def prepared(kind: str) -> tuple[frazil.Repository, list[str]]:
     return repo, keys[-2:]
 
 
+def harm(storage: Storage, key: str, change: Callable[[bytes], bytes | None]) -> None:
+    after = change(bytes(storage.get(key)))
+    storage.delete([key]) if after is None else storage.put(key, after)
+
+
 def damages(storage: Storage, keys: list[str], way: str) -> Iterator[set[str]]:
     """Yields the damaged keys, once for each single damage, which is undone afterwards."""
     before = {key: bytes(storage.get(key)) for key in keys}
@@ -201,3 +214,12 @@ def test_one_damage_of_each_kind(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "way"), CELLS)
 def test_each_damage_is_seen_at_its_level(kind: str, way: str) -> None:
     require_cell(kind, way, LEVELS)
+
+
+@pytest.mark.parametrize("change", [change for way in WAYS.values() for change in way])
+def test_all_files_damaged_at_once_are_findings(change: Callable[[bytes], bytes | None]) -> None:
+    repo = frazil.Repository.open(copy_of(template(2)))
+    for folder in ("snapshots", "transactions", "manifests", "chunks", "overwritten", "repo"):
+        for key in keys(repo.storage, folder) if folder != "repo" else ["repo"]:
+            harm(repo.storage, key, change)
+    assert not repo.upkeep.verify("checksum").ok

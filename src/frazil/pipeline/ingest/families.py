@@ -277,7 +277,8 @@ class Conversion:
     def between(cls, source: CoordinateEncoding, target: CoordinateEncoding) -> Self | None:
         """Return the conversion; None if the units have no linear conversion, or the calendars differ.
 
-        >>> day, hour = (Encoding(np.dtype("i8"), f"{unit} since 2000-01-02") for unit in ("days", "hours"))
+        >>> units = "days since 2000-01-02", "hours since 2000-01-02"
+        >>> day, hour = (CoordinateEncoding(np.dtype("i8"), each) for each in units)
         >>> Conversion.between(hour, day).factor
         Fraction(1, 24)
         """

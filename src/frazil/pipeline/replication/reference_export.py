@@ -120,7 +120,7 @@ def virtual_dataset(source: Source, *, group: str = "/") -> xr.Dataset:
     Examples:
         >>> import frazil, zarr
         >>> from frazil.pipeline import virtual_dataset
-        >>> repo = frazil.Repository.create("ice")
+        >>> repo = frazil.Repository.create("day.ice")
         >>> with repo.transaction("main", message="an array") as store:
         ...     array = zarr.create_array(
         ...         store, name="t", shape=(4,), chunks=(2,), dtype="i4", dimension_names=["x"]
