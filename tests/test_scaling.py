@@ -49,7 +49,7 @@ from frazil.format.transaction_log import (
     empty_log,
     encode_transaction_log,
 )
-from frazil.maintenance.collection import without_dead
+from frazil.maintenance.collection import without_expired
 from frazil.maintenance.expiration import Expiry, expire
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_FILES, MANIFEST_CHUNK_RANGES, FileKind
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING
@@ -446,7 +446,7 @@ def drop_the_dead(info: RepoInfo) -> None:
     """All but a few versions are on no branch."""
     chain = info.snapshots.chain(info.snapshots.find_snapshot(info.branches["main"]))
     alone = dataclasses.replace(info, branches={"main": info.snapshots.id_of(int(chain[-2]))}, tags={})
-    assert len(without_dead(alone, info.snapshots.ids()).snapshots) == 2
+    assert len(without_expired(alone, info.snapshots.ids()).snapshots) == 2
 
 
 def read(storage: MemoryStorage, kind: FileKind[Any]) -> Any:

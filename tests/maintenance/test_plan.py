@@ -22,7 +22,8 @@ TOMORROW = datetime.now(UTC) + timedelta(days=1)
 
 
 def root_of(repo: frazil.Repository) -> str:
-    return [*repo.ancestry(branch="main")][-1].id
+    *_, root = repo.ancestry(branch="main")
+    return str(root.id)
 
 
 def stored(repo: frazil.Repository) -> dict[str, bytes]:

@@ -328,8 +328,8 @@ class Upkeep(Recovery):
             raise ValueError("metadata needs a message, got none. Pass message=... too")
         info = context.catalog.repo_info
         first = snapshot_id(since, info)
-        span = expiration.Range(branch, first, None if until is None else snapshot_id(until, info))
-        commit = None if message is None else expiration.NewCommit(message, metadata or {})
+        span = expiration.SquashRange(branch, first, None if until is None else snapshot_id(until, info))
+        commit = None if message is None else expiration.SquashCommit(message, metadata or {})
 
         def perform() -> str:
             require_writable(context.storage)

@@ -35,7 +35,7 @@ from frazil.pipeline.provenance import Graph as Graph
 from frazil.pipeline.provenance import Step as Step
 from frazil.pipeline.provenance import lineage as lineage
 from frazil.pipeline.provenance import lineage_graph as lineage_graph
-from frazil.pipeline.publishing import Published as Published
+from frazil.pipeline.publishing import PublishSummary as PublishSummary
 from frazil.pipeline.publishing import publish as publish
 from frazil.pipeline.publishing import rollback_to as rollback_to
 from frazil.pipeline.publishing import write_audit_publish as write_audit_publish
@@ -53,7 +53,7 @@ from frazil.pipeline.reductions import resample as resample
 from frazil.pipeline.reductions import std as std
 from frazil.pipeline.reductions import sum as sum
 from frazil.pipeline.reductions import zonal_stats as zonal_stats
-from frazil.pipeline.replication import Copied as Copied
+from frazil.pipeline.replication import CopySummary as CopySummary
 from frazil.pipeline.replication import RepositoryPart as RepositoryPart
 from frazil.pipeline.replication import clone_repository as clone_repository
 from frazil.pipeline.replication import copy_repository as copy_repository

@@ -18,8 +18,9 @@ from tests.pipeline.ingest.netcdf_files import (
 import frazil
 import frazil.pipeline
 from frazil.cli.main import main
-from frazil.pipeline.ingest.operation import inspect_all, plan_ingest
-from frazil.spark import Version
+from frazil.pipeline import Version
+from frazil.pipeline.ingest.inspection import inspect_all
+from frazil.pipeline.ingest.operation import plan_ingest
 
 
 def version(place: Path, branch: str = "main") -> Version:

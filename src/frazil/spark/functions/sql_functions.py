@@ -35,7 +35,7 @@ from frazil.format.ids import id_from_text
 from frazil.handle.repository import Repository, context_of
 from frazil.jobs.engine import Threads
 from frazil.pipeline.publishing import publish as publish_branch
-from frazil.pipeline.publishing.branches import create_tag_once, rollback_target
+from frazil.pipeline.publishing.operation import create_tag_once, rollback_target
 from frazil.pipeline.replication import copy_repository
 from frazil.repository.catalog.ancestry import is_in_history
 from frazil.repository.catalog.repo_changes import branch_tip
