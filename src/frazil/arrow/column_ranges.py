@@ -143,7 +143,7 @@ class _Extremes:
         place = tiles.within(part)
         low, high = (each[place] for each in tiles.extremes)
         rows = tiles.rows[place]
-        unknown = tiles.is_unknown[place] | self._grid.meaning.hidden(self._coding, rows["missing"])
+        unknown = tiles.is_unknown[place] | self._grid.meaning.hidden(self._coding, rows)
         counts = (rows["nan"] > 0, rows["missing"] > 0)
         flags = np.stack([unknown, ~tiles.is_present[place], tiles.count[place] > 0, *counts])
         target = []
