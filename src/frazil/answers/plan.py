@@ -284,7 +284,7 @@ class RegionPlan:
             for name, column in columns.items():
                 column[is_absent] = fill[name]
             is_known = is_known | is_absent
-        is_known = is_known & ~grid.meaning.hidden(coding, columns["missing"])
+        is_known = is_known & ~grid.meaning.hidden(coding, columns)
         columns |= {name: columns[name].astype(dtype) for name in ("low", "high")}
         low, high = columns["low"], columns["high"]
         if not skipna:
