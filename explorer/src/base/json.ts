@@ -8,6 +8,10 @@ export function record(value: unknown): Record<string, unknown> {
     : {};
 }
 
+/** The entry of a table, and not of its prototype. */
+export const entryOf = <T>(table: Readonly<Record<string, T>>, name: string): T | undefined =>
+  Object.hasOwn(table, name) ? table[name] : undefined;
+
 export function sizes(value: unknown, what: string): number[] {
   if (!Array.isArray(value) || !value.every((n) => Number.isSafeInteger(n) && n >= 0))
     throw new ExplorerError("format", `${what}: expected a list of sizes, found ${JSON.stringify(value)}`);

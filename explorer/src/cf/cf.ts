@@ -1,7 +1,7 @@
 /** The CF conventions: elements as stored to values and labels, with the results of xarray. */
 
-import { record } from "../base/json";
-import { product, strides } from "../base/lists";
+import { entryOf, record } from "../base/json";
+import { f64, nth, product, strides } from "../base/lists";
 import type { ArrayNode, Region } from "../format/types";
 import { type Clock, clockOf, precisionOf, timeText } from "./calendar";
 
@@ -27,7 +27,7 @@ export interface Decoded {
 
 const SPECIAL: Record<string, number> = { nan: NaN, infinity: Infinity, "-infinity": -Infinity };
 /** Units of numpy's times: their name, and their milliseconds. */
-const TICKS: Record<string, [name: string, milliseconds: number]> = {
+const TICKS = {
   W: ["weeks", 604_800_000],
   D: ["days", 86_400_000],
   h: ["hours", 3_600_000],
@@ -36,7 +36,7 @@ const TICKS: Record<string, [name: string, milliseconds: number]> = {
   ms: ["milliseconds", 1],
   us: ["microseconds", 1e-3],
   ns: ["nanoseconds", 1e-6],
-};
+} satisfies Record<string, [name: string, milliseconds: number]>;
 /** The precision of labels is found from at most so many times. */
 const SAMPLE = 10_000;
 const MISSING = "no value";
@@ -70,12 +70,11 @@ function clock(node: ArrayNode, attributes: Record<string, unknown>): Clock | un
   const { name, configuration } = record(node.document.data_type);
   if (name === "numpy.datetime64") {
     const { unit, scale_factor: scale } = record(configuration);
-    const tick = TICKS[String(unit)];
+    const tick = entryOf<[string, number]>(TICKS, String(unit));
+    if (!tick) return undefined;
     // a difference of nanoseconds would have more digits than a person reads
-    const duration = tick && tick[1] < 1000 ? TICKS.s : tick;
-    return (
-      tick && { calendar: "proleptic_gregorian", duration, step: tick[1] * Number(scale ?? 1), origin: 0 }
-    );
+    const duration = tick[1] < 1000 ? TICKS.s : tick;
+    return { calendar: "proleptic_gregorian", duration, step: tick[1] * Number(scale ?? 1), origin: 0 };
   }
   const { units, calendar } = attributes;
   return typeof units === "string"
@@ -88,7 +87,7 @@ function durationUnit(node: ArrayNode): string | undefined {
   const { name, configuration } = record(node.document.data_type);
   if (name !== "numpy.timedelta64") return undefined;
   const { unit, scale_factor: scale } = record(configuration);
-  return `${Number(scale ?? 1) === 1 ? "" : `${Number(scale)} `}${TICKS[String(unit)]?.[0] ?? String(unit)}`;
+  return `${Number(scale ?? 1) === 1 ? "" : `${Number(scale)} `}${entryOf<[string, number]>(TICKS, String(unit))?.[0] ?? String(unit)}`;
 }
 
 /** The range of an integer type that the attribute `_Unsigned` asks for: bits, whether unsigned. */
@@ -117,7 +116,7 @@ function numberText(value: number, isShort: boolean, digits = isShort ? SHORT : 
 function digitsOf(values: Float64Array): number {
   const sorted = Float64Array.from(new Set(values.filter(Number.isFinite))).sort();
   const gap = sorted.reduce(
-    (least, value, at) => (at ? Math.min(least, value - sorted[at - 1]) : least),
+    (least, value, at) => (at ? Math.min(least, value - f64(sorted, at - 1)) : least),
     Infinity,
   );
   const digits =
@@ -140,7 +139,7 @@ export function withoutLost(
     const inner = strides(count);
     for (let i = 0; i < size; i++) {
       const place = count.reduce(
-        (sum, length, d) => sum + (start[d] + (Math.floor(i / inner[d]) % length)) * steps[d],
+        (sum, length, d) => sum + (nth(start, d) + (Math.floor(i / nth(inner, d)) % length)) * nth(steps, d),
         0,
       );
       values[place] = Array.isArray(values) ? "damaged" : NaN;
@@ -156,7 +155,7 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   if (region.isComplex) {
     const parts = raw as ArrayLike<number>;
     const values = Float64Array.from({ length: parts.length / 2 }, (_, i) =>
-      Math.hypot(parts[2 * i], parts[2 * i + 1]),
+      Math.hypot(nth(parts, 2 * i), nth(parts, 2 * i + 1)),
     );
     withoutLost(values, region);
     return {
@@ -164,13 +163,14 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
       values,
       isTime: false,
       units,
-      label: (i) => (Number.isNaN(values[i]) ? MISSING : complexText(parts[2 * i], parts[2 * i + 1])),
+      label: (i) =>
+        Number.isNaN(values[i]) ? MISSING : complexText(nth(parts, 2 * i), nth(parts, 2 * i + 1)),
     };
   }
   if (Array.isArray(raw) && (raw.length === 0 || typeof raw[0] === "string")) {
-    const values = raw as string[];
+    const values: string[] = raw;
     withoutLost(values, region);
-    return { shape, values, isTime: false, units, label: (i) => values[i] };
+    return { shape, values, isTime: false, units, label: (i) => values[i] ?? MISSING };
   }
   const stored = raw as ArrayLike<number | bigint>;
   const values = new Float64Array(stored.length);
@@ -179,31 +179,32 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   // the smallest integer is exact as a float, but an int64 near it is not
   if (ticks) for (let i = 0; i < values.length; i++) if (stored[i] === NOT_A_TIME) values[i] = NaN;
   const signed = reinterpreted(node, attributes);
-  if (signed) for (let i = 0; i < values.length; i++) values[i] = signed(values[i]);
+  if (signed) for (let i = 0; i < values.length; i++) values[i] = signed(f64(values, i));
   const round = node.dtype === "float32" ? Math.fround : (value: number): number => value;
   const missing = new Set(fills(attributes).map((fill) => round(signed ? signed(fill) : fill)));
   missing.delete(NaN);
-  if (missing.size > 0) for (let i = 0; i < values.length; i++) if (missing.has(values[i])) values[i] = NaN;
+  if (missing.size > 0)
+    for (let i = 0; i < values.length; i++) if (missing.has(f64(values, i))) values[i] = NaN;
   withoutLost(values, region);
   const scale = numberOf(attributes.scale_factor);
   const offset = numberOf(attributes.add_offset);
   if (scale !== undefined || offset !== undefined)
-    for (let i = 0; i < values.length; i++) values[i] = values[i] * (scale ?? 1) + (offset ?? 0);
+    for (let i = 0; i < values.length; i++) values[i] = f64(values, i) * (scale ?? 1) + (offset ?? 0);
   const time = clock(node, attributes);
   if (time) {
     const { calendar, step, origin } = time;
-    for (let i = 0; i < values.length; i++) values[i] = values[i] * step + origin;
+    for (let i = 0; i < values.length; i++) values[i] = f64(values, i) * step + origin;
     const precision = precisionOf(values.subarray(0, SAMPLE));
     const text = (value: number): string =>
       timeText(value, calendar, precisionOf([value], precision)) ??
       numberText((value - origin) / step, false);
-    return { shape, values, isTime: true, clock: time, units, text, label: (i) => text(values[i]) };
+    return { shape, values, isTime: true, clock: time, units, text, label: (i) => text(values[i] ?? NaN) };
   }
   if (node.dtype === "bool" || attributes.dtype === "bool") {
     const text = (value: number): string =>
       value === 0 ? "false" : value === 1 ? "true" : numberText(value, true);
     const flags: Flags = { values: [0, 1], names: text };
-    return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i]) };
+    return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i] ?? NaN) };
   }
   const isShort = node.dtype === "float32" || node.dtype === "float16";
   const flags = flagsOf(attributes);
@@ -217,14 +218,14 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
       !Number.isNaN(values[i]);
     if (isExact) return String(stored[i]);
     if (!isShort && shape.length === 1) digits ??= digitsOf(values);
-    return numberText(values[i], isShort, digits);
+    return numberText(values[i] ?? NaN, isShort, digits);
   };
   if (!flags) return { shape, values, isTime: false, units, label: plain };
   const text = (value: number): string => {
     const names = flags.names(value);
     return names ? `${numberText(value, isShort)} (${names})` : numberText(value, isShort);
   };
-  return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i]) };
+  return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i] ?? NaN) };
 }
 
 /** The meanings of numbers by CF: `flag_meanings` with `flag_values`, `flag_masks` or both. */
@@ -241,7 +242,7 @@ function flagsOf(attributes: Record<string, unknown>): Flags | undefined {
     return { values: [...table.keys()].sort((a, b) => a - b), names: (value) => table.get(value) ?? "" };
   }
   const isSet = (value: number, i: number): boolean =>
-    (value & bits[i]) === (states?.[i] ?? bits[i]) && (bits[i] !== 0 || value === 0);
+    (value & nth(bits, i)) === (states?.[i] ?? bits[i]) && (bits[i] !== 0 || value === 0);
   return {
     names: (value) =>
       Number.isInteger(value) ? names.filter((_, i) => i < bits.length && isSet(value, i)).join(", ") : "",

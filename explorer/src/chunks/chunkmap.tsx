@@ -7,10 +7,11 @@ import { gridShape } from "../array/nodes";
 import { changedRows, chunkBox, kinds, KINDS } from "../array/references";
 import { full, meanOf, scaleOf } from "../array/scale";
 import { parseSlice, sliceQuery } from "../array/slices";
-import { product } from "../base/lists";
+import { entryOf } from "../base/json";
+import { f64, i32, nth, product, u8 } from "../base/lists";
 import { type Decoded } from "../cf/cf";
 import { type ArrayNode, ChunkKind, type ChunkTable, type Snapshot } from "../format/types";
-import { Canvas, canvasOf, css, Frame, useSize } from "../page/canvas";
+import { Canvas, canvasOf, css, Frame, pointerIn, useSize } from "../page/canvas";
 import type { Reader } from "../page/home";
 import { Choice, Entry, Facts, OnRequest, Sign, Wait } from "../page/parts";
 import { address, route, setQuery, useLoad } from "../page/state";
@@ -89,7 +90,7 @@ function ChunkView({
   );
   const shown = useMemo(
     () =>
-      (SHADES[colour] ?? SHADES["kind"]!)({
+      (entryOf(SHADES, colour) ?? SHADES.kind)({
         repository: reader.repository,
         table,
         places: product(grid),
@@ -173,9 +174,9 @@ function ChunkView({
           choice={choice && cells.cell(choice)}
           describe={(cell) => {
             const coords = cells.coords(cell);
-            const row = cells.rows[cell]! - 1;
+            const row = i32(cells.rows, cell) - 1;
             return [
-              `${coords.join(", ")}: ${row < 0 ? "missing" : `${KINDS[kinds(table)[row]!]!.name}, ${bytes(table.size[row]!)}`}`,
+              `${coords.join(", ")}: ${row < 0 ? "missing" : `${nth(KINDS, u8(kinds(table), row)).name}, ${bytes(f64(table.size, row))}`}`,
               row >= 0 && shown.describe?.(row),
             ]
               .filter(Boolean)
@@ -191,7 +192,7 @@ function ChunkView({
               snapshot={snapshot}
               node={node}
               coords={choice}
-              packed={kinds(table)[cells.rows[cells.cell(choice)]! - 1] === 2}
+              packed={kinds(table)[i32(cells.rows, cells.cell(choice)) - 1] === 2}
             />
           </section>
         )}
@@ -207,7 +208,7 @@ function parseCell(text: string | undefined, grid: readonly number[]): number[] 
     .filter(Boolean)
     .map(Number);
   return coords.length === grid.length &&
-    coords.every((at, dimension) => Number.isInteger(at) && at >= 0 && at < grid[dimension]!)
+    coords.every((at, dimension) => Number.isInteger(at) && at >= 0 && at < nth(grid, dimension))
     ? coords
     : undefined;
 }
@@ -247,9 +248,9 @@ function Map({ cells, image, choice, describe, onChoose }: MapProps): VNode {
   const wide = scale * ratio;
 
   const cellAt = (event: PointerEvent): number => {
-    const box = element.current!.getBoundingClientRect();
-    const column = Math.floor((event.clientX - box.left - left) / wide);
-    const row = Math.floor((event.clientY - box.top - top) / scale);
+    const { x, y } = pointerIn(element, event);
+    const column = Math.floor((x - left) / wide);
+    const row = Math.floor((y - top) / scale);
     const cell = row * cells.width + column;
     return column >= 0 && column < cells.width && row >= 0 && row < cells.height && cell < cells.length
       ? cell
@@ -263,8 +264,8 @@ function Map({ cells, image, choice, describe, onChoose }: MapProps): VNode {
     // Only a listener that is not passive may keep the page from scrolling
     const wheel = (event: WheelEvent): void => {
       event.preventDefault();
-      const box = element.current!.getBoundingClientRect();
-      zoom(Math.exp(-event.deltaY * 0.002), event.clientX - box.left, event.clientY - box.top);
+      const { x, y } = pointerIn(element, event);
+      zoom(Math.exp(-event.deltaY * 0.002), x, y);
     };
     const target = element.current;
     target?.addEventListener("wheel", wheel, { passive: false });
@@ -411,7 +412,7 @@ function Chunk({
 }): VNode {
   const reference = useLoad(() => snapshot.chunk(node.path, coords), [snapshot, node.path]);
   const { start, stop } = chunkBox(coords, node.shape, node.chunkShape);
-  const extent = stop.map((high, dimension) => high - start[dimension]!);
+  const extent = stop.map((high, dimension) => high - nth(start, dimension));
   const values = useLoad(
     async (signal) =>
       product(extent) > MOST_VALUES
@@ -511,7 +512,7 @@ function Values({ decoded, shape }: { decoded: Decoded; shape: readonly number[]
   const [rows, columns] = [shape.at(-2) ?? 1, shape.at(-1) ?? 1];
   const scale = scaleOf(decoded);
   const text = (at: number): string =>
-    values instanceof Float64Array ? scale.text(values[at]) : decoded.label(at);
+    values instanceof Float64Array ? scale.text(f64(values, at)) : decoded.label(at);
   const facts = useMemo(
     () => (values instanceof Float64Array && values.length > 1 ? statistics(values) : undefined),
     [values],

@@ -1,10 +1,11 @@
 /** The colours of the map of chunks: what each stands for, and its legend. */
 
 import type { ComponentChildren, VNode } from "preact";
-import { CATEGORIES, pixel } from "../array/colour";
+import { CATEGORIES, cssColour, pixel } from "../array/colour";
 import { kinds, KINDS, summary } from "../array/references";
 import { scaleOf } from "../array/scale";
 import { record } from "../base/json";
+import { f64, i32, nth, u8 } from "../base/lists";
 import { type Decoded } from "../cf/cf";
 import type { ArrayNode, ChunkTable, Repository, Snapshot } from "../format/types";
 import { css } from "../page/canvas";
@@ -45,12 +46,12 @@ const NOTHING = { colours: new Uint32Array(1), shade: () => -1, legend: null };
 const Swatch = ({ colour }: { colour: string }): VNode => <i class="swatch" style={{ background: colour }} />;
 
 /** The colours that a person can choose, by their name in the address. */
-export const SHADES: Record<string, (data: ShadeData) => Shown> = {
+export const SHADES: Record<string, (data: ShadeData) => Shown> & { kind: (data: ShadeData) => Shown } = {
   kind: ({ table, places }) => {
     const own = kinds(table);
     return {
       colours: Uint32Array.from(KINDS, ({ colour }) => (colour ? pixel(colour) : 0)),
-      shade: (row) => own[row]!,
+      shade: (row) => u8(own, row),
       legend: summary(table, places).kinds.map((kind) => (
         <span key={kind.name}>
           <Swatch colour={kind.colour || css("missing")} /> {kind.name} {count(kind.count)}
@@ -64,8 +65,7 @@ export const SHADES: Record<string, (data: ShadeData) => Shown> = {
     return { ...sizes, legend: <Scale {...sizes} low={bytes(sizes.low)} high={bytes(sizes.high)} /> };
   },
   file: ({ table }) => ({
-    colours: columnShade([]).colours,
-    shade: fileShade(table),
+    ...fileShade(table),
     legend: <span>Chunks in one file have one colour.</span>,
   }),
   change: ({ changed }) => ({
@@ -81,7 +81,7 @@ export const SHADES: Record<string, (data: ShadeData) => Shown> = {
     writers
       ? {
           colours: Uint32Array.from(CATEGORIES, pixel),
-          shade: (row) => (writers.places[row]! < 0 ? -1 : writers.places[row]! % CATEGORIES.length),
+          shade: (row) => (i32(writers.places, row) < 0 ? -1 : i32(writers.places, row) % CATEGORIES.length),
           describe: (row) => writerText(repository, writers, row),
           legend: <Commits repository={repository} writers={writers} />,
         }
@@ -89,7 +89,7 @@ export const SHADES: Record<string, (data: ShadeData) => Shown> = {
   age: ({ repository, writers }) => {
     if (!writers) return NOTHING;
     const { times } = repository.history;
-    const ages = columnShade(Float64Array.from(writers.rows, (row) => (row < 0 ? NaN : times[row]!)));
+    const ages = columnShade(Float64Array.from(writers.rows, (row) => (row < 0 ? NaN : f64(times, row))));
     const isEmpty = writers.commits.length === 0;
     return {
       ...ages,
@@ -117,7 +117,7 @@ export const SHADES: Record<string, (data: ShadeData) => Shown> = {
     statisticShade(
       data,
       ({ gaps }) => gaps,
-      ({ gaps }, row) => share(gaps[row]!),
+      ({ gaps }, row) => share(f64(gaps, row)),
     ),
 };
 
@@ -158,7 +158,7 @@ function statisticShade(
 }
 
 function describeStatistics(statistics: Statistics, row: number): string {
-  const gaps = statistics.gaps[row]!;
+  const gaps = f64(statistics.gaps, row);
   if (Number.isNaN(gaps)) return "no statistics";
   const labels = STATISTICS.map((name) => `${name} ${labelOf(statistics[name], row)}`);
   return [...(gaps < 1 ? labels : []), gaps > 0 && `${share(gaps)} without value`].filter(Boolean).join(", ");
@@ -177,7 +177,7 @@ export async function statisticsOf(
 ): Promise<Statistics> {
   const { gaps, notes, ...stored } = await snapshot.statistics(node.path, table, signal);
   // They leave out fill values, and a mean can be equal to one.
-  const { _FillValue, missing_value, ...attributes } = record(node.document["attributes"]);
+  const { _FillValue, missing_value: _missing, ...attributes } = record(node.document["attributes"]);
   const plain = Object.create(node, { document: { value: { ...node.document, attributes } } }) as ArrayNode;
   const decoded = (name: Statistic): Decoded =>
     reader.decode(snapshot, plain, { shape: [table.length], raw: stored[name] });
@@ -190,9 +190,9 @@ export async function statisticsOf(
 export const needsWriters = (name: string): boolean => name === "commit" || name === "age";
 
 function writerText({ history }: Repository, { rows, read, merges }: Writers, at: number): string {
-  const row = rows[at]!;
+  const row = i32(rows, at);
   if (row < 0) return `older than ${plural(read, "commit")}`;
-  return `${merges.has(row) ? "came with merge " : ""}${history.id(row).slice(0, 6)} ${firstLine(history.message(row))}, ${when(history.times[row]!).slice(0, 16)}`;
+  return `${merges.has(row) ? "came with merge " : ""}${history.id(row).slice(0, 6)} ${firstLine(history.message(row))}, ${when(f64(history.times, row)).slice(0, 16)}`;
 }
 
 const Older = ({ writers: { older, read } }: { writers: Writers }): VNode | null =>
@@ -210,14 +210,14 @@ function Commits({ repository: { history }, writers }: { repository: Repository;
       <ol class="plain writers scroll" aria-label="Commits that wrote these chunks" tabIndex={0}>
         {commits.slice(0, LISTED).map(({ row, count: chunks }, place) => (
           <li key={row}>
-            <Swatch colour={CATEGORIES[place % CATEGORIES.length]!} />{" "}
+            <Swatch colour={nth(CATEGORIES, place % CATEGORIES.length)} />{" "}
             {writers.merges.has(row) && "came with merge "}
             <a href={address({ page: "history", query: { at: history.id(row) } })}>
               {history.id(row).slice(0, 6)}
             </a>{" "}
             {firstLine(history.message(row))}{" "}
             <span class="quiet">
-              {author(history.metadata(row))} {when(history.times[row]!).slice(0, 16)},{" "}
+              {author(history.metadata(row))} {when(f64(history.times, row)).slice(0, 16)},{" "}
               {plural(chunks, "chunk")}
             </span>
           </li>
@@ -236,10 +236,7 @@ function Commits({ repository: { history }, writers }: { repository: Repository;
 
 /** A scale of colours between two texts. */
 export function Scale({ colours, low, high }: { colours: Uint32Array; low: string; high: string }): VNode {
-  const stops = Array.from(
-    colours,
-    (colour) => `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`,
-  );
+  const stops = Array.from(colours, cssColour);
   return (
     <span class="scale">
       {low}

@@ -1,6 +1,7 @@
 /** Work beside the page: decoding in workers, or in place where there are none, and requests at the same time. */
 
 import { ExplorerError } from "../base/errors";
+import { nth } from "../base/lists";
 import { type ChunkSpec, decodeChunk, decoder } from "./codecs";
 import type { Elements } from "./elements";
 
@@ -115,20 +116,15 @@ class Workers {
 /** The script of the worker could not run. */
 class WorkerFailure extends Error {}
 
-let current: Workers | undefined;
+const COUNT = Math.min(4, Math.max(1, (globalThis.navigator?.hardwareConcurrency ?? 2) - 1));
+let current = new Workers(undefined, COUNT);
 
 /** Sets how workers start. Without a call, and with undefined, the page decodes in place. */
 export function useWorkers(start: (() => Worker) | undefined): void {
-  current = new Workers(
-    start,
-    Math.min(4, Math.max(1, (globalThis.navigator?.hardwareConcurrency ?? 2) - 1)),
-  );
+  current = new Workers(start, COUNT);
 }
 
-export function pool(): Workers {
-  if (!current) useWorkers(undefined);
-  return current!;
-}
+export const pool = (): Workers => current;
 
 export const PARALLEL = 8; // requests at the same time
 
@@ -139,7 +135,7 @@ export async function parallel<T>(items: readonly T[], use: (item: T) => Promise
   const run = async (): Promise<void> => {
     while (next < items.length && !failed) {
       try {
-        await use(items[next++]);
+        await use(nth(items, next++));
       } catch (error) {
         failed = true;
         throw error;

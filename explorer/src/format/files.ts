@@ -48,8 +48,9 @@ export async function openBody(key: string, data: Uint8Array, type: FileType): P
   const fail = (what: string): ExplorerError => new ExplorerError("format", `${key}: ${what}`);
   if (data.length < HEADER || MAGIC.some((byte, i) => data[i] !== byte))
     throw fail("expected a file of Icechunk, found other bytes");
-  const [spec, code, compression] = data.subarray(HEADER - 3, HEADER);
-  if (code !== type) throw fail(`expected a ${NAMES[type]}, found ${NAMES[code] ?? `type ${code}`}`);
+  const [spec = 0, code = 0, compression = 0] = data.subarray(HEADER - 3, HEADER);
+  if (code !== type.valueOf())
+    throw fail(`expected a ${NAMES[type]}, found ${NAMES[code] ?? `type ${code}`}`);
   if (spec !== 1 && spec !== 2)
     throw new ExplorerError(
       "unsupported",
@@ -96,18 +97,20 @@ export class Cache<T> {
     }
     const entry = { value: load(), size: 0 };
     this.entries.set(key, entry);
-    entry.value.then(
-      (value) => {
-        entry.size = sizeOf(value);
-        this.total += entry.size;
-        for (const [name, old] of this.entries) {
-          if (this.total <= this.limit || old === entry) break;
-          this.entries.delete(name);
-          this.total -= old.size;
-        }
-      },
-      () => this.entries.delete(key),
-    );
+    const settle = async (): Promise<void> => {
+      try {
+        entry.size = sizeOf(await entry.value);
+      } catch {
+        this.entries.delete(key);
+      }
+      this.total += entry.size;
+      for (const [name, old] of this.entries) {
+        if (this.total <= this.limit || old === entry) break;
+        this.entries.delete(name);
+        this.total -= old.size;
+      }
+    };
+    void settle();
     return entry.value;
   }
 }

@@ -20,8 +20,8 @@ function edgesOf(spec: unknown, length: number, what: string): number[] {
     : [[spec, Math.ceil(length / Math.max(1, Number(spec)))]];
   const out: number[] = [];
   for (const item of items) {
-    const [edge, count] = sizes(Array.isArray(item) ? item : [item, 1], what);
-    if (!(edge > 0) || count === undefined || out.length + count > MAX_EDGES)
+    const [edge = 0, count] = sizes(Array.isArray(item) ? item : [item, 1], what);
+    if (edge === 0 || count === undefined || out.length + count > MAX_EDGES)
       throw new ExplorerError("format", `${what}: wrong length or number of chunks`);
     for (let i = 0; i < count; i++) out.push(edge);
   }
@@ -40,7 +40,7 @@ export function chunkGrid(node: Pick<Node, "path" | "document">): ChunkGrid {
   let result: ChunkGrid;
   if (grid.name === "regular") result = { shape, chunkShape: sizes(config.chunk_shape, what) };
   else if (grid.name === "rectilinear" && Array.isArray(config.chunk_shapes)) {
-    const edges = config.chunk_shapes.map((spec, d) => edgesOf(spec, shape[d], what));
+    const edges = config.chunk_shapes.map((spec, d) => edgesOf(spec, shape[d] ?? 0, what));
     result = { shape, edges, chunkShape: edges.map((list) => list.reduce((a, b) => Math.max(a, b), 1)) };
   } else
     throw new ExplorerError(

@@ -48,7 +48,7 @@ export function httpUrl(location: string, configuration: Record<string, unknown>
       "unsupported",
       `${url} is not readable from a browser. Open the repository with "frazil ui" where the file can be read`,
     );
-  const [, scheme, bucket, key] = match;
+  const [, scheme, bucket = "", key = ""] = match;
   const path = key.split("/").map(encodeURIComponent).join("/");
   if (scheme !== "s3") return `https://storage.googleapis.com/${bucket}/${path}`;
   const best = containers(configuration)
@@ -153,7 +153,7 @@ export async function readBytes(
   end = ref.size,
   signal?: AbortSignal,
 ): Promise<Uint8Array> {
-  if (ref.kind === ChunkKind.Inline) return ref.data!.subarray(start, end);
+  if (ref.data) return ref.data.subarray(start, end);
   if (ref.location === undefined) throw new ExplorerError("format", "a reference without a location");
   if (end <= start) return new Uint8Array(0);
   const [first, last] = [ref.offset + start, ref.offset + end];

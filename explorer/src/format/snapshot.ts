@@ -1,9 +1,9 @@
 /** Snapshots: nodes, and the references of their chunks. */
 
-import { text } from "../base/bytes";
 import { ExplorerError } from "../base/errors";
+import { nth, u32 } from "../base/lists";
 import { PARALLEL } from "../codecs/pool";
-import { type Body, Cache, FileType, readBody, reading } from "./files";
+import { type Body, type Cache, FileType, readBody, reading } from "./files";
 import { type Flat, idText } from "./flatbuffer";
 import { chunkGrid, dtypeName } from "./grid";
 import { ChunkColumns, Manifest } from "./manifest";
@@ -44,7 +44,7 @@ class NodeView {
 
   get document(): Record<string, unknown> {
     return (this.parsed ??= reading(`zarr.json of ${this.path}`, () => {
-      const document = JSON.parse(text(this.flat.data(this.table, 2)!)) as unknown;
+      const document = JSON.parse(this.flat.text(this.table, 2) ?? "") as unknown;
       if (typeof document !== "object" || document === null)
         throw new TypeError("expected an object of JSON");
       return document as Record<string, unknown>;
@@ -144,10 +144,10 @@ export class SnapshotView implements Snapshot {
     });
     // writers have sorted paths in two ways; children right after their parent suit a tree
     const keys = nodes.map(({ path }) => path.replaceAll("/", "\0"));
-    const isSorted = keys.every((key, at) => at === 0 || keys[at - 1] < key);
+    const isSorted = keys.every((key, at) => at === 0 || nth(keys, at - 1) < key);
     this.nodes = isSorted
       ? nodes
-      : [...keys.keys()].sort((a, b) => (keys[a] < keys[b] ? -1 : 1)).map((at) => nodes[at]);
+      : [...keys.keys()].sort((a, b) => (nth(keys, a) < nth(keys, b) ? -1 : 1)).map((at) => nth(nodes, at));
     this.byPath = new Map(nodes.map((node) => [node.path, node]));
   }
 
@@ -185,22 +185,17 @@ export class SnapshotView implements Snapshot {
     const node = this.array(path);
     const refs = reading(`snapshots/${this.id}`, () => node.manifests);
     const columns = new ChunkColumns(node.shape.length);
-    const pending = new Map<number, Promise<Manifest>>();
-    const start = (i: number): void => {
-      if (i >= refs.length) return;
-      const manifest = this.manifest(refs[i].id);
-      manifest.catch(() => undefined); // awaited below, perhaps after the failure of another one
-      pending.set(i, manifest);
-    };
-    for (let i = 0; i < PARALLEL; i++) start(i);
+    const pending: Promise<Manifest>[] = [];
     let turn = performance.now();
-    for (let i = 0; i < refs.length; i++) {
-      const manifest = await pending.get(i)!;
-      pending.delete(i);
-      start(i + PARALLEL);
-      reading(`manifests/${refs[i].id}`, () =>
-        columns.add(manifest, node.id, refs[i].extents, (i + 1) / refs.length),
-      );
+    for (const [i, { id, extents }] of refs.entries()) {
+      for (const { id: next } of refs.slice(i + pending.length, i + PARALLEL)) {
+        const manifest = this.manifest(next);
+        manifest.catch(() => undefined); // awaited below, perhaps after the failure of another one
+        pending.push(manifest);
+      }
+      const manifest = await pending.shift();
+      if (manifest)
+        reading(`manifests/${id}`, () => columns.add(manifest, node.id, extents, (i + 1) / refs.length));
       onProgress?.(i + 1, refs.length);
       if (performance.now() - turn > TURN) {
         await new Promise((resolve) => setTimeout(resolve));
@@ -217,7 +212,7 @@ export class SnapshotView implements Snapshot {
   async chunk(path: string, coords: number[]): Promise<ChunkRef | undefined> {
     const node = this.array(path);
     for (const { id, extents } of reading(`snapshots/${this.id}`, () => node.manifests)) {
-      if (!coords.every((at, d) => at >= extents[2 * d] && at < extents[2 * d + 1])) continue;
+      if (!coords.every((at, d) => at >= u32(extents, 2 * d) && at < u32(extents, 2 * d + 1))) continue;
       const manifest = await this.manifest(id);
       const chunk = reading(`manifests/${id}`, () => manifest.find(node.id, coords));
       if (chunk) return chunk;

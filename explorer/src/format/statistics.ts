@@ -4,6 +4,7 @@
  */
 
 import { text } from "../base/bytes";
+import { nth, u32 } from "../base/lists";
 import { parallel, pool } from "../codecs/pool";
 import { statedSize } from "../codecs/zstd";
 import { formatError } from "./files";
@@ -125,9 +126,9 @@ export async function readStatistics(
   };
   const { shape, chunkShape, edges } = node;
   const extent = (at: number, d: number): number =>
-    edges?.[d]?.[at] ?? Math.min(chunkShape[d], shape[d] - at * chunkShape[d]);
+    edges?.[d]?.[at] ?? Math.min(nth(chunkShape, d), nth(shape, d) - at * nth(chunkShape, d));
   const sizeOf = (row: number): number =>
-    shape.reduce((size, _, d) => size * extent(table.coords[row * shape.length + d], d), 1);
+    shape.reduce((size, _, d) => size * extent(u32(table.coords, row * shape.length + d), d), 1);
   await parallel(table.origins(node.id), async (origin) => {
     signal?.throwIfAborted();
     const key = `statistics/${origin.id}`;

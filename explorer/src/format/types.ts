@@ -1,6 +1,6 @@
 /** The contract between the reader of the format, the views and the homes of the explorer. */
 
-import { ExplorerError } from "../base/errors";
+import type { ExplorerError } from "../base/errors";
 import type { Raw } from "../codecs/elements";
 
 /** Where the files of a repository are: a server of `frazil ui`, a folder on a web server, memory in tests. */

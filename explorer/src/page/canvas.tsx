@@ -25,6 +25,15 @@ export function useSize<T extends HTMLElement>(): [{ current: T | null }, { widt
   return [element, size];
 }
 
+/** The place of the pointer within an element, in pixels. */
+export function pointerIn(
+  element: { readonly current: Element | null },
+  event: MouseEvent,
+): { x: number; y: number } {
+  const { left = 0, top = 0 } = element.current?.getBoundingClientRect() ?? {};
+  return { x: event.clientX - left, y: event.clientY - top };
+}
+
 /** A canvas as sharp as the screen. `draw` gets CSS pixels and runs at most once per frame, with `keys` only if one of them changes. */
 export function Canvas({
   width,

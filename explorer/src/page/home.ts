@@ -1,9 +1,17 @@
 /** Where the page is at home: a server of `frazil ui`, files beside the data, or a notebook, whose kernel answers messages. */
 
 import { ExplorerError } from "../base/errors";
+import { record } from "../base/json";
 import { type Decoded } from "../cf/cf";
 import { patientFetch } from "../format/remote";
-import { type ArrayNode, type Region, type Repository, type Snapshot, type Source } from "../format/types";
+import {
+  type ArrayNode,
+  type Lost,
+  type Region,
+  type Repository,
+  type Snapshot,
+  type Source,
+} from "../format/types";
 
 /** All that the views need of a repository. */
 export interface Reader {
@@ -28,6 +36,19 @@ export interface Reader {
   ): Promise<Region>;
   /** The values of a region. The snapshot says what the attributes of other arrays say about this one. */
   decode(snapshot: Snapshot, node: ArrayNode, region: Region): Decoded;
+}
+
+/** The values of a part of an array, of the whole without `part`, and what of it is lost. */
+export async function valuesOf(
+  reader: Reader,
+  snapshot: Snapshot,
+  node: ArrayNode,
+  part?: { readonly start: number[]; readonly stop: number[]; readonly step?: number[] },
+  signal?: AbortSignal,
+): Promise<Decoded & { lost: readonly Lost[] }> {
+  const { start, stop, step } = part ?? { start: node.shape.map(() => 0), stop: node.shape };
+  const region = await reader.read(snapshot, node.path, start, stop, step, signal);
+  return { ...reader.decode(snapshot, node, region), lost: region.lost ?? [] };
 }
 
 /** `explorer.json` of a static export. */
@@ -149,7 +170,8 @@ export class WebSource implements Source {
   async get(key: string, start?: number, end?: number): Promise<Uint8Array | undefined> {
     const part = start !== undefined && end !== undefined;
     if (part && end <= start) return new Uint8Array();
-    if (part && this.whole.has(key)) return this.whole.get(key)!.subarray(start, end);
+    const whole = part ? this.whole.get(key) : undefined;
+    if (whole) return whole.subarray(start, end);
     const url = this.url(key);
     const early = key === "repo" ? this.early : undefined;
     this.early = undefined;
@@ -231,8 +253,8 @@ const KINDS: Record<number, ExplorerError["kind"]> = { 401: "forbidden", 403: "f
 
 /** The error of an answer, with what the server says about it. */
 async function failure(response: Response, what: string): Promise<ExplorerError> {
-  const answer = await response.json().catch(() => undefined); // whoever answered may not be `frazil ui`
-  const message = answer?.error?.message;
+  const said: unknown = await response.json().catch(() => undefined); // whoever answered may not be `frazil ui`
+  const { message } = record(record(said).error);
   return new ExplorerError(KINDS[response.status] ?? "network", message ? `${what}: ${message}` : `${what}.`);
 }
 
@@ -245,7 +267,7 @@ async function answer<T>(url: string, headers: Record<string, string> = {}): Pro
     );
   }
   // Some web servers answer every address with a page
-  return response.ok ? response.json().catch(() => undefined) : undefined;
+  return response.ok ? (response.json() as Promise<T>).catch(() => undefined) : undefined;
 }
 
 export async function findHome(): Promise<{ source: Source; settings: Partial<Settings> }> {

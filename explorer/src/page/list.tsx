@@ -97,7 +97,7 @@ export function List({
     active,
     most,
     start,
-    rows: isNear && former.row === row && former.active === active ? former.rows : new Map(),
+    rows: isNear && former.row === row && former.active === active ? former.rows : new Map<number, VNode>(),
   };
   const now = new Map<number, VNode>();
   for (let index = first; index < first + shown; index++) {

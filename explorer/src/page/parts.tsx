@@ -2,6 +2,8 @@
 
 import { Component, type ComponentChildren, type JSX, type VNode } from "preact";
 import { useId, useState } from "preact/hooks";
+import { entryOf } from "../base/json";
+import { nth } from "../base/lists";
 import type { Load } from "./state";
 import { count, plural } from "./text";
 
@@ -14,12 +16,11 @@ const ADVICE: Record<string, string> = {
 
 export function Failure({ of: { error, retry } }: { of: Load<unknown> }): VNode | null {
   if (!error) return null;
+  const advice = entryOf(ADVICE, error.kind);
   return (
     <div class="failure" role="alert">
       <strong>{error.message}</strong>
-      {ADVICE[error.kind] && (
-        <p>{ADVICE[error.kind]!.split("`").map((part, at) => (at % 2 ? <code>{part}</code> : part))}</p>
-      )}
+      {advice && <p>{advice.split("`").map((part, at) => (at % 2 ? <code>{part}</code> : part))}</p>}
       <p>
         <button onClick={retry}>Try again</button>
       </p>
@@ -109,7 +110,7 @@ export function Tabs({
     if (!move) return;
     event.preventDefault();
     const at = (tabs.findIndex(([name]) => name === active) + move + tabs.length) % tabs.length;
-    onSelect(tabs[at]![0]);
+    onSelect(nth(tabs, at)[0]);
     ((event.currentTarget as HTMLElement).children[at] as HTMLElement).focus();
   };
   return (

@@ -1,5 +1,6 @@
 /** Addresses of views. The part after `#` of the page's address says all that a view shows. */
 
+import { i32 } from "../base/lists";
 import type { Repository } from "../format/types";
 
 export type Page = "history" | "node" | "diff" | "repository";
@@ -68,6 +69,6 @@ export function resolve(
   if (id !== undefined || tip === undefined) return id ?? version;
   const { parent } = names.history;
   let row = names.row(resolve(names, tip || "main"));
-  for (let step = Number(steps || 1); step > 0 && row >= 0; step--) row = parent[row];
+  for (let step = Number(steps || 1); step > 0 && row >= 0; step--) row = i32(parent, row);
   return row >= 0 ? names.history.id(row) : version;
 }

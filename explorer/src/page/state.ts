@@ -113,9 +113,7 @@ export function useLoad<T>(
     const progress = (done: number, total: number): void =>
       void (current() && setState((former) => ({ ...former, progress: total ? done / total : 0 })));
     order(() => load(control.signal, progress), control.signal).then(
-      (value) => {
-        if (current()) setState({ value, busy: false, keys });
-      },
+      (value) => current() && setState({ value, busy: false, keys }),
       (cause) => current() && setState({ error: asError(cause), busy: false, keys }),
     );
     return () => control.abort();

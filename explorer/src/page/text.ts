@@ -48,11 +48,11 @@ export function fitted(text: string, width: number, measure: (text: string) => n
   return `${text.slice(0, length).trimEnd()}…`;
 }
 
-export const firstLine = (text: string): string => text.split("\n", 1)[0]!;
+export const firstLine = (text: string): string => text.split("\n", 1).join();
 
 export const last = (path: string): string => path.slice(path.lastIndexOf("/") + 1);
 
 export const parent = (path: string): string => path.slice(0, Math.max(1, path.lastIndexOf("/")));
 
 export const json = (value: unknown): string =>
-  JSON.stringify(value, (_, item) => (typeof item === "bigint" ? String(item) : item), 2);
+  JSON.stringify(value, (_, item: unknown) => (typeof item === "bigint" ? String(item) : item), 2);

@@ -7,7 +7,7 @@ import { type Limits, MAPS } from "../array/colour";
 import { coarserLevels, costOf, dimensionName } from "../array/nodes";
 import { differenceScale, NUMBERS, scaleOf } from "../array/scale";
 import { box, type Box, boxShape, parseSlice, plane, type Slice, sliceQuery } from "../array/slices";
-import { product } from "../base/lists";
+import { f64, nth, product } from "../base/lists";
 import type { Clock } from "../cf/calendar";
 import { type Decoded, withoutLost } from "../cf/cf";
 import type { Located } from "../earth/geolocation";
@@ -47,7 +47,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const versions = useVersions(reader.repository, top.snapshot, top.node);
   const { snapshot, node } = versions;
   const shapeOf = (of: ArrayNode): number[] =>
-    base ? of.shape.map((length, at) => Math.min(length, base.node.shape[at]!)) : [...of.shape];
+    base ? of.shape.map((length, at) => Math.min(length, nth(base.node.shape, at))) : [...of.shape];
   const shape = shapeOf(node);
   const slice = parseSlice(shape, query);
   const most = slice.y < 0 ? MOST.line : MOST.image;
@@ -94,17 +94,17 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     const old = before.values;
     // Two places without a value are equal, unless a chunk of them is damaged
     const changes = values.map((value, at) =>
-      Number.isNaN(value) && Number.isNaN(old[at]) ? 0 : value - old[at],
+      Number.isNaN(value) && Number.isNaN(old[at]) ? 0 : value - f64(old, at),
     );
     withoutLost(changes, { shape: size, lost: [...lost, ...before.lost] });
     return { ...common, values: plane(changes, size, own.x, own.y), scale: differenceScale(decoded) };
   };
   /** What plays, so many frames on: its version and its index. */
-  const length = playing === VERSIONS ? (versions.ids?.length ?? 1) : isPlaying ? shape[playing]! : 1;
-  const at = playing === VERSIONS ? versions.at : isPlaying ? slice.index[playing]! : 0;
+  const length = playing === VERSIONS ? (versions.ids?.length ?? 1) : (shape[playing] ?? 1);
+  const at = playing === VERSIONS ? versions.at : (slice.index[playing] ?? 0);
   const targetAt = async (place: number): Promise<Target> =>
-    (playing === VERSIONS
-      ? nodeOf(await reader.repository.snapshot(versions.ids![place]!), node)
+    (playing === VERSIONS && versions.ids
+      ? nodeOf(await reader.repository.snapshot(nth(versions.ids, place)), node)
       : undefined) ?? { snapshot, node };
   const sliceAt = (place: number): Slice => ({
     ...slice,
@@ -153,7 +153,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   );
 
   const move = (place: number): void =>
-    setQuery(playing === VERSIONS ? { ver: versions.ids![place]! } : sliceQuery(shape, sliceAt(place)));
+    setQuery(playing === VERSIONS ? { ver: versions.ids?.[place] ?? "" } : sliceQuery(shape, sliceAt(place)));
   useEffect(() => {
     if (!isPlaying || picture.busy || range.busy || versions.busy || picture.error) return;
     const timer = setTimeout(() => move((at + 1) % length), PAUSE);
@@ -173,8 +173,10 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     () => [slice.x, slice.y].map((dimension) => axisOf(node, coordinates, part, dimension)),
     [node, coordinates, key],
   );
-  const isZoomed = slice.from.some((from, dimension) => from > 0 || slice.to[dimension]! < shape[dimension]!);
-  const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && part.step[dimension]! > 1);
+  const isZoomed = slice.from.some(
+    (from, dimension) => from > 0 || nth(slice.to, dimension) < nth(shape, dimension),
+  );
+  const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && nth(part.step, dimension) > 1);
   return (
     <div class="column fill">
       <div class="bar">
@@ -239,14 +241,14 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
               name="version"
               along="the versions"
               label="version of the array"
-              text={versionText(reader, ids[versions.at]!)}
+              text={versionText(reader, nth(ids, versions.at))}
               at={versions.at}
               length={ids.length}
               isPlaying={playing === VERSIONS}
               onPlay={() => setPlaying(playing === VERSIONS ? NOTHING : VERSIONS)}
-              onPlace={(place) => setQuery({ ver: ids[place]! })}
+              onPlace={(place) => setQuery({ ver: nth(ids, place) })}
             >
-              <output class="text">{versionText(reader, ids[versions.at]!)}</output>
+              <output class="text">{versionText(reader, nth(ids, versions.at))}</output>
               <span class="quiet">
                 {count(versions.at + 1)} of {count(ids.length)} that changed this array
               </span>
@@ -302,7 +304,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
             {range.value &&
               `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
             {steps.length > 0 &&
-              `Every ${steps.map((dimension) => `${ordinal(part.step[dimension])} value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
+              `Every ${steps.map((dimension) => `${ordinal(nth(part.step, dimension))} value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
             {picture.busy && picture.value && !isPlaying ? "Loading…" : ""}
           </p>
         </>
@@ -339,7 +341,7 @@ function Coarser({
 
 function versionText({ repository }: Reader, id: string): string {
   const row = repository.row(id);
-  return `${id.slice(0, 6)} ${row < 0 ? "" : `${when(repository.history.times[row]!).slice(0, 16)} ${firstLine(repository.history.message(row))}`}`;
+  return `${id.slice(0, 6)} ${row < 0 ? "" : `${when(f64(repository.history.times, row)).slice(0, 16)} ${firstLine(repository.history.message(row))}`}`;
 }
 
 /** Where the cells of the plane are on Earth. */
@@ -362,10 +364,10 @@ function useLocated(
       if (!reference || waiting) return undefined;
       const { locate } = await import("../earth/geolocation");
       const read = async (which: 0 | 1): Promise<Float64Array> => {
-        const array = reference.cells![which];
-        const own = [x, y].map((dimension) => array.dimensions.indexOf(node.dimensions[dimension]!));
-        const ranges = array.shape.map((_, dimension) => region[own.indexOf(dimension)]!);
-        const [start, stop, step] = [0, 1, 2].map((which) => ranges.map((range) => range[which]!)) as [
+        const array = nth(reference.cells ?? [], which);
+        const own = [x, y].map((dimension) => array.dimensions.indexOf(nth(node.dimensions, dimension)));
+        const ranges = array.shape.map((_, dimension) => nth(region, own.indexOf(dimension)));
+        const [start, stop, step] = [0, 1, 2].map((which) => ranges.map((range) => nth(range, which))) as [
           number[],
           number[],
           number[],
@@ -375,7 +377,7 @@ function useLocated(
           array,
           await reader.read(snapshot, array.path, start, stop, step, signal),
         );
-        return plane(decoded.values as Float64Array, decoded.shape, own[0]!, own[1]!);
+        return plane(decoded.values as Float64Array, decoded.shape, nth(own, 0), nth(own, 1));
       };
       return locate(reference, axisOf(node, coordinates, part, x), axisOf(node, coordinates, part, y), read);
     },

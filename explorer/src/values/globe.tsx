@@ -1,11 +1,14 @@
 /** A plane whose cells have places on Earth as a map with coastlines. */
 
-import type { GeoPermissibleObjects } from "d3-geo";
+import type { GeoPermissibleObjects, GeoProjection } from "d3-geo";
 import type { VNode } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
 import { paint } from "../array/colour";
+import { entryOf } from "../base/json";
+import { f64, nth } from "../base/lists";
 import type { Geolocation } from "../earth/geolocation";
-import { Canvas, canvasOf, css, theme, useSize } from "../page/canvas";
+import type * as Earth from "../earth/projections";
+import { Canvas, canvasOf, css, pointerIn, theme, useSize } from "../page/canvas";
 import { Wait } from "../page/parts";
 import { useLoad } from "../page/state";
 import { barWidth, drawBar, drawMark, type PlaneProps } from "./image";
@@ -39,7 +42,7 @@ function frame({ width, height, place }: Geolocation): {
       Math.cos(latitude) * Math.cos(longitude),
       Math.cos(latitude) * Math.sin(longitude),
       Math.sin(latitude),
-    ].forEach((part, axis) => (sum[axis]! += part / inside.length));
+    ].forEach((part, axis) => (sum[axis] = nth(sum, axis) + part / inside.length));
   }
   const [x, y, z] = sum as [number, number, number];
   // Around a pole, the picture keeps the direction of the grid
@@ -82,7 +85,7 @@ function Sight({
   projection: name,
   onPlace,
   onChoose,
-}: GlobeProps & { readonly earth: typeof import("../earth/projections") }): VNode {
+}: GlobeProps & { readonly earth: typeof Earth }): VNode {
   const [element, size] = useSize<HTMLDivElement>();
   const [turn, setTurn] = useState<readonly [number, number] | undefined>(undefined);
   const drag = useRef<{ x: number; y: number; turn: readonly [number, number]; moved: boolean } | undefined>(
@@ -96,7 +99,9 @@ function Sight({
   const height = Math.max(10, size.height - 4);
 
   const projection = useMemo(() => {
-    const shape = (earth.PROJECTIONS[name] ?? earth.PROJECTIONS["natural"]!)().rotate([east, north]);
+    const shape = (
+      entryOf<() => GeoProjection>(earth.PROJECTIONS, name) ?? earth.PROJECTIONS.natural
+    )().rotate([east, north]);
     return shape.fitExtent(
       [
         [4, 4],
@@ -117,7 +122,7 @@ function Sight({
     for (let down = 0, at = 0; down < rows; down++) {
       for (let across = 0; across < columns; across++, at++) {
         const cell = cellAt((across + 0.5) * coarse, (down + 0.5) * coarse);
-        if (cell >= 0) screen[at] = values[cell]!;
+        if (cell >= 0) screen[at] = f64(values, cell);
       }
     }
     const pixels = new Uint32Array(columns * rows);
@@ -129,7 +134,8 @@ function Sight({
     const canvas = document.createElement("canvas");
     canvas.width = Math.round(width * devicePixelRatio);
     canvas.height = Math.round(height * devicePixelRatio);
-    const context = canvas.getContext("2d")!;
+    const context = canvas.getContext("2d");
+    if (!context) return canvas;
     context.scale(devicePixelRatio, devicePixelRatio);
     const path = earth.geoPath(projection, context);
     const stroke = (what: GeoPermissibleObjects, colour: string, thick: number): void => {
@@ -178,8 +184,7 @@ function Sight({
   const rotate = (right: number, up: number): void =>
     setTurn([east + right, isRound(name) ? Math.min(Math.max(north + up, -90), 90) : north]);
   const cellUnder = (event: PointerEvent): number => {
-    const box = element.current!.getBoundingClientRect();
-    const [across, down] = [event.clientX - box.left, event.clientY - box.top];
+    const { x: across, y: down } = pointerIn(element, event);
     // Beyond the edge of the Earth, a projection gives the place of another point
     const back = projection(projection.invert?.([across, down]) ?? [NaN, NaN]);
     return back && Math.hypot(back[0] - across, back[1] - down) < 1 ? cellAt(across, down) : -1;
@@ -197,7 +202,7 @@ function Sight({
         ];
         if (!step) return;
         event.preventDefault();
-        rotate(step[0]!, step[1]!);
+        rotate(nth(step, 0), nth(step, 1));
       }}
       onPointerDown={(event) => {
         drag.current = { x: event.clientX, y: event.clientY, turn: [east, north], moved: false };

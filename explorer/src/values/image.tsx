@@ -3,9 +3,10 @@
 import type { VNode } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
 import type { Axis } from "../array/axes";
-import { type Limits, paint } from "../array/colour";
+import { cssColour, type Limits, paint } from "../array/colour";
 import { NUMBERS, type Tick } from "../array/scale";
-import { Canvas, canvasOf, css, Frame, useSize } from "../page/canvas";
+import { f64, i32, nth, u32 } from "../base/lists";
+import { Canvas, canvasOf, css, Frame, pointerIn, useSize } from "../page/canvas";
 import { fitted } from "../page/text";
 
 /** A point that a person chose. */
@@ -83,11 +84,8 @@ export function Image(props: ImageProps): VNode {
     return canvasOf(pixels, columns, rows);
   }, [values, x, y, limits[0], limits[1], colours, columns, rows]);
   const fractions = (event: PointerEvent): { x: number; y: number } => {
-    const box = element.current!.getBoundingClientRect();
-    return {
-      x: (event.clientX - box.left - left) / room.width,
-      y: (event.clientY - box.top - MARGIN.top) / room.height,
-    };
+    const { x, y } = pointerIn(element, event);
+    return { x: (x - left) / room.width, y: (y - MARGIN.top) / room.height };
   };
   const place = (column: number, row: number): void => {
     setCursor({ column, row });
@@ -214,7 +212,7 @@ export function Image(props: ImageProps): VNode {
         if (drag && moved.current) {
           const range = (axis: Axis, one: number, other: number): readonly [number, number] => {
             const ends = [axis.cell(one), axis.cell(other)].sort((a, b) => a - b);
-            return [ends[0]!, ends[1]! + 1];
+            return [nth(ends, 0), nth(ends, 1) + 1];
           };
           onZoom(range(x, drag.x, drag.toX), range(y, drag.y, drag.toY));
         } else if (drag) onChoose(x.cell(drag.x), y.cell(drag.y));
@@ -262,8 +260,7 @@ export function drawBar(
   const { colours, limits, title, ticks } = bar;
   const width = barWidth(ticks, limits);
   for (let at = 0; at < 128; at++) {
-    const colour = colours[255 - at * 2];
-    context.fillStyle = `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`;
+    context.fillStyle = cssColour(u32(colours, 255 - at * 2));
     context.fillRect(left, top + (at / 128) * height, 14, height / 128 + 1);
   }
   context.strokeStyle = css("quiet");
@@ -303,7 +300,7 @@ function onScreen(values: Float64Array, x: Axis, y: Axis, width: number, height:
   const pixels = new Float64Array(width * height);
   for (let down = 0, at = 0; down < height; down++) {
     const row = y.cell((down + 0.5) / height) * x.length;
-    for (let column = 0; column < width; column++, at++) pixels[at] = values[row + across[column]!]!;
+    for (let column = 0; column < width; column++, at++) pixels[at] = f64(values, row + i32(across, column));
   }
   return pixels;
 }
@@ -352,7 +349,10 @@ function labels(axis: Axis, most: number): { place: number; text: string }[] {
   const { edges, length } = axis;
   const values = axis.times?.values ?? axis.values;
   if (values && edges && length > 1) {
-    const limits: Limits = [Math.min(values[0], values[length - 1]), Math.max(values[0], values[length - 1])];
+    const limits: Limits = [
+      Math.min(f64(values, 0), f64(values, length - 1)),
+      Math.max(f64(values, 0), f64(values, length - 1)),
+    ];
     const { ticks } = axis.times?.scale ?? NUMBERS;
     const places = ticks(limits, most).map(({ value, text }) => ({ place: axis.place(value), text }));
     return places.sort((a, b) => a.place - b.place);

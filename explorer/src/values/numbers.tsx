@@ -3,6 +3,7 @@
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
 import { full, meanOf, type Scale } from "../array/scale";
+import { f64 } from "../base/lists";
 import { count, plural } from "../page/text";
 
 interface NumbersProps {
@@ -20,13 +21,14 @@ function differenceText(values: Float64Array, scale: Scale, placeOf: (at: number
   const changes = values.filter((value) => value !== 0);
   const { count: known, mean } = statistics(changes);
   const largest = values.reduce(
-    (best, value, at) => (Math.abs(value) > Math.abs(values[best]) || Number.isNaN(values[best]) ? at : best),
+    (best, value, at) =>
+      Math.abs(value) > Math.abs(f64(values, best)) || Number.isNaN(values[best]) ? at : best,
     0,
   );
   const parts = [`${count(changes.length)} of ${plural(values.length, "value")} differ`];
   if (known) {
     parts.push(`mean of the values that differ ${signed(scale, mean)}`);
-    parts.push(`largest ${full(scale, Math.abs(values[largest]))} at ${placeOf(largest)}`);
+    parts.push(`largest ${full(scale, Math.abs(f64(values, largest)))} at ${placeOf(largest)}`);
   }
   if (known < changes.length)
     parts.push(`${count(changes.length - known)} without a value in one of the versions`);
@@ -63,7 +65,7 @@ export function Numbers({ values, scale, difference, placeOf, onChoose }: Number
   if (!facts.count) return <p class="quiet foot">All values of this part are missing.</p>;
   if (!scale.hasMean) return <p class="quiet foot">{meaningText(values, scale)}</p>;
   const extreme = (at: number): VNode | string => {
-    const text = full(scale, values[at]);
+    const text = full(scale, f64(values, at));
     return onChoose ? (
       <button class="link" title={`Mark ${placeOf(at)}`} onClick={() => onChoose(at)}>
         {text}
@@ -89,10 +91,10 @@ export function statistics(values: Float64Array): {
 } {
   let [size, sum, lowAt, highAt] = [0, 0, 0, 0];
   for (let at = 0; at < values.length; at++) {
-    const value = values[at]!;
+    const value = f64(values, at);
     if (value !== value) continue;
-    if (size === 0 || value < values[lowAt]!) lowAt = at;
-    if (size === 0 || value > values[highAt]!) highAt = at;
+    if (size === 0 || value < f64(values, lowAt)) lowAt = at;
+    if (size === 0 || value > f64(values, highAt)) highAt = at;
     size++;
     sum += value;
   }

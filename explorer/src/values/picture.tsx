@@ -16,6 +16,7 @@ import {
   sliceQuery,
   typedIndex,
 } from "../array/slices";
+import { f64, nth } from "../base/lists";
 import { type Clock, periodOf } from "../cf/calendar";
 import { goesNorth } from "../earth/geolocation";
 import type { Geolocation } from "../earth/geolocation";
@@ -84,8 +85,8 @@ export function Picture({
   const isDegrees = reference?.isDegrees ?? false;
   const place = useSignal<readonly [number, number] | undefined>(undefined);
   const lengths = boxShape(part);
-  const width = slice.x < 0 ? 1 : lengths[slice.x]!;
-  const height = slice.y < 0 ? 1 : lengths[slice.y]!;
+  const width = slice.x < 0 ? 1 : nth(lengths, slice.x);
+  const height = slice.y < 0 ? 1 : nth(lengths, slice.y);
   const isByIndex = query["cells"] === "index";
   const earth = places?.width === width && places.height === height ? places : undefined;
   const isTurned = useMemo(() => (earth?.isByCell ? goesNorth(earth) : undefined), [earth]);
@@ -162,7 +163,7 @@ export function Picture({
   const readout = (): string => {
     const [column, row] = place.value ?? [width, height];
     if (column < width && row < height)
-      return `${placeText(column, row)}: ${full(scale, values[row * width + column])}`;
+      return `${placeText(column, row)}: ${full(scale, f64(values, row * width + column))}`;
     if (query["show"] === "table") return "";
     return `Point at a place for its value; ${hasPoints ? "click for its line; " : ""}drag to ${query["proj"] ? "turn the map" : "zoom"}.`;
   };
@@ -173,10 +174,10 @@ export function Picture({
       [slice.y, rows],
     ] as const) {
       if (dimension < 0 || !ends) continue;
-      from[dimension] = part.start[dimension]! + ends[0] * part.step[dimension]!;
+      from[dimension] = nth(part.start, dimension) + ends[0] * nth(part.step, dimension);
       to[dimension] = Math.min(
-        part.stop[dimension]!,
-        part.start[dimension]! + ends[1] * part.step[dimension]!,
+        nth(part.stop, dimension),
+        nth(part.start, dimension) + ends[1] * nth(part.step, dimension),
       );
     }
     setQuery(sliceQuery(shape, { ...slice, from, to }), false);
@@ -184,20 +185,19 @@ export function Picture({
   const hasPoints = slice.y >= 0 && !difference && query["show"] !== "table";
   const points = hasPoints ? parsePoints(query["p"], shape) : [];
   const cellOf = (point: Point, dimension: number): number =>
-    Math.round((point[dimension]! - part.start[dimension]!) / part.step[dimension]!);
+    Math.round((nth(point, dimension) - nth(part.start, dimension)) / nth(part.step, dimension));
   const pointOf = (column: number, row: number): Point =>
     slice.index.map((fixed, dimension) =>
       dimension === slice.x
-        ? part.start[dimension]! + column * part.step[dimension]!
+        ? nth(part.start, dimension) + column * nth(part.step, dimension)
         : dimension === slice.y
-          ? part.start[dimension]! + row * part.step[dimension]!
+          ? nth(part.start, dimension) + row * nth(part.step, dimension)
           : fixed,
     );
-  const inside = (point: Point): boolean =>
-    [
-      [slice.x, width],
-      [slice.y, height],
-    ].every(([dimension, length]) => cellOf(point, dimension!) >= 0 && cellOf(point, dimension!) < length!);
+  const inside = (point: Point): boolean => {
+    const [column, row] = [cellOf(point, slice.x), cellOf(point, slice.y)];
+    return column >= 0 && column < width && row >= 0 && row < height;
+  };
   const marks: Mark[] = points
     .map((point, which) => ({
       column: cellOf(point, slice.x),
@@ -233,7 +233,7 @@ export function Picture({
     ] as const) {
       const at = typedIndex(
         part,
-        shape[dimension],
+        nth(shape, dimension),
         dimensionName(node, dimension),
         coordinates.get(dimension),
       );
@@ -243,12 +243,12 @@ export function Picture({
     return index;
   };
   const labelOf = (point: Point, dimension: number): string =>
-    `${dimensionName(node, dimension)} ${coordinates.get(dimension)?.label(point[dimension]!) ?? point[dimension]}`;
+    `${dimensionName(node, dimension)} ${coordinates.get(dimension)?.label(nth(point, dimension)) ?? point[dimension]}`;
   return (
     <>
       {query["show"] === "table" || slice.x < 0 ? (
         <ValueTable
-          text={(index) => scale.text(values[index])}
+          text={(index) => scale.text(f64(values, index))}
           width={slice.y < 0 ? 1 : width}
           height={slice.y < 0 ? width : height}
           x={slice.y < 0 ? undefined : x}

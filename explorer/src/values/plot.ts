@@ -62,7 +62,7 @@ export function lines(target: HTMLElement, settings: LinesSettings): () => void 
   const xTitle = fitted(settings.xTitle, width - 120, widthOf);
   const yTitle = fitted(settings.yTitle, height - 80, widthOf);
   const room = (_: unknown, texts: string[] | null): number =>
-    20 + Math.max(30, ...(texts ?? []).map((text) => widthOf(text ?? "")));
+    20 + Math.max(30, ...(texts ?? []).map((text) => widthOf(text)));
   const plot = new UPlot(
     {
       width,

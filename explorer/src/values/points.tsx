@@ -6,6 +6,7 @@ import { axisOf, type Coordinate } from "../array/axes";
 import { costOf, dimensionName, title } from "../array/nodes";
 import { NUMBERS, scaleOf } from "../array/scale";
 import { boxShape, lineDimension, MOST_POINTS, type Point, type Slice } from "../array/slices";
+import { f64, nth } from "../base/lists";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { css } from "../page/canvas";
 import type { Reader } from "../page/home";
@@ -67,16 +68,18 @@ export function Points({
     (dimension) => coordinates.get(dimension)?.isTime === true,
     route.value.query["along"],
   );
-  const step = Math.max(1, Math.ceil(shape[along]! / LONGEST));
+  const step = Math.max(1, Math.ceil(nth(shape, along) / LONGEST));
   // On the dimensions that the plane does not show, the sliders decide for all points
   const places = points.map((point) =>
     point
-      .map((at, dimension) => (dimension === slice.x || dimension === slice.y ? at : slice.index[dimension]!))
+      .map((at, dimension) =>
+        dimension === slice.x || dimension === slice.y ? at : nth(slice.index, dimension),
+      )
       .with(along, 0),
   );
   const boxes = places.map((place) => ({
     start: place,
-    stop: place.map((at) => at + 1).with(along, shape[along]!),
+    stop: place.map((at) => at + 1).with(along, nth(shape, along)),
     step: place.map(() => 1).with(along, step),
   }));
   const cost = boxes.reduce((sum, box) => sum + costOf(snapshot, node, box).bytes, 0);
@@ -90,7 +93,7 @@ export function Points({
       );
       const decoded = regions.map((region) => reader.decode(snapshot, node, region));
       return {
-        scale: decoded[0].values instanceof Float64Array ? scaleOf(decoded[0]) : NUMBERS,
+        scale: nth(decoded, 0).values instanceof Float64Array ? scaleOf(nth(decoded, 0)) : NUMBERS,
         lost: [...new Set(regions.flatMap(({ lost = [] }) => lost.map(({ message }) => message)))],
         lines: decoded.map(({ values }) =>
           values instanceof Float64Array ? values : new Float64Array(values.length).fill(NaN),
@@ -109,8 +112,8 @@ export function Points({
   const scale = lines.value?.scale ?? NUMBERS;
   const series: Series[] = (lines.value?.lines ?? [])
     .slice(0, points.length)
-    .map((values, at) => ({ values, colour: pointColour(at), title: nameOf(points[at]!) }));
-  const length = boxes.length ? boxShape(boxes[0]!)[along]! : 0;
+    .map((values, at) => ({ values, colour: pointColour(at), title: nameOf(nth(points, at)) }));
+  const length = boxes.length ? nth(boxShape(nth(boxes, 0)), along) : 0;
   const isReady = series.length === points.length && series.every(({ values }) => values.length === length);
   return (
     <section aria-label="Points" class="column">
@@ -159,12 +162,14 @@ export function Points({
                   <details>
                     <summary>Values of {plural(points.length, "point")}</summary>
                     <ValueTable
-                      x={{ label: (at) => series[at]!.title }}
+                      x={{ label: (at) => nth(series, at).title }}
                       y={x}
                       width={series.length}
                       height={length}
                       text={(at) =>
-                        scale.text(series[at % series.length].values[Math.floor(at / series.length)])
+                        scale.text(
+                          f64(nth(series, at % series.length).values, Math.floor(at / series.length)),
+                        )
                       }
                     />
                   </details>

@@ -4,6 +4,7 @@ import type { ComponentChildren, VNode } from "preact";
 import type { Coordinate } from "../array/axes";
 import { dimensionName } from "../array/nodes";
 import { parseSlice, type Slice, sliceQuery, typedIndex } from "../array/slices";
+import { nth } from "../base/lists";
 import type { ArrayNode } from "../format/types";
 import { Choice, Entry, Sign } from "../page/parts";
 import { route, setQuery } from "../page/state";
@@ -35,14 +36,14 @@ export function Fixed({
 }: FixedProps): VNode | null {
   const others = shape
     .map((_, dimension) => dimension)
-    .filter((dimension) => dimension !== slice.x && dimension !== slice.y && shape[dimension]! > 1);
+    .filter((dimension) => dimension !== slice.x && dimension !== slice.y && nth(shape, dimension) > 1);
   if (!others.length) return null;
   const set = (dimension: number, at: number): void =>
     onIndex(slice.index.map((old, other) => (other === dimension ? at : old)));
   return (
     <div class="sliders">
       {others.map((dimension) => {
-        const at = slice.index[dimension]!;
+        const at = nth(slice.index, dimension);
         const decoded = coordinates?.get(dimension);
         const name = dimensionName(node, dimension);
         const shown = decoded ? decoded.label(at) : String(at);
@@ -54,7 +55,7 @@ export function Fixed({
             label={`${what} along ${name}`}
             text={shown}
             at={at}
-            length={shape[dimension]!}
+            length={nth(shape, dimension)}
             isPlaying={playing === dimension}
             {...(onPlay ? { onPlay: () => onPlay(playing === dimension ? -1 : dimension) } : {})}
             onPlace={(index) => set(dimension, index)}
@@ -65,13 +66,13 @@ export function Fixed({
               disabled={waiting}
               shown={shown}
               index={at}
-              length={shape[dimension]}
+              length={nth(shape, dimension)}
               labels={decoded}
               onIndex={(index) => set(dimension, index)}
             />
             <span class="quiet">
               {decoded && !decoded.isTime && decoded.units !== "1" && decoded.units} {what} {count(at)} of{" "}
-              {count(shape[dimension]!)}
+              {count(nth(shape, dimension))}
             </span>
           </Slider>
         );

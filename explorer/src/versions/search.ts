@@ -1,5 +1,6 @@
 /** Search in the history by words, author and time. */
 
+import { f64, nth } from "../base/lists";
 import type { History } from "../format/types";
 
 const AUTHOR_KEYS = ["author", "author_name", "committer", "user", "email", "author_email"];
@@ -53,10 +54,10 @@ export function search(
   const { length } = history.parent;
   for (let place = 0; place < length; place++) {
     const row = length - 1 - place;
-    if (history.times[row]! < after || history.times[row]! >= before) continue;
+    if (f64(history.times, row) < after || f64(history.times, row) >= before) continue;
     if (words.length || who) {
       const named = names.get(row)?.join(" ").toLowerCase() ?? "";
-      const left = words.filter((word) => !all[row]!.includes(word) && !named.includes(word));
+      const left = words.filter((word) => !nth(all, row).includes(word) && !named.includes(word));
       if (left.length || who) {
         const by = (authors[row] ??= author(history.metadata(row)).toLowerCase());
         if (!by.includes(who) || left.some((word) => !by.includes(word))) continue;

@@ -42,7 +42,7 @@ export function ChangeButtons({
       {button("branch", "New branch…")}
       {button("tag", "New tag…")}
       {repository.branches.size > 1 && button("merge", "Merge…")}
-      {repository.history.parent[repository.row(id)]! >= 0 && button("revert", "Undo…")}
+      {(repository.history.parent[repository.row(id)] ?? -1) >= 0 && button("revert", "Undo…")}
     </p>
   );
 }
@@ -86,7 +86,7 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
   const send = async (step: "plan" | "apply", body: Record<string, string>): Promise<Answer> => {
     setBusy(step === "plan" ? "Making the plan" : "Applying the plan");
     try {
-      return (await reader.change!(step, body)) as Answer;
+      return (await reader.change?.(step, body)) as Answer;
     } catch (cause) {
       const lost = step === "apply" ? " Reload the page to see whether the change was made." : "";
       return {
@@ -110,8 +110,8 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
     setAnswer({ ...(await send("plan", { action: of.action, ...body })), moved });
   };
   const confirm = async (): Promise<void> => {
-    if (busy) return;
-    const result = await send("apply", answer.apply!);
+    if (busy || !answer.apply) return;
+    const result = await send("apply", answer.apply);
     if (result.error && MOVED.includes(result.error.kind)) {
       opening.value++; // the page shows an old state
       return plan(true);

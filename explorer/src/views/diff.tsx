@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { isArray, listed } from "../array/nodes";
 import { chunkBox, compareTables, type TableDifference } from "../array/references";
-import { product } from "../base/lists";
+import { nth, product } from "../base/lists";
 import { Chunks, MOST_VALUES } from "../chunks/chunkmap";
 import type { ArrayNode, Snapshot } from "../format/types";
 import type { Reader } from "../page/home";
@@ -133,12 +133,14 @@ function Differences({
           count={differences.length}
           rowHeight={28}
           active={active}
-          onActive={(index) => go({ path: differences[index]!.path }, true)}
+          onActive={(index) => go({ path: nth(differences, index).path }, true)}
           indent={() => 6}
           row={(index) => (
             <>
-              <span class={`mark ${differences[index]!.change}`}>{WORDS[differences[index]!.change]}</span>
-              <span class="message">{differences[index]!.path}</span>
+              <span class={`mark ${nth(differences, index).change}`}>
+                {WORDS[nth(differences, index).change]}
+              </span>
+              <span class="message">{nth(differences, index).path}</span>
             </>
           )}
         />
@@ -239,8 +241,8 @@ async function firstDifference(
   coords: readonly number[],
 ): Promise<number[] | undefined> {
   const { start, stop } = chunkBox(coords, now.shape, now.chunkShape);
-  const shape = stop.map((high, dimension) => high - start[dimension]!);
-  if (product(shape) > MOST_VALUES || stop.some((high, dimension) => high > old.shape[dimension]!))
+  const shape = stop.map((high, dimension) => high - nth(start, dimension));
+  if (product(shape) > MOST_VALUES || stop.some((high, dimension) => high > nth(old.shape, dimension)))
     return start;
   const valuesOf = async (snapshot: Snapshot, node: ArrayNode): Promise<ArrayLike<unknown>> =>
     reader.decode(snapshot, node, await reader.read(snapshot, node.path, start, stop)).values;
@@ -250,7 +252,7 @@ async function firstDifference(
   if (at === one.length) return undefined;
   return shape.map(
     (length, dimension) =>
-      start[dimension]! + (Math.floor(at / product(shape.slice(dimension + 1))) % length),
+      nth(start, dimension) + (Math.floor(at / product(shape.slice(dimension + 1))) % length),
   );
 }
 

@@ -3,6 +3,7 @@
 import type { VNode } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { nearest } from "../array/slices";
+import { f64, i32, nth } from "../base/lists";
 import type { Repository } from "../format/types";
 import { Canvas, css } from "../page/canvas";
 import type { Reader } from "../page/home";
@@ -55,7 +56,7 @@ export function History({ reader }: { reader: Reader }): VNode {
   const { q = "", at = "" } = route.value.query;
   const places = useMemo(() => (q.trim() ? search(history, q, names) : undefined), [lanes, q]);
   const total = places ? places.length : lanes.length;
-  const rowAt = (index: number): number => lanes.turn(places ? places[index]! : index);
+  const rowAt = (index: number): number => lanes.turn(places ? i32(places, index) : index);
   const row = repository.row(at || [...repository.branches].find(([name]) => name === "main")?.[1] || "");
   const place = row >= 0 ? lanes.turn(row) : -1;
   const active = places ? places.indexOf(place) : place;
@@ -68,12 +69,8 @@ export function History({ reader }: { reader: Reader }): VNode {
     const time = Date.parse(date);
     if (Number.isNaN(time)) return `"${date}" is not a date: write 2024-12-31.`;
     if (total === 0) return "There are no commits.";
-    select(
-      nearest(
-        Float64Array.from({ length: total }, (_, index) => history.times[rowAt(index)]),
-        time,
-      ),
-    );
+    const times = Float64Array.from({ length: total }, (_, index) => f64(history.times, rowAt(index)));
+    select(nearest(times, time));
   };
   return (
     <div class="split history">
@@ -116,7 +113,7 @@ export function History({ reader }: { reader: Reader }): VNode {
                 ))}
                 <span class="message">{firstLine(history.message(commit)) || "(no message)"}</span>
                 {by && <span class="author">{by}</span>}
-                <time>{when(history.times[commit]!).slice(0, 16)}</time>
+                <time>{when(f64(history.times, commit)).slice(0, 16)}</time>
                 <code class="id">{history.id(commit).slice(0, 6)}</code>
               </>
             );
@@ -162,11 +159,11 @@ function Graph({
     const [page, quiet] = [css("page"), css("quiet")];
     context.lineWidth = 2;
     for (const child of places ? [] : linesBetween(lanes, first, first + shown, lanes.members.length)) {
-      const above = lanes.parent[child]!;
-      const [own, other] = [lanes.lane[child]!, lanes.lane[above]!];
+      const above = i32(lanes.parent, child);
+      const [own, other] = [i32(lanes.lane, child), i32(lanes.lane, above)];
       // Points far outside the canvas cost time and precision
       const [from, to] = [Math.max(y(child), -ROW), Math.min(y(above), (shown + 1) * ROW)];
-      context.strokeStyle = lanes.named[child] ? colours[own % 7]! : quiet;
+      context.strokeStyle = lanes.named[child] ? nth(colours, own % 7) : quiet;
       context.setLineDash(lanes.named[child] ? [] : [3, 3]);
       context.beginPath();
       context.moveTo(x(own), from);
@@ -179,11 +176,11 @@ function Graph({
     }
     context.setLineDash([]);
     for (let index = first; index < first + shown; index++) {
-      const place = places ? places[index]! : index;
-      const lane = places ? 0 : lanes.lane[place]!;
+      const place = places ? i32(places, index) : index;
+      const lane = places ? 0 : i32(lanes.lane, place);
       context.beginPath();
       context.arc(x(lane), y(index), index === active ? 6 : 4, 0, 2 * Math.PI);
-      context.fillStyle = lanes.named[place] ? colours[lanes.lane[place]! % 7]! : quiet;
+      context.fillStyle = lanes.named[place] ? nth(colours, i32(lanes.lane, place) % 7) : quiet;
       context.fill();
       context.lineWidth = 2;
       context.strokeStyle = page;
@@ -207,7 +204,7 @@ function Commit({
   const { repository } = reader;
   const { history } = repository;
   const id = history.id(row);
-  const above = history.parent[row]!;
+  const above = i32(history.parent, row);
   const metadata = history.metadata(row);
   const changes = useLoad(async () => {
     const own = await repository.changes(id);
@@ -248,7 +245,7 @@ function Commit({
       <Facts
         rows={[
           ["Id", <code>{id}</code>],
-          ["Time", `${when(history.times[row]!)} UTC`],
+          ["Time", `${when(f64(history.times, row))} UTC`],
           names.length > 0 && ["Names", names.map((name) => <Name key={name} of={name} />)],
           above >= 0 && [
             "Parent",

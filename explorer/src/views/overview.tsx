@@ -123,7 +123,7 @@ export function ChangeList({
       {lines.length > MOST && <li>and {count(lines.length - MOST)} more</li>}
       {names.map((node) => (
         <li key={node.path} class="removed">
-          deleted <a href={address({ page: "node", version: former!.id, path: node.path })}>{node.path}</a>
+          deleted <a href={address({ page: "node", version: former?.id, path: node.path })}>{node.path}</a>
         </li>
       ))}
       {unnamed > 0 && <li class="removed">deleted {plural(unnamed, "other node")}</li>}

@@ -3,6 +3,7 @@
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
 import { record } from "../base/json";
+import { f64 } from "../base/lists";
 import type { Repository } from "../format/types";
 import type { Reader } from "../page/home";
 import { Facts, OnRequest, Table, Wait } from "../page/parts";
@@ -26,7 +27,7 @@ const RULES = "frazil.protection";
 const isOwn = (key: string): boolean => key.startsWith("frazil.");
 
 export function RepositoryView({ reader }: { reader: Reader }): VNode {
-  const { repository } = reader;
+  const { repository, ask } = reader;
   const metadata = Object.entries(repository.metadata ?? {}).filter(([key]) => key !== RULES);
   const own = metadata.filter(([key]) => isOwn(key));
   return (
@@ -42,10 +43,10 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
             .map(([key, value]) => [key, <Value of={value} />] as const),
         ]}
       />
-      {reader.ask ? (
+      {ask ? (
         SLOW.map(([title, name]) => (
           <OnRequest key={name} title={title}>
-            <Slow title={title} name={name} ask={reader.ask!} />
+            <Slow title={title} name={name} ask={ask} />
           </OnRequest>
         ))
       ) : (
@@ -124,7 +125,7 @@ function Names({
           return [
             node,
             <Commit id={id} text={id} />,
-            row >= 0 && when(history.times[row]!).slice(0, 16),
+            row >= 0 && when(f64(history.times, row)).slice(0, 16),
             row >= 0 ? firstLine(history.message(row)) : "not in the history",
           ];
         })}
@@ -150,7 +151,7 @@ function Slow({ title, name, ask }: { title: string; name: string; ask: NonNulla
           if (name === "status") return <Items of={record(value)["leases"]} />;
           return (
             <Facts
-              rows={Object.entries(value).map(
+              rows={Object.entries(record(value)).map(
                 ([key, item]) => [key.replaceAll("_", " "), <Items of={item} />] as const,
               )}
             />
@@ -165,14 +166,13 @@ function Slow({ title, name, ask }: { title: string; name: string; ask: NonNulla
 function Items({ of }: { of: unknown }): VNode {
   if (!Array.isArray(of) || of.some((item) => !item || typeof item !== "object")) return <Value of={of} />;
   if (!of.length) return <span class="quiet">none</span>;
-  const names = [...new Set(of.flatMap((item) => Object.keys(item)))];
+  const items = of.map(record);
+  const names = [...new Set(items.flatMap((item) => Object.keys(item)))];
   return (
     <Table
       heads={names.map((name) => name.replaceAll("_", " "))}
-      rows={of.map((item) =>
-        names.map((name) =>
-          item[name] === undefined || item[name] === null ? "" : <Value of={item[name]} />,
-        ),
+      rows={items.map((item) =>
+        names.map((name) => ((item[name] ?? null) === null ? "" : <Value of={item[name]} />)),
       )}
     />
   );
@@ -217,7 +217,7 @@ interface Step {
 /** The commits that jobs made, newest first, by the records in their metadata. */
 export function steps({ history }: Repository): Step[] {
   const rows = Array.from(history.times.keys()).sort(
-    (one, other) => history.times[other]! - history.times[one]!,
+    (one, other) => f64(history.times, other) - f64(history.times, one),
   );
   return rows.flatMap((row) => {
     const job = record(history.metadata(row)["frazil_job"]);
@@ -247,7 +247,7 @@ function Lineage({ repository }: { repository: Repository }): VNode {
         <Table
           heads={["Time (UTC)", "Commit", "Job", "Wrote", "Read"]}
           rows={all.map((step) => [
-            <time>{when(history.times[step.row]!).slice(0, 16)}</time>,
+            <time>{when(f64(history.times, step.row)).slice(0, 16)}</time>,
             <Commit id={history.id(step.row)} />,
             step.job,
             step.wrote,

@@ -13,8 +13,9 @@ import {
   rows,
   tree,
 } from "../array/nodes";
+import { f64, i32, nth } from "../base/lists";
 import { Chunks } from "../chunks/chunkmap";
-import type { Snapshot } from "../format/types";
+import type { Node, Snapshot } from "../format/types";
 import type { Reader } from "../page/home";
 import { List } from "../page/list";
 import { Tabs, Wait } from "../page/parts";
@@ -43,13 +44,13 @@ export function VersionView({ reader: of }: { reader: Reader }): VNode {
         />
         {row >= 0 && (
           <>
-            <time class="quiet">{when(repository.history.times[row]!).slice(0, 16)}</time>
+            <time class="quiet">{when(f64(repository.history.times, row)).slice(0, 16)}</time>
             <a href={address({ page: "history", query: { at: id } })}>In the history</a>
-            {repository.history.parent[row]! >= 0 && (
+            {i32(repository.history.parent, row) >= 0 && (
               <a
                 href={address({
                   page: "diff",
-                  base: repository.history.id(repository.history.parent[row]!),
+                  base: repository.history.id(i32(repository.history.parent, row)),
                   version,
                   path: route.value.path,
                 })}
@@ -117,7 +118,7 @@ function NodeView({
     if (!branch) return;
     const open = isOpen(branch);
     if (event.key === "ArrowRight" && branch.children.length && !open) toggle(branch);
-    else if (event.key === "ArrowRight" && branch.children.length) select(lines[active + 1]!);
+    else if (event.key === "ArrowRight" && branch.children.length) select(lines[active + 1] ?? branch);
     else if (event.key === "ArrowLeft" && branch.children.length && open) toggle(branch);
     else if (event.key === "ArrowLeft" && branch.depth > 0)
       go({ path: parent(branch.node.path), query: {} }, true);
@@ -146,20 +147,21 @@ function NodeView({
           count={lines.length}
           rowHeight={28}
           active={active}
-          onActive={(index) => select(lines[index]!)}
-          onOpen={(index) => toggle(lines[index]!)}
+          onActive={(index) => select(nth(lines, index))}
+          onOpen={(index) => toggle(nth(lines, index))}
           onKey={key}
           attributes={(index) => {
-            const branch = lines[index]!;
+            const branch = nth(lines, index);
             return {
               "aria-level": branch.depth + 1,
               ...(branch.children.length ? { "aria-expanded": isOpen(branch) } : {}),
             };
           }}
-          indent={(index) => 6 + lines[index]!.depth * 14 + (lines[index]!.children.length ? 0 : 19)}
+          indent={(index) => 6 + nth(lines, index).depth * 14 + (nth(lines, index).children.length ? 0 : 19)}
           row={(index) => {
-            const branch = lines[index]!;
-            const mark = MARKS[changes.value?.get(branch.node.path)!];
+            const branch = nth(lines, index);
+            const change = changes.value?.get(branch.node.path);
+            const mark = change && MARKS[change];
             return (
               <>
                 {branch.children.length > 0 && (
@@ -196,7 +198,14 @@ function NodeView({
           {isArray(node) && <span class="quiet"> {shapeText(node)}</span>}
         </h2>
         {node ? (
-          <NodeTabs key={path} reader={of} snapshot={snapshot} version={version} branch={lines[active]} />
+          <NodeTabs
+            key={path}
+            node={node}
+            reader={of}
+            snapshot={snapshot}
+            version={version}
+            branch={lines[active]}
+          />
         ) : (
           <p class="failure">This version has no node {path}.</p>
         )}
@@ -223,18 +232,19 @@ function Crumbs({ path, version }: { path: string; version: string }): VNode {
 }
 
 function NodeTabs({
+  node,
   reader: of,
   snapshot,
   version,
   branch,
 }: {
+  node: Node;
   reader: Reader;
   snapshot: Snapshot;
   version: string;
   branch: Branch | undefined;
 }): VNode {
-  const { path, query } = route.value;
-  const node = snapshot.node(path)!;
+  const { query } = route.value;
   if (!isArray(node)) return <Overview node={node} branch={branch} snapshot={snapshot} version={version} />;
   const view = query["view"] ?? "about";
   const select = (name: string): void => {
@@ -243,7 +253,7 @@ function NodeTabs({
     const change = (at: string, dimension: number): number => {
       const size = Math.max(1, node.chunkShape[dimension] ?? 1);
       const scaled = view === "chunks" ? Number(at) * size : Math.floor(Number(at) / size);
-      return Math.min(scaled, (name === "chunks" ? grid : node.shape)[dimension]! - 1);
+      return Math.min(scaled, nth(name === "chunks" ? grid : node.shape, dimension) - 1);
     };
     const i =
       view !== name && query["i"] && (view === "chunks" || name === "chunks")

@@ -3,9 +3,10 @@
 import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { present } from "../present";
 import type { Region, Source } from "./reader";
 
-export const DATA = process.env.FRAZIL_DATA!;
+export const DATA = present(process.env.FRAZIL_DATA);
 
 export function readJson<T>(...path: string[]): T {
   // Python writes NaN, which JSON does not have
