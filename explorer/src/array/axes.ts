@@ -1,5 +1,6 @@
 /** The axes of a picture: coordinates, cells between their edges, and where they say that cells are on Earth. */
 
+import type { Properties } from "../base/json";
 import { f64, nth } from "../base/lists";
 import { type Decoded } from "../cf/cf";
 import type { ArrayNode, Snapshot } from "../format/types";
@@ -23,7 +24,7 @@ export interface Axis {
   readonly title: string;
   readonly length: number;
   readonly units?: string | undefined;
-  /** Numbers of the coordinate that are no times. */
+  /** Shape of the coordinate that are no times. */
   readonly values?: Float64Array | undefined;
   /** Times, and how they are written. */
   readonly times?: { readonly values: Float64Array; readonly scale: Scale } | undefined;
@@ -57,7 +58,8 @@ export function useCoordinates(
         node.shape.map(async (length, dimension) => {
           const array = coordinate(snapshot, node, dimension);
           if (!array || length > LONGEST || array.path === node.path) return;
-          const read = (of: ArrayNode): Promise<Decoded> => valuesOf(reader, snapshot, of, undefined, signal);
+          const read = (of: ArrayNode): Promise<Decoded> =>
+            valuesOf({ reader, snapshot, node: of }, undefined, signal);
           const fits = ({ shape }: ArrayNode): boolean => shape.join() === `${length},2`;
           try {
             const facts = attributes(array);
@@ -189,15 +191,13 @@ export function aspect(node: ArrayNode, vertical: number, x: Axis, y: Axis): num
   return ratio && ratio > 0.05 && ratio < 20 ? ratio : undefined;
 }
 
-type Attributes = Record<string, unknown>;
-
 /** Whether an axis is of longitudes: by CF, or, if it has neither a standard name nor units, by its name. */
-export const isLongitude = (name: string, { standard_name, units }: Attributes): boolean =>
+export const isLongitude = (name: string, { standard_name, units }: Properties): boolean =>
   standard_name === "longitude" ||
   /^degrees?(_east|_?E)$/.test(String(units)) ||
   (standard_name === undefined && units === undefined && /^(lon|longitude)$/i.test(name));
 
-export const isLatitude = (name: string, { standard_name, units }: Attributes): boolean =>
+export const isLatitude = (name: string, { standard_name, units }: Properties): boolean =>
   standard_name === "latitude" ||
   /^degrees?(_north|_?N)$/.test(String(units)) ||
   (standard_name === undefined && units === undefined && /^(lat|latitude)$/i.test(name));

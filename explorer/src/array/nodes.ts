@@ -1,6 +1,6 @@
 /** The tree of a version as rows, and facts about nodes. */
 
-import { record } from "../base/json";
+import { type Properties, record } from "../base/json";
 import { nth, product } from "../base/lists";
 import type { Codec } from "../codecs/codecs";
 import { storedChunks } from "../format/arrays";
@@ -141,11 +141,11 @@ export const inherited = (snapshot: Snapshot, node: Node, name: string): unknown
     .map((each) => each && attributes(each)[name])
     .find((value) => value !== undefined);
 
-export const attributes = (node: Node): Record<string, unknown> =>
-  (node.document["attributes"] as Record<string, unknown> | undefined) ?? {};
+export const attributes = (node: Node): Properties =>
+  (node.document["attributes"] as Properties | undefined) ?? {};
 
 /** The attributes, or none if the description of the node is damaged. */
-function attributesOr(node: Node): Record<string, unknown> {
+function attributesOr(node: Node): Properties {
   try {
     return attributes(node);
   } catch {

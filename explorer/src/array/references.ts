@@ -1,6 +1,6 @@
 /** The references of the chunks of an array: their kinds, and what differs between two versions. */
 
-import { f64, i32, nth, u32 } from "../base/lists";
+import { f64, i32, nth, type Shape, u32 } from "../base/lists";
 import { ChunkKind, type ChunkTable } from "../format/types";
 
 /** Kinds as a person sees them; colours by Okabe and Ito. */
@@ -44,7 +44,7 @@ export function summary(
 }
 
 /** Coordinates -> one number, for a grid that has room for all of them. */
-function flat(coords: Uint32Array, row: number, extent: readonly number[]): number {
+function flat(coords: Uint32Array, row: number, extent: Shape): number {
   let place = 0;
   for (let dimension = 0, at = row * extent.length; dimension < extent.length; dimension++, at++)
     place = place * nth(extent, dimension) + u32(coords, at);
@@ -132,9 +132,9 @@ function isSame(before: ChunkTable, old: number, after: ChunkTable, row: number)
 }
 
 export const chunkBox = (
-  coords: readonly number[],
-  shape: readonly number[],
-  chunkShape: readonly number[],
+  coords: Shape,
+  shape: Shape,
+  chunkShape: Shape,
 ): { start: number[]; stop: number[] } => ({
   start: coords.map((at, dimension) => Math.min(at * nth(chunkShape, dimension), nth(shape, dimension))),
   stop: coords.map((at, dimension) => Math.min((at + 1) * nth(chunkShape, dimension), nth(shape, dimension))),

@@ -1,5 +1,6 @@
 /** How numbers are written: the values of an array, and the differences of two values. */
 
+import type { Shape } from "../base/lists";
 import { type Clock, timeTicks } from "../cf/calendar";
 import { type Decoded } from "../cf/cf";
 import { number } from "../page/text";
@@ -13,7 +14,7 @@ export interface Tick {
 export interface Scale {
   readonly units: string;
   /** Meanings instead of amounts: the numbers that have one. They have no mean. */
-  readonly categories?: readonly number[] | undefined;
+  readonly categories?: Shape | undefined;
   readonly hasMean: boolean;
   readonly clock?: Clock | undefined;
   text(value: number): string;

@@ -1,6 +1,6 @@
 /** Which part of an array a view shows, as text in the address and as a region to read. */
 
-import { f64, firstWhere, nth, strides } from "../base/lists";
+import { clamp, f64, firstWhere, nth, type Shape, strides } from "../base/lists";
 import { type Clock, periodOf } from "../cf/calendar";
 
 export interface Slice {
@@ -9,10 +9,10 @@ export interface Slice {
   /** Dimension along the vertical axis; -1 for a line. */
   readonly y: number;
   /** Per dimension: the index where it is fixed. */
-  readonly index: readonly number[];
+  readonly index: Shape;
   /** Per dimension: the part that an axis shows. */
-  readonly from: readonly number[];
-  readonly to: readonly number[];
+  readonly from: Shape;
+  readonly to: Shape;
 }
 
 export interface Box {
@@ -21,13 +21,11 @@ export interface Box {
   readonly step: number[];
 }
 
-const clamp = (value: number, low: number, high: number): number => Math.min(Math.max(value, low), high);
-
 const whole = (text: string | undefined, other: number): number =>
   text !== undefined && /^\d+$/.test(text) ? Number(text) : other;
 
 /** `x=2&y=1&i=5,0,0&r1=0-90&r2=10-20`; all parts are optional. */
-export function parseSlice(shape: readonly number[], query: Readonly<Record<string, string>>): Slice {
+export function parseSlice(shape: Shape, query: Readonly<Record<string, string>>): Slice {
   const rank = shape.length;
   const long = shape.map((_, dimension) => dimension).filter((dimension) => nth(shape, dimension) > 1);
   const usual = long.length > 0 ? long : shape.map((_, dimension) => dimension);
@@ -59,7 +57,7 @@ export function parseSlice(shape: readonly number[], query: Readonly<Record<stri
   };
 }
 
-export function sliceQuery(shape: readonly number[], slice: Slice): Record<string, string> {
+export function sliceQuery(shape: Shape, slice: Slice): Record<string, string> {
   const query: Record<string, string> = {
     x: String(slice.x),
     y: slice.y < 0 ? "none" : String(slice.y),
@@ -73,7 +71,7 @@ export function sliceQuery(shape: readonly number[], slice: Slice): Record<strin
 }
 
 /** The region to read. Axes with more than `most` values are read with a step. */
-export function box(shape: readonly number[], slice: Slice, most: number): Box {
+export function box(shape: Shape, slice: Slice, most: number): Box {
   const axis = (dimension: number): boolean => dimension === slice.x || dimension === slice.y;
   const start = shape.map((_, dimension) =>
     axis(dimension) ? nth(slice.from, dimension) : nth(slice.index, dimension),
@@ -91,7 +89,7 @@ export const boxShape = ({ start, stop, step }: Box): number[] =>
   start.map((low, dimension) => Math.max(0, Math.ceil((nth(stop, dimension) - low) / nth(step, dimension))));
 
 /** Number of stored chunks that a region touches. */
-export function chunksOf({ start, stop, step }: Box, chunkShape: readonly number[]): number {
+export function chunksOf({ start, stop, step }: Box, chunkShape: Shape): number {
   return start.reduce((product, low, dimension) => {
     const size = nth(chunkShape, dimension);
     if (nth(stop, dimension) <= low) return 0;
@@ -103,7 +101,7 @@ export function chunksOf({ start, stop, step }: Box, chunkShape: readonly number
 }
 
 /** The values of a region as rows of `y` and columns of `x`. */
-export function plane(values: Float64Array, shape: readonly number[], x: number, y: number): Float64Array {
+export function plane(values: Float64Array, shape: Shape, x: number, y: number): Float64Array {
   const width = x < 0 ? 1 : nth(shape, x);
   const height = y < 0 ? 1 : nth(shape, y);
   const steps = strides(shape);
@@ -270,12 +268,12 @@ export function typedIndex(typed: string, length: number, name: string, labels?:
 }
 
 /** A place of an array that a person chose: an index along each dimension. */
-export type Point = readonly number[];
+export type Point = Shape;
 
 export const MOST_POINTS = 7; // as many as there are colours
 
 /** `p=0.12.34,0.20.50`: points by their indices. */
-export const parsePoints = (text: string | undefined, shape: readonly number[]): Point[] =>
+export const parsePoints = (text: string | undefined, shape: Shape): Point[] =>
   (text ?? "")
     .split(",")
     .map((part) => part.split(".").map((at) => (/^\d+$/.test(at) ? Number(at) : NaN)))
@@ -286,7 +284,7 @@ export const parsePoints = (text: string | undefined, shape: readonly number[]):
 
 /** The dimension of the lines of points: as the address says, else of times, else one that the plane does not show. */
 export function lineDimension(
-  shape: readonly number[],
+  shape: Shape,
   { x, y }: Slice,
   isTime: (dimension: number) => boolean,
   text: string | undefined,

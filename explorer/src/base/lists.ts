@@ -3,6 +3,9 @@
  * Columns have a function for each class, because the engine compiles a function well that sees one class.
  */
 
+/** A shape, a place or other numbers, one for each dimension. */
+export type Shape = readonly number[];
+
 export function outside({ length }: ArrayLike<unknown>, at: number): never {
   throw new RangeError(`the place ${at} is outside of a list of ${length}`);
 }
@@ -17,6 +20,9 @@ export const u32 = (column: Uint32Array, at: number): number => column[at] ?? ou
 export const i32 = (column: Int32Array, at: number): number => column[at] ?? outside(column, at);
 export const f64 = (column: Float64Array, at: number): number => column[at] ?? outside(column, at);
 
+export const clamp = (value: number, low: number, high: number): number =>
+  Math.min(Math.max(value, low), high);
+
 /** The first index for which a test holds that holds for all later ones, too; `length` if there is none. */
 export function firstWhere(length: number, test: (at: number) => boolean): number {
   let [low, high] = [0, length];
@@ -28,12 +34,11 @@ export function firstWhere(length: number, test: (at: number) => boolean): numbe
   return low;
 }
 
-export const product = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
+export const product = (shape: Shape): number => shape.reduce((a, b) => a * b, 1);
 
 /** The steps between neighbours along each dimension of a list in row-major order. */
-export const strides = (shape: readonly number[]): number[] =>
-  shape.map((_, d) => product(shape.slice(d + 1)));
+export const strides = (shape: Shape): number[] => shape.map((_, d) => product(shape.slice(d + 1)));
 
 /** The place along each dimension of an element of a list in row-major order. */
-export const placesOf = (at: number, shape: readonly number[]): number[] =>
+export const placesOf = (at: number, shape: Shape): number[] =>
   strides(shape).map((step, d) => Math.floor(at / step) % nth(shape, d));

@@ -1,14 +1,14 @@
 /** The CF conventions: elements as stored to values and labels, with the results of xarray. */
 
-import { entryOf, record } from "../base/json";
-import { f64, nth, product, strides } from "../base/lists";
+import { entryOf, type Properties, record } from "../base/json";
+import { f64, nth, product, type Shape, strides } from "../base/lists";
 import type { ArrayNode, Region } from "../format/types";
 import { type Clock, clockOf, precisionOf, timeText } from "./calendar";
 
 /** Meanings of the numbers of an array. */
 export interface Flags {
   /** All numbers with a meaning, in their order; undefined if a number can have several meanings. */
-  readonly values?: readonly number[];
+  readonly values?: Shape;
   names(value: number): string;
 }
 
@@ -58,7 +58,7 @@ export function numberOf(value: unknown): number | undefined {
   return single.trim() === "" || Number.isNaN(plain) ? undefined : plain;
 }
 
-function fills(attributes: Record<string, unknown>): number[] {
+function fills(attributes: Properties): number[] {
   const { _FillValue: fill, missing_value: missing } = attributes;
   return [fill, ...(Array.isArray(missing) ? (missing as unknown[]) : [missing])]
     .map(numberOf)
@@ -66,7 +66,7 @@ function fills(attributes: Record<string, unknown>): number[] {
 }
 
 /** The clock of an array of times: a data type of numpy, or numbers with units. */
-function clock(node: ArrayNode, attributes: Record<string, unknown>): Clock | undefined {
+function clock(node: ArrayNode, attributes: Properties): Clock | undefined {
   const { name, configuration } = record(node.document.data_type);
   if (name === "numpy.datetime64") {
     const { unit, scale_factor: scale } = record(configuration);
@@ -91,10 +91,7 @@ function durationUnit(node: ArrayNode): string | undefined {
 }
 
 /** The range of an integer type that the attribute `_Unsigned` asks for: bits, whether unsigned. */
-function reinterpreted(
-  node: ArrayNode,
-  attributes: Record<string, unknown>,
-): ((value: number) => number) | undefined {
+function reinterpreted(node: ArrayNode, attributes: Properties): ((value: number) => number) | undefined {
   const match = /^(u?)int(8|16|32)$/.exec(node.dtype);
   const flag = String(attributes._Unsigned ?? "").toLowerCase();
   if (!match || !["true", "false"].includes(flag) || (flag === "true") === (match[1] === "u"))
@@ -229,7 +226,7 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
 }
 
 /** The meanings of numbers by CF: `flag_meanings` with `flag_values`, `flag_masks` or both. */
-function flagsOf(attributes: Record<string, unknown>): Flags | undefined {
+function flagsOf(attributes: Properties): Flags | undefined {
   const { flag_values: values, flag_masks: masks, flag_meanings: meanings } = attributes;
   const [states, bits] = [values, masks].map((list) =>
     Array.isArray(list) ? list.map(Number) : typeof list === "number" ? [list] : undefined,

@@ -1,7 +1,7 @@
 /** The map of the chunks of an array as cells, and their colours. */
 
 import { table as colourTable } from "../array/colour";
-import { f64, i32, nth, u32 } from "../base/lists";
+import { f64, i32, nth, type Shape, u32 } from "../base/lists";
 import type { ChunkTable } from "../format/types";
 
 const MOST_CELLS = 4_000_000;
@@ -18,17 +18,11 @@ export interface Cells {
   /** Number of cells with a place in the grid: the last line of a wrapped plane can be shorter. */
   readonly length: number;
   coords(cell: number): number[];
-  cell(coords: readonly number[]): number;
+  cell(coords: Shape): number;
 }
 
 /** The plane of dimensions `x` and `y`; the others are fixed at `index`. With `y` = -1 the line is wrapped. */
-export function cellsOf(
-  table: ChunkTable,
-  grid: readonly number[],
-  x: number,
-  y: number,
-  index: readonly number[],
-): Cells {
+export function cellsOf(table: ChunkTable, grid: Shape, x: number, y: number, index: Shape): Cells {
   const rank = grid.length;
   const across = x < 0 ? 1 : nth(grid, x);
   const wrapped = y < 0;

@@ -1,7 +1,7 @@
 /** Blosc 1 containers, LZ4 blocks, shuffle and bitshuffle. */
 
 import { viewOf } from "../base/bytes";
-import { ExplorerError } from "../base/errors";
+import { unknownCodec } from "../base/errors";
 import { entryOf } from "../base/json";
 import { u8 } from "../base/lists";
 
@@ -37,10 +37,7 @@ export async function decodeBlosc(
   const table: Record<string, Inflate> = { blosclz: decodeBloscLz, lz4: decodeLz4Block, ...others };
   const inflate = entryOf(table, format ?? "");
   if (!inflate)
-    throw new ExplorerError(
-      "codec",
-      `this page cannot decompress blosc data with ${format ?? `format ${flags >> 5}`}`,
-    );
+    throw unknownCodec(`this page cannot decompress blosc data with ${format ?? `format ${flags >> 5}`}`);
   const blocks = Math.ceil(size / blockSize);
   const block = new Uint8Array(Math.min(blockSize, size));
   for (let b = 0; b < blocks; b++) {

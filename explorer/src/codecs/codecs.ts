@@ -1,8 +1,8 @@
 /** Codecs of Zarr: from the bytes of a chunk to its elements. */
 
 import { hex, joined, text, viewOf, wide } from "../base/bytes";
-import { ExplorerError } from "../base/errors";
-import { entryOf, record, sizes } from "../base/json";
+import { unknownCodec, unsupported, wrongFormat } from "../base/errors";
+import { entryOf, type Properties, record, sizes } from "../base/json";
 import { nth, placesOf, product, strides, u32 } from "../base/lists";
 import { damaged, decodeBlosc, decodeLz4Block, unshuffle } from "./blosc";
 import { copyBox, type DType, dtypeOf, type Elements, filled, numpyType } from "./elements";
@@ -10,7 +10,7 @@ import { decompress } from "./zstd";
 
 export interface Codec {
   readonly name: string;
-  readonly configuration: Record<string, unknown>;
+  readonly configuration: Properties;
 }
 
 /** What decoding a chunk needs to know: plain values, which can be sent to a worker. */
@@ -70,8 +70,7 @@ function lz4(data: Uint8Array, _: unknown, limit: number): Uint8Array {
   return decodeLz4Block(data.subarray(4), size);
 }
 
-type Configuration = Record<string, unknown>;
-type BytesDecoder = (data: Uint8Array, of: Configuration, limit: number) => Uint8Array | Promise<Uint8Array>;
+type BytesDecoder = (data: Uint8Array, of: Properties, limit: number) => Uint8Array | Promise<Uint8Array>;
 
 const BYTES: Record<string, BytesDecoder> = {
   zstd: (data, _, limit) => decoder.zstd(data, limit),
@@ -93,16 +92,16 @@ const BYTES: Record<string, BytesDecoder> = {
 
 /** Codecs that change elements, and what the codec after them sees. */
 interface ArrayCodec {
-  encoded(type: DType, shape: number[], of: Configuration): { type: DType; shape: number[] };
-  decode(elements: Elements, type: DType, shape: number[], of: Configuration): Elements;
+  encoded(type: DType, shape: number[], of: Properties): { type: DType; shape: number[] };
+  decode(elements: Elements, type: DType, shape: number[], of: Properties): Elements;
 }
 
-function orderOf({ order }: Configuration, rank: number): number[] {
+function orderOf({ order }: Properties, rank: number): number[] {
   if (order === "C" || order === undefined) return Array.from({ length: rank }, (_, d) => d);
   if (order === "F") return Array.from({ length: rank }, (_, d) => rank - 1 - d);
   const axes = sizes(order, "order of the codec transpose");
   if (axes.length !== rank || new Set(axes).size !== rank || axes.some((d) => d >= rank))
-    throw new ExplorerError("format", "wrong order of the codec transpose");
+    throw wrongFormat("wrong order of the codec transpose");
   return axes;
 }
 
@@ -118,7 +117,7 @@ function pack(values: number[], type: DType): Uint8Array {
 }
 
 /** A codec of numbers, which are stored with a type of their own. */
-const numeric = (decode: (values: number[], of: Configuration) => number[]): ArrayCodec => ({
+const numeric = (decode: (values: number[], of: Properties) => number[]): ArrayCodec => ({
   encoded: (type, shape, { astype, dtype }) => ({ type: numpyType(astype ?? dtype ?? type.name), shape }),
   decode: (elements, type, _, configuration) => {
     const stored = numpyType(configuration.astype ?? configuration.dtype);
@@ -178,7 +177,7 @@ type Serializer = (
   data: Uint8Array,
   type: DType,
   shape: number[],
-  configuration: Configuration,
+  configuration: Properties,
   spec: ChunkSpec,
 ) => Elements | Promise<Elements>;
 
@@ -195,7 +194,7 @@ const SERIALIZERS: Record<string, Serializer> = {
 };
 
 export function codecList(codecs: unknown): Codec[] {
-  if (!Array.isArray(codecs)) throw new ExplorerError("format", "expected a list of codecs");
+  if (!Array.isArray(codecs)) throw wrongFormat("expected a list of codecs");
   return codecs.map((codec) => {
     const { name, configuration } =
       typeof codec === "string" ? { name: codec, configuration: {} } : record(codec);
@@ -206,7 +205,7 @@ export function codecList(codecs: unknown): Codec[] {
 /** How the bytes of a chunk become its elements: each step gets what the one before it returns. */
 interface Plan {
   /** The configuration, if the chunk is nothing but a shard. */
-  readonly shard: Configuration | undefined;
+  readonly shard: Properties | undefined;
   decode(data: Uint8Array, limit: number): Promise<Elements>;
   readonly size: number; // of the bytes before compression; 0 if it is not known
 }
@@ -226,7 +225,7 @@ export function planOf(spec: ChunkSpec): Plan {
     ({ type, shape } = codec.encoded(type, shape, configuration));
   }
   const last = codecs[at];
-  if (!last) throw new ExplorerError("format", "no codec makes bytes of the elements");
+  if (!last) throw wrongFormat("no codec makes bytes of the elements");
   const serializer = entryOf(SERIALIZERS, last.name) ?? unknown(last.name);
   const byteSteps = codecs.slice(at + 1).map(({ name, configuration }) => {
     const step = entryOf(BYTES, name) ?? unknown(name);
@@ -246,13 +245,13 @@ export function planOf(spec: ChunkSpec): Plan {
 }
 
 function unknown(codec: string): never {
-  throw new ExplorerError("codec", `this page cannot decode data of the codec "${codec}"`);
+  throw unknownCodec(`this page cannot decode data of the codec "${codec}"`);
 }
 
 /** Decodes the bytes of a chunk. */
 export async function decodeChunk(spec: ChunkSpec, data: Uint8Array): Promise<Elements> {
   const { size, decode } = planOf(spec);
-  if (size > MAX_BYTES) throw new ExplorerError("unsupported", "a chunk is larger than 2 GB");
+  if (size > MAX_BYTES) throw unsupported("a chunk is larger than 2 GB");
   return decode(data, size === 0 ? MAX_TEXT : Math.min(MAX_BYTES, 2 * size + 2 ** 20));
 }
 
@@ -266,21 +265,18 @@ interface Inner {
 /** Reads the index of a shard of `size` bytes: the chunks that it has, and how each is decoded. */
 export async function openShard(
   spec: ChunkSpec,
-  configuration: Configuration,
+  configuration: Properties,
   size: number,
   read: (start: number, end: number) => Uint8Array | Promise<Uint8Array>,
 ): Promise<{ inner: ChunkSpec; chunks: Iterable<Inner> }> {
   const shape = sizes(configuration.chunk_shape, "chunk shape of a shard");
   if (shape.length !== spec.shape.length || shape.some((n, d) => n === 0 || nth(spec.shape, d) % n !== 0))
-    throw new ExplorerError("format", "the chunk shape of a shard does not divide the shard");
+    throw wrongFormat("the chunk shape of a shard does not divide the shard");
   const grid = shape.map((n, d) => nth(spec.shape, d) / n);
   const codecs = configuration.index_codecs;
   const names = codecList(codecs).map(({ name }) => name);
   if (names[0] !== "bytes" || names.some((name, i) => i > 0 && name !== "crc32c"))
-    throw new ExplorerError(
-      "codec",
-      `this page cannot decode an index of shards with the codecs ${names.join(", ")}`,
-    );
+    throw unknownCodec(`this page cannot decode an index of shards with the codecs ${names.join(", ")}`);
   const length = product(grid) * 16 + 4 * (names.length - 1);
   if (length > size) throw new RangeError("a shard is smaller than its index");
   const start = configuration.index_location === "start" ? 0 : size - length;
@@ -302,7 +298,7 @@ async function decodeShard(
   data: Uint8Array,
   type: DType,
   shape: number[],
-  configuration: Configuration,
+  configuration: Properties,
   spec: ChunkSpec,
 ): Promise<Elements> {
   const read = (start: number, end: number): Uint8Array => data.subarray(start, end);

@@ -1,9 +1,9 @@
 /** Data types, elements as bytes, and copies of boxes of them. */
 
 import { half, hex, unhex, viewOf } from "../base/bytes";
-import { ExplorerError } from "../base/errors";
-import { entryOf, record } from "../base/json";
-import { nth, outside, product } from "../base/lists";
+import { unknownCodec, wrongFormat } from "../base/errors";
+import { entryOf, type Properties, record } from "../base/json";
+import { nth, outside, product, type Shape } from "../base/lists";
 
 /** Elements as stored. */
 export type Raw = ArrayLike<number> | string[] | BigInt64Array | BigUint64Array;
@@ -52,7 +52,7 @@ function number(value: unknown): number {
   if (typeof value === "number" || typeof value === "boolean") return Number(value);
   const named = typeof value === "string" ? entryOf(NAMED, value) : undefined;
   if (named !== undefined) return named;
-  throw new ExplorerError("format", `unknown fill value ${JSON.stringify(value)}`);
+  throw wrongFormat(`unknown fill value ${JSON.stringify(value)}`);
 }
 
 function integer(value: unknown, low: bigint, high: bigint): bigint {
@@ -126,8 +126,7 @@ function fixed(
   show: (bytes: Uint8Array) => string,
   fill: (value: unknown) => Uint8Array,
 ): DType {
-  if (!(size > 0 && size < 2 ** 20))
-    throw new ExplorerError("format", `data type ${name} with ${size} bytes`);
+  if (!(size > 0 && size < 2 ** 20)) throw wrongFormat(`data type ${name} with ${size} bytes`);
   const wrap = (elements: Elements): string[] =>
     Array.from({ length: elements.length / size }, (_, i) =>
       show((elements as Uint8Array).subarray(i * size, (i + 1) * size)),
@@ -168,7 +167,7 @@ const list = (name: string): DType => ({
   fill: (value) => (typeof value === "string" ? value : ""),
 });
 
-const TYPES: Record<string, (configuration: Record<string, unknown>) => DType> = {
+const TYPES: Record<string, (configuration: Properties) => DType> = {
   ...Object.fromEntries(Object.keys(PLAIN).map((name) => [name, () => plain(name as keyof typeof PLAIN)])),
   float16: () => ({
     ...plain("float16"),
@@ -193,7 +192,7 @@ export function dtypeOf(type: unknown): DType {
   const bits = /^r(\d+)$/.exec(name);
   if (bits) return fixed(name, Number(bits[1]) / 8, 1, hex, base64);
   const make = entryOf(TYPES, name);
-  if (!make) throw new ExplorerError("codec", `this page cannot show the data type ${JSON.stringify(type)}`);
+  if (!make) throw unknownCodec(`this page cannot show the data type ${JSON.stringify(type)}`);
   return make(record(record(type).configuration));
 }
 
@@ -203,8 +202,7 @@ const FAMILIES: Record<string, string> = { b: "bool", i: "int", f: "float", u: "
 export function numpyType(code: unknown): DType {
   const [, family = "", bytes] = /^[<>|=]?([bifu])(\d)$/.exec(String(code)) ?? [];
   const make = entryOf(TYPES, `${FAMILIES[family]}${family === "b" ? "" : Number(bytes) * 8}`);
-  if (!make)
-    throw new ExplorerError("codec", `this page does not know the data type ${JSON.stringify(code)}`);
+  if (!make) throw unknownCodec(`this page does not know the data type ${JSON.stringify(code)}`);
   return make({});
 }
 
@@ -224,11 +222,11 @@ export function filled(dtype: DType, count: number, fill: unknown): Elements {
 export interface Box {
   readonly elements: Elements;
   readonly start: number;
-  readonly steps: readonly number[];
+  readonly steps: Shape;
 }
 
 /** Copies a box of `shape`. Both lists of elements have the same type, `size` bytes for each (0 for a list). */
-export function copyBox(target: Box, source: Box, shape: readonly number[], size: number): void {
+export function copyBox(target: Box, source: Box, shape: Shape, size: number): void {
   if (product(shape) === 0) return;
   const [to = 1, from = 1, count = 1] = [target.steps.at(-1), source.steps.at(-1), shape.at(-1)];
   const run = runCopy(target.elements, source.elements, size, to, from, count);

@@ -6,10 +6,9 @@
  */
 
 import { geoRotation } from "d3-geo";
+import type { Properties } from "../base/json";
 
 export type Place = readonly [number, number];
-type Attributes = Readonly<Record<string, unknown>>;
-
 /** Longitude and latitude in degrees; x and y in metres, degrees or radians, as the system has them. NaN where it has no place. */
 export interface Crs {
   readonly name: string;
@@ -73,7 +72,7 @@ type Parameter = (names: string, other?: number) => number;
 /** Formulas by `grid_mapping_name`. */
 const FORMULAS: Record<
   string,
-  (of: Parameter, body: Body, list: number[], attributes: Attributes) => Formula
+  (of: Parameter, body: Body, list: number[], attributes: Properties) => Formula
 > = {
   mercator(of, body, [parallel]) {
     const k =
@@ -211,7 +210,7 @@ const MERIDIANS =
 const turn = (degrees: number): number => degrees - 360 * Math.floor((degrees + 180) / 360);
 
 /** The system of a grid mapping; undefined for one that is not in the table. */
-export function crsOf(attributes: Attributes): Crs | undefined {
+export function crsOf(attributes: Properties): Crs | undefined {
   const name = String(attributes["grid_mapping_name"] ?? "").toLowerCase();
   const of: Parameter = (names, other = 0) => {
     const value = names
@@ -265,24 +264,24 @@ export function crsOf(attributes: Attributes): Crs | undefined {
   };
 }
 
-const polar = (latitude: number, longitude: number, parallel: number): Attributes => ({
+const polar = (latitude: number, longitude: number, parallel: number): Properties => ({
   grid_mapping_name: "polar_stereographic",
   latitude_of_projection_origin: latitude,
   straight_vertical_longitude_from_pole: longitude,
   standard_parallel: parallel,
 });
 const HUGHES = { semi_major_axis: 6_378_273, semi_minor_axis: 6_356_889.449 };
-const equal = (latitude: number, longitude = 0, east = 0, north = 0): Attributes => ({
+const equal = (latitude: number, longitude = 0, east = 0, north = 0): Properties => ({
   grid_mapping_name: "lambert_azimuthal_equal_area",
   latitude_of_projection_origin: latitude,
   longitude_of_projection_origin: longitude,
   false_easting: east,
   false_northing: north,
 });
-const WEB: Attributes = { grid_mapping_name: "mercator", earth_radius: 6_378_137 };
-const DEGREES: Attributes = { grid_mapping_name: "latitude_longitude" };
+const WEB: Properties = { grid_mapping_name: "mercator", earth_radius: 6_378_137 };
+const DEGREES: Properties = { grid_mapping_name: "latitude_longitude" };
 
-const CODES: Record<number, Attributes> = {
+const CODES: Record<number, Properties> = {
   3857: WEB,
   900913: WEB,
   ...Object.fromEntries([4326, 4979, 4258, 4269, 4267].map((code) => [code, DEGREES])),
@@ -298,7 +297,7 @@ const CODES: Record<number, Attributes> = {
 };
 
 /** The grid mapping of a code such as `EPSG:32633`; undefined if this page does not know it. */
-export function mappingOfCode(code: string): Attributes | undefined {
+export function mappingOfCode(code: string): Properties | undefined {
   if (/CRS84$/i.test(code)) return DEGREES;
   const number = Number(/^(?:EPSG:+)?(\d+)$/i.exec(code.trim())?.[1]);
   if (CODES[number]) return CODES[number];

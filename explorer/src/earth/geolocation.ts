@@ -5,7 +5,9 @@
 
 import type { Axis } from "../array/axes";
 import { cellFinder } from "../array/slices";
+import type { Properties } from "../base/json";
 import { f64, i32, nth, u32 } from "../base/lists";
+import type { ArrayNode } from "../format/types";
 import { type Crs, crsOf, mappingOfCode, type Place } from "./crs";
 import { type EarthReference } from "./reference";
 
@@ -30,7 +32,7 @@ export async function locate(
   reference: EarthReference,
   x: Axis,
   y: Axis,
-  read: (which: 0 | 1) => Promise<Float64Array>,
+  read: (cells: ArrayNode) => Promise<Float64Array>,
 ): Promise<Located> {
   const { isDegrees, mapping, code, cells } = reference;
   const standard = isDegrees ? mappingOfCode("EPSG:4326") : code !== undefined && mappingOfCode(code);
@@ -38,7 +40,7 @@ export async function locate(
   const places = crs && ofCrs(crs, x, y, mapping ?? {});
   if (places) return { places };
   if (cells) {
-    const [longitudes, latitudes] = await Promise.all([read(0), read(1)]);
+    const [longitudes, latitudes] = await Promise.all([read(cells[0]), read(cells[1])]);
     return { places: ofCells(longitudes, latitudes, x.length, y.length) };
   }
   if (crs) return undefined; // a known system, but no coordinates along the axes
@@ -49,7 +51,7 @@ export async function locate(
 }
 
 /** Radians, metres or degrees of the system for one unit of an axis. */
-function unitOf({ units }: Axis, crs: Crs, mapping: Record<string, unknown>): number {
+function unitOf({ units }: Axis, crs: Crs, mapping: Properties): number {
   const metres = /^(km|kilomet(er|re)s?)$/i.test(units ?? "") ? 1000 : 1;
   const isLength = /^k?m(et(er|re)s?)?$|^kilomet/i.test(units ?? "");
   return crs.name === "geostationary" && isLength
@@ -59,7 +61,7 @@ function unitOf({ units }: Axis, crs: Crs, mapping: Record<string, unknown>): nu
       : metres;
 }
 
-function ofCrs(crs: Crs, x: Axis, y: Axis, mapping: Record<string, unknown>): Geolocation | undefined {
+function ofCrs(crs: Crs, x: Axis, y: Axis, mapping: Properties): Geolocation | undefined {
   const { edges: columns, values: easts } = x;
   const { edges: rows, values: norths } = y;
   if (!columns || !easts || !rows || !norths) return undefined;

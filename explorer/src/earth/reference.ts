@@ -2,6 +2,7 @@
 
 import { isLatitude, isLongitude } from "../array/axes";
 import { arrayNear, attributes, coordinate, dimensionName, inherited, isArray } from "../array/nodes";
+import type { Properties } from "../base/json";
 import { nth } from "../base/lists";
 import type { ArrayNode, Snapshot } from "../format/types";
 
@@ -10,7 +11,7 @@ export interface EarthReference {
   /** The axes are longitude and latitude. */
   readonly isDegrees: boolean;
   /** Attributes of a grid mapping by CF, and a code such as EPSG:3031. */
-  readonly mapping?: Record<string, unknown> | undefined;
+  readonly mapping?: Properties | undefined;
   readonly code?: string | undefined;
   /** Longitudes and latitudes of each cell. */
   readonly cells?: readonly [ArrayNode, ArrayNode] | undefined;

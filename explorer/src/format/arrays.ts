@@ -1,7 +1,7 @@
 /** Reads regions of arrays: which chunks, their bytes in few requests, and the copy of what was asked for. */
 
-import { ExplorerError } from "../base/errors";
-import { nth, placesOf, product, strides, u32 } from "../base/lists";
+import { ExplorerError, notFound, reasonOf, unsupported, wrongFormat } from "../base/errors";
+import { nth, placesOf, product, type Shape, strides, u32 } from "../base/lists";
 import { type ChunkSpec, codecList, openShard, planOf } from "../codecs/codecs";
 import { copyBox, type DType, dtypeOf, type Elements, filled } from "../codecs/elements";
 import { parallel, pool } from "../codecs/pool";
@@ -75,7 +75,7 @@ function chunksOf(
     return out;
   }
   const length = nth(grid.chunkShape, d);
-  if (length < 1) throw new ExplorerError("format", "a chunk without elements");
+  if (length < 1) throw wrongFormat("a chunk without elements");
   // One step for each chunk that has a wanted element, although others may lie between them
   for (let at = Math.max(0, Math.ceil((low * length - first) / step)); at < count;) {
     const index = Math.floor((first + at * step) / length);
@@ -88,17 +88,10 @@ function chunksOf(
 }
 
 const tooMany = (count: string): ExplorerError =>
-  new ExplorerError(
-    "unsupported",
-    `the region has ${count} chunks, at most ${MAX_CHUNKS} are read. Choose a smaller one`,
-  );
+  unsupported(`the region has ${count} chunks, at most ${MAX_CHUNKS} are read. Choose a smaller one`);
 
 /** How many chunks are stored in a box of the chunk grid, at most. */
-export function storedChunks(
-  parts: readonly ManifestPart[],
-  low: readonly number[],
-  high: readonly number[],
-): number {
+export function storedChunks(parts: readonly ManifestPart[], low: Shape, high: Shape): number {
   return parts.reduce((sum, { extents, count }) => {
     const shared = low.map((from, d) =>
       Math.max(0, Math.min(nth(high, d), u32(extents, 2 * d + 1)) - Math.max(from, u32(extents, 2 * d))),
@@ -184,7 +177,7 @@ class Target {
     this.lost.push({
       start: parts.map(({ place }) => place),
       count: parts.map(({ count }) => count),
-      message: `${name}: ${error instanceof Error ? error.message : String(error)}`,
+      message: `${name}: ${reasonOf(error)}`,
       kind: error instanceof ExplorerError ? error.kind : "format",
     });
   }
@@ -301,8 +294,7 @@ function axesOf(node: ArrayNode, start: number[], stop: number[], step: number[]
     const [from, to, by] = [nth(start, d), nth(stop, d), step[d] ?? 1];
     const isValid = [from, to, by].every(Number.isSafeInteger) && from >= 0 && to <= length && by > 0;
     if (!isValid)
-      throw new ExplorerError(
-        "unsupported",
+      throw unsupported(
         `${node.path}: ${from}:${to}:${by} is not a selection of dimension ${d}, which has ${length} elements`,
       );
     return { first: from, step: by, count: Math.max(0, Math.ceil((to - from) / by)) };
@@ -322,10 +314,7 @@ export async function readRegion(
 ): Promise<Region> {
   const node = snapshot.node(path);
   if (node?.kind !== "array")
-    throw new ExplorerError(
-      "not-found",
-      node ? `${path} is a group` : `no node ${path} in snapshot ${snapshot.id}`,
-    );
+    throw notFound(node ? `${path} is a group` : `no node ${path} in snapshot ${snapshot.id}`);
   const array = node as ArrayNode;
   const { document } = array;
   const grid = chunkGrid(array);
@@ -334,10 +323,7 @@ export async function readRegion(
   const what = `${path} of snapshot ${snapshot.id}`;
   const type = dtypeOf(document.data_type);
   if (product(axes.map(({ count }) => count)) * (type.size || 64) > MAX_BYTES)
-    throw new ExplorerError(
-      "unsupported",
-      "the region is too large for a page. Choose a smaller one, or a step",
-    );
+    throw unsupported("the region is too large for a page. Choose a smaller one, or a step");
   const target = reading(what, () => new Target(axes, type, fill));
   const spec = (shape: number[]): ChunkSpec => ({
     codecs: document.codecs,

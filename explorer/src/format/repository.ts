@@ -1,8 +1,8 @@
 /** Repositories of the spec versions 1 and 2: refs, history, operations. */
 
 import { text, wide } from "../base/bytes";
-import { ExplorerError } from "../base/errors";
-import { record } from "../base/json";
+import { notFound, wrongFormat } from "../base/errors";
+import { type Properties, record } from "../base/json";
 import { f64, firstWhere, i32, nth, u32 } from "../base/lists";
 import { pool } from "../codecs/pool";
 import { readChanges } from "./changes";
@@ -11,7 +11,7 @@ import { type Flat } from "./flatbuffer";
 import type { Manifest } from "./manifest";
 import { MANIFEST_BYTES, snapshotHead, type SnapshotHead, SnapshotView } from "./snapshot";
 import { type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
-import { flexbuffer, properties, type Properties } from "./values";
+import { flexbuffer, properties } from "./values";
 
 const SNAPSHOTS_KEPT = 24;
 /** Spec version 1 needs a request for each ancestor. */
@@ -20,7 +20,7 @@ const STATUS = ["online", "read-only", "offline"];
 
 type Field = "text" | "id" | "u8" | "u16" | "flag" | "status";
 /** Kinds of operations with their fields, by number. */
-const OPERATIONS: [string, ...[string, Field][]][] = [
+export const OPERATIONS: [string, ...[string, Field][]][] = [
   ["None"],
   ["RepoInitialized"],
   ["RepoMigrated", ["from_version", "u8"], ["to_version", "u8"]],
@@ -239,7 +239,7 @@ function repositoryOf(source: Source, contents: Contents, operations: () => OpsE
       snapshots.get(id, async () => {
         const key = `snapshots/${id}`;
         const body = await readBody(source, key, FileType.Snapshot);
-        if (!body) throw new ExplorerError("not-found", `${key} is missing. Perhaps the snapshot expired`);
+        if (!body) throw notFound(`${key} is missing. Perhaps the snapshot expired`);
         return reading(key, () => new SnapshotView(id, body, source, manifests));
       }),
     async changes(id) {
@@ -286,7 +286,7 @@ function contentsOf({ flat, spec }: Body): Contents {
 function textMap(value: unknown, what: string): Map<string, string> {
   const entries = Object.entries(record(value));
   if (!entries.every(([, id]) => typeof id === "string"))
-    throw new ExplorerError("format", `${what}: expected ids of snapshots`);
+    throw wrongFormat(`${what}: expected ids of snapshots`);
   return new Map(entries as [string, string][]);
 }
 
@@ -302,8 +302,7 @@ async function refsOfVersion1(
 async function openVersion1(source: Source): Promise<Contents> {
   const refs = await refsOfVersion1(source);
   if (!refs) {
-    throw new ExplorerError(
-      "not-found",
+    throw notFound(
       `${source.label}: no repository here: neither the file repo nor refs/branch.main/ref.json. Older formats cannot be shown; import them first`,
     );
   }

@@ -1,6 +1,7 @@
 /** Snapshots: nodes, and the references of their chunks. */
 
-import { ExplorerError } from "../base/errors";
+import { notFound, wrongFormat } from "../base/errors";
+import type { Properties } from "../base/json";
 import { nth, u32 } from "../base/lists";
 import { PARALLEL } from "../codecs/pool";
 import { type Body, type Cache, FileType, readBody, reading } from "./files";
@@ -29,7 +30,7 @@ const NODE_TYPES = ["", "array", "group"] as const;
 class NodeView {
   readonly kind: "group" | "array";
   readonly id: string;
-  private parsed: Record<string, unknown> | undefined;
+  private parsed: Properties | undefined;
 
   constructor(
     protected readonly flat: Flat,
@@ -42,12 +43,12 @@ class NodeView {
     this.id = flat.id(table, 0, 8);
   }
 
-  get document(): Record<string, unknown> {
+  get document(): Properties {
     return (this.parsed ??= reading(`zarr.json of ${this.path}`, () => {
       const document = JSON.parse(this.flat.text(this.table, 2) ?? "") as unknown;
       if (typeof document !== "object" || document === null)
         throw new TypeError("expected an object of JSON");
-      return document as Record<string, unknown>;
+      return document as Properties;
     }));
   }
 }
@@ -134,7 +135,7 @@ export class SnapshotView implements Snapshot {
     const { flat } = body;
     const root = flat.root();
     if (flat.id(root, 0, 12) !== id)
-      throw new ExplorerError("format", `snapshots/${id}: the file is of snapshot ${flat.id(root, 0, 12)}`);
+      throw wrongFormat(`snapshots/${id}: the file is of snapshot ${flat.id(root, 0, 12)}`);
     flat.need(root, 2, 4, 5, 6); // nodes, message, metadata, manifest files
     this.sizes = manifestSizes(flat, root, body.spec);
     const nodes = flat.tables(root, 2).map((table) => {
@@ -158,10 +159,7 @@ export class SnapshotView implements Snapshot {
   private array(path: string): ArrayView {
     const node = this.byPath.get(path);
     if (!(node instanceof ArrayView))
-      throw new ExplorerError(
-        "not-found",
-        node ? `${path} is a group` : `no node ${path} in snapshot ${this.id}`,
-      );
+      throw notFound(node ? `${path} is a group` : `no node ${path} in snapshot ${this.id}`);
     return node;
   }
 
@@ -175,7 +173,7 @@ export class SnapshotView implements Snapshot {
     const key = `manifests/${id}`;
     const load = async (): Promise<Manifest> => {
       const body = await readBody(this.source, key, FileType.Manifest);
-      if (!body) throw new ExplorerError("not-found", `${key} is missing: no reader can find these chunks`);
+      if (!body) throw notFound(`${key} is missing: no reader can find these chunks`);
       return reading(key, () => new Manifest(key, body));
     };
     return this.files.get(id, load, (manifest) => manifest.size);

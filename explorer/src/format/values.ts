@@ -1,14 +1,13 @@
 /** Metadata of commits and of the repository: FlexBuffers in files of spec version 2, MessagePack in version 1. */
 
 import { half, text, viewOf } from "../base/bytes";
+import type { Properties } from "../base/json";
 import { nth } from "../base/lists";
 import type { Flat } from "./flatbuffer";
 
 const MAX_DEPTH = 128;
 /** Parts of a value can be shared, so a small file can stand for a value that fills the memory. */
 const MAX_VALUES = 1_000_000;
-
-export type Properties = Record<string, unknown>;
 
 /** The items of a vector of `MetadataItem`. */
 export function properties(flat: Flat, table: number, slot: number, spec: number): Properties {

@@ -1,6 +1,6 @@
 /** Where the page is at home: a server of `frazil ui`, files beside the data, or a notebook, whose kernel answers messages. */
 
-import { ExplorerError } from "../base/errors";
+import { ExplorerError, notFound, wrongFormat } from "../base/errors";
 import { record } from "../base/json";
 import { type Decoded } from "../cf/cf";
 import { patientFetch } from "../format/remote";
@@ -38,11 +38,16 @@ export interface Reader {
   decode(snapshot: Snapshot, node: ArrayNode, region: Region): Decoded;
 }
 
+/** An array of a version, as views get it. */
+export interface ArrayProps {
+  readonly reader: Reader;
+  readonly snapshot: Snapshot;
+  readonly node: ArrayNode;
+}
+
 /** The values of a part of an array, of the whole without `part`, and what of it is lost. */
 export async function valuesOf(
-  reader: Reader,
-  snapshot: Snapshot,
-  node: ArrayNode,
+  { reader, snapshot, node }: ArrayProps,
   part?: { readonly start: number[]; readonly stop: number[]; readonly step?: number[] },
   signal?: AbortSignal,
 ): Promise<Decoded & { lost: readonly Lost[] }> {
@@ -80,7 +85,7 @@ export interface Kernel {
 /** The kernel, if this page is in the frame of a widget. */
 export const kernel = (globalThis.frameElement as { kernel?: Kernel } | null | undefined)?.kernel;
 
-const FORBIDDEN = "unauthorized-virtual-chunk-container";
+export const FORBIDDEN = "unauthorized-virtual-chunk-container";
 
 export class KernelSource implements Source {
   constructor(
@@ -178,8 +183,7 @@ export class WebSource implements Source {
     const response = await (early ??
       patientFetch(url, part ? { ...this.headers, Range: `bytes=${start}-${end - 1}` } : this.headers));
     if (response.status === 404) return undefined;
-    if (response.status === 416)
-      throw new ExplorerError("format", `${key} is shorter than the references to it say.`);
+    if (response.status === 416) throw wrongFormat(`${key} is shorter than the references to it say.`);
     if (!response.ok)
       throw await failure(response, `${this.label} answered status ${response.status} for ${key}`);
     const body = await response.arrayBuffer().then(
@@ -294,8 +298,7 @@ export async function findHome(): Promise<{ source: Source; settings: Partial<Se
     secret ? { Authorization: `Bearer ${secret}` } : {},
   );
   if (!info)
-    throw new ExplorerError(
-      "not-found",
+    throw notFound(
       "There is no repository here: neither `explorer.json` beside this page nor a server of `frazil ui`.",
     );
   source.label = info.label;

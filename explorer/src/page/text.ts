@@ -19,6 +19,12 @@ export function when(milliseconds: number): string {
   return Number.isNaN(date.getTime()) ? "unknown time" : date.toISOString().slice(0, 19).replace("T", " ");
 }
 
+/** A time without its seconds. */
+export const minute = (milliseconds: number): string => when(milliseconds).slice(0, 16);
+
+/** The begin of an id. */
+export const short = (id: string): string => id.slice(0, 6);
+
 /** A number with as many digits as a reader needs. */
 export function number(value: number): string {
   if (Number.isNaN(value)) return "no value";

@@ -9,15 +9,15 @@ import { differenceScale, NUMBERS, scaleOf } from "../array/scale";
 import { box, type Box, boxShape, parseSlice, plane, type Slice, sliceQuery } from "../array/slices";
 import { f64, nth, product } from "../base/lists";
 import type { Clock } from "../cf/calendar";
-import { type Decoded, withoutLost } from "../cf/cf";
+import { withoutLost } from "../cf/cf";
 import type { Located } from "../earth/geolocation";
 import { earthReference, type EarthReference } from "../earth/reference";
 import { Cache } from "../format/files";
-import type { ArrayNode, Lost, Snapshot } from "../format/types";
-import type { Reader } from "../page/home";
+import type { ArrayNode } from "../format/types";
+import { type ArrayProps, type Reader, valuesOf } from "../page/home";
 import { Choice, Failure, Losses, Sign, Wait } from "../page/parts";
 import { address, type Load, route, setQuery, useLoad } from "../page/state";
-import { bytes, count, firstLine, ordinal, plural, when } from "../page/text";
+import { bytes, count, firstLine, minute, ordinal, plural, short } from "../page/text";
 import { limitOf, Picture, type Plane, type Target } from "./picture";
 import {
   aheadOf,
@@ -46,6 +46,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const { query } = route.value;
   const versions = useVersions(reader.repository, top.snapshot, top.node);
   const { snapshot, node } = versions;
+  const array = { reader, snapshot, node };
   const shapeOf = (of: ArrayNode): number[] =>
     base ? of.shape.map((length, at) => Math.min(length, nth(base.node.shape, at))) : [...of.shape];
   const shape = shapeOf(node);
@@ -56,6 +57,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     costOf(target.snapshot, target.node, part),
   );
   const cost = costs.reduce((sum, each) => sum + each.bytes, 0);
+  const chunks = costs.reduce((sum, each) => sum + each.chunks, 0);
   const [permit, setPermit] = useState("");
   const key = JSON.stringify([part, slice.x, slice.y]);
   const ask = cost > ASK && permit !== `${node.path} ${slice.x} ${slice.y}`;
@@ -73,17 +75,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   ): Promise<Plane> => {
     const own = parseSlice(shapeOf(target.node), { ...query, i: index.join(",") });
     const region = box(shapeOf(target.node), own, longest);
-    const read = async (of: Target): Promise<Decoded & { lost: readonly Lost[] }> => {
-      const found = await reader.read(
-        of.snapshot,
-        of.node.path,
-        region.start,
-        region.stop,
-        region.step,
-        signal,
-      );
-      return { ...reader.decode(of.snapshot, of.node, found), lost: found.lost ?? [] };
-    };
+    const read = (of: Target): ReturnType<typeof valuesOf> => valuesOf({ reader, ...of }, region, signal);
     const [decoded, before] = await Promise.all([read(target), base && read(base)]);
     const { values, shape: size, lost } = decoded;
     const reasons = [...lost, ...(before?.lost ?? [])].map(({ message }) => message);
@@ -164,7 +156,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     () => earthReference(snapshot, node, slice.x, slice.y),
     [snapshot, node.path, slice.x, slice.y],
   );
-  const located = useLocated(reader, snapshot, node, reference, coordinates, waiting, part, slice);
+  const located = useLocated(array, reference, waiting ? undefined : coordinates, part, slice);
   const earth = located.value;
   const places = earth && "places" in earth ? earth.places : undefined;
   // The places of the cells of a curvilinear grid say where north is
@@ -173,6 +165,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     () => [slice.x, slice.y].map((dimension) => axisOf(node, coordinates, part, dimension)),
     [node, coordinates, key],
   );
+  const whole = { from: shape.map(() => 0), to: [...shape] };
   const isZoomed = slice.from.some(
     (from, dimension) => from > 0 || nth(slice.to, dimension) < nth(shape, dimension),
   );
@@ -193,11 +186,8 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
         {axes.some((axis) => axis.isUneven) && (
           <Choice
             label="Cells"
-            value={query["cells"] ?? ""}
-            options={[
-              ["", "by coordinates"],
-              ["index", "by index"],
-            ]}
+            value={query.cells ?? ""}
+            options={CELLS}
             onSelect={(cells) => setQuery({ cells })}
           />
         )}
@@ -211,11 +201,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
           onSelect={(value) => setQuery({ show: value === "picture" ? "" : value })}
         />
         {isZoomed && (
-          <button
-            onClick={() =>
-              setQuery(sliceQuery(shape, { ...slice, from: shape.map(() => 0), to: [...shape] }), false)
-            }
-          >
+          <button onClick={() => setQuery(sliceQuery(shape, { ...slice, ...whole }), false)}>
             Whole extent
           </button>
         )}
@@ -241,14 +227,14 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
               name="version"
               along="the versions"
               label="version of the array"
-              text={versionText(reader, nth(ids, versions.at))}
+              text={versionText(reader, ids[versions.at])}
               at={versions.at}
               length={ids.length}
               isPlaying={playing === VERSIONS}
               onPlay={() => setPlaying(playing === VERSIONS ? NOTHING : VERSIONS)}
               onPlace={(place) => setQuery({ ver: nth(ids, place) })}
             >
-              <output class="text">{versionText(reader, nth(ids, versions.at))}</output>
+              <output class="text">{versionText(reader, ids[versions.at])}</output>
               <span class="quiet">
                 {count(versions.at + 1)} of {count(ids.length)} that changed this array
               </span>
@@ -264,12 +250,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
       )}
       {ask ? (
         <p class="failure">
-          This view needs{" "}
-          {plural(
-            costs.reduce((sum, { chunks }) => sum + chunks, 0),
-            "chunk",
-          )}{" "}
-          ({bytes(cost)} of values).{" "}
+          This view needs {plural(chunks, "chunk")} ({bytes(cost)} of values).{" "}
           <button onClick={() => setPermit(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>{" "}
           {!base && <Coarser snapshot={snapshot} node={node} slice={slice} />}
         </p>
@@ -279,11 +260,9 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
           {picture.value && <Losses of={picture.value.lost} />}
           {picture.value && isPlaced ? (
             <Picture
-              reader={reader}
-              snapshot={snapshot}
+              {...array}
               plane={picture.value}
               shape={shape}
-              node={node}
               coordinates={coordinates}
               range={range.value?.limits}
               difference={base !== undefined}
@@ -314,21 +293,10 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
 }
 
 /** The finest level of a pyramid that needs no question. */
-function Coarser({
-  snapshot,
-  node,
-  slice,
-}: {
-  snapshot: Snapshot;
-  node: ArrayNode;
-  slice: Slice;
-}): VNode | null {
+function Coarser({ snapshot, node, slice }: Target & { slice: Slice }): VNode | null {
   const level = coarserLevels(snapshot, node).find((each) => {
-    const part = box(
-      each.shape,
-      parseSlice(each.shape, { x: String(slice.x), y: String(slice.y) }),
-      MOST.image,
-    );
+    const own = parseSlice(each.shape, { x: String(slice.x), y: String(slice.y) });
+    const part = box(each.shape, own, MOST.image);
     return costOf(snapshot, each, part).bytes <= ASK;
   });
   if (!level) return null;
@@ -339,49 +307,38 @@ function Coarser({
   );
 }
 
-function versionText({ repository }: Reader, id: string): string {
+function versionText({ repository }: Reader, id = ""): string {
   const row = repository.row(id);
-  return `${id.slice(0, 6)} ${row < 0 ? "" : `${when(f64(repository.history.times, row)).slice(0, 16)} ${firstLine(repository.history.message(row))}`}`;
+  if (row < 0) return `${short(id)} `;
+  return `${short(id)} ${minute(f64(repository.history.times, row))} ${firstLine(repository.history.message(row))}`;
 }
 
 /** Where the cells of the plane are on Earth. */
 function useLocated(
-  reader: Reader,
-  snapshot: Snapshot,
-  node: ArrayNode,
+  array: ArrayProps,
   reference: EarthReference | undefined,
-  coordinates: ReadonlyMap<number, Coordinate>,
-  waiting: boolean,
+  coordinates: ReadonlyMap<number, Coordinate> | undefined,
   part: Box,
   { x, y }: Slice,
 ): Load<Located> {
-  const region = [x, y].map(
-    (dimension) =>
-      [part.start[dimension], part.stop[dimension], part.step[dimension]] as [number, number, number],
-  );
+  const { node } = array;
   return useLoad<Located>(
     async (signal) => {
-      if (!reference || waiting) return undefined;
+      if (!reference || !coordinates) return undefined;
       const { locate } = await import("../earth/geolocation");
-      const read = async (which: 0 | 1): Promise<Float64Array> => {
-        const array = nth(reference.cells ?? [], which);
-        const own = [x, y].map((dimension) => array.dimensions.indexOf(nth(node.dimensions, dimension)));
-        const ranges = array.shape.map((_, dimension) => nth(region, own.indexOf(dimension)));
-        const [start, stop, step] = [0, 1, 2].map((which) => ranges.map((range) => nth(range, which))) as [
-          number[],
-          number[],
-          number[],
-        ];
-        const decoded = reader.decode(
-          snapshot,
-          array,
-          await reader.read(snapshot, array.path, start, stop, step, signal),
+      const read = async (cells: ArrayNode): Promise<Float64Array> => {
+        const [across, down] = [x, y].map((dimension) =>
+          cells.dimensions.indexOf(node.dimensions[dimension] ?? null),
         );
-        return plane(decoded.values as Float64Array, decoded.shape, nth(own, 0), nth(own, 1));
+        const cut = (list: number[]): number[] =>
+          cells.shape.map((_, dimension) => nth(list, dimension === across ? x : y));
+        const box = { start: cut(part.start), stop: cut(part.stop), step: cut(part.step) };
+        const { values, shape } = await valuesOf({ ...array, node: cells }, box, signal);
+        return plane(values as Float64Array, shape, across ?? -1, down ?? -1);
       };
       return locate(reference, axisOf(node, coordinates, part, x), axisOf(node, coordinates, part, y), read);
     },
-    [reference, coordinates, waiting, JSON.stringify(region)],
+    [reference, coordinates, JSON.stringify([part, x, y])],
     true,
   );
 }
@@ -419,6 +376,11 @@ function ColourSettings({ clock }: { clock: Clock | undefined }): VNode {
     </>
   );
 }
+
+const CELLS = [
+  ["", "by coordinates"],
+  ["index", "by index"],
+] as const;
 
 const PROJECTIONS = [
   ["", "grid"],

@@ -3,7 +3,7 @@
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
 import { full, meanOf, type Scale } from "../array/scale";
-import { f64 } from "../base/lists";
+import { f64, type Shape } from "../base/lists";
 import { count, plural } from "../page/text";
 
 interface NumbersProps {
@@ -42,7 +42,7 @@ function occurrences(values: Float64Array): Map<number, number> {
   return counts;
 }
 
-export function allCategories(values: Float64Array, known: readonly number[]): readonly number[] {
+export function allCategories(values: Float64Array, known: Shape): Shape {
   const others = [...occurrences(values).keys()].filter(
     (value) => !Number.isNaN(value) && !known.includes(value),
   );
@@ -83,20 +83,24 @@ export function Numbers({ values, scale, difference, placeOf, onChoose }: Number
   );
 }
 
-export function statistics(values: Float64Array): {
-  count: number;
-  lowAt: number;
-  highAt: number;
-  mean: number;
-} {
-  let [size, sum, lowAt, highAt] = [0, 0, 0, 0];
-  for (let at = 0; at < values.length; at++) {
-    const value = f64(values, at);
-    if (value !== value) continue;
-    if (size === 0 || value < f64(values, lowAt)) lowAt = at;
-    if (size === 0 || value > f64(values, highAt)) highAt = at;
+interface Statistics {
+  readonly count: number;
+  readonly mean: number;
+  readonly low: number;
+  readonly high: number;
+  readonly lowAt: number;
+  readonly highAt: number;
+}
+
+/** The extremes and the mean of the values that are there. */
+export function statistics(values: Float64Array): Statistics {
+  let [size, sum, low, high, lowAt, highAt] = [0, 0, Infinity, -Infinity, 0, 0];
+  values.forEach((value, at) => {
+    if (Number.isNaN(value)) return;
+    if (value < low || size === 0) [low, lowAt] = [value, at];
+    if (value > high || size === 0) [high, highAt] = [value, at];
     size++;
     sum += value;
-  }
-  return { count: size, lowAt, highAt, mean: sum / size };
+  });
+  return { count: size, mean: sum / size, low, high, lowAt, highAt };
 }

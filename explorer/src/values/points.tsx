@@ -6,10 +6,9 @@ import { axisOf, type Coordinate } from "../array/axes";
 import { costOf, dimensionName, title } from "../array/nodes";
 import { NUMBERS, scaleOf } from "../array/scale";
 import { boxShape, lineDimension, MOST_POINTS, type Point, type Slice } from "../array/slices";
-import { f64, nth } from "../base/lists";
-import type { ArrayNode, Snapshot } from "../format/types";
+import { f64, nth, type Shape } from "../base/lists";
 import { css } from "../page/canvas";
-import type { Reader } from "../page/home";
+import { type ArrayProps, valuesOf } from "../page/home";
 import { Choice, Entry, Losses, Sign, Wait } from "../page/parts";
 import { notice, route, setQuery, useLoad } from "../page/state";
 import { bytes, plural } from "../page/text";
@@ -29,11 +28,8 @@ export function addPoint(points: readonly Point[], point: Point): void {
   else write([...points, point]);
 }
 
-interface PointsProps {
-  readonly reader: Reader;
-  readonly snapshot: Snapshot;
-  readonly node: ArrayNode;
-  readonly shape: readonly number[];
+interface PointsProps extends ArrayProps {
+  readonly shape: Shape;
   readonly slice: Slice;
   readonly coordinates: ReadonlyMap<number, Coordinate>;
   readonly points: readonly Point[];
@@ -44,19 +40,8 @@ interface PointsProps {
   readonly hint: string;
 }
 
-export function Points({
-  reader,
-  snapshot,
-  node,
-  shape,
-  slice,
-  coordinates,
-  points,
-  isByIndex,
-  nameOf,
-  typed,
-  hint,
-}: PointsProps): VNode {
+export function Points(props: PointsProps): VNode {
+  const { snapshot, node, shape, slice, coordinates, points, nameOf, typed, hint } = props;
   const add = (text: string): string | void => {
     const point = text === "" ? `Write ${hint}; or # and an index for each.` : typed(text);
     if (typeof point === "string") return point;
@@ -88,13 +73,11 @@ export function Points({
   const lines = useLoad(
     async (signal) => {
       if (isAsked || !boxes.length) return undefined;
-      const regions = await Promise.all(
-        boxes.map(({ start, stop, step: by }) => reader.read(snapshot, node.path, start, stop, by, signal)),
-      );
-      const decoded = regions.map((region) => reader.decode(snapshot, node, region));
+      const decoded = await Promise.all(boxes.map((box) => valuesOf(props, box, signal)));
+      const first = nth(decoded, 0);
       return {
-        scale: nth(decoded, 0).values instanceof Float64Array ? scaleOf(nth(decoded, 0)) : NUMBERS,
-        lost: [...new Set(regions.flatMap(({ lost = [] }) => lost.map(({ message }) => message)))],
+        scale: first.values instanceof Float64Array ? scaleOf(first) : NUMBERS,
+        lost: [...new Set(decoded.flatMap(({ lost }) => lost.map(({ message }) => message)))],
         lines: decoded.map(({ values }) =>
           values instanceof Float64Array ? values : new Float64Array(values.length).fill(NaN),
         ),
@@ -103,17 +86,13 @@ export function Points({
     [snapshot, node.path, JSON.stringify(boxes), isAsked],
     true,
   );
-  const x = axisOf(
-    node,
-    coordinates,
-    boxes[0] ?? { start: [], stop: [], step: [] },
-    boxes.length ? along : -1,
-  );
+  const box = boxes[0] ?? { start: [], stop: [], step: [] };
+  const x = axisOf(node, coordinates, box, boxes.length ? along : -1);
   const scale = lines.value?.scale ?? NUMBERS;
   const series: Series[] = (lines.value?.lines ?? [])
     .slice(0, points.length)
     .map((values, at) => ({ values, colour: pointColour(at), title: nameOf(nth(points, at)) }));
-  const length = boxes.length ? nth(boxShape(nth(boxes, 0)), along) : 0;
+  const length = boxShape(box)[along] ?? 0;
   const isReady = series.length === points.length && series.every(({ values }) => values.length === length);
   return (
     <section aria-label="Points" class="column">
@@ -158,7 +137,13 @@ export function Points({
               isReady && (
                 <>
                   <Losses of={lines.value?.lost ?? []} />
-                  <Lines x={x} series={series} title={title(node)} scale={scale} isByIndex={isByIndex} />
+                  <Lines
+                    x={x}
+                    series={series}
+                    title={title(node)}
+                    scale={scale}
+                    isByIndex={props.isByIndex}
+                  />
                   <details>
                     <summary>Values of {plural(points.length, "point")}</summary>
                     <ValueTable

@@ -1,5 +1,6 @@
 /** Plans of changes: which branch they concern, and what they say. */
 
+import type { Properties } from "../base/json";
 import { i32 } from "../base/lists";
 import type { Repository } from "../format/types";
 import { ID } from "../page/state";
@@ -33,7 +34,7 @@ export interface Rehearsal {
   readonly source?: string;
   readonly message?: string;
   readonly commits?: number;
-  readonly changes?: Readonly<Record<string, unknown>> | readonly Move[];
+  readonly changes?: Properties | readonly Move[];
   readonly discarded?: readonly { path: string; side: string; values: number | null; chunks: number }[];
   readonly updates?: readonly { time: string; update: string }[];
   readonly notes?: readonly string[];

@@ -1,11 +1,12 @@
 /** Search in the history by words, author and time. */
 
+import type { Properties } from "../base/json";
 import { f64, nth } from "../base/lists";
 import type { History } from "../format/types";
 
 const AUTHOR_KEYS = ["author", "author_name", "committer", "user", "email", "author_email"];
 
-export function author(metadata: Record<string, unknown>): string {
+export function author(metadata: Properties): string {
   for (const key of AUTHOR_KEYS) {
     const value = metadata[key];
     if (typeof value === "string" && value) return value;

@@ -6,7 +6,7 @@
 
 import { isArray } from "../array/nodes";
 import { compareTables, rowFinder } from "../array/references";
-import { record } from "../base/json";
+import { type Properties, record } from "../base/json";
 import { i32 } from "../base/lists";
 import { parallel, PARALLEL } from "../codecs/pool";
 import type { ArrayNode, Changes, ChunkTable, Repository, Snapshot } from "../format/types";
@@ -48,7 +48,7 @@ export async function* commitsBack(
 }
 
 /** What Frazil says about a commit in its metadata. */
-const ownFacts = ({ history }: Repository, row: number): Record<string, unknown> =>
+const ownFacts = ({ history }: Repository, row: number): Properties =>
   record(history.metadata(row)["__frazil"]);
 
 /** A compaction moves bytes and writes no data. */

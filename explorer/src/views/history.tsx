@@ -8,9 +8,9 @@ import type { Repository } from "../format/types";
 import { Canvas, css } from "../page/canvas";
 import type { Reader } from "../page/home";
 import { List } from "../page/list";
-import { Entry, Facts, Wait } from "../page/parts";
+import { CommitLink, Entry, Facts, Wait } from "../page/parts";
 import { address, go, notice, route, setQuery, useLoad } from "../page/state";
-import { count, firstLine, plural, when } from "../page/text";
+import { count, firstLine, minute, plural, short, when } from "../page/text";
 import { type Lanes, layLanes, linesBetween } from "../versions/lanes";
 import { author, search } from "../versions/search";
 import { ChangeButtons } from "./change";
@@ -23,11 +23,8 @@ const MOST_LANES = 14;
 /** Row of the history -> names that point to it. */
 export function namesOf(repository: Repository): Map<number, string[]> {
   const names = new Map<number, string[]>();
-  for (const [kind, map] of [
-    ["branch", repository.branches],
-    ["tag", repository.tags],
-  ] as const) {
-    for (const [name, id] of map) {
+  for (const kind of ["branch", "tag"] as const) {
+    for (const [name, id] of kind === "branch" ? repository.branches : repository.tags) {
       const row = repository.row(id);
       if (row >= 0) names.set(row, [...(names.get(row) ?? []), `${kind}.${name}`]);
     }
@@ -86,7 +83,8 @@ export function History({ reader }: { reader: Reader }): VNode {
           />
           <Entry label="Go to date" isUnlabelled size={11} placeholder="Go to date" onEnter={toDate} />
           <span class="quiet">
-            {places ? `${count(total)} of ${plural(lanes.length, "commit")}` : plural(lanes.length, "commit")}
+            {places && `${count(total)} of `}
+            {plural(lanes.length, "commit")}
           </span>
         </div>
         {history.isCut && <p class="quiet foot">Older commits exist that were not read.</p>}
@@ -113,8 +111,8 @@ export function History({ reader }: { reader: Reader }): VNode {
                 ))}
                 <span class="message">{firstLine(history.message(commit)) || "(no message)"}</span>
                 {by && <span class="author">{by}</span>}
-                <time>{when(f64(history.times, commit)).slice(0, 16)}</time>
-                <code class="id">{history.id(commit).slice(0, 6)}</code>
+                <time>{minute(f64(history.times, commit))}</time>
+                <code class="id">{short(history.id(commit))}</code>
               </>
             );
           }}
@@ -126,8 +124,8 @@ export function History({ reader }: { reader: Reader }): VNode {
             key={row}
             reader={reader}
             row={row}
-            names={names.get(row) ?? []}
-            detached={!lanes.named[place]}
+            names={names.get(row)}
+            isNamed={lanes.named[place] === 1}
           />
         ) : (
           <p class="quiet">Select a commit.</p>
@@ -137,21 +135,16 @@ export function History({ reader }: { reader: Reader }): VNode {
   );
 }
 
-function Graph({
-  lanes,
-  places,
-  first,
-  shown,
-  width,
-  active,
-}: {
+type GraphProps = {
   lanes: Lanes;
   places: Int32Array | undefined;
   first: number;
   shown: number;
   width: number;
   active: number;
-}): VNode {
+};
+
+function Graph({ lanes, places, first, shown, width, active }: GraphProps): VNode {
   const x = (lane: number): number => 12 + Math.min(lane, MOST_LANES - 1) * STEP;
   const y = (place: number): number => (place - first + 0.5) * ROW;
   const draw = (context: CanvasRenderingContext2D): void => {
@@ -190,17 +183,9 @@ function Graph({
   return <Canvas class="gutter" aria-hidden="true" width={width} height={shown * ROW} draw={draw} />;
 }
 
-function Commit({
-  reader,
-  row,
-  names,
-  detached,
-}: {
-  reader: Reader;
-  row: number;
-  names: string[];
-  detached: boolean;
-}): VNode {
+type CommitProps = { reader: Reader; row: number; names: readonly string[] | undefined; isNamed: boolean };
+
+function Commit({ reader, row, names = [], isNamed }: CommitProps): VNode {
   const { repository } = reader;
   const { history } = repository;
   const id = history.id(row);
@@ -249,11 +234,11 @@ function Commit({
           names.length > 0 && ["Names", names.map((name) => <Name key={name} of={name} />)],
           above >= 0 && [
             "Parent",
-            <a href={address({ page: "history", query: { at: history.id(above) } })}>
-              {history.id(above).slice(0, 6)} {firstLine(history.message(above))}
-            </a>,
+            <CommitLink id={history.id(above)}>
+              {short(history.id(above))} {firstLine(history.message(above))}
+            </CommitLink>,
           ],
-          detached && ["Reach", "No branch or tag leads to this commit."],
+          !isNamed && ["Reach", "No branch or tag leads to this commit."],
         ]}
       />
       <h3>Changes of this commit</h3>

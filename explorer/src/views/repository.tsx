@@ -6,16 +6,16 @@ import { record } from "../base/json";
 import { f64 } from "../base/lists";
 import type { Repository } from "../format/types";
 import type { Reader } from "../page/home";
-import { Facts, OnRequest, Table, Wait } from "../page/parts";
+import { CommitLink, Facts, OnRequest, Table, Wait } from "../page/parts";
 import { address, useLoad } from "../page/state";
-import { count, firstLine, when } from "../page/text";
+import { count, firstLine, minute, short, when } from "../page/text";
 import { change } from "./change";
 import { Value } from "./overview";
 
 const MOST = 500; // deleted tags
 
 /** Title and name of the answers that only a server has. */
-const SLOW = [
+export const SLOW = [
   ["Sizes of all versions", "statistics"],
   ["Verify metadata", "verify"],
   ["Open jobs", "jobs"],
@@ -25,6 +25,8 @@ const SLOW = [
 const RULES = "frazil.protection";
 /** Items of the metadata that Frazil writes for itself. */
 const isOwn = (key: string): boolean => key.startsWith("frazil.");
+
+const valueRow = ([key, value]: [string, unknown]): readonly [string, VNode] => [key, <Value of={value} />];
 
 export function RepositoryView({ reader }: { reader: Reader }): VNode {
   const { repository, ask } = reader;
@@ -38,9 +40,7 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
           ["Format", `version ${repository.specVersion}`],
           ["State", [repository.status, repository.statusReason].filter(Boolean).join(": ")],
           ["Commits", count(repository.history.parent.length)],
-          ...metadata
-            .filter(([key]) => !isOwn(key))
-            .map(([key, value]) => [key, <Value of={value} />] as const),
+          ...metadata.filter(([key]) => !isOwn(key)).map(valueRow),
         ]}
       />
       {ask ? (
@@ -94,24 +94,16 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
       {own.length > 0 && (
         <details>
           <summary>Records that Frazil writes for itself</summary>
-          <Facts rows={own.map(([key, value]) => [key, <Value of={value} />] as const)} />
+          <Facts rows={own.map(valueRow)} />
         </details>
       )}
     </div>
   );
 }
 
-function Names({
-  title,
-  kind,
-  names,
-  repository,
-}: {
-  title: string;
-  kind: string;
-  names: ReadonlyMap<string, string>;
-  repository: Repository;
-}): VNode | null {
+type NamesProps = { title: string; kind: string; names: ReadonlyMap<string, string>; repository: Repository };
+
+function Names({ title, kind, names, repository }: NamesProps): VNode | null {
   if (!names.size) return null;
   const { history } = repository;
   return (
@@ -121,11 +113,10 @@ function Names({
         heads={["Name", "Commit", "Time (UTC)", "Message"]}
         rows={[...names].map(([name, id]) => {
           const row = repository.row(id);
-          const node = <a href={address({ page: "node", version: `${kind}.${name}`, path: "/" })}>{name}</a>;
           return [
-            node,
+            <a href={address({ page: "node", version: `${kind}.${name}`, path: "/" })}>{name}</a>,
             <Commit id={id} text={id} />,
-            row >= 0 && when(f64(history.times, row)).slice(0, 16),
+            row >= 0 && minute(f64(history.times, row)),
             row >= 0 ? firstLine(history.message(row)) : "not in the history",
           ];
         })}
@@ -134,10 +125,10 @@ function Names({
   );
 }
 
-const Commit = ({ id, text = id.slice(0, 6) }: { id: string; text?: string }): VNode => (
-  <a href={address({ page: "history", query: { at: id } })}>
+const Commit = ({ id, text = short(id) }: { id: string; text?: string }): VNode => (
+  <CommitLink id={id}>
     <code>{text}</code>
-  </a>
+  </CommitLink>
 );
 
 function Slow({ title, name, ask }: { title: string; name: string; ask: NonNullable<Reader["ask"]> }): VNode {
@@ -151,9 +142,10 @@ function Slow({ title, name, ask }: { title: string; name: string; ask: NonNulla
           if (name === "status") return <Items of={record(value)["leases"]} />;
           return (
             <Facts
-              rows={Object.entries(record(value)).map(
-                ([key, item]) => [key.replaceAll("_", " "), <Items of={item} />] as const,
-              )}
+              rows={Object.entries(record(value)).map(([key, item]) => [
+                key.replaceAll("_", " "),
+                <Items of={item} />,
+              ])}
             />
           );
         }}
@@ -221,19 +213,10 @@ export function steps({ history }: Repository): Step[] {
   );
   return rows.flatMap((row) => {
     const job = record(history.metadata(row)["frazil_job"]);
-    if (typeof job["name"] !== "string") return [];
-    const inputs = Array.isArray(job["inputs"]) ? job["inputs"].map(record) : [];
-    return [
-      {
-        row,
-        job: job["name"],
-        wrote: texts(job["outputs"]),
-        inputs: inputs.map((each) => ({
-          paths: texts(each["paths"]),
-          snapshot: String(each["snapshot"] ?? ""),
-        })),
-      },
-    ];
+    if (typeof job.name !== "string") return [];
+    const inputs = Array.isArray(job.inputs) ? job.inputs.map(record) : [];
+    const read = inputs.map((each) => ({ paths: texts(each.paths), snapshot: String(each.snapshot ?? "") }));
+    return [{ row, job: job.name, wrote: texts(job.outputs), inputs: read }];
   });
 }
 
@@ -247,7 +230,7 @@ function Lineage({ repository }: { repository: Repository }): VNode {
         <Table
           heads={["Time (UTC)", "Commit", "Job", "Wrote", "Read"]}
           rows={all.map((step) => [
-            <time>{when(f64(history.times, step.row)).slice(0, 16)}</time>,
+            <time>{minute(f64(history.times, step.row))}</time>,
             <Commit id={history.id(step.row)} />,
             step.job,
             step.wrote,
