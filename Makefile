@@ -105,7 +105,7 @@ explorer: ## build the page of `frazil ui` from explorer/ into src/frazil/ui/sta
 explorer-check: ## format, lint and types of explorer/, and a proof that src/frazil/ui/static is its build
 	@scripts/build-explorer --check
 
-explorer-test: explorer-check ## the tests of the page: its reader beside Frazil, its views without a browser
+explorer-test: explorer-check ## the tests of the page: its reader against Frazil, its views without a browser
 	@scripts/setup test
 	@cd explorer && npm --silent test
 

@@ -210,7 +210,7 @@ def test_a_change_does_not_end_with_its_client(
 
 
 @pytest.mark.browser
-def test_a_spike_is_undone_by_keyboard(
+def test_a_spike_is_reverted_by_keyboard(
     page: Any,  # noqa: F811
     writer: Client,
     repo: frazil.Repository,
@@ -223,11 +223,11 @@ def test_a_spike_is_undone_by_keyboard(
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")
     page.get_by_role("heading", name="A spike").wait_for()
-    undo = page.get_by_role("button", name="Undo…")
+    undo = page.get_by_role("button", name="Revert…")
     while not undo.evaluate("button => button === document.activeElement"):
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    page.get_by_role("dialog", name="Undo a commit").wait_for()
+    page.get_by_role("dialog", name="Revert a commit").wait_for()
     page.get_by_role("textbox", name="Message").focus()
     page.keyboard.press("Enter")
     apply = page.locator("button:focus", has_text="Apply")

@@ -37,7 +37,7 @@ const TICKS = {
   us: ["microseconds", 1e-3],
   ns: ["nanoseconds", 1e-6],
 } satisfies Record<string, [name: string, milliseconds: number]>;
-/** The precision of labels is found from at most so many times. */
+/** The precision of labels is found from at most this many times. */
 const SAMPLE = 10_000;
 const MISSING = "no value";
 const NOT_A_TIME = -(2n ** 63n);

@@ -1,4 +1,4 @@
-/** Work beside the page: decoding in workers, or in place where there are none, and requests at the same time. */
+/** Work outside of the page: decoding in workers, or in place where there are none, and requests at the same time. */
 
 import { ExplorerError } from "../base/errors";
 import { nth } from "../base/lists";
@@ -82,7 +82,7 @@ class Workers {
     this.members.splice(this.members.indexOf(member), 1);
   }
 
-  /** Starts a worker before there is work: its script loads beside the first files. */
+  /** Starts a worker before there is work: its script loads together with the first files. */
   warm(): void {
     if (this.members.length === 0) this.member();
   }

@@ -27,7 +27,7 @@ const MAX_REFERENCES = 1_000_000; // of an array that are read for a few of them
 /** Neighbours in one file are read together if the gap is small, up to a size. */
 const GAP = 1 << 16;
 const JOINED = 1 << 23;
-/** Shards up to this size are read at once: the index alone costs as much. */
+/** Shards up to this size are read at once: the index costs as much. */
 const SMALL_SHARD = 1 << 16;
 
 /** What is asked for along one dimension: from `first`, every `step` elements, `count` times. */
@@ -273,7 +273,7 @@ async function inGroups<T extends { offset: number; length: number }>(
     } else groups.push({ items: [item], start, end });
   }
   await parallel(groups, async ({ items: group, start, end }) => {
-    // one alone is not read in advance: it can be a shard, of which only a part is wanted
+    // a single one is not read in advance: it can be a shard, of which only a part is wanted
     const data =
       group.length > 1 &&
       (await read(start, end).catch((error) => {

@@ -20,7 +20,12 @@ export const enum FileType {
   TransactionLog = 4,
   RepoInfo = 6,
 }
-export const NAMES: Record<number, string> = { 1: "snapshot", 2: "manifest", 4: "transaction log", 6: "repo info" };
+export const NAMES: Record<number, string> = {
+  1: "snapshot",
+  2: "manifest",
+  4: "transaction log",
+  6: "repo info",
+};
 
 export interface Body {
   readonly flat: Flat;

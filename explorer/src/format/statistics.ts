@@ -1,5 +1,5 @@
 /**
- * Statistics of chunks: files of Frazil beside the manifests, which other programs ignore. The layout is in
+ * Statistics of chunks: files of Frazil for each manifest, which other programs ignore. The layout is in
  * `src/frazil/format/statistics_file.py`. A missing file means that nothing is known; a damaged one is ignored.
  */
 

@@ -1,4 +1,4 @@
-/** Where the page is at home: a server of `frazil ui`, files beside the data, or a notebook, whose kernel answers messages. */
+/** Where the page is at home: a server of `frazil ui`, static files next to the data, or a notebook, whose kernel answers messages. */
 
 import { ExplorerError, notFound, wrongFormat } from "../base/errors";
 import { record } from "../base/json";
@@ -22,7 +22,7 @@ export interface Reader {
   readonly path?: string;
   /** Whether somebody has changed the repository since the page read it; undefined in a notebook. */
   isOutdated?(): Promise<boolean>;
-  /** A slow answer of the server, as JSON; undefined beside static files and in a notebook. */
+  /** A slow answer of the server, as JSON; undefined for static files and in a notebook. */
   ask?(name: string, query: Record<string, string>, signal?: AbortSignal): Promise<unknown>;
   /** Asks for the plan of a change, or applies it; undefined where the page may not change the repository. */
   change?(step: "plan" | "apply", change: Record<string, string>): Promise<unknown>;
@@ -299,7 +299,7 @@ export async function findHome(): Promise<{ source: Source; settings: Partial<Se
   );
   if (!info)
     throw notFound(
-      "There is no repository here: neither `explorer.json` beside this page nor a server of `frazil ui`.",
+      "There is no repository here: neither `explorer.json` next to this page nor a server of `frazil ui`.",
     );
   source.label = info.label;
   return { source, settings: info };

@@ -143,7 +143,7 @@ type InputProps = Pick<JSX.IntrinsicElements["input"], "size" | "placeholder" | 
 interface EntryProps extends InputProps {
   readonly label: string;
   readonly value?: string;
-  /** The place of the label is narrow: it is for screen readers alone. */
+  /** The place of the label is narrow: only screen readers need it. */
   readonly isUnlabelled?: boolean;
   /** Whoever leaves the field enters its text. */
   readonly isEager?: boolean;

@@ -91,7 +91,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     withoutLost(changes, { shape: size, lost: [...lost, ...before.lost] });
     return { ...common, values: plane(changes, size, own.x, own.y), scale: differenceScale(decoded) };
   };
-  /** What plays, so many frames on: its version and its index. */
+  /** What plays: the number of frames, and the place of a frame as a version or an index. */
   const length = playing === VERSIONS ? (versions.ids?.length ?? 1) : (shape[playing] ?? 1);
   const at = playing === VERSIONS ? versions.at : (slice.index[playing] ?? 0);
   const targetAt = async (place: number): Promise<Target> =>

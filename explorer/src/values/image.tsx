@@ -42,7 +42,7 @@ interface ImageProps extends PlaneProps {
 export const MARGIN = { left: 78, top: 8, bottom: 46, right: 92 };
 const FONT = "12px system-ui, sans-serif";
 const DIGIT = 8; // pixels, in the widest of the usual fonts
-// What lies beside the texts of an axis and of a colour bar: ticks and title
+// What an axis and a colour bar have besides their texts: ticks and title
 const AXIS_SIDES = 26;
 const BAR_SIDES = 52;
 

@@ -272,7 +272,7 @@ export function Picture(props: PictureProps): VNode {
   );
 }
 
-/** The value under the pointer. It alone is drawn again when the pointer moves. */
+/** The value under the pointer. Only this part is drawn again when the pointer moves. */
 const Readout = ({ text }: { text: () => string }): VNode => (
   <output class="readout" aria-live="polite">
     {text()}

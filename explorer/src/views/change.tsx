@@ -21,7 +21,7 @@ export const TITLES: Record<Action, string> = {
   branch: "New branch",
   tag: "New tag",
   merge: "Merge",
-  revert: "Undo a commit",
+  revert: "Revert a commit",
   undo: "Undo the last update of the repository",
 };
 
@@ -37,7 +37,7 @@ export function ChangeButtons({ repository, id, names }: ButtonsProps): VNode {
       {button("branch", "New branch…")}
       {button("tag", "New tag…")}
       {repository.branches.size > 1 && button("merge", "Merge…")}
-      {(repository.history.parent[repository.row(id)] ?? -1) >= 0 && button("revert", "Undo…")}
+      {(repository.history.parent[repository.row(id)] ?? -1) >= 0 && button("revert", "Revert…")}
     </p>
   );
 }
@@ -167,7 +167,7 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
               value={conflicts}
               options={[
                 ["elements", "stop"],
-                ["source", of.action === "merge" ? "take the merged one" : "undo it anyway"],
+                ["source", of.action === "merge" ? "take the merged one" : "revert it anyway"],
                 ["branch", "leave that of the branch"],
               ]}
               onSelect={set(setConflicts)}

@@ -1,4 +1,4 @@
-/** The repository as a whole: names, state, settings, operations, and slow answers of a server. */
+/** The repository as a whole: names, state, settings, updates, and slow answers of a server. */
 
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
@@ -65,7 +65,7 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
       </OnRequest>
       {repository.ops.length > 0 && (
         <>
-          <h3>Operations, newest first</h3>
+          <h3>Updates, newest first</h3>
           {reader.change && (
             <p class="actions">
               <button onClick={() => (change.value = { action: "undo", id: "" })}>
@@ -74,7 +74,7 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
             </p>
           )}
           <Table
-            heads={["Time (UTC)", "Operation", "Details"]}
+            heads={["Time (UTC)", "Update", "Details"]}
             rows={repository.ops.map(({ time, kind, details }) => [
               <time>{when(time)}</time>,
               kind,

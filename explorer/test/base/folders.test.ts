@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative, resolve, sep } from "node:path";
 import { test } from "node:test";
 
-/** A folder imports only from those before it. The files beside them come last. */
+/** A folder imports only from those before it. The files outside of folders come last. */
 const ORDER = "base codecs format cf page array earth versions values chunks views".split(" ");
 const source = resolve(process.cwd(), "src");
 

@@ -1,7 +1,7 @@
 """Write what the explorer's reader is compared with: repositories, and what Frazil and xarray read in them.
 
 ``python expected.py FOLDER`` writes golden repositories, repositories with random arrays, frames of zstd,
-times of all calendars, and a large repository, each with a JSON file beside it.
+times of all calendars, and a large repository, each with a JSON file.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ export class FolderSource implements Source {
   }
 }
 
-/** Golden repositories of the project, and others of the same kind if they are beside it. */
+/** Golden repositories of the project, and others of the same kind if they are there. */
 export function goldenFolders(): { folder: string; virtual: string }[] {
   const inside = join(DATA, "golden");
   const out = readdirSync(inside).map((name) => ({

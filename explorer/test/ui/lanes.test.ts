@@ -40,7 +40,7 @@ test("a free lane is used again", () => {
   const parent = [-1, 0, 1, 2, 0, 2];
   const lanes = lay(parent, 3, [3, 4, 5]);
   check(lanes, parent);
-  assert.equal(lanes.members.length, 3); // the line of 4 passes beside 5
+  assert.equal(lanes.members.length, 3); // the line of 4 passes next to 5
   const apart = lay([-1, 0, 0, 2, 3, 4, 4], 6, [1, 5, 6]);
   assert.equal(apart.members.length, 2);
 });
