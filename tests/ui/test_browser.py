@@ -24,6 +24,11 @@ pytestmark = pytest.mark.browser
 HERE = ("http://127.0.0.1:", "blob:http://127.0.0.1:", "data:")
 
 
+def add_if(matters: bool, texts: list[str], text: str) -> None:
+    if matters:
+        texts.append(text)
+
+
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
     """An empty page. Errors, refusals of the policy and requests to other machines are failures."""
@@ -32,8 +37,8 @@ def page(browser: Any) -> Iterator[Any]:
     problems: list[str] = []
     policy = "Security Policy"
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: policy in message.text and problems.append(message.text))
-    page.on("request", lambda request: request.url.startswith(HERE) or problems.append(request.url))
+    page.on("console", lambda message: add_if(policy in message.text, problems, message.text))
+    page.on("request", lambda request: add_if(not request.url.startswith(HERE), problems, request.url))
     yield page
     page.close()
     assert problems == []
@@ -56,7 +61,7 @@ def test_over_the_server(page: Any, site: Site) -> None:
 def test_over_the_server_at_an_array(page: Any, client: Client) -> None:
     """The first view is the picture; colours by statistics that do not exist are no errors in the console."""
     errors: list[str] = []
-    page.on("console", lambda message: message.type == "error" and errors.append(message.text))
+    page.on("console", lambda message: add_if(message.type == "error", errors, message.text))
     page.goto(client.server.url)
     page.get_by_text("4,000 values: 0 to 3999").wait_for()
     page.get_by_role("tab", name="Chunks").click()
@@ -104,7 +109,7 @@ def test_requests_of_the_first_picture(
     monkeypatch.chdir(tmp_path)
     assert main(["ui", "ice", "--static", "page"]) == 0
     requests: list[str] = []
-    page.on("request", lambda request: request.url.startswith("http") and requests.append(request.url))
+    page.on("request", lambda request: add_if(request.url.startswith("http"), requests, request.url))
     with hosted(tmp_path) as root:
         page.goto(f"{root}page/index.html#/v/main/t?view=data")
         page.get_by_text("4,000 values: 0 to 3999").wait_for()

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -522,6 +523,10 @@ def runs(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
+def has_left(pids: list[int], left: int) -> bool:
+    return sum(map(runs, pids)) == left
+
+
 def test_slow_answers_do_not_delay_others_and_end_with_their_clients(client: Client, slow: Path) -> None:
     waiting = [client.connect(), client.connect()]
     for connection in waiting:
@@ -531,7 +536,7 @@ def test_slow_answers_do_not_delay_others_and_end_with_their_clients(client: Cli
     assert all(client.get("/repo/repo").status == 200 for _ in range(20))
     for connection, left in zip(waiting, (1, 0), strict=True):
         connection.close()
-        wait_for(lambda left=left: sum(map(runs, running)) == left)
+        wait_for(partial(has_left, running, left))
     # there is room again, soon after the end of a process
     connection = client.connect()
 
@@ -622,7 +627,13 @@ def test_the_command_serves_until_it_is_interrupted(folder: Path, number: signal
         (["ice", "--write", "--static", "page"], "--write"),
     ],
 )
-def test_wrong_arguments(folder: Path, words: list[str], message: str, capsys, monkeypatch) -> None:
+def test_wrong_arguments(
+    folder: Path,
+    words: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(folder.parent)
     assert main(["ui", *words]) != 0
     assert message in capsys.readouterr().err

@@ -21,13 +21,14 @@ from frazil.credentials import LocalFileSystemAccess
 from frazil.ui.files import LONGEST
 
 comm = pytest.importorskip("comm", reason="needs the extra `widget`")
+BaseComm: Any = comm.base_comm.BaseComm
 from frazil.ui import Explorer  # noqa: E402  # without the extra there is none
 
 Answer = tuple[dict[str, Any], bytes | None]
 _ONE = threading.Lock()
 
 
-class Channel(comm.base_comm.BaseComm):  # type: ignore[misc]
+class Channel(BaseComm):  # type: ignore[misc]
     """The kernel's end of a widget, which records what a notebook would get."""
 
     def publish_msg(self, msg_type: str, data: Any = None, **others: Any) -> None:

@@ -359,7 +359,7 @@ def write_sparse(folder: Path) -> None:
 
 
 def write_layout(folder: Path) -> None:
-    """Write what both readers must agree on: numbers and names of the format, of the errors and of the server."""
+    """Write what both readers must agree on: numbers and names of the format, of errors and of the server."""
     rng = random.Random(SEED)
     ids = [rng.randbytes(size) for size in (8, 12) for _ in range(20)]
     slots = {"versions": ["from_version", "to_version"], "flag": ["id", "new_value", "is_set"]}
