@@ -71,7 +71,6 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
 
 const THEME = "frazil-theme";
 const THEMES = ["system", "light", "dark", "contrast"];
-
 const LOOK = 60_000; // milliseconds between two looks at the repository
 
 /** A button for the present state, once somebody has changed the repository. A page that nobody sees does not look. */

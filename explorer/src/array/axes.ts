@@ -1,7 +1,7 @@
 /** The axes of a picture: coordinates, cells between their edges, and where they say that cells are on Earth. */
 
 import type { Properties } from "../base/json";
-import { f64, nth } from "../base/lists";
+import { clamp, f64, nth } from "../base/lists";
 import { type Decoded } from "../cf/cf";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { type Reader, valuesOf } from "../page/home";
@@ -162,11 +162,8 @@ export function axisOf(
     },
     place,
     cell: (at) => {
-      const inside = Math.min(Math.max(turned(at), 0), 1);
-      return Math.min(
-        Math.max(cellOf ? cellOf(first + inside * extent) : Math.floor(inside * length), 0),
-        length - 1,
-      );
+      const inside = clamp(turned(at), 0, 1);
+      return clamp(cellOf ? cellOf(first + inside * extent) : Math.floor(inside * length), 0, length - 1);
     },
   };
 }

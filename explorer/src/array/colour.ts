@@ -12,7 +12,6 @@ const STOPS = {
 };
 
 export const MAPS = Object.keys(STOPS);
-
 type Colour = readonly [red: number, green: number, blue: number];
 
 const parsed = (hex: string): Colour => {
@@ -22,7 +21,6 @@ const parsed = (hex: string): Colour => {
 
 /** A colour as a pixel of an ImageData: red is the lowest byte. */
 const pack = ([red, green, blue]: Colour): number => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
-
 export const pixel = (hex: string): number => pack(parsed(hex));
 
 /** A pixel as a colour of CSS. */
@@ -56,7 +54,6 @@ export function categoryTable(size: number): Uint32Array {
 }
 
 export type Limits = readonly [number, number];
-
 const SAMPLE = 50_000;
 
 /** The values below which `low` and `high` percent of the numbers lie; equal numbers are spread a little. */
@@ -89,13 +86,10 @@ export const symmetric = ([low, high]: Limits): Limits => {
 export const diverging = ([low, high]: Limits): boolean =>
   low < 0 && high > 0 && Math.min(-low, high) > 0.2 * Math.max(-low, high);
 
+type Pixels = Uint32Array;
+
 /** Values to pixels. What is not a number stays transparent. */
-export function paint(
-  values: Float64Array,
-  [low, high]: Limits,
-  colours: Uint32Array,
-  pixels: Uint32Array,
-): void {
+export function paint(values: Float64Array, [low, high]: Limits, colours: Pixels, pixels: Pixels): void {
   const scale = 255 / (high - low);
   for (let at = 0; at < pixels.length; at++) {
     const where = (f64(values, at) - low) * scale;

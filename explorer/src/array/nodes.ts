@@ -8,11 +8,7 @@ import type { ArrayNode, Changes, Node, Snapshot } from "../format/types";
 import { isolated, last, parent } from "../page/text";
 import { type Box, chunksOf } from "./slices";
 
-export interface Branch {
-  readonly node: Node;
-  readonly depth: number;
-  readonly children: Branch[];
-}
+export type Branch = { readonly node: Node; readonly depth: number; readonly children: Branch[] };
 
 /** The root of the tree. Children come in the order of their names, groups and arrays mixed. */
 export function tree(nodes: readonly Node[]): Branch | undefined {

@@ -15,11 +15,7 @@ export interface Slice {
   readonly to: Shape;
 }
 
-export interface Box {
-  readonly start: number[];
-  readonly stop: number[];
-  readonly step: number[];
-}
+export type Box = { readonly start: number[]; readonly stop: number[]; readonly step: number[] };
 
 const whole = (text: string | undefined, other: number): number =>
   text !== undefined && /^\d+$/.test(text) ? Number(text) : other;
@@ -183,11 +179,9 @@ function inOrder(values: Float64Array, isLongitude: boolean): number[] {
  * The number nearest to `place`, and whether it is near: within half of the distance to its neighbour on the side of
  * `place`; beyond the ends, half of the last distance. A single number is near to itself only.
  */
-function nearNumber(
-  values: Float64Array,
-  place: number,
-  isLongitude: boolean,
-): { index: number; isNear: boolean } {
+type Nearest = { index: number; isNear: boolean };
+
+function nearNumber(values: Float64Array, place: number, isLongitude: boolean): Nearest {
   const offset = (value: number): number => {
     const difference = place - value;
     return isLongitude ? turned(difference + TURN / 2) - TURN / 2 : difference;
@@ -269,7 +263,6 @@ export function typedIndex(typed: string, length: number, name: string, labels?:
 
 /** A place of an array that a person chose: an index along each dimension. */
 export type Point = Shape;
-
 export const MOST_POINTS = 7; // as many as there are colours
 
 /** `p=0.12.34,0.20.50`: points by their indices. */
@@ -277,9 +270,7 @@ export const parsePoints = (text: string | undefined, shape: Shape): Point[] =>
   (text ?? "")
     .split(",")
     .map((part) => part.split(".").map((at) => (/^\d+$/.test(at) ? Number(at) : NaN)))
-    .filter(
-      (point) => point.length === shape.length && point.every((at, dimension) => at < nth(shape, dimension)),
-    )
+    .filter((point) => point.length === shape.length && point.every((at, d) => at < nth(shape, d)))
     .slice(0, MOST_POINTS);
 
 /** The dimension of the lines of points: as the address says, else of times, else one that the plane does not show. */

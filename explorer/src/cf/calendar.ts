@@ -4,7 +4,6 @@ import { entryOf } from "../base/json";
 import { nth } from "../base/lists";
 
 type Date3 = [year: number, month: number, day: number];
-
 const MONTHS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 const LEAP_MONTHS = MONTHS.map((days, month) => (month === 1 ? 29 : days));
 
@@ -31,11 +30,7 @@ function marchDate(days: number, isJulian: boolean): Date3 {
 
 /** 1582-10-15, the first day of the Gregorian calendar. */
 const REFORM = marchDays([1582, 10, 15], false);
-
-interface Calendar {
-  days(date: Date3): number;
-  date(days: number): Date3;
-}
+type Calendar = { days(date: Date3): number; date(days: number): Date3 };
 
 function even(months: number[]): Calendar {
   const year = months.reduce((a, b) => a + b, 0);
@@ -79,7 +74,6 @@ const CALENDARS: Record<string, Calendar> = {
 
 /** The rule of a clock, which has a name of the table. */
 const ruleOf = (calendar: string): Calendar => entryOf(CALENDARS, calendar) ?? MIXED;
-
 const DAY = 86_400_000;
 const UNITS: [RegExp, number][] = [
   [/^(d|days?)$/, DAY],
@@ -119,7 +113,6 @@ export function clockOf(units: string, calendar = "standard"): Clock | undefined
 }
 
 const two = (value: number): string => String(value).padStart(2, "0");
-
 const PRECISIONS = ["year", "month", "day", "minute", "second", "millisecond"] as const;
 export type Precision = (typeof PRECISIONS)[number];
 
@@ -175,30 +168,25 @@ const STEPS = [
 ];
 const MONTH = 30.5 * DAY;
 
+/** A place on an axis. */
+export type Tick = { readonly value: number; readonly text: string };
+
 /** Round times of the calendar between two others for an axis, with their texts. */
-export function timeTicks(
-  low: number,
-  high: number,
-  most: number,
-  calendar: string,
-): { value: number; text: string }[] {
+export function timeTicks(low: number, high: number, most: number, calendar: string): Tick[] {
   const rough = (high - low) / most;
   const rule = ruleOf(calendar);
   if (!(rough > 0) || !Number.isFinite(rough)) return [];
   const step = STEPS.find((each) => each >= rough);
   if (step !== undefined) {
     const first = Math.ceil(low / step);
-    const values = Array.from(
-      { length: Math.floor(high / step) - first + 1 },
-      (_, at) => (first + at) * step,
-    );
+    const times = Array.from({ length: Math.floor(high / step) - first + 1 }, (_, at) => (first + at) * step);
     const precision = precisionOf([step]);
     // Midnight has a date; other times of the day follow it
     const text = (value: number): string => {
       const whole = timeText(value, calendar, value % DAY ? precision : "day") ?? "";
       return value % DAY ? whole.slice(whole.indexOf(" ") + 1) : whole;
     };
-    return values.map((value) => ({ value, text: text(value) }));
+    return times.map((value) => ({ value, text: text(value) }));
   }
   const power = 12 * 10 ** Math.max(0, Math.floor(Math.log10(rough / (12 * MONTH))));
   const months =
@@ -217,10 +205,7 @@ export function timeTicks(
 const TYPED = /^(-?\d{1,6})(?:-(\d\d?)(?:-(\d\d?)(?:[T ]+(\d\d?)(?::(\d\d)(?::(\d\d(?:\.\d*)?))?)?Z?)?)?)?$/;
 
 /** The times that a typed date names, in milliseconds: from its begin up to its end, exclusive. */
-export interface Period {
-  readonly start: number;
-  readonly end: number;
-}
+export type Period = { readonly start: number; readonly end: number };
 
 /** A date as a person types it: `2001`, `2001-02`, `2001-02-03 06:30`. A sentence if the calendar has no such date. */
 export function periodOf(typed: string, calendar: string): Period | string {

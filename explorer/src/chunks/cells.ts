@@ -82,10 +82,7 @@ export function paintCells(
 }
 
 /** A colour of each chunk: a place among `colours`, or -1 where nothing is known. */
-export interface Shade {
-  readonly colours: Uint32Array;
-  shade(row: number): number;
-}
+export type Shade = { readonly colours: Uint32Array; shade(row: number): number };
 
 /** Colours of a column of numbers, one for each row of a table, with their limits. */
 export function columnShade(values: Float64Array): Shade & { readonly low: number; readonly high: number } {

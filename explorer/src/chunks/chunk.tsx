@@ -76,12 +76,9 @@ export function Chunk({ isPacked, ...props }: ChunkProps & { readonly isPacked: 
 
 function Writer({ reader: { repository }, snapshot, node, coords }: ChunkProps): VNode {
   const one = { length: 1, coords: Uint32Array.from(coords) };
-  const writers = useLoad(
-    (signal) => chunkWriters(repository, snapshot.id, node, one, undefined, signal),
-    [],
-  );
+  const load = useLoad((signal) => chunkWriters(repository, snapshot.id, node, one, undefined, signal), []);
   return (
-    <Wait of={writers} what="the records of commits">
+    <Wait of={load} what="the records of commits">
       {({ rows: [row = -1], merges }) =>
         row < 0 ? (
           <p class="quiet">The commits on record did not write it.</p>

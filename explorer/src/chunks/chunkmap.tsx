@@ -167,8 +167,6 @@ function parseCell(text: string | undefined, grid: Shape): number[] | undefined 
     ?.split(/[,\s]+/)
     .filter(Boolean)
     .map(Number);
-  const isPlace = coords?.every(
-    (at, dimension) => Number.isInteger(at) && at >= 0 && at < (grid[dimension] ?? 0),
-  );
+  const isPlace = coords?.every((at, d) => Number.isInteger(at) && at >= 0 && at < (grid[d] ?? 0));
   return isPlace && coords?.length === grid.length ? coords : undefined;
 }

@@ -54,7 +54,6 @@ interface ShadeKind {
 
 const LISTED = 100; // commits in the legend
 const NOTHING = { colours: new Uint32Array(1), shade: () => -1, legend: null };
-
 const Swatch = ({ colour }: { colour: string }): VNode => <i class="swatch" style={{ background: colour }} />;
 
 const statistic = (label: string, name: Statistic): ShadeKind => ({

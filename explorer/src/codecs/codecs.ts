@@ -8,10 +8,7 @@ import { damaged, decodeBlosc, decodeLz4Block, unshuffle } from "./blosc";
 import { copyBox, type DType, dtypeOf, type Elements, filled, numpyType } from "./elements";
 import { decompress } from "./zstd";
 
-export interface Codec {
-  readonly name: string;
-  readonly configuration: Properties;
-}
+export type Codec = { readonly name: string; readonly configuration: Properties };
 
 /** What decoding a chunk needs to know: plain values, which can be sent to a worker. */
 export interface ChunkSpec {

@@ -37,7 +37,6 @@ type TypedClass<T extends Typed = Typed> = {
 };
 
 const NAMED: Record<string, number> = { NaN, Infinity, "-Infinity": -Infinity };
-
 const hexBytes = (value: string): Uint8Array => unhex(value.slice(2)).reverse();
 
 function view<T extends Typed>(elements: Elements, type: TypedClass<T>): T {
@@ -219,11 +218,7 @@ export function filled(dtype: DType, count: number, fill: unknown): Elements {
 }
 
 /** A box within elements: first element, and the step of each dimension, in elements. */
-export interface Box {
-  readonly elements: Elements;
-  readonly start: number;
-  readonly steps: Shape;
-}
+export type Box = { readonly elements: Elements; readonly start: number; readonly steps: Shape };
 
 /** Copies a box of `shape`. Both lists of elements have the same type, `size` bytes for each (0 for a list). */
 export function copyBox(target: Box, source: Box, shape: Shape, size: number): void {

@@ -16,10 +16,7 @@ export async function runJob(job: Job): Promise<Elements> {
   return job.kind === "zstd" ? decoder.zstd(job.data, 2 ** 30) : decodeChunk(job.spec, job.data);
 }
 
-interface Waiting {
-  resolve(value: Elements): void;
-  reject(error: Error): void;
-}
+type Waiting = { resolve(value: Elements): void; reject(error: Error): void };
 
 interface Member {
   readonly worker: Worker;
@@ -125,7 +122,6 @@ export function useWorkers(start: (() => Worker) | undefined): void {
 }
 
 export const pool = (): Workers => current;
-
 export const PARALLEL = 8; // requests at the same time
 
 /** Works on items, several at the same time. After the first error no other one begins. */

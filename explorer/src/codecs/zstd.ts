@@ -14,16 +14,10 @@ class Corrupt extends Error {
 }
 
 /** States of an entropy decoder: what to add to the next bits << 16 | number of bits << 8 | symbol. */
-interface States {
-  readonly log: number;
-  readonly entry: Uint32Array;
-}
+type States = { readonly log: number; readonly entry: Uint32Array };
 
 /** Codes by their first `log` bits: symbol << 4 | length. */
-interface Codes {
-  readonly log: number;
-  readonly entry: Uint16Array;
-}
+type Codes = { readonly log: number; readonly entry: Uint16Array };
 
 function high(value: number): number {
   return 31 - Math.clz32(value);
@@ -297,11 +291,7 @@ export function statedSize(src: Uint8Array): number | undefined {
 }
 
 /** Decompresses all frames of `src`. Refuses more than `limit` bytes. */
-export function decompress(
-  src: Uint8Array,
-  limit = 2 ** 30,
-  dictionary: Dictionary = NO_DICTIONARY,
-): Uint8Array {
+export function decompress(src: Uint8Array, limit = 2 ** 30, dictionary = NO_DICTIONARY): Uint8Array {
   const parts: Uint8Array[] = [];
   let at = 0;
   let total = 0;

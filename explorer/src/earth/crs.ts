@@ -17,11 +17,7 @@ export interface Crs {
 }
 
 /** The same in radians, from the central meridian and without false origin. */
-interface Formula {
-  forward(east: number, north: number): Place;
-  inverse(x: number, y: number): Place;
-}
-
+type Formula = { forward(east: number, north: number): Place; inverse(x: number, y: number): Place };
 const DEGREE = Math.PI / 180;
 const { sin, cos, tan, asin, atan, atan2, sqrt, exp, log, sinh, cosh, asinh, atanh, hypot, abs, sign } = Math;
 
@@ -241,13 +237,11 @@ export function crsOf(attributes: Properties): Crs | undefined {
   const a = of("semi_major_axis earth_radius", 6_378_137);
   const inverse = of(
     "inverse_flattening",
-    (attributes["semi_major_axis"] ?? attributes["earth_radius"]) ? 0 : 298.257223563,
+    (attributes.semi_major_axis ?? attributes.earth_radius) ? 0 : 298.257223563,
   );
   const b = of("semi_minor_axis", inverse ? a * (1 - 1 / inverse) : a);
   const { standard_parallel: parallels } = attributes;
-  const list = (Array.isArray(parallels) ? parallels : parallels === undefined ? [] : [parallels]).map(
-    Number,
-  );
+  const list = [parallels ?? []].flat().map(Number);
   const formula = make(of, new Body(a, sqrt(Math.max(0, 1 - (b / a) ** 2))), list, attributes);
   const meridian = of(MERIDIANS);
   const [east, north] = [of("false_easting"), of("false_northing")];

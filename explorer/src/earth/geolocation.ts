@@ -6,7 +6,7 @@
 import type { Axis } from "../array/axes";
 import { cellFinder } from "../array/slices";
 import type { Properties } from "../base/json";
-import { f64, i32, nth, u32 } from "../base/lists";
+import { clamp, f64, i32, nth, u32 } from "../base/lists";
 import type { ArrayNode } from "../format/types";
 import { type Crs, crsOf, mappingOfCode, type Place } from "./crs";
 import { type EarthReference } from "./reference";
@@ -119,10 +119,7 @@ export function ofCells(
   }
   const sorted = reach.filter((each) => each > 0).sort();
   // Most cells are smaller than a box, so that the boxes around a place have its cell
-  const high = Math.min(
-    Math.max(((sorted[Math.floor(sorted.length * 0.98)] ?? 0.02) / RADIANS) * 0.8, 0.02),
-    10,
-  );
+  const high = clamp(((sorted[Math.floor(sorted.length * 0.98)] ?? 0.02) / RADIANS) * 0.8, 0.02, 10);
   const bands = Math.ceil(180 / high);
   const band = (latitude: number): number =>
     Math.min(Math.max(Math.floor((latitude + 90) / high), 0), bands - 1);

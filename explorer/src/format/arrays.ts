@@ -31,44 +31,29 @@ const JOINED = 1 << 23;
 const SMALL_SHARD = 1 << 16;
 
 /** What is asked for along one dimension: from `first`, every `step` elements, `count` times. */
-interface Axis {
-  readonly first: number;
-  readonly step: number;
-  readonly count: number;
-}
+type Axis = { readonly first: number; readonly step: number; readonly count: number };
 
 /** The part of an axis within [start, start + length): first element after start, number, and place in the result. */
-function within(
-  { first, step, count }: Axis,
-  start: number,
-  length: number,
-): { at: number; count: number; place: number } {
+type Within = { at: number; count: number; place: number };
+
+function within({ first, step, count }: Axis, start: number, length: number): Within {
   const skipped = Math.max(0, Math.ceil((start - first) / step));
   const end = Math.min(count, Math.ceil((start + length - first) / step));
   return { at: first + skipped * step - start, count: Math.max(0, end - skipped), place: skipped };
 }
 
 /** A chunk along one dimension: index, first element, length. */
-interface Span {
-  readonly index: number;
-  readonly start: number;
-  readonly length: number;
-}
+type Span = { readonly index: number; readonly start: number; readonly length: number };
 
 /** Chunks along one dimension that have a wanted element, from the chunk `low` up to the chunk `high`, exclusive. */
-function chunksOf(
-  { first, step, count }: Axis,
-  grid: ChunkGrid,
-  d: number,
-  low: number,
-  high: number,
-): Span[] {
+function chunksOf(axis: Axis, grid: ChunkGrid, d: number, low: number, high: number): Span[] {
+  const { first, step, count } = axis;
   const out: Span[] = [];
   const edges = grid.edges?.[d];
   if (edges) {
     let start = 0;
     edges.forEach((length, index) => {
-      const isWanted = within({ first, step, count }, start, length).count > 0;
+      const isWanted = within(axis, start, length).count > 0;
       if (isWanted && index >= low && index < high) out.push({ index, start, length });
       start += length;
     });
@@ -163,7 +148,7 @@ class Target {
   }
 
   /** The part of the result that lies in a chunk, for each dimension. */
-  private parts(start: number[], shape: number[]): ReturnType<typeof within>[] {
+  private parts(start: number[], shape: number[]): Within[] {
     return this.axes.map((axis, d) => within(axis, nth(start, d), nth(shape, d)));
   }
 

@@ -9,7 +9,6 @@ import { ChunkKind, type ChunkRef, type ChunkTable } from "./types";
 
 /** First chunk (inclusive) and last (exclusive) of each dimension, in turn. */
 export type Extents = Uint32Array;
-
 const INLINE = 1;
 const OFFSET = 2;
 const LENGTH = 3;
@@ -18,7 +17,6 @@ const LOCATION = 5;
 const ETAG = 6;
 const MODIFIED = 7;
 const COMPRESSED = 8;
-
 const MAX_LOCATION = 1 << 16;
 const MOST_SPARE = 1 << 20; // rows of columns that wait for other manifests
 
@@ -130,10 +128,7 @@ export interface Origin {
   readonly numbers: Uint32Array; // of the reference, for each row from `first`
 }
 
-interface Part {
-  readonly manifest: Manifest;
-  readonly first: number;
-}
+type Part = { readonly manifest: Manifest; readonly first: number };
 
 /** The references of one array from all of its manifests. */
 export class ChunkColumns implements ChunkTable {

@@ -17,7 +17,6 @@ const SNAPSHOTS_KEPT = 24;
 /** Spec version 1 needs a request for each ancestor. */
 const HISTORY_LIMIT = 1000;
 const STATUS = ["online", "read-only", "offline"];
-
 type Field = "text" | "id" | "u8" | "u16" | "flag" | "status";
 /** Kinds of operations with their fields, by number. */
 export const OPERATIONS: [string, ...[string, Field][]][] = [

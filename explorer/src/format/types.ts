@@ -26,11 +26,7 @@ export interface History {
   readonly isCut?: boolean;
 }
 
-export interface OpsEntry {
-  readonly kind: string;
-  readonly time: number;
-  readonly details: Properties;
-}
+export type OpsEntry = { readonly kind: string; readonly time: number; readonly details: Properties };
 
 export interface Repository {
   readonly specVersion: 1 | 2;

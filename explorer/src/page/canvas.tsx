@@ -26,10 +26,7 @@ export function useSize<T extends HTMLElement>(): [{ current: T | null }, { widt
 }
 
 /** The place of the pointer within an element, in pixels. */
-export function pointerIn(
-  element: { readonly current: Element | null },
-  event: MouseEvent,
-): { x: number; y: number } {
+export function pointerIn(element: { current: Element | null }, event: MouseEvent): { x: number; y: number } {
   const { left = 0, top = 0 } = element.current?.getBoundingClientRect() ?? {};
   return { x: event.clientX - left, y: event.clientY - top };
 }

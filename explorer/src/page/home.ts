@@ -39,11 +39,7 @@ export interface Reader {
 }
 
 /** An array of a version, as views get it. */
-export interface ArrayProps {
-  readonly reader: Reader;
-  readonly snapshot: Snapshot;
-  readonly node: ArrayNode;
-}
+export type ArrayProps = { readonly reader: Reader; readonly snapshot: Snapshot; readonly node: ArrayNode };
 
 /** The values of a part of an array, of the whole without `part`, and what of it is lost. */
 export async function valuesOf(
@@ -84,7 +80,6 @@ export interface Kernel {
 
 /** The kernel, if this page is in the frame of a widget. */
 export const kernel = (globalThis.frameElement as { kernel?: Kernel } | null | undefined)?.kernel;
-
 export const FORBIDDEN = "unauthorized-virtual-chunk-container";
 
 export class KernelSource implements Source {

@@ -89,7 +89,7 @@ export function Wait<T>({ of, what, children }: WaitProps<T>): VNode {
 }
 
 /** Names with the titles that people see. */
-type Titles = readonly (readonly [name: string, title: string])[];
+export type Titles = readonly (readonly [name: string, title: string])[];
 type TabsProps = { label: string; tabs: Titles; active: string; onSelect: (name: string) => void };
 
 export function Tabs({ label, tabs, active, onSelect }: TabsProps): VNode {
@@ -129,7 +129,6 @@ export const More = ({ of, most }: { of: number; most: number }): VNode | null =
 
 /** A sign that has no meaning for screen readers: its button has a label. */
 export const Sign = ({ children }: { children: string }): VNode => <span aria-hidden="true">{children}</span>;
-
 type Fact = readonly [string, ComponentChildren] | undefined | false;
 
 export const Facts = ({ rows }: { rows: readonly Fact[] }): VNode => (
@@ -197,7 +196,6 @@ export function Entry({
 }
 
 const MOST = 500; // rows of a table
-
 type TableProps = { heads: readonly string[]; rows: readonly (readonly ComponentChildren[])[] };
 
 export const Table = ({ heads, rows }: TableProps): VNode => (

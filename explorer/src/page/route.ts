@@ -54,14 +54,13 @@ export function writeRoute(route: Route): string {
   return query ? `${prefix}?${query}` : prefix;
 }
 
+type Names = Pick<Repository, "branches" | "tags" | "history" | "row">;
+
 /**
  * The id of the snapshot that a version names. A name may say `branch.` or `tag.` first, for names that are both, and
  * `~2` after it, for the second ancestor.
  */
-export function resolve(
-  names: Pick<Repository, "branches" | "tags" | "history" | "row">,
-  version: string,
-): string {
+export function resolve(names: Names, version: string): string {
   const [, kind, name = version] = /^(branch|tag)\.(.+)$/s.exec(version) ?? [];
   const ids = { branch: names.branches, tag: names.tags }[kind ?? ""];
   const id = ids?.get(name) ?? names.branches.get(version) ?? names.tags.get(version);

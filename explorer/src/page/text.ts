@@ -55,9 +55,7 @@ export function fitted(text: string, width: number, measure: (text: string) => n
 }
 
 export const firstLine = (text: string): string => text.split("\n", 1).join();
-
 export const last = (path: string): string => path.slice(path.lastIndexOf("/") + 1);
-
 export const parent = (path: string): string => path.slice(0, Math.max(1, path.lastIndexOf("/")));
 
 export const json = (value: unknown): string =>

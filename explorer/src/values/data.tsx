@@ -67,12 +67,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   useStop(isPlaying, () => setPlaying(NOTHING));
   const frames = useRef(new Cache<Plane>(MEMORY));
 
-  const load = async (
-    target: Target,
-    { index }: Slice,
-    longest: number,
-    signal?: AbortSignal,
-  ): Promise<Plane> => {
+  const load = async (target: Target, { index }: Slice, longest: number, signal?: AbortSignal) => {
     const own = parseSlice(shapeOf(target.node), { ...query, i: index.join(",") });
     const region = box(shapeOf(target.node), own, longest);
     const read = (of: Target): ReturnType<typeof valuesOf> => valuesOf({ reader, ...of }, region, signal);
@@ -166,9 +161,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     [node, coordinates, key],
   );
   const whole = { from: shape.map(() => 0), to: [...shape] };
-  const isZoomed = slice.from.some(
-    (from, dimension) => from > 0 || nth(slice.to, dimension) < nth(shape, dimension),
-  );
+  const isZoomed = slice.from.some((from, d) => from > 0 || nth(slice.to, d) < nth(shape, d));
   const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && nth(part.step, dimension) > 1);
   return (
     <div class="column fill">

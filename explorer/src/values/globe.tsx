@@ -21,7 +21,6 @@ interface GlobeProps extends PlaneProps {
 /** Projections that turn in both directions. */
 const isRound = (name: string): boolean => name === "globe" || name === "local";
 const SPHERE = { type: "Sphere" } as const;
-
 const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
 
 /** The frame of a plane as a line, and its centre; without a line if it is most of the world. */

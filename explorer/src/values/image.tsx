@@ -1,10 +1,11 @@
 /** A plane of values as an image with axes and a colour bar. */
 
+import type { Tick } from "../cf/calendar";
 import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import type { Axis } from "../array/axes";
 import { cssColour, type Limits, paint } from "../array/colour";
-import { NUMBERS, type Tick } from "../array/scale";
+import { NUMBERS } from "../array/scale";
 import { clamp, f64, i32, u32 } from "../base/lists";
 import { Canvas, canvasOf, css, Frame, pointerIn, usePointer, useSize } from "../page/canvas";
 import { fitted } from "../page/text";
@@ -40,6 +41,7 @@ interface ImageProps extends PlaneProps {
 }
 
 export const MARGIN = { left: 78, top: 8, bottom: 46, right: 92 };
+type Context = CanvasRenderingContext2D;
 const FONT = "12px system-ui, sans-serif";
 const DIGIT = 8; // pixels, in the widest of the usual fonts
 // What an axis and a colour bar have besides their texts: ticks and title
@@ -90,7 +92,7 @@ export function Image(props: ImageProps): VNode {
     place(moved(x, column, right), moved(y, row, down));
   };
 
-  const draw = (context: CanvasRenderingContext2D): void => {
+  const draw = (context: Context): void => {
     context.imageSmoothingEnabled = false;
     context.fillStyle = css("missing");
     context.fillRect(left, top, room.width, room.height);
@@ -213,17 +215,11 @@ function cellsBetween(axis: Axis, one: number, other: number): readonly [number,
   return [Math.min(from, to), Math.max(from, to) + 1];
 }
 
-const fit = (context: CanvasRenderingContext2D, text: string, width: number): string =>
+const fit = (context: Context, text: string, width: number): string =>
   fitted(text, width, (part) => context.measureText(part).width);
 
 /** A title that goes up, in the middle of a height. */
-function upwards(
-  context: CanvasRenderingContext2D,
-  title: string,
-  left: number,
-  top: number,
-  height: number,
-): void {
+function upwards(context: Context, title: string, left: number, top: number, height: number): void {
   context.save();
   context.translate(left, top + height / 2);
   context.rotate(-Math.PI / 2);
@@ -246,7 +242,7 @@ type Bar = Pick<PlaneProps, "colours" | "limits" | "title" | "ticks">;
 
 /** The colour bar: 14 pixels, then numbers and title. */
 export function drawBar(
-  context: CanvasRenderingContext2D,
+  context: Context,
   { colours, limits, title, ticks }: Bar,
   left: number,
   top: number,
@@ -293,12 +289,7 @@ function onScreen(values: Float64Array, x: Axis, y: Axis, width: number, height:
 }
 
 /** A point that a person chose, with two rings, so that it shows on all colours. */
-export function drawMark(
-  context: CanvasRenderingContext2D,
-  { colour, text }: Mark,
-  x: number,
-  y: number,
-): void {
+export function drawMark(context: Context, { colour, text }: Mark, x: number, y: number): void {
   context.save();
   for (const [stroke, width] of [
     [css("page"), 5],

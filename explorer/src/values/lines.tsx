@@ -10,11 +10,7 @@ import { Failure } from "../page/parts";
 import { useLoad } from "../page/state";
 import { count, plural } from "../page/text";
 
-export interface Series {
-  readonly title: string;
-  readonly colour: string;
-  readonly values: Float64Array;
-}
+export type Series = { readonly title: string; readonly colour: string; readonly values: Float64Array };
 
 interface LinesProps {
   readonly x: Axis;

@@ -6,7 +6,7 @@ import { useMemo } from "preact/hooks";
 import { aspect, axisOf, type Coordinate } from "../array/axes";
 import { categoryTable, diverging, type Limits, robust, spread, symmetric, table } from "../array/colour";
 import { dimensionName, title } from "../array/nodes";
-import { full, type Scale, type Tick } from "../array/scale";
+import { full, type Scale } from "../array/scale";
 import {
   type Box,
   boxShape,
@@ -17,7 +17,7 @@ import {
   typedIndex,
 } from "../array/slices";
 import { f64, nth, type Shape } from "../base/lists";
-import { type Clock, periodOf } from "../cf/calendar";
+import { type Clock, periodOf, type Tick } from "../cf/calendar";
 import { goesNorth } from "../earth/geolocation";
 import type { Geolocation } from "../earth/geolocation";
 import { type EarthReference } from "../earth/reference";
@@ -31,10 +31,7 @@ import { Lines, ValueTable } from "./lines";
 import { allCategories, Numbers } from "./numbers";
 import { addPoint, pointColour, Points } from "./points";
 
-export interface Target {
-  readonly snapshot: Snapshot;
-  readonly node: ArrayNode;
-}
+export type Target = { readonly snapshot: Snapshot; readonly node: ArrayNode };
 
 export interface Plane {
   readonly values: Float64Array | string[];

@@ -10,7 +10,6 @@ import { commitsBack } from "../versions/writers";
 
 /** What plays: a dimension, or one of these. */
 export const [NOTHING, VERSIONS] = [-1, -2];
-
 const MOST_COMMITS = 200;
 
 /** Ids of the commits up to a version that changed an array, oldest first. The version itself stands for its last change. */

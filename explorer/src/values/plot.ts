@@ -24,7 +24,6 @@ export interface LinesSettings {
 }
 
 type Ticks = (limits: readonly [number, number], most: number) => readonly { value: number; text: string }[];
-
 const FONT = "12px system-ui, sans-serif";
 const canvas = document.createElement("canvas").getContext("2d");
 

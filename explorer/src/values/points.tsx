@@ -16,7 +16,6 @@ import { Lines, type Series, ValueTable } from "./lines";
 
 const LONGEST = 20_000; // values of a line
 const ASK = 200e6; // bytes to decode before the view asks
-
 export const pointColour = (at: number): string => css(`lane${at % MOST_POINTS}`);
 
 const write = (points: readonly Point[]): void =>

@@ -6,7 +6,7 @@ import { dimensionName } from "../array/nodes";
 import { parseSlice, type Slice, sliceQuery, typedIndex } from "../array/slices";
 import { nth, type Shape } from "../base/lists";
 import type { ArrayNode } from "../format/types";
-import { Choice, Entry, Sign } from "../page/parts";
+import { Choice, Entry, Sign, type Titles } from "../page/parts";
 import { route, setQuery } from "../page/state";
 import { count } from "../page/text";
 
@@ -124,11 +124,7 @@ function Typed({ name, text: shown, at, length, labels, disabled, onIndex }: Typ
   return <Entry label={`${name}: ${hint}`} isUnlabelled isEager {...entry} />;
 }
 
-interface AxesProps {
-  readonly node: ArrayNode;
-  readonly grid: Shape;
-  readonly line?: boolean;
-}
+type AxesProps = { readonly node: ArrayNode; readonly grid: Shape; readonly line?: boolean };
 
 /** The dimensions of a plane. */
 export function Axes({ node, grid, line = false }: AxesProps): VNode {
@@ -143,11 +139,7 @@ export function Axes({ node, grid, line = false }: AxesProps): VNode {
     if (next.x === next.y) Object.assign(next, change.x !== undefined ? { y: slice.x } : { x: slice.y });
     setQuery(sliceQuery(grid, next), false);
   };
-  const choice = (
-    label: string,
-    axis: "x" | "y",
-    more: readonly (readonly [string, string])[] = [],
-  ): VNode => (
+  const choice = (label: string, axis: "x" | "y", more: Titles = []): VNode => (
     <Choice
       label={label}
       value={String(slice[axis])}

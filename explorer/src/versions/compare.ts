@@ -5,11 +5,7 @@ import type { Node, Repository, Snapshot } from "../format/types";
 import { commitsBack } from "./writers";
 
 export type NodeChange = "added" | "removed" | "changed" | "data" | "unknown";
-
-export interface NodeDifference {
-  readonly path: string;
-  readonly change: NodeChange;
-}
+export type NodeDifference = { readonly path: string; readonly change: NodeChange };
 
 /** `data` holds the ids of arrays whose chunks changed; undefined if nobody recorded it: then all arrays may have changed. */
 export function compareNodes(
@@ -63,10 +59,7 @@ export async function changedData(
   return undefined;
 }
 
-export interface LineDifference {
-  readonly sign: " " | "+" | "-";
-  readonly text: string;
-}
+export type LineDifference = { readonly sign: " " | "+" | "-"; readonly text: string };
 
 /** Lines of two texts side by side: common, removed, added. Long texts are compared as sets. */
 export function compareLines(before: string, after: string): LineDifference[] {

@@ -9,11 +9,7 @@ import { firstLine, plural } from "../page/text";
 export type Action = "branch" | "tag" | "merge" | "revert" | "undo";
 
 /** What a dialog begins with: the action, the id of a commit (except for `undo`), and its name if it is the tip of a branch. */
-export interface Change {
-  readonly action: Action;
-  readonly id: string;
-  readonly name?: string;
-}
+export type Change = { readonly action: Action; readonly id: string; readonly name?: string };
 
 /** The branch of a commit: `main`, or the first one that leads to it. */
 export function branchOf(repository: Repository, id: string): string {
@@ -50,7 +46,6 @@ const FIELDS: readonly (readonly [string, string, string])[] = [
 ];
 
 type Move = { readonly subject: string; readonly before: string | null; readonly after: string | null };
-
 const isList = (changes: Rehearsal["changes"]): changes is readonly Move[] => Array.isArray(changes);
 
 const short = (text: string | null | undefined): string =>

@@ -29,17 +29,15 @@ function textsOf(history: History): { readonly words: string[]; readonly authors
   return entry;
 }
 
+type Names = ReadonlyMap<number, readonly string[]>;
+
 const FILTER = /(author|after|before):("[^"]*"|\S+)/gi;
 
 /**
  * The places of the graph whose commits match: all words in message, id, author or names;
  * `author:jo after:2024-02 before:2024-03-01` narrow it.
  */
-export function search(
-  history: History,
-  text: string,
-  names: ReadonlyMap<number, readonly string[]>,
-): Int32Array {
+export function search(history: History, text: string, names: Names): Int32Array {
   let who = "";
   let [after, before] = [-Infinity, Infinity];
   const rest = text.replace(FILTER, (_, key: string, quoted: string) => {

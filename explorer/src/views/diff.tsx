@@ -26,11 +26,7 @@ const WORDS: Record<NodeChange, string> = {
 };
 
 /** Two versions. */
-interface Pair {
-  readonly reader: Reader;
-  readonly before: Snapshot;
-  readonly after: Snapshot;
-}
+type Pair = { readonly reader: Reader; readonly before: Snapshot; readonly after: Snapshot };
 
 export function Diff({ reader }: { reader: Reader }): VNode {
   const { repository } = reader;

@@ -25,7 +25,6 @@ export const SLOW = [
 const RULES = "frazil.protection";
 /** Items of the metadata that Frazil writes for itself. */
 const isOwn = (key: string): boolean => key.startsWith("frazil.");
-
 const valueRow = ([key, value]: [string, unknown]): readonly [string, VNode] => [key, <Value of={value} />];
 
 export function RepositoryView({ reader }: { reader: Reader }): VNode {
