@@ -102,12 +102,12 @@ bench-plots:  ## draw the costs of benchmarks/RESULTS.md against their sizes, fo
 explorer: ## build the page of `frazil ui` from explorer/ into src/frazil/ui/static, with node and npm
 	@scripts/build-explorer
 
-explorer-check: ## prove that src/frazil/ui/static is what explorer/ builds
+explorer-check: ## format, lint and types of explorer/, and a proof that src/frazil/ui/static is its build
 	@scripts/build-explorer --check
 
-explorer-test: explorer-check ## the types and the tests of the page: its reader beside Frazil, its views without a browser
+explorer-test: explorer-check ## the tests of the page: its reader against Frazil, its views without a browser
 	@scripts/setup test
-	@cd explorer && npx tsc --noEmit && npm --silent test
+	@cd explorer && npm --silent test
 
 docs:    ## build the documentation site into site/. ARGS=--check: build it twice, and check its links
 	@scripts/setup docs

@@ -67,7 +67,7 @@ const style = (await transform(css, { loader: "css", minify: true, target: "es20
 const script = page.outputFiles[0].text.trim();
 if (/<\/(script|style)|<!--/i.test(script + style)) throw new Error("this text would end its element");
 const hash = (text) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
-// One request for all that each view needs. The policy allows this script and this style alone
+// One request for all that each view needs. The policy allows only this script and this style
 const html = (await readFile(join(here, "src/index.html"), "utf8"))
   .replace("script-src 'self'", () => `script-src 'self' ${hash(script)}`)
   .replace("style-src 'self'", () => `style-src 'self' ${hash(style)}`)

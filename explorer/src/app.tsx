@@ -2,6 +2,7 @@
 
 import { render, type VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { nth } from "./base/lists";
 import { forgetColours } from "./page/canvas";
 import { type Reader, stored } from "./page/home";
 import { Boundary, Wait } from "./page/parts";
@@ -70,7 +71,6 @@ function App({ open }: { open: () => Promise<Reader> }): VNode {
 
 const THEME = "frazil-theme";
 const THEMES = ["system", "light", "dark", "contrast"];
-
 const LOOK = 60_000; // milliseconds between two looks at the repository
 
 /** A button for the present state, once somebody has changed the repository. A page that nobody sees does not look. */
@@ -161,7 +161,7 @@ function Header({ of }: { of: Reader | undefined }): VNode {
       <button
         class="theme"
         title="Colours of the page"
-        onClick={() => select(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length])}
+        onClick={() => select(nth(THEMES, (THEMES.indexOf(theme) + 1) % THEMES.length))}
       >
         <span aria-hidden="true">◐ </span>
         <span class="hidden">Colours of the page: </span>

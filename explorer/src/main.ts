@@ -14,7 +14,7 @@ import { work } from "./worker";
 
 /** A worker from the text of this script: it needs no request. */
 function startWorker(): Worker {
-  const { text } = document.querySelector<HTMLScriptElement>("script[type=module]")!;
+  const { text = "" } = document.querySelector<HTMLScriptElement>("script[type=module]") ?? {};
   const address = kernel?.script ?? URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
   return new Worker(address, { type: "module" });
 }
@@ -23,7 +23,7 @@ function show(): void {
   if (kernel?.address) location.replace(kernel.address);
   useWorkers(startWorker);
 
-  start(document.getElementById("app")!, async () => {
+  start(document.getElementById("app") ?? document.body, async () => {
     const { source, settings } = await findHome();
     const repository = await openRepository(source);
     return {

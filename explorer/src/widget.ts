@@ -44,8 +44,9 @@ function blobs(ask: Ask): {
 } {
   const addresses: string[] = [];
   const blob = (content: BlobPart, type: string): string => {
-    addresses.push(URL.createObjectURL(new Blob([content], { type })));
-    return addresses.at(-1)!;
+    const address = URL.createObjectURL(new Blob([content], { type }));
+    addresses.push(address);
+    return address;
   };
   const asset = async (name: string): Promise<DataView<ArrayBuffer>> => {
     const { data, error } = await ask({ asset: name });

@@ -1,6 +1,7 @@
 /** The worker, which runs the script of the page: decodes chunks and large files. */
 
 import { ZSTDDecoder } from "zstddec";
+import { nth } from "./base/lists";
 import { decoder } from "./codecs/codecs";
 import { type Job, type Reply, runJob } from "./codecs/pool";
 import { decompress, statedSize } from "./codecs/zstd";
@@ -15,13 +16,13 @@ async function loadZstd(): Promise<void> {
   // it fetches its own code from a data URL, which a policy for connections does not allow
   const { fetch } = globalThis;
   globalThis.fetch = async (url) =>
-    new Response(Uint8Array.from(atob(String(url).split(",")[1]), (letter) => letter.charCodeAt(0)));
+    new Response(Uint8Array.from(atob(nth(String(url).split(","), 1)), (letter) => letter.charCodeAt(0)));
   await large.init().finally(() => (globalThis.fetch = fetch));
   decoder.zstd = (data, limit) => {
     const size = statedSize(data);
     const out = size === undefined || size > limit ? undefined : large.decode(data, size);
     // damage, or several frames: the other decoder knows
-    return out?.length === size ? out! : decompress(data, limit);
+    return out && out.length === size ? out : decompress(data, limit);
   };
 }
 

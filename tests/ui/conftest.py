@@ -26,7 +26,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(template: Path, tmp_path: Path) -> Path:
-    """A repository with two branches and a tag, beside a file that nobody may read."""
+    """A repository with two branches and a tag, next to a file that nobody may read."""
     shutil.copytree(template.parent, tmp_path, dirs_exist_ok=True)
     return tmp_path / "ice"
 

@@ -25,7 +25,7 @@ CALENDARS = ("noleap", "360_day", "julian", "standard", "proleptic_gregorian")
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The page beside a small repository with coordinates and two versions of a temperature."""
+    """The page of a small repository with coordinates and two versions of a temperature."""
     folder = tmp_path_factory.mktemp("views")
     config = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(statistics=True))
     repo = frazil.Repository.create(str(folder / "ice"), config=config)

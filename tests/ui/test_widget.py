@@ -20,6 +20,7 @@ from frazil.credentials import LocalFileSystemAccess
 from frazil.ui.files import LONGEST
 
 comm = pytest.importorskip("comm", reason="needs the extra `widget`")
+BaseComm: Any = comm.base_comm.BaseComm
 from frazil.ui import Explorer  # noqa: E402  # without the extra there is none
 
 Answer = tuple[dict[str, Any], bytes | None]

@@ -205,7 +205,7 @@ def test_a_change_does_not_end_with_its_client(writer: Client, slow: Path) -> No
 
 
 @pytest.mark.browser
-def test_a_spike_is_undone_by_keyboard(page: Any, writer: Client, repo: frazil.Repository) -> None:
+def test_a_spike_is_reverted_by_keyboard(page: Any, writer: Client, repo: frazil.Repository) -> None:
     put(repo, "main", 0, 7, "A spike")
     put(repo, "main", 3, 9, "Later work")
     page.goto(writer.server.url)
@@ -214,11 +214,11 @@ def test_a_spike_is_undone_by_keyboard(page: Any, writer: Client, repo: frazil.R
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")
     page.get_by_role("heading", name="A spike").wait_for()
-    undo = page.get_by_role("button", name="Undo…")
+    undo = page.get_by_role("button", name="Revert…")
     while not undo.evaluate("button => button === document.activeElement"):
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    page.get_by_role("dialog", name="Undo a commit").wait_for()
+    page.get_by_role("dialog", name="Revert a commit").wait_for()
     page.get_by_role("textbox", name="Message").focus()
     page.keyboard.press("Enter")
     apply = page.locator("button:focus", has_text="Apply")

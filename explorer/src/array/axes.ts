@@ -1,8 +1,10 @@
 /** The axes of a picture: coordinates, cells between their edges, and where they say that cells are on Earth. */
 
+import type { Properties } from "../base/json";
+import { clamp, f64, nth } from "../base/lists";
 import { type Decoded } from "../cf/cf";
 import type { ArrayNode, Snapshot } from "../format/types";
-import type { Reader } from "../page/home";
+import { type Reader, valuesOf } from "../page/home";
 import { useLoad } from "../page/state";
 import { arrayNear, attributes, coordinate, dimensionName } from "./nodes";
 import { type Scale, scaleOf } from "./scale";
@@ -22,7 +24,7 @@ export interface Axis {
   readonly title: string;
   readonly length: number;
   readonly units?: string | undefined;
-  /** Numbers of the coordinate that are no times. */
+  /** Shape of the coordinate that are no times. */
   readonly values?: Float64Array | undefined;
   /** Times, and how they are written. */
   readonly times?: { readonly values: Float64Array; readonly scale: Scale } | undefined;
@@ -56,33 +58,21 @@ export function useCoordinates(
         node.shape.map(async (length, dimension) => {
           const array = coordinate(snapshot, node, dimension);
           if (!array || length > LONGEST || array.path === node.path) return;
-          const read = async (of: ArrayNode): Promise<Decoded> => {
-            const start = of.shape.map(() => 0);
-            return reader.decode(
-              snapshot,
-              of,
-              await reader.read(snapshot, of.path, start, of.shape, undefined, signal),
-            );
-          };
+          const read = (of: ArrayNode): Promise<Decoded> =>
+            valuesOf({ reader, snapshot, node: of }, undefined, signal);
+          const fits = ({ shape }: ArrayNode): boolean => shape.join() === `${length},2`;
           try {
-            const { bounds: name } = attributes(array);
+            const facts = attributes(array);
             const bounds =
-              typeof name === "string"
-                ? arrayNear(
-                    snapshot,
-                    array,
-                    name,
-                    ({ shape }) => shape.length === 2 && shape[0] === length && shape[1] === 2,
-                  )
-                : undefined;
+              typeof facts.bounds === "string" ? arrayNear(snapshot, array, facts.bounds, fits) : undefined;
             const [decoded, pairs] = await Promise.all([
               read(array),
               bounds && read(bounds).catch(() => undefined),
             ]);
             const edges = pairs && joined(pairs, decoded);
-            const own = dimensionName(node, dimension);
-            const [isEast, isNorth] = [isLongitude, isLatitude].map((test) => test(own, attributes(array)));
-            const named = { ...decoded, name: own, isLongitude: isEast, isLatitude: isNorth };
+            const name = dimensionName(node, dimension);
+            const [isEast, isNorth] = [isLongitude(name, facts), isLatitude(name, facts)];
+            const named = { ...decoded, name, isLongitude: isEast, isLatitude: isNorth };
             coordinates.set(dimension, edges ? { ...named, edges } : named);
           } catch (cause) {
             console.warn(`coordinate ${array.path}:`, cause);
@@ -107,7 +97,7 @@ const EMPTY: ReadonlyMap<number, Coordinate> = new Map();
 function joined({ values, isTime }: Decoded, of: Decoded): Float64Array | undefined {
   if (!(values instanceof Float64Array) || isTime !== of.isTime || values.length === 0) return undefined;
   const edges = Float64Array.from({ length: values.length / 2 + 1 }, (_, at) =>
-    at ? values[2 * at - 1]! : values[0]!,
+    at ? f64(values, 2 * at - 1) : f64(values, 0),
   );
   const isJoined = edges.every((edge, at) => at === 0 || at === edges.length - 1 || edge === values[2 * at]);
   return isJoined && cellEdges(edges) ? edges : undefined;
@@ -132,23 +122,24 @@ export function axisOf(
 ): Axis {
   const decoded = coordinates.get(dimension);
   const [start, step] = [part.start[dimension] ?? 0, part.step[dimension] ?? 1];
-  const length = dimension < 0 ? 1 : boxShape(part)[dimension]!;
+  const length = dimension < 0 ? 1 : nth(boxShape(part), dimension);
+  // Coordinates of another version can be shorter
+  const { values } = decoded ?? {};
   const numbers =
-    decoded?.values instanceof Float64Array
-      ? Float64Array.from({ length }, (_, at) => (decoded.values as Float64Array)[start + at * step]!)
+    values instanceof Float64Array
+      ? Float64Array.from({ length }, (_, at) => values[start + at * step] ?? NaN)
       : undefined;
   const name = dimension < 0 ? "" : dimensionName(node, dimension);
-  const own =
-    numbers &&
-    ((step === 1 ? decoded?.edges?.slice(start, start + length + 1) : undefined) ?? cellEdges(numbers));
+  const bounds = step === 1 ? decoded?.edges?.slice(start, start + length + 1) : undefined;
+  const own = numbers && (bounds?.length === length + 1 ? bounds : cellEdges(numbers));
   const isUneven = own !== undefined && !isEven(own);
   const edges = isByIndex && isUneven ? undefined : own;
   const isNorth =
-    (NORTH.test(name) || decoded?.isLatitude) && numbers !== undefined && numbers[length - 1] > numbers[0];
+    (NORTH.test(name) || decoded?.isLatitude) && (numbers?.at(-1) ?? NaN) > (numbers?.[0] ?? NaN);
   const isTurned = isVertical && (stated ?? isNorth ?? false);
   const turned = (place: number): number => (isTurned ? 1 - place : place);
   const cellOf = edges && cellFinder(edges);
-  const [first, extent] = edges ? [edges[0]!, edges[length]! - edges[0]!] : [0, length];
+  const [first, extent] = edges ? [f64(edges, 0), f64(edges, length) - f64(edges, 0)] : [0, length];
   const place = (value: number): number => turned((value - first) / extent);
   return {
     title: decoded?.units && !decoded.isTime ? `${name} (${decoded.units})` : name,
@@ -161,30 +152,27 @@ export function axisOf(
     isUneven,
     label: (at) =>
       decoded ? decoded.label(start + Math.round(at) * step) : String(start + Math.round(at) * step),
-    centre: (index) => place(edges ? numbers![index]! : index + 0.5),
+    centre: (index) => place(edges && numbers ? f64(numbers, index) : index + 0.5),
     sides: (index) => {
-      const [one, other] = [
-        place(edges ? edges[index]! : index),
-        place(edges ? edges[index + 1]! : index + 1),
+      const [one, other] = [index, index + 1].map((at) => place(edges ? f64(edges, at) : at)) as [
+        number,
+        number,
       ];
       return one < other ? [one, other] : [other, one];
     },
     place,
     cell: (at) => {
-      const inside = Math.min(Math.max(turned(at), 0), 1);
-      return Math.min(
-        Math.max(cellOf ? cellOf(first + inside * extent) : Math.floor(inside * length), 0),
-        length - 1,
-      );
+      const inside = clamp(turned(at), 0, 1);
+      return clamp(cellOf ? cellOf(first + inside * extent) : Math.floor(inside * length), 0, length - 1);
     },
   };
 }
 
 /** Whether all cells have one width, as far as a person sees it. */
 function isEven(edges: Float64Array): boolean {
-  const width = (edges[edges.length - 1]! - edges[0]!) / (edges.length - 1);
+  const width = (f64(edges, edges.length - 1) - f64(edges, 0)) / (edges.length - 1);
   return edges.every(
-    (edge, at) => at === 0 || Math.abs(edge - edges[at - 1]! - width) < Math.abs(width) * 0.02,
+    (edge, at) => at === 0 || Math.abs(edge - f64(edges, at - 1) - width) < Math.abs(width) * 0.02,
   );
 }
 
@@ -192,7 +180,7 @@ function isEven(edges: Float64Array): boolean {
 export function aspect(node: ArrayNode, vertical: number, x: Axis, y: Axis): number | undefined {
   const step = (axis: Axis): number | undefined =>
     axis.values && axis.length > 1
-      ? Math.abs((axis.values[axis.length - 1]! - axis.values[0]!) / (axis.length - 1))
+      ? Math.abs((f64(axis.values, axis.length - 1) - f64(axis.values, 0)) / (axis.length - 1))
       : undefined;
   if (!NORTH.test(dimensionName(node, vertical))) return undefined;
   const [across, down] = [step(x), step(y)];
@@ -200,15 +188,13 @@ export function aspect(node: ArrayNode, vertical: number, x: Axis, y: Axis): num
   return ratio && ratio > 0.05 && ratio < 20 ? ratio : undefined;
 }
 
-type Attributes = Record<string, unknown>;
-
 /** Whether an axis is of longitudes: by CF, or, if it has neither a standard name nor units, by its name. */
-export const isLongitude = (name: string, { standard_name, units }: Attributes): boolean =>
+export const isLongitude = (name: string, { standard_name, units }: Properties): boolean =>
   standard_name === "longitude" ||
   /^degrees?(_east|_?E)$/.test(String(units)) ||
   (standard_name === undefined && units === undefined && /^(lon|longitude)$/i.test(name));
 
-export const isLatitude = (name: string, { standard_name, units }: Attributes): boolean =>
+export const isLatitude = (name: string, { standard_name, units }: Properties): boolean =>
   standard_name === "latitude" ||
   /^degrees?(_north|_?N)$/.test(String(units)) ||
   (standard_name === undefined && units === undefined && /^(lat|latitude)$/i.test(name));

@@ -1,18 +1,14 @@
 /** The tree of a version as rows, and facts about nodes. */
 
-import { record } from "../base/json";
-import { product } from "../base/lists";
+import { type Properties, record } from "../base/json";
+import { nth, product } from "../base/lists";
 import type { Codec } from "../codecs/codecs";
 import { storedChunks } from "../format/arrays";
 import type { ArrayNode, Changes, Node, Snapshot } from "../format/types";
-import { isolated, parent } from "../page/text";
+import { isolated, last, parent } from "../page/text";
 import { type Box, chunksOf } from "./slices";
 
-export interface Branch {
-  readonly node: Node;
-  readonly depth: number;
-  readonly children: Branch[];
-}
+export type Branch = { readonly node: Node; readonly depth: number; readonly children: Branch[] };
 
 /** The root of the tree. Children come in the order of their names, groups and arrays mixed. */
 export function tree(nodes: readonly Node[]): Branch | undefined {
@@ -64,14 +60,14 @@ export function itemSize(dtype: string): number | undefined {
 /** The chunks that a read of a region needs, at most, and the bytes of their values. Missing chunks cost nothing. */
 export function costOf(snapshot: Snapshot, node: ArrayNode, region: Box): { chunks: number; bytes: number } {
   const { chunkShape, edges, path } = node;
-  const low = region.start.map((at, d) => (edges ? 0 : Math.floor(at / chunkShape[d])));
-  const high = region.stop.map((at, d) => (edges ? Infinity : Math.ceil(at / chunkShape[d])));
+  const low = region.start.map((at, d) => (edges ? 0 : Math.floor(at / nth(chunkShape, d))));
+  const high = region.stop.map((at, d) => (edges ? Infinity : Math.ceil(at / nth(chunkShape, d))));
   const chunks = Math.min(chunksOf(region, chunkShape), storedChunks(snapshot.manifests(path), low, high));
   return { chunks, bytes: chunks * product(chunkShape) * (itemSize(node.dtype) ?? 8) };
 }
 
 export const gridShape = (node: ArrayNode): number[] =>
-  node.shape.map((length, at) => Math.ceil(length / Math.max(1, node.chunkShape[at]!)));
+  node.shape.map((length, at) => Math.ceil(length / Math.max(1, nth(node.chunkShape, at))));
 
 export const dimensionName = (node: ArrayNode, dimension: number): string =>
   isolated(node.dimensions[dimension] || `dimension ${dimension}`);
@@ -108,7 +104,7 @@ const owners = new WeakMap<Snapshot, Map<string, ArrayNode>>();
 function ownersOf(snapshot: Snapshot): Map<string, ArrayNode> {
   let paths = owners.get(snapshot);
   if (!paths) {
-    owners.set(snapshot, (paths = new Map()));
+    owners.set(snapshot, (paths = new Map<string, ArrayNode>()));
     for (const node of snapshot.nodes.filter(isArray)) {
       const { bounds, climatology } = attributesOr(node);
       const name = bounds ?? climatology;
@@ -126,7 +122,7 @@ export function withUnits(snapshot: Snapshot, node: ArrayNode): ArrayNode {
   const own = attributes(node);
   const isComplete =
     own.units !== undefined && (own.calendar !== undefined || !/ since /.test(String(own.units)));
-  if (isComplete || !(node.shape[node.shape.length - 1] <= MOST_CORNERS)) return node;
+  if (isComplete || (node.shape.at(-1) ?? Infinity) > MOST_CORNERS) return node;
   const owner = ownersOf(snapshot).get(node.path);
   if (!owner) return node;
   const { units, calendar } = attributes(owner);
@@ -141,11 +137,11 @@ export const inherited = (snapshot: Snapshot, node: Node, name: string): unknown
     .map((each) => each && attributes(each)[name])
     .find((value) => value !== undefined);
 
-export const attributes = (node: Node): Record<string, unknown> =>
-  (node.document["attributes"] as Record<string, unknown> | undefined) ?? {};
+export const attributes = (node: Node): Properties =>
+  (node.document["attributes"] as Properties | undefined) ?? {};
 
 /** The attributes, or none if the description of the node is damaged. */
-function attributesOr(node: Node): Record<string, unknown> {
+function attributesOr(node: Node): Properties {
   try {
     return attributes(node);
   } catch {
@@ -175,11 +171,9 @@ export function coarserLevels(snapshot: Snapshot, node: ArrayNode): ArrayNode[] 
     const own = levels.find((level) => `${node.path}/`.startsWith(`${level}/`));
     if (own === undefined) continue;
     const arrays = levels.map((level) => snapshot.node(level + node.path.slice(own.length))).filter(isArray);
-    const sizes = new Map(arrays.map((array) => [array, product(array.shape)]));
-    const coarser = arrays.filter(
-      (array) => sizes.get(array)! < product(node.shape) && array.shape.length === node.shape.length,
-    );
-    return coarser.sort((one, other) => sizes.get(other)! - sizes.get(one)!);
+    return arrays
+      .filter(({ shape }) => product(shape) < product(node.shape) && shape.length === node.shape.length)
+      .sort((one, other) => product(other.shape) - product(one.shape));
   }
   return [];
 }
@@ -187,10 +181,8 @@ export function coarserLevels(snapshot: Snapshot, node: ArrayNode): ArrayNode[] 
 /** Title of an array's values: long name and units by CF. */
 export function title(node: Node): string {
   const { long_name, standard_name, units } = attributes(node);
-  const name =
-    [long_name, standard_name].find((value) => typeof value === "string") ??
-    node.path.slice(node.path.lastIndexOf("/") + 1);
-  const shown = isolated(String(name));
+  const name = [long_name, standard_name].find((value) => typeof value === "string") ?? last(node.path);
+  const shown = isolated(name);
   return typeof units === "string" && units && !/ since /.test(units) ? `${shown} (${units})` : shown;
 }
 
@@ -219,7 +211,7 @@ export function changedPaths(snapshot: Snapshot, changes: Changes): Map<string, 
   const paths = new Map(snapshot.nodes.map((node) => [node.id, node.path]));
   const marks = new Map<string, Change>();
   const mark = (ids: readonly string[], change: Change): void => {
-    for (const id of ids) if (paths.has(id)) marks.set(paths.get(id)!, change);
+    for (const path of ids.map((id) => paths.get(id))) if (path !== undefined) marks.set(path, change);
   };
   mark(
     changes.updatedChunks.map((item) => item.nodeId),

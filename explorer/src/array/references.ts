@@ -1,5 +1,6 @@
 /** The references of the chunks of an array: their kinds, and what differs between two versions. */
 
+import { f64, i32, nth, type Shape, u32 } from "../base/lists";
 import { ChunkKind, type ChunkTable } from "../format/types";
 
 /** Kinds as a person sees them; colours by Okabe and Ito. */
@@ -35,25 +36,25 @@ export function summary(
   const totals = KINDS.map((kind) => ({ ...kind, count: 0, size: 0 }));
   if (!table) return { kinds: totals, size: 0 };
   kinds(table).forEach((kind, row) => {
-    totals[kind]!.count++;
-    totals[kind]!.size += table.size[row]!;
+    nth(totals, kind).count++;
+    nth(totals, kind).size += f64(table.size, row);
   });
-  totals[0]!.count = Math.max(0, places - table.length);
+  nth(totals, 0).count = Math.max(0, places - table.length);
   return { kinds: totals, size: totals.reduce((sum, kind) => sum + kind.size, 0) };
 }
 
 /** Coordinates -> one number, for a grid that has room for all of them. */
-function flat(coords: Uint32Array, row: number, extent: readonly number[]): number {
+function flat(coords: Uint32Array, row: number, extent: Shape): number {
   let place = 0;
   for (let dimension = 0, at = row * extent.length; dimension < extent.length; dimension++, at++)
-    place = place * extent[dimension]! + coords[at]!;
+    place = place * nth(extent, dimension) + u32(coords, at);
   return place;
 }
 
 function extentOf(rank: number, coords: Uint32Array): number[] {
-  const extent = new Array<number>(rank).fill(1);
+  const extent = Array.from({ length: rank }, () => 1);
   for (let at = 0; at < coords.length; at++)
-    extent[at % rank] = Math.max(extent[at % rank]!, coords[at]! + 1);
+    extent[at % rank] = Math.max(nth(extent, at % rank), u32(coords, at) + 1);
   return extent;
 }
 
@@ -68,7 +69,7 @@ export function rowFinder(
   const extent = extentOf(rank, table.coords);
   const places = extent.reduce((product, length) => product * length, 1);
   const isInside = (coords: Uint32Array, at: number): boolean =>
-    extent.every((length, dimension) => coords[at * rank + dimension]! < length);
+    extent.every((length, dimension) => u32(coords, at * rank + dimension) < length);
   if (places > DENSE || places > 1000 * table.length) {
     const rows = new Map<number, number>();
     for (let row = 0; row < table.length; row++) rows.set(flat(table.coords, row, extent), row);
@@ -76,7 +77,7 @@ export function rowFinder(
   }
   const rows = new Int32Array(places).fill(-1);
   for (let row = 0; row < table.length; row++) rows[flat(table.coords, row, extent)] = row;
-  return (coords, at) => (isInside(coords, at) ? rows[flat(coords, at, extent)]! : -1);
+  return (coords, at) => (isInside(coords, at) ? i32(rows, flat(coords, at, extent)) : -1);
 }
 
 /** Row of the table -> 1 if its coordinates are among `changed`. */
@@ -112,7 +113,8 @@ export function compareTables(before: ChunkTable, after: ChunkTable, rank: numbe
       if (isSame(before, old, after, row)) continue;
       changed++;
     }
-    for (let dimension = 0; dimension < rank; dimension++) coords.push(after.coords[row * rank + dimension]!);
+    for (let dimension = 0; dimension < rank; dimension++)
+      coords.push(u32(after.coords, row * rank + dimension));
   }
   return { added, removed: before.length - common, changed, coords: Uint32Array.from(coords) };
 }
@@ -130,10 +132,10 @@ function isSame(before: ChunkTable, old: number, after: ChunkTable, row: number)
 }
 
 export const chunkBox = (
-  coords: readonly number[],
-  shape: readonly number[],
-  chunkShape: readonly number[],
+  coords: Shape,
+  shape: Shape,
+  chunkShape: Shape,
 ): { start: number[]; stop: number[] } => ({
-  start: coords.map((at, dimension) => Math.min(at * chunkShape[dimension]!, shape[dimension]!)),
-  stop: coords.map((at, dimension) => Math.min((at + 1) * chunkShape[dimension]!, shape[dimension]!)),
+  start: coords.map((at, dimension) => Math.min(at * nth(chunkShape, dimension), nth(shape, dimension))),
+  stop: coords.map((at, dimension) => Math.min((at + 1) * nth(chunkShape, dimension), nth(shape, dimension))),
 });

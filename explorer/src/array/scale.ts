@@ -1,19 +1,15 @@
 /** How numbers are written: the values of an array, and the differences of two values. */
 
-import { type Clock, timeTicks } from "../cf/calendar";
+import type { Shape } from "../base/lists";
+import { type Clock, type Tick, timeTicks } from "../cf/calendar";
 import { type Decoded } from "../cf/cf";
 import { number } from "../page/text";
 import { type Limits, ticks } from "./colour";
 
-export interface Tick {
-  readonly value: number;
-  readonly text: string;
-}
-
 export interface Scale {
   readonly units: string;
   /** Meanings instead of amounts: the numbers that have one. They have no mean. */
-  readonly categories?: readonly number[] | undefined;
+  readonly categories?: Shape | undefined;
   readonly hasMean: boolean;
   readonly clock?: Clock | undefined;
   text(value: number): string;
@@ -33,7 +29,6 @@ const numeric = (units: string, factor = 1): Scale => ({
 });
 
 export const NUMBERS = numeric("");
-
 const unitsOf = (units: string | undefined): string => (units === undefined || units === "1" ? "" : units);
 
 export function scaleOf({ clock, units, flags, text }: Omit<Decoded, "label" | "values" | "shape">): Scale {

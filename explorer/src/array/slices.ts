@@ -1,6 +1,6 @@
 /** Which part of an array a view shows, as text in the address and as a region to read. */
 
-import { firstWhere } from "../base/lists";
+import { clamp, f64, firstWhere, nth, type Shape, strides } from "../base/lists";
 import { type Clock, periodOf } from "../cf/calendar";
 
 export interface Slice {
@@ -9,27 +9,21 @@ export interface Slice {
   /** Dimension along the vertical axis; -1 for a line. */
   readonly y: number;
   /** Per dimension: the index where it is fixed. */
-  readonly index: readonly number[];
+  readonly index: Shape;
   /** Per dimension: the part that an axis shows. */
-  readonly from: readonly number[];
-  readonly to: readonly number[];
+  readonly from: Shape;
+  readonly to: Shape;
 }
 
-export interface Box {
-  readonly start: number[];
-  readonly stop: number[];
-  readonly step: number[];
-}
-
-const clamp = (value: number, low: number, high: number): number => Math.min(Math.max(value, low), high);
+export type Box = { readonly start: number[]; readonly stop: number[]; readonly step: number[] };
 
 const whole = (text: string | undefined, other: number): number =>
   text !== undefined && /^\d+$/.test(text) ? Number(text) : other;
 
 /** `x=2&y=1&i=5,0,0&r1=0-90&r2=10-20`; all parts are optional. */
-export function parseSlice(shape: readonly number[], query: Readonly<Record<string, string>>): Slice {
+export function parseSlice(shape: Shape, query: Readonly<Record<string, string>>): Slice {
   const rank = shape.length;
-  const long = shape.map((_, dimension) => dimension).filter((dimension) => shape[dimension]! > 1);
+  const long = shape.map((_, dimension) => dimension).filter((dimension) => nth(shape, dimension) > 1);
   const usual = long.length > 0 ? long : shape.map((_, dimension) => dimension);
   const x = clamp(whole(query["x"], usual.at(-1) ?? -1), -1, rank - 1);
   const line = query["y"] === "none" || long.length < 2;
@@ -59,7 +53,7 @@ export function parseSlice(shape: readonly number[], query: Readonly<Record<stri
   };
 }
 
-export function sliceQuery(shape: readonly number[], slice: Slice): Record<string, string> {
+export function sliceQuery(shape: Shape, slice: Slice): Record<string, string> {
   const query: Record<string, string> = {
     x: String(slice.x),
     y: slice.y < 0 ? "none" : String(slice.y),
@@ -73,49 +67,45 @@ export function sliceQuery(shape: readonly number[], slice: Slice): Record<strin
 }
 
 /** The region to read. Axes with more than `most` values are read with a step. */
-export function box(shape: readonly number[], slice: Slice, most: number): Box {
+export function box(shape: Shape, slice: Slice, most: number): Box {
   const axis = (dimension: number): boolean => dimension === slice.x || dimension === slice.y;
   const start = shape.map((_, dimension) =>
-    axis(dimension) ? slice.from[dimension]! : slice.index[dimension]!,
+    axis(dimension) ? nth(slice.from, dimension) : nth(slice.index, dimension),
   );
   const stop = shape.map((length, dimension) =>
-    axis(dimension) ? slice.to[dimension]! : Math.min(length, slice.index[dimension]! + 1),
+    axis(dimension) ? nth(slice.to, dimension) : Math.min(length, nth(slice.index, dimension) + 1),
   );
   const step = shape.map((_, dimension) =>
-    axis(dimension) ? Math.max(1, Math.ceil((stop[dimension]! - start[dimension]!) / most)) : 1,
+    axis(dimension) ? Math.max(1, Math.ceil((nth(stop, dimension) - nth(start, dimension)) / most)) : 1,
   );
   return { start, stop, step };
 }
 
 export const boxShape = ({ start, stop, step }: Box): number[] =>
-  start.map((low, dimension) => Math.max(0, Math.ceil((stop[dimension]! - low) / step[dimension]!)));
+  start.map((low, dimension) => Math.max(0, Math.ceil((nth(stop, dimension) - low) / nth(step, dimension))));
 
 /** Number of stored chunks that a region touches. */
-export function chunksOf({ start, stop, step }: Box, chunkShape: readonly number[]): number {
+export function chunksOf({ start, stop, step }: Box, chunkShape: Shape): number {
   return start.reduce((product, low, dimension) => {
-    const size = chunkShape[dimension]!;
-    if (stop[dimension]! <= low) return 0;
-    const steps = Math.ceil((stop[dimension]! - low) / step[dimension]!);
-    return product * Math.min(steps, Math.floor((stop[dimension]! - 1) / size) - Math.floor(low / size) + 1);
+    const size = nth(chunkShape, dimension);
+    if (nth(stop, dimension) <= low) return 0;
+    const steps = Math.ceil((nth(stop, dimension) - low) / nth(step, dimension));
+    return (
+      product * Math.min(steps, Math.floor((nth(stop, dimension) - 1) / size) - Math.floor(low / size) + 1)
+    );
   }, 1);
 }
 
 /** The values of a region as rows of `y` and columns of `x`. */
-export function plane(
-  values: ArrayLike<number>,
-  shape: readonly number[],
-  x: number,
-  y: number,
-): Float64Array {
-  const width = x < 0 ? 1 : shape[x]!;
-  const height = y < 0 ? 1 : shape[y]!;
-  const strides = shape.map((_, dimension) =>
-    shape.slice(dimension + 1).reduce((product, length) => product * length, 1),
-  );
-  const [across, down] = [x < 0 ? 0 : strides[x]!, y < 0 ? 0 : strides[y]!];
+export function plane(values: Float64Array, shape: Shape, x: number, y: number): Float64Array {
+  const width = x < 0 ? 1 : nth(shape, x);
+  const height = y < 0 ? 1 : nth(shape, y);
+  const steps = strides(shape);
+  const [across, down] = [x < 0 ? 0 : nth(steps, x), y < 0 ? 0 : nth(steps, y)];
   const cells = new Float64Array(width * height);
   for (let row = 0, at = 0; row < height; row++)
-    for (let column = 0; column < width; column++, at++) cells[at] = values[row * down + column * across]!;
+    for (let column = 0; column < width; column++, at++)
+      cells[at] = f64(values, row * down + column * across);
   return cells;
 }
 
@@ -124,7 +114,7 @@ export function nearest(values: ArrayLike<number>, place: number): number {
   let best = 0;
   let least = Infinity;
   for (let at = 0; at < values.length; at++) {
-    const distance = Math.abs(values[at]! - place);
+    const distance = Math.abs(nth(values, at) - place);
     if (distance < least) [best, least] = [at, distance];
   }
   return best;
@@ -133,14 +123,14 @@ export function nearest(values: ArrayLike<number>, place: number): number {
 /** Edges of cells around centres, one more than there are centres; undefined if the centres neither rise nor fall. */
 export function cellEdges(centres: ArrayLike<number>): Float64Array | undefined {
   const { length } = centres;
-  const step = (at: number): number => (length < 2 ? 1 : centres[at + 1]! - centres[at]!);
+  const step = (at: number): number => (length < 2 ? 1 : nth(centres, at + 1) - nth(centres, at));
   const way = Math.sign(step(0));
   for (let at = 0; at < length - 1; at++) if (!(step(at) * way > 0)) return undefined;
-  if (length === 0 || !Number.isFinite(centres[0]! + centres[length - 1]!)) return undefined;
+  if (length === 0 || !Number.isFinite(nth(centres, 0) + nth(centres, length - 1))) return undefined;
   const edges = new Float64Array(length + 1);
-  for (let at = 1; at < length; at++) edges[at] = (centres[at - 1]! + centres[at]!) / 2;
-  edges[0] = centres[0]! - step(0) / 2;
-  edges[length] = centres[length - 1]! + step(length - 2) / 2;
+  for (let at = 1; at < length; at++) edges[at] = (nth(centres, at - 1) + nth(centres, at)) / 2;
+  edges[0] = nth(centres, 0) - step(0) / 2;
+  edges[length] = nth(centres, length - 1) + step(length - 2) / 2;
   return edges;
 }
 
@@ -150,14 +140,14 @@ export function cellEdges(centres: ArrayLike<number>): Float64Array | undefined 
  */
 export function cellFinder(edges: Float64Array, period = 0): (value: number) => number {
   const length = edges.length - 1;
-  const sign = edges[length]! < edges[0]! ? -1 : 1;
+  const sign = f64(edges, length) < f64(edges, 0) ? -1 : 1;
   const rising = edges.map((edge) => edge * sign);
-  const [low, high] = [rising[0]!, rising[length]!];
+  const [low, high] = [f64(rising, 0), f64(rising, length)];
   return (place) => {
     let value = place * sign;
     if (period) value = low + ((((value - low) % period) + period) % period);
     if (!(value >= low && value <= high)) return -1;
-    return firstWhere(length - 1, (at) => value < rising[at + 1]!);
+    return firstWhere(length - 1, (at) => value < f64(rising, at + 1));
   };
 }
 
@@ -180,7 +170,7 @@ function inOrder(values: Float64Array, isLongitude: boolean): number[] {
   const sorted = [...new Set(numbers)].sort((a, b) => a - b);
   if (!isLongitude || sorted.length < 2) return sorted;
   const gap = (at: number): number =>
-    at ? sorted[at] - sorted[at - 1] : sorted[0] + TURN - sorted[sorted.length - 1];
+    at ? nth(sorted, at) - nth(sorted, at - 1) : nth(sorted, 0) + TURN - nth(sorted, sorted.length - 1);
   const first = sorted.reduce((best, _, at) => (gap(at) > gap(best) + 1e-9 ? at : best), 0);
   return [...sorted.slice(first), ...sorted.slice(0, first).map((value) => value + TURN)];
 }
@@ -189,11 +179,9 @@ function inOrder(values: Float64Array, isLongitude: boolean): number[] {
  * The number nearest to `place`, and whether it is near: within half of the distance to its neighbour on the side of
  * `place`; beyond the ends, half of the last distance. A single number is near to itself only.
  */
-function nearNumber(
-  values: Float64Array,
-  place: number,
-  isLongitude: boolean,
-): { index: number; isNear: boolean } {
+type Nearest = { index: number; isNear: boolean };
+
+function nearNumber(values: Float64Array, place: number, isLongitude: boolean): Nearest {
   const offset = (value: number): number => {
     const difference = place - value;
     return isLongitude ? turned(difference + TURN / 2) - TURN / 2 : difference;
@@ -201,13 +189,13 @@ function nearNumber(
   const sorted = inOrder(values, isLongitude);
   // Of two that are equally near, the larger one, as in xarray
   const offsets = sorted.map(offset);
-  const least = Math.abs(offsets[nearest(offsets, 0)]);
+  const least = Math.abs(nth(offsets, nearest(offsets, 0)));
   const at = offsets.indexOf(offsets.includes(-least) ? -least : least);
-  const off = offsets[at];
+  const off = nth(offsets, at);
   const same = (value: number): number => (isLongitude ? turned(value) : value);
-  const index = values.findIndex((value) => same(value) === same(sorted[at]));
-  const above = at + 1 < sorted.length ? sorted[at + 1] - sorted[at] : NaN;
-  const below = at > 0 ? sorted[at] - sorted[at - 1] : NaN;
+  const index = values.findIndex((value) => same(value) === same(nth(sorted, at)));
+  const above = at + 1 < sorted.length ? nth(sorted, at + 1) - nth(sorted, at) : NaN;
+  const below = at > 0 ? nth(sorted, at) - nth(sorted, at - 1) : NaN;
   const [asked, other] = off > 0 ? [above, below] : [below, above];
   const spacing = Number.isNaN(asked) ? other : asked;
   // Coordinates of 32 bits are not exact
@@ -227,17 +215,19 @@ function labelIndex(text: string, labels: Labels): number | string {
   const inside = values.findIndex((value) => value >= period.start && value < period.end);
   if (inside >= 0)
     return values.reduce(
-      (best, value, at) => (value >= period.start && value < values[best] ? at : best),
+      (best, value, at) => (value >= period.start && value < f64(values, best) ? at : best),
       inside,
     );
   const { index, isNear } = nearNumber(values, period.start, isLongitude);
   if (isNear) return index;
   const known = [...values.keys()]
     .filter((at) => Number.isFinite(values[at]))
-    .sort((a, b) => values[a] - values[b]);
+    .sort((a, b) => f64(values, a) - f64(values, b));
   if (!known.length) return `${name} has no values.`;
   const range =
-    known.length > 1 ? `goes from ${label(known[0])} to ${label(known[known.length - 1])}` : "has one label";
+    known.length > 1
+      ? `goes from ${label(nth(known, 0))} to ${label(nth(known, known.length - 1))}`
+      : "has one label";
   return `${text} is not on this axis: ${name} ${range}, and the nearest label is ${label(index)}.`;
 }
 
@@ -245,8 +235,9 @@ function textIndex(text: string, name: string, values: readonly string[]): numbe
   const begin = text.toLowerCase();
   const exact = values.findIndex((value) => value.toLowerCase() === begin);
   if (exact >= 0) return exact;
-  const matches = [...values.keys()].filter((at) => values[at].toLowerCase().startsWith(begin));
-  if (matches.length === 1) return matches[0];
+  const matches = [...values.keys()].filter((at) => nth(values, at).toLowerCase().startsWith(begin));
+  const [only, another] = matches;
+  if (only !== undefined && another === undefined) return only;
   const some = matches
     .slice(0, 3)
     .map((at) => values[at])
@@ -271,28 +262,25 @@ export function typedIndex(typed: string, length: number, name: string, labels?:
 }
 
 /** A place of an array that a person chose: an index along each dimension. */
-export type Point = readonly number[];
-
+export type Point = Shape;
 export const MOST_POINTS = 7; // as many as there are colours
 
 /** `p=0.12.34,0.20.50`: points by their indices. */
-export const parsePoints = (text: string | undefined, shape: readonly number[]): Point[] =>
+export const parsePoints = (text: string | undefined, shape: Shape): Point[] =>
   (text ?? "")
     .split(",")
     .map((part) => part.split(".").map((at) => (/^\d+$/.test(at) ? Number(at) : NaN)))
-    .filter(
-      (point) => point.length === shape.length && point.every((at, dimension) => at < shape[dimension]!),
-    )
+    .filter((point) => point.length === shape.length && point.every((at, d) => at < nth(shape, d)))
     .slice(0, MOST_POINTS);
 
 /** The dimension of the lines of points: as the address says, else of times, else one that the plane does not show. */
 export function lineDimension(
-  shape: readonly number[],
+  shape: Shape,
   { x, y }: Slice,
   isTime: (dimension: number) => boolean,
   text: string | undefined,
 ): number {
-  const long = shape.map((_, dimension) => dimension).filter((dimension) => shape[dimension]! > 1);
+  const long = shape.map((_, dimension) => dimension).filter((dimension) => nth(shape, dimension) > 1);
   if (text && long.includes(Number(text))) return Number(text);
   const others = long.filter((dimension) => dimension !== x && dimension !== y);
   return others.find(isTime) ?? others[0] ?? long.find(isTime) ?? x;

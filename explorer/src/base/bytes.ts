@@ -1,5 +1,9 @@
 /** Bytes as numbers and texts. */
 
+export const viewOf = (bytes: Uint8Array): DataView =>
+  new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+
+/** An unsigned integer of 64 bits. */
 export function wide(view: DataView, position: number): number {
   return view.getUint32(position, true) + view.getUint32(position + 4, true) * 2 ** 32;
 }
@@ -12,13 +16,18 @@ export function text(data: Uint8Array): string {
 export const hex = (bytes: Uint8Array): string =>
   Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
+export const unhex = (digits: string): Uint8Array =>
+  Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+
 export function joined(parts: readonly Uint8Array[]): Uint8Array {
-  if (parts.length === 1) return parts[0];
+  const [only] = parts;
+  if (only && parts.length === 1) return only;
   const out = new Uint8Array(parts.reduce((total, { length }) => total + length, 0));
   parts.reduce((at, part) => (out.set(part, at), at + part.length), 0);
   return out;
 }
 
+/** A float of 16 bits. */
 export function half(bits: number): number {
   const sign = bits & 0x8000 ? -1 : 1;
   const exponent = (bits >> 10) & 31;

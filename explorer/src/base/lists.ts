@@ -1,4 +1,27 @@
-/** Lists and columns: access, search, shapes. */
+/**
+ * Lists and columns: access, search, shapes. An index outside of its list is an error: of damaged bytes, or of a mistake.
+ * Columns have a function for each class, because the engine compiles a function well that sees one class.
+ */
+
+/** A shape, a place or other numbers, one for each dimension. */
+export type Shape = readonly number[];
+
+export function outside({ length }: ArrayLike<unknown>, at: number): never {
+  throw new RangeError(`the place ${at} is outside of a list of ${length}`);
+}
+
+export function nth<T>(list: ArrayLike<T>, at: number): T {
+  const value = list[at];
+  return value === undefined ? outside(list, at) : value;
+}
+export const u8 = (column: Uint8Array, at: number): number => column[at] ?? outside(column, at);
+export const u16 = (column: Uint16Array, at: number): number => column[at] ?? outside(column, at);
+export const u32 = (column: Uint32Array, at: number): number => column[at] ?? outside(column, at);
+export const i32 = (column: Int32Array, at: number): number => column[at] ?? outside(column, at);
+export const f64 = (column: Float64Array, at: number): number => column[at] ?? outside(column, at);
+
+export const clamp = (value: number, low: number, high: number): number =>
+  Math.min(Math.max(value, low), high);
 
 /** The first index for which a test holds that holds for all later ones, too; `length` if there is none. */
 export function firstWhere(length: number, test: (at: number) => boolean): number {
@@ -11,16 +34,11 @@ export function firstWhere(length: number, test: (at: number) => boolean): numbe
   return low;
 }
 
-export function product(shape: readonly number[]): number {
-  return shape.reduce((a, b) => a * b, 1);
-}
+export const product = (shape: Shape): number => shape.reduce((a, b) => a * b, 1);
 
-export function strides(shape: readonly number[]): number[] {
-  const out = new Array<number>(shape.length);
-  let step = 1;
-  for (let d = shape.length - 1; d >= 0; d--) {
-    out[d] = step;
-    step *= shape[d];
-  }
-  return out;
-}
+/** The steps between neighbours along each dimension of a list in row-major order. */
+export const strides = (shape: Shape): number[] => shape.map((_, d) => product(shape.slice(d + 1)));
+
+/** The place along each dimension of an element of a list in row-major order. */
+export const placesOf = (at: number, shape: Shape): number[] =>
+  strides(shape).map((step, d) => Math.floor(at / step) % nth(shape, d));

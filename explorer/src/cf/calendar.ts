@@ -1,7 +1,9 @@
 /** Calendars of the CF conventions: days since 1970-01-01 of the same calendar, and back. */
 
-type Date3 = [year: number, month: number, day: number];
+import { entryOf } from "../base/json";
+import { nth } from "../base/lists";
 
+type Date3 = [year: number, month: number, day: number];
 const MONTHS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 const LEAP_MONTHS = MONTHS.map((days, month) => (month === 1 ? 29 : days));
 
@@ -28,11 +30,7 @@ function marchDate(days: number, isJulian: boolean): Date3 {
 
 /** 1582-10-15, the first day of the Gregorian calendar. */
 const REFORM = marchDays([1582, 10, 15], false);
-
-interface Calendar {
-  days(date: Date3): number;
-  date(days: number): Date3;
-}
+type Calendar = { days(date: Date3): number; date(days: number): Date3 };
 
 function even(months: number[]): Calendar {
   const year = months.reduce((a, b) => a + b, 0);
@@ -42,7 +40,7 @@ function even(months: number[]): Calendar {
       const y = Math.floor(days / year);
       let rest = days - y * year;
       let month = 0;
-      while (rest >= months[month]) rest -= months[month++];
+      while (rest >= nth(months, month)) rest -= nth(months, month++);
       return [y + 1970, month + 1, rest + 1];
     },
   };
@@ -60,7 +58,7 @@ const MIXED: Calendar = {
   },
   date: (days) => (days >= REFORM ? GREGORIAN : JULIAN).date(days),
 };
-const [NOLEAP, ALL_LEAP, DAY_360] = [even(MONTHS), even(LEAP_MONTHS), even(new Array<number>(12).fill(30))];
+const [NOLEAP, ALL_LEAP, DAY_360] = [even(MONTHS), even(LEAP_MONTHS), even(MONTHS.map(() => 30))];
 
 const CALENDARS: Record<string, Calendar> = {
   standard: MIXED,
@@ -74,6 +72,8 @@ const CALENDARS: Record<string, Calendar> = {
   "360_day": DAY_360,
 };
 
+/** The rule of a clock, which has a name of the table. */
+const ruleOf = (calendar: string): Calendar => entryOf(CALENDARS, calendar) ?? MIXED;
 const DAY = 86_400_000;
 const UNITS: [RegExp, number][] = [
   [/^(d|days?)$/, DAY],
@@ -99,23 +99,20 @@ export interface Clock {
 /** The clock of units like "days since 1900-01-01"; undefined if they are no times. */
 export function clockOf(units: string, calendar = "standard"): Clock | undefined {
   const match = SINCE.exec(units);
-  const rule = Object.hasOwn(CALENDARS, calendar.toLowerCase())
-    ? CALENDARS[calendar.toLowerCase()]
-    : undefined;
-  const unit = match && UNITS.find(([name]) => name.test(match[1].toLowerCase()))?.[1];
+  const rule = entryOf(CALENDARS, calendar.toLowerCase());
+  if (!match || !rule) return undefined;
+  const [, name = "", y, m, d, hour, minute, second, sign, zoneHour, zoneMinute] = match;
+  const unit = UNITS.find(([pattern]) => pattern.test(name.toLowerCase()))?.[1];
   // a month is a length of time in one calendar only
-  const step = unit ?? (match && rule === DAY_360 && /^months?$/i.test(match[1]) ? 30 * DAY : undefined);
-  if (!match || !rule || step === undefined) return undefined;
-  const [, , y, m, d, hour, minute, second, sign, zoneHour, zoneMinute] = match;
+  const step = unit ?? (rule === DAY_360 && /^months?$/i.test(name) ? 30 * DAY : undefined);
+  if (step === undefined || Number(m) < 1 || Number(m) > 12) return undefined;
   const zone = sign ? (Number(zoneHour) * 60 + Number(zoneMinute ?? 0)) * (sign === "-" ? -1 : 1) : 0;
   const time = ((Number(hour ?? 0) * 60 + Number(minute ?? 0) - zone) * 60 + Number(second ?? 0)) * 1000;
-  if (Number(m) < 1 || Number(m) > 12) return undefined;
   const origin = rule.days([Number(y), Number(m), Number(d)]) * DAY + time;
-  return { calendar: calendar.toLowerCase(), duration: [match[1], step], step, origin };
+  return { calendar: calendar.toLowerCase(), duration: [name, step], step, origin };
 }
 
 const two = (value: number): string => String(value).padStart(2, "0");
-
 const PRECISIONS = ["year", "month", "day", "minute", "second", "millisecond"] as const;
 export type Precision = (typeof PRECISIONS)[number];
 
@@ -128,7 +125,7 @@ export function precisionOf(times: Iterable<number>, least: Precision = "day"): 
     out = Math.max(out, rounded % 1000 ? 5 : rounded % 60_000 ? 4 : rounded % DAY ? 3 : 2);
     if (out === 5) break;
   }
-  return PRECISIONS[out];
+  return nth(PRECISIONS, out);
 }
 
 /** Times farther from 1970 than this have no text: they are broken values. */
@@ -140,7 +137,7 @@ export function timeText(time: number, calendar: string, precision: Precision): 
   const rounded = Math.round(time);
   const days = Math.floor(rounded / DAY);
   const rest = rounded - days * DAY;
-  const [year, month, day] = CALENDARS[calendar].date(days);
+  const [year, month, day] = ruleOf(calendar).date(days);
   const years = `${year < 0 ? "-" : ""}${String(Math.abs(year)).padStart(4, "0")}`;
   if (precision === "year") return years;
   const date = `${years}-${two(month)}${precision === "month" ? "" : `-${two(day)}`}`;
@@ -155,7 +152,15 @@ const [SECOND, MINUTE, HOUR] = [1000, 60_000, 3_600_000];
 const MULTIPLES = [1, 2, 5, 10, 15, 30];
 /** Steps of an axis that have one length in all calendars. */
 const STEPS = [
-  ...[1, 2, 5, 10, 20, 50, 100, 200, 500],
+  1,
+  2,
+  5,
+  10,
+  20,
+  50,
+  100,
+  200,
+  500,
   ...MULTIPLES.map((each) => each * SECOND),
   ...MULTIPLES.map((each) => each * MINUTE),
   ...[1, 2, 3, 6, 12].map((each) => each * HOUR),
@@ -163,30 +168,25 @@ const STEPS = [
 ];
 const MONTH = 30.5 * DAY;
 
+/** A place on an axis. */
+export type Tick = { readonly value: number; readonly text: string };
+
 /** Round times of the calendar between two others for an axis, with their texts. */
-export function timeTicks(
-  low: number,
-  high: number,
-  most: number,
-  calendar: string,
-): { value: number; text: string }[] {
+export function timeTicks(low: number, high: number, most: number, calendar: string): Tick[] {
   const rough = (high - low) / most;
-  const rule = CALENDARS[calendar];
+  const rule = ruleOf(calendar);
   if (!(rough > 0) || !Number.isFinite(rough)) return [];
   const step = STEPS.find((each) => each >= rough);
   if (step !== undefined) {
     const first = Math.ceil(low / step);
-    const values = Array.from(
-      { length: Math.floor(high / step) - first + 1 },
-      (_, at) => (first + at) * step,
-    );
+    const times = Array.from({ length: Math.floor(high / step) - first + 1 }, (_, at) => (first + at) * step);
     const precision = precisionOf([step]);
     // Midnight has a date; other times of the day follow it
     const text = (value: number): string => {
       const whole = timeText(value, calendar, value % DAY ? precision : "day") ?? "";
       return value % DAY ? whole.slice(whole.indexOf(" ") + 1) : whole;
     };
-    return values.map((value) => ({ value, text: text(value) }));
+    return times.map((value) => ({ value, text: text(value) }));
   }
   const power = 12 * 10 ** Math.max(0, Math.floor(Math.log10(rough / (12 * MONTH))));
   const months =
@@ -205,19 +205,16 @@ export function timeTicks(
 const TYPED = /^(-?\d{1,6})(?:-(\d\d?)(?:-(\d\d?)(?:[T ]+(\d\d?)(?::(\d\d)(?::(\d\d(?:\.\d*)?))?)?Z?)?)?)?$/;
 
 /** The times that a typed date names, in milliseconds: from its begin up to its end, exclusive. */
-export interface Period {
-  readonly start: number;
-  readonly end: number;
-}
+export type Period = { readonly start: number; readonly end: number };
 
 /** A date as a person types it: `2001`, `2001-02`, `2001-02-03 06:30`. A sentence if the calendar has no such date. */
 export function periodOf(typed: string, calendar: string): Period | string {
-  const rule = CALENDARS[calendar];
+  const rule = ruleOf(calendar);
   const text = typed.trim();
   const parts = TYPED.exec(text);
   if (!parts) return `"${text}" is not a date: write 2001-12-31 or 2001-12-31 06:30.`;
-  const [year, month, day, hour, minute, second] = [1, 2, 3, 4, 5, 6].map((at) =>
-    Number(parts[at] ?? (at < 4 ? 1 : 0)),
+  const [, year = 1, month = 1, day = 1, hour = 0, minute = 0, second = 0] = parts.map((part) =>
+    part === undefined ? undefined : Number(part),
   );
   if (month < 1 || month > 12) return `There is no month ${month}.`;
   if (hour > 24 || minute > 59 || second >= 60)

@@ -1,14 +1,14 @@
 /** The CF conventions: elements as stored to values and labels, with the results of xarray. */
 
-import { record } from "../base/json";
-import { product, strides } from "../base/lists";
+import { entryOf, type Properties, record } from "../base/json";
+import { f64, nth, product, type Shape, strides } from "../base/lists";
 import type { ArrayNode, Region } from "../format/types";
 import { type Clock, clockOf, precisionOf, timeText } from "./calendar";
 
 /** Meanings of the numbers of an array. */
 export interface Flags {
   /** All numbers with a meaning, in their order; undefined if a number can have several meanings. */
-  readonly values?: readonly number[];
+  readonly values?: Shape;
   names(value: number): string;
 }
 
@@ -27,7 +27,7 @@ export interface Decoded {
 
 const SPECIAL: Record<string, number> = { nan: NaN, infinity: Infinity, "-infinity": -Infinity };
 /** Units of numpy's times: their name, and their milliseconds. */
-const TICKS: Record<string, [name: string, milliseconds: number]> = {
+const TICKS = {
   W: ["weeks", 604_800_000],
   D: ["days", 86_400_000],
   h: ["hours", 3_600_000],
@@ -36,8 +36,8 @@ const TICKS: Record<string, [name: string, milliseconds: number]> = {
   ms: ["milliseconds", 1],
   us: ["microseconds", 1e-3],
   ns: ["nanoseconds", 1e-6],
-};
-/** The precision of labels is found from at most so many times. */
+} satisfies Record<string, [name: string, milliseconds: number]>;
+/** The precision of labels is found from at most this many times. */
 const SAMPLE = 10_000;
 const MISSING = "no value";
 const NOT_A_TIME = -(2n ** 63n);
@@ -58,7 +58,7 @@ export function numberOf(value: unknown): number | undefined {
   return single.trim() === "" || Number.isNaN(plain) ? undefined : plain;
 }
 
-function fills(attributes: Record<string, unknown>): number[] {
+function fills(attributes: Properties): number[] {
   const { _FillValue: fill, missing_value: missing } = attributes;
   return [fill, ...(Array.isArray(missing) ? (missing as unknown[]) : [missing])]
     .map(numberOf)
@@ -66,16 +66,15 @@ function fills(attributes: Record<string, unknown>): number[] {
 }
 
 /** The clock of an array of times: a data type of numpy, or numbers with units. */
-function clock(node: ArrayNode, attributes: Record<string, unknown>): Clock | undefined {
+function clock(node: ArrayNode, attributes: Properties): Clock | undefined {
   const { name, configuration } = record(node.document.data_type);
   if (name === "numpy.datetime64") {
     const { unit, scale_factor: scale } = record(configuration);
-    const tick = TICKS[String(unit)];
+    const tick = entryOf<[string, number]>(TICKS, String(unit));
+    if (!tick) return undefined;
     // a difference of nanoseconds would have more digits than a person reads
-    const duration = tick && tick[1] < 1000 ? TICKS.s : tick;
-    return (
-      tick && { calendar: "proleptic_gregorian", duration, step: tick[1] * Number(scale ?? 1), origin: 0 }
-    );
+    const duration = tick[1] < 1000 ? TICKS.s : tick;
+    return { calendar: "proleptic_gregorian", duration, step: tick[1] * Number(scale ?? 1), origin: 0 };
   }
   const { units, calendar } = attributes;
   return typeof units === "string"
@@ -88,14 +87,11 @@ function durationUnit(node: ArrayNode): string | undefined {
   const { name, configuration } = record(node.document.data_type);
   if (name !== "numpy.timedelta64") return undefined;
   const { unit, scale_factor: scale } = record(configuration);
-  return `${Number(scale ?? 1) === 1 ? "" : `${Number(scale)} `}${TICKS[String(unit)]?.[0] ?? String(unit)}`;
+  return `${Number(scale ?? 1) === 1 ? "" : `${Number(scale)} `}${entryOf<[string, number]>(TICKS, String(unit))?.[0] ?? String(unit)}`;
 }
 
 /** The range of an integer type that the attribute `_Unsigned` asks for: bits, whether unsigned. */
-function reinterpreted(
-  node: ArrayNode,
-  attributes: Record<string, unknown>,
-): ((value: number) => number) | undefined {
+function reinterpreted(node: ArrayNode, attributes: Properties): ((value: number) => number) | undefined {
   const match = /^(u?)int(8|16|32)$/.exec(node.dtype);
   const flag = String(attributes._Unsigned ?? "").toLowerCase();
   if (!match || !["true", "false"].includes(flag) || (flag === "true") === (match[1] === "u"))
@@ -117,7 +113,7 @@ function numberText(value: number, isShort: boolean, digits = isShort ? SHORT : 
 function digitsOf(values: Float64Array): number {
   const sorted = Float64Array.from(new Set(values.filter(Number.isFinite))).sort();
   const gap = sorted.reduce(
-    (least, value, at) => (at ? Math.min(least, value - sorted[at - 1]) : least),
+    (least, value, at) => (at ? Math.min(least, value - f64(sorted, at - 1)) : least),
     Infinity,
   );
   const digits =
@@ -140,7 +136,7 @@ export function withoutLost(
     const inner = strides(count);
     for (let i = 0; i < size; i++) {
       const place = count.reduce(
-        (sum, length, d) => sum + (start[d] + (Math.floor(i / inner[d]) % length)) * steps[d],
+        (sum, length, d) => sum + (nth(start, d) + (Math.floor(i / nth(inner, d)) % length)) * nth(steps, d),
         0,
       );
       values[place] = Array.isArray(values) ? "damaged" : NaN;
@@ -156,7 +152,7 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   if (region.isComplex) {
     const parts = raw as ArrayLike<number>;
     const values = Float64Array.from({ length: parts.length / 2 }, (_, i) =>
-      Math.hypot(parts[2 * i], parts[2 * i + 1]),
+      Math.hypot(nth(parts, 2 * i), nth(parts, 2 * i + 1)),
     );
     withoutLost(values, region);
     return {
@@ -164,13 +160,14 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
       values,
       isTime: false,
       units,
-      label: (i) => (Number.isNaN(values[i]) ? MISSING : complexText(parts[2 * i], parts[2 * i + 1])),
+      label: (i) =>
+        Number.isNaN(values[i]) ? MISSING : complexText(nth(parts, 2 * i), nth(parts, 2 * i + 1)),
     };
   }
   if (Array.isArray(raw) && (raw.length === 0 || typeof raw[0] === "string")) {
-    const values = raw as string[];
+    const values: string[] = raw;
     withoutLost(values, region);
-    return { shape, values, isTime: false, units, label: (i) => values[i] };
+    return { shape, values, isTime: false, units, label: (i) => values[i] ?? MISSING };
   }
   const stored = raw as ArrayLike<number | bigint>;
   const values = new Float64Array(stored.length);
@@ -179,31 +176,32 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   // the smallest integer is exact as a float, but an int64 near it is not
   if (ticks) for (let i = 0; i < values.length; i++) if (stored[i] === NOT_A_TIME) values[i] = NaN;
   const signed = reinterpreted(node, attributes);
-  if (signed) for (let i = 0; i < values.length; i++) values[i] = signed(values[i]);
+  if (signed) for (let i = 0; i < values.length; i++) values[i] = signed(f64(values, i));
   const round = node.dtype === "float32" ? Math.fround : (value: number): number => value;
   const missing = new Set(fills(attributes).map((fill) => round(signed ? signed(fill) : fill)));
   missing.delete(NaN);
-  if (missing.size > 0) for (let i = 0; i < values.length; i++) if (missing.has(values[i])) values[i] = NaN;
+  if (missing.size > 0)
+    for (let i = 0; i < values.length; i++) if (missing.has(f64(values, i))) values[i] = NaN;
   withoutLost(values, region);
   const scale = numberOf(attributes.scale_factor);
   const offset = numberOf(attributes.add_offset);
   if (scale !== undefined || offset !== undefined)
-    for (let i = 0; i < values.length; i++) values[i] = values[i] * (scale ?? 1) + (offset ?? 0);
+    for (let i = 0; i < values.length; i++) values[i] = f64(values, i) * (scale ?? 1) + (offset ?? 0);
   const time = clock(node, attributes);
   if (time) {
     const { calendar, step, origin } = time;
-    for (let i = 0; i < values.length; i++) values[i] = values[i] * step + origin;
+    for (let i = 0; i < values.length; i++) values[i] = f64(values, i) * step + origin;
     const precision = precisionOf(values.subarray(0, SAMPLE));
     const text = (value: number): string =>
       timeText(value, calendar, precisionOf([value], precision)) ??
       numberText((value - origin) / step, false);
-    return { shape, values, isTime: true, clock: time, units, text, label: (i) => text(values[i]) };
+    return { shape, values, isTime: true, clock: time, units, text, label: (i) => text(values[i] ?? NaN) };
   }
   if (node.dtype === "bool" || attributes.dtype === "bool") {
     const text = (value: number): string =>
       value === 0 ? "false" : value === 1 ? "true" : numberText(value, true);
     const flags: Flags = { values: [0, 1], names: text };
-    return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i]) };
+    return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i] ?? NaN) };
   }
   const isShort = node.dtype === "float32" || node.dtype === "float16";
   const flags = flagsOf(attributes);
@@ -217,18 +215,18 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
       !Number.isNaN(values[i]);
     if (isExact) return String(stored[i]);
     if (!isShort && shape.length === 1) digits ??= digitsOf(values);
-    return numberText(values[i], isShort, digits);
+    return numberText(values[i] ?? NaN, isShort, digits);
   };
   if (!flags) return { shape, values, isTime: false, units, label: plain };
   const text = (value: number): string => {
     const names = flags.names(value);
     return names ? `${numberText(value, isShort)} (${names})` : numberText(value, isShort);
   };
-  return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i]) };
+  return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i] ?? NaN) };
 }
 
 /** The meanings of numbers by CF: `flag_meanings` with `flag_values`, `flag_masks` or both. */
-function flagsOf(attributes: Record<string, unknown>): Flags | undefined {
+function flagsOf(attributes: Properties): Flags | undefined {
   const { flag_values: values, flag_masks: masks, flag_meanings: meanings } = attributes;
   const [states, bits] = [values, masks].map((list) =>
     Array.isArray(list) ? list.map(Number) : typeof list === "number" ? [list] : undefined,
@@ -241,7 +239,7 @@ function flagsOf(attributes: Record<string, unknown>): Flags | undefined {
     return { values: [...table.keys()].sort((a, b) => a - b), names: (value) => table.get(value) ?? "" };
   }
   const isSet = (value: number, i: number): boolean =>
-    (value & bits[i]) === (states?.[i] ?? bits[i]) && (bits[i] !== 0 || value === 0);
+    (value & nth(bits, i)) === (states?.[i] ?? bits[i]) && (bits[i] !== 0 || value === 0);
   return {
     names: (value) =>
       Number.isInteger(value) ? names.filter((_, i) => i < bits.length && isSet(value, i)).join(", ") : "",

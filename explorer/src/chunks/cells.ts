@@ -1,6 +1,7 @@
 /** The map of the chunks of an array as cells, and their colours. */
 
 import { table as colourTable } from "../array/colour";
+import { f64, i32, nth, type Shape, u32 } from "../base/lists";
 import type { ChunkTable } from "../format/types";
 
 const MOST_CELLS = 4_000_000;
@@ -17,21 +18,15 @@ export interface Cells {
   /** Number of cells with a place in the grid: the last line of a wrapped plane can be shorter. */
   readonly length: number;
   coords(cell: number): number[];
-  cell(coords: readonly number[]): number;
+  cell(coords: Shape): number;
 }
 
 /** The plane of dimensions `x` and `y`; the others are fixed at `index`. With `y` = -1 the line is wrapped. */
-export function cellsOf(
-  table: ChunkTable,
-  grid: readonly number[],
-  x: number,
-  y: number,
-  index: readonly number[],
-): Cells {
+export function cellsOf(table: ChunkTable, grid: Shape, x: number, y: number, index: Shape): Cells {
   const rank = grid.length;
-  const across = x < 0 ? 1 : grid[x]!;
+  const across = x < 0 ? 1 : nth(grid, x);
   const wrapped = y < 0;
-  const down = wrapped ? 1 : grid[y]!;
+  const down = wrapped ? 1 : nth(grid, y);
   const both = Math.max(
     1,
     wrapped ? Math.ceil(across / MOST_CELLS) : Math.ceil(Math.sqrt((across * down) / MOST_CELLS)),
@@ -51,7 +46,7 @@ export function cellsOf(
   const { coords } = table;
   scan: for (let row = 0, at = 0; row < table.length; row++, at += rank) {
     for (const dimension of others) if (coords[at + dimension] !== index[dimension]) continue scan;
-    const [column, place] = [x < 0 ? 0 : coords[at + x]!, wrapped ? 0 : coords[at + y]!];
+    const [column, place] = [x < 0 ? 0 : u32(coords, at + x), wrapped ? 0 : u32(coords, at + y)];
     if (column < across && place < down) rows[cell(column, place)] = row + 1; // others lie outside a smaller new shape
   }
   return {
@@ -65,7 +60,7 @@ export function cellsOf(
         if (dimension === x) return (wrapped ? at : at % width) * right;
         return dimension === y ? Math.floor(at / width) * below : fixed;
       }),
-    cell: (place) => cell(x < 0 ? 0 : place[x]!, wrapped ? 0 : place[y]!),
+    cell: (place) => cell(x < 0 ? 0 : nth(place, x), wrapped ? 0 : nth(place, y)),
   };
 }
 
@@ -80,35 +75,29 @@ export function paintCells(
 ): void {
   const { rows, length } = cells;
   for (let cell = 0; cell < pixels.length; cell++) {
-    const row = rows[cell]!;
+    const row = i32(rows, cell);
     const at = row ? shade(row - 1) : -1;
-    pixels[cell] = cell >= length ? 0 : !row ? missing : at < 0 ? plain : colours[at]!;
+    pixels[cell] = cell >= length ? 0 : !row ? missing : at < 0 ? plain : u32(colours, at);
   }
 }
 
 /** A colour of each chunk: a place among `colours`, or -1 where nothing is known. */
-export interface Shade {
-  readonly colours: Uint32Array;
-  shade(row: number): number;
-}
+export type Shade = { readonly colours: Uint32Array; shade(row: number): number };
 
 /** Colours of a column of numbers, one for each row of a table, with their limits. */
-export function columnShade(
-  values: ArrayLike<number>,
-): Shade & { readonly low: number; readonly high: number } {
+export function columnShade(values: Float64Array): Shade & { readonly low: number; readonly high: number } {
   let [low, high] = [Infinity, -Infinity];
-  for (let row = 0; row < values.length; row++) {
-    if (values[row]! < low) low = values[row]!;
-    if (values[row]! > high) high = values[row]!;
+  for (const value of values) {
+    if (value < low) low = value;
+    if (value > high) high = value;
   }
   if (low > high) [low, high] = [0, 1];
   const scale = 255 / (high - low || 1);
-  return {
-    colours: colourTable("viridis"),
-    shade: (row) => (Number.isNaN(values[row]!) ? -1 : ((values[row]! - low) * scale) | 0),
-    low,
-    high,
+  const shade = (row: number): number => {
+    const value = f64(values, row);
+    return Number.isNaN(value) ? -1 : ((value - low) * scale) | 0;
   };
+  return { colours: colourTable("viridis"), shade, low, high };
 }
 
 /** Sizes on a logarithmic scale, with their limits in bytes. */
@@ -118,18 +107,17 @@ export function sizeShade(table: ChunkTable): ReturnType<typeof columnShade> {
 }
 
 /** Neighbours in the same file have the same colour: the packs of an array show. */
-export function fileShade(table: ChunkTable): (row: number) => number {
+export function fileShade(table: ChunkTable): Shade {
   const numbers = new Map<string, number>();
-  const shades = new Int16Array(table.length).fill(-2);
-  return (row) => {
-    if (shades[row] === -2) {
-      const location = table.location(row);
-      if (location === undefined) shades[row] = -1;
-      else {
-        if (!numbers.has(location)) numbers.set(location, (numbers.size * 97) % 256); // 97: far apart and never repeating within 256
-        shades[row] = numbers.get(location)!;
-      }
+  const shades = new Int32Array(table.length).fill(-2);
+  const shade = (row: number): number => {
+    const location = shades[row] === -2 ? table.location(row) : undefined;
+    if (location !== undefined) {
+      const number = numbers.get(location) ?? (numbers.size * 97) % 256; // 97: far apart and never repeating within 256
+      numbers.set(location, number);
+      shades[row] = number;
     }
-    return shades[row]!;
+    return Math.max(-1, i32(shades, row));
   };
+  return { colours: colourTable("viridis"), shade };
 }

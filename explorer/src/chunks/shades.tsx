@@ -1,16 +1,17 @@
 /** The colours of the map of chunks: what each stands for, and its legend. */
 
 import type { ComponentChildren, VNode } from "preact";
-import { CATEGORIES, pixel } from "../array/colour";
+import { CATEGORIES, cssColour, pixel } from "../array/colour";
 import { kinds, KINDS, summary } from "../array/references";
 import { scaleOf } from "../array/scale";
 import { record } from "../base/json";
+import { f64, i32, nth, u8 } from "../base/lists";
 import { type Decoded } from "../cf/cf";
-import type { ArrayNode, ChunkTable, Repository, Snapshot } from "../format/types";
+import type { ArrayNode, ChunkTable, Repository } from "../format/types";
 import { css } from "../page/canvas";
-import type { Reader } from "../page/home";
-import { address } from "../page/state";
-import { bytes, count, firstLine, number, plural, when } from "../page/text";
+import type { ArrayProps } from "../page/home";
+import { CommitLink } from "../page/parts";
+import { bytes, count, firstLine, minute, number, plural, short, when } from "../page/text";
 import { author } from "../versions/search";
 import type { Writers } from "../versions/writers";
 import { columnShade, fileShade, type Shade, sizeShade } from "./cells";
@@ -39,86 +40,124 @@ interface Shown extends Shade {
   describe?(row: number): string;
 }
 
+/** A colour that a person can choose. */
+interface ShadeKind {
+  readonly label: string;
+  /** The label in the view of a difference. */
+  readonly labelBetween?: string;
+  /** What must be loaded before. */
+  readonly needs?: "writers" | "statistics";
+  /** References for which the colour is worth its time. */
+  readonly most?: number;
+  show(data: ShadeData): Shown;
+}
+
 const LISTED = 100; // commits in the legend
 const NOTHING = { colours: new Uint32Array(1), shade: () => -1, legend: null };
-
 const Swatch = ({ colour }: { colour: string }): VNode => <i class="swatch" style={{ background: colour }} />;
 
-/** The colours that a person can choose, by their name in the address. */
-export const SHADES: Record<string, (data: ShadeData) => Shown> = {
-  kind: ({ table, places }) => {
-    const own = kinds(table);
-    return {
-      colours: Uint32Array.from(KINDS, ({ colour }) => (colour ? pixel(colour) : 0)),
-      shade: (row) => own[row]!,
-      legend: summary(table, places).kinds.map((kind) => (
-        <span key={kind.name}>
-          <Swatch colour={kind.colour || css("missing")} /> {kind.name} {count(kind.count)}
-          {kind.size > 0 && <span class="quiet"> {bytes(kind.size)}</span>}
-        </span>
-      )),
-    };
-  },
-  size: ({ table }) => {
-    const sizes = sizeShade(table);
-    return { ...sizes, legend: <Scale {...sizes} low={bytes(sizes.low)} high={bytes(sizes.high)} /> };
-  },
-  file: ({ table }) => ({
-    colours: columnShade([]).colours,
-    shade: fileShade(table),
-    legend: <span>Chunks in one file have one colour.</span>,
-  }),
-  change: ({ changed }) => ({
-    colours: Uint32Array.of(pixel("#d55e00")),
-    shade: (row) => (changed?.[row] ? 0 : -1),
-    legend: (
-      <span>
-        <Swatch colour="#d55e00" /> changed {count(changed ? changed.reduce((sum, one) => sum + one, 0) : 0)}
-      </span>
-    ),
-  }),
-  commit: ({ repository, writers }) =>
-    writers
-      ? {
-          colours: Uint32Array.from(CATEGORIES, pixel),
-          shade: (row) => (writers.places[row]! < 0 ? -1 : writers.places[row]! % CATEGORIES.length),
-          describe: (row) => writerText(repository, writers, row),
-          legend: <Commits repository={repository} writers={writers} />,
-        }
-      : NOTHING,
-  age: ({ repository, writers }) => {
-    if (!writers) return NOTHING;
-    const { times } = repository.history;
-    const ages = columnShade(Float64Array.from(writers.rows, (row) => (row < 0 ? NaN : times[row]!)));
-    const isEmpty = writers.commits.length === 0;
-    return {
-      ...ages,
-      describe: (row) => writerText(repository, writers, row),
-      legend: (
-        <>
-          {!isEmpty && <Scale {...ages} low={when(ages.low)} high={when(ages.high)} />}
-          <Older writers={writers} />
-        </>
-      ),
-    };
-  },
-  ...Object.fromEntries(
-    STATISTICS.map((name) => [
-      name,
-      (data) =>
-        statisticShade(
-          data,
-          (statistics) => statistics[name].values as Float64Array,
-          (statistics, row) => labelOf(statistics[name], row),
-        ),
-    ]),
-  ),
-  gaps: (data) =>
+const statistic = (label: string, name: Statistic): ShadeKind => ({
+  label,
+  needs: "statistics",
+  show: (data) =>
     statisticShade(
       data,
-      ({ gaps }) => gaps,
-      ({ gaps }, row) => share(gaps[row]!),
+      (statistics) => statistics[name].values as Float64Array,
+      (statistics, row) => labelOf(statistics[name], row),
     ),
+});
+
+/** The colours by their name in the address. */
+export const SHADES: Record<string, ShadeKind> & { readonly kind: ShadeKind } = {
+  kind: {
+    label: "kind",
+    show: ({ table, places }) => {
+      const own = kinds(table);
+      return {
+        colours: Uint32Array.from(KINDS, ({ colour }) => (colour ? pixel(colour) : 0)),
+        shade: (row) => u8(own, row),
+        legend: summary(table, places).kinds.map((kind) => (
+          <span key={kind.name}>
+            <Swatch colour={kind.colour || css("missing")} /> {kind.name} {count(kind.count)}
+            {kind.size > 0 && <span class="quiet"> {bytes(kind.size)}</span>}
+          </span>
+        )),
+      };
+    },
+  },
+  size: {
+    label: "stored size",
+    show: ({ table }) => {
+      const sizes = sizeShade(table);
+      return { ...sizes, legend: <Scale {...sizes} low={bytes(sizes.low)} high={bytes(sizes.high)} /> };
+    },
+  },
+  file: {
+    label: "file",
+    most: 250_000,
+    show: ({ table }) => ({
+      ...fileShade(table),
+      legend: <span>Chunks in one file have one colour.</span>,
+    }),
+  },
+  change: {
+    label: "changed by this commit",
+    labelBetween: "changed between the versions",
+    show: ({ changed = new Uint8Array() }) => ({
+      colours: Uint32Array.of(pixel("#d55e00")),
+      shade: (row) => (changed[row] ? 0 : -1),
+      legend: (
+        <span>
+          <Swatch colour="#d55e00" /> changed {count(changed.reduce((sum, one) => sum + one, 0))}
+        </span>
+      ),
+    }),
+  },
+  commit: {
+    label: "commit that wrote it",
+    needs: "writers",
+    show: ({ repository, writers }) =>
+      writers
+        ? {
+            colours: Uint32Array.from(CATEGORIES, pixel),
+            shade: (row) => i32(writers.places, row) % CATEGORIES.length,
+            describe: (row) => writerText(repository, writers, row),
+            legend: <Commits repository={repository} writers={writers} />,
+          }
+        : NOTHING,
+  },
+  age: {
+    label: "age",
+    needs: "writers",
+    show: ({ repository, writers }) => {
+      if (!writers) return NOTHING;
+      const { times } = repository.history;
+      const ages = columnShade(Float64Array.from(writers.rows, (row) => (row < 0 ? NaN : f64(times, row))));
+      return {
+        ...ages,
+        describe: (row) => writerText(repository, writers, row),
+        legend: (
+          <>
+            {writers.commits.length > 0 && <Scale {...ages} low={when(ages.low)} high={when(ages.high)} />}
+            <Older writers={writers} />
+          </>
+        ),
+      };
+    },
+  },
+  minimum: statistic("smallest value", "minimum"),
+  maximum: statistic("largest value", "maximum"),
+  mean: statistic("mean", "mean"),
+  gaps: {
+    label: "share without value",
+    needs: "statistics",
+    show: (data) =>
+      statisticShade(
+        data,
+        ({ gaps }) => gaps,
+        ({ gaps }, row) => share(f64(gaps, row)),
+      ),
+  },
 };
 
 const labelOf = (decoded: Decoded, row: number): string => scaleOf(decoded).text(Number(decoded.values[row]));
@@ -158,41 +197,35 @@ function statisticShade(
 }
 
 function describeStatistics(statistics: Statistics, row: number): string {
-  const gaps = statistics.gaps[row]!;
+  const gaps = f64(statistics.gaps, row);
   if (Number.isNaN(gaps)) return "no statistics";
   const labels = STATISTICS.map((name) => `${name} ${labelOf(statistics[name], row)}`);
   return [...(gaps < 1 ? labels : []), gaps > 0 && `${share(gaps)} without value`].filter(Boolean).join(", ");
 }
 
-export const needsStatistics = (name: string): boolean =>
-  name === "gaps" || STATISTICS.some((each) => each === name);
-
 /** Reads the statistics of the chunks of an array, and decodes them as its elements. */
 export async function statisticsOf(
-  reader: Reader,
-  snapshot: Snapshot,
-  node: ArrayNode,
+  { reader, snapshot, node }: ArrayProps,
   table: ChunkTable,
   signal: AbortSignal,
 ): Promise<Statistics> {
   const { gaps, notes, ...stored } = await snapshot.statistics(node.path, table, signal);
   // They leave out fill values, and a mean can be equal to one.
-  const { _FillValue, missing_value, ...attributes } = record(node.document["attributes"]);
+  const { _FillValue, missing_value: _missing, ...attributes } = record(node.document["attributes"]);
   const plain = Object.create(node, { document: { value: { ...node.document, attributes } } }) as ArrayNode;
-  const decoded = (name: Statistic): Decoded =>
-    reader.decode(snapshot, plain, { shape: [table.length], raw: stored[name] });
-  const [low, high, mean] = STATISTICS.map(decoded) as [Decoded, Decoded, Decoded];
-  const isTurned = Number(attributes["scale_factor"] ?? 1) < 0;
-  return { minimum: isTurned ? high : low, maximum: isTurned ? low : high, mean: mean, gaps, notes };
+  const decoded = (raw: Float64Array): Decoded =>
+    reader.decode(snapshot, plain, { shape: [table.length], raw });
+  const [low, high] = [decoded(stored.minimum), decoded(stored.maximum)];
+  const isTurned = Number(attributes.scale_factor ?? 1) < 0;
+  const [minimum, maximum] = isTurned ? [high, low] : [low, high];
+  return { minimum, maximum, mean: decoded(stored.mean), gaps, notes };
 }
 
-/** Whether a name of `SHADES` needs the commits that wrote the chunks. */
-export const needsWriters = (name: string): boolean => name === "commit" || name === "age";
-
 function writerText({ history }: Repository, { rows, read, merges }: Writers, at: number): string {
-  const row = rows[at]!;
+  const row = i32(rows, at);
   if (row < 0) return `older than ${plural(read, "commit")}`;
-  return `${merges.has(row) ? "came with merge " : ""}${history.id(row).slice(0, 6)} ${firstLine(history.message(row))}, ${when(history.times[row]!).slice(0, 16)}`;
+  const text = `${short(history.id(row))} ${firstLine(history.message(row))}, ${minute(f64(history.times, row))}`;
+  return merges.has(row) ? `came with merge ${text}` : text;
 }
 
 const Older = ({ writers: { older, read } }: { writers: Writers }): VNode | null =>
@@ -210,15 +243,11 @@ function Commits({ repository: { history }, writers }: { repository: Repository;
       <ol class="plain writers scroll" aria-label="Commits that wrote these chunks" tabIndex={0}>
         {commits.slice(0, LISTED).map(({ row, count: chunks }, place) => (
           <li key={row}>
-            <Swatch colour={CATEGORIES[place % CATEGORIES.length]!} />{" "}
+            <Swatch colour={nth(CATEGORIES, place % CATEGORIES.length)} />{" "}
             {writers.merges.has(row) && "came with merge "}
-            <a href={address({ page: "history", query: { at: history.id(row) } })}>
-              {history.id(row).slice(0, 6)}
-            </a>{" "}
-            {firstLine(history.message(row))}{" "}
+            <CommitLink id={history.id(row)} /> {firstLine(history.message(row))}{" "}
             <span class="quiet">
-              {author(history.metadata(row))} {when(history.times[row]!).slice(0, 16)},{" "}
-              {plural(chunks, "chunk")}
+              {author(history.metadata(row))} {minute(f64(history.times, row))}, {plural(chunks, "chunk")}
             </span>
           </li>
         ))}
@@ -236,10 +265,7 @@ function Commits({ repository: { history }, writers }: { repository: Repository;
 
 /** A scale of colours between two texts. */
 export function Scale({ colours, low, high }: { colours: Uint32Array; low: string; high: string }): VNode {
-  const stops = Array.from(
-    colours,
-    (colour) => `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`,
-  );
+  const stops = Array.from(colours, cssColour);
   return (
     <span class="scale">
       {low}

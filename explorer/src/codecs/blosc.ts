@@ -1,9 +1,11 @@
 /** Blosc 1 containers, LZ4 blocks, shuffle and bitshuffle. */
 
-import { ExplorerError } from "../base/errors";
+import { viewOf } from "../base/bytes";
+import { unknownCodec } from "../base/errors";
+import { entryOf } from "../base/json";
+import { u8 } from "../base/lists";
 
 export type Inflate = (data: Uint8Array, size: number) => Uint8Array | Promise<Uint8Array>;
-
 const MAX_SPLITS = 16;
 const MIN_SPLIT = 128;
 const FORMATS = ["blosclz", "lz4", "snappy", "zlib", "zstd"];
@@ -17,7 +19,7 @@ export async function decodeBlosc(
   limit: number,
   others: { zlib: Inflate; zstd: Inflate },
 ): Promise<Uint8Array> {
-  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  const view = viewOf(data);
   const flags = view.getUint8(2);
   const typeSize = Math.max(1, view.getUint8(3));
   const size = view.getUint32(4, true);
@@ -31,12 +33,10 @@ export async function decodeBlosc(
   if (size === 0) return out;
   if (blockSize === 0 || blockSize > 2 ** 31) throw damaged("blosc");
   const format = FORMATS[flags >> 5];
-  const inflate: Record<string, Inflate> = { blosclz: decodeBloscLz, lz4: decodeLz4Block, ...others };
-  if (!Object.hasOwn(inflate, format ?? ""))
-    throw new ExplorerError(
-      "codec",
-      `this page cannot decompress blosc data with ${format ?? `format ${flags >> 5}`}`,
-    );
+  const table: Record<string, Inflate> = { blosclz: decodeBloscLz, lz4: decodeLz4Block, ...others };
+  const inflate = entryOf(table, format ?? "");
+  if (!inflate)
+    throw unknownCodec(`this page cannot decompress blosc data with ${format ?? `format ${flags >> 5}`}`);
   const blocks = Math.ceil(size / blockSize);
   const block = new Uint8Array(Math.min(blockSize, size));
   for (let b = 0; b < blocks; b++) {
@@ -52,7 +52,7 @@ export async function decodeBlosc(
       at += 4;
       if (packed < 0 || at + packed > data.length) throw damaged("blosc");
       const source = data.subarray(at, at + packed);
-      const content = packed === partSize ? source : await inflate[format](source, partSize);
+      const content = packed === partSize ? source : await inflate(source, partSize);
       if (content.length !== partSize) throw damaged("blosc");
       block.set(content, p * partSize);
       at += packed;
@@ -70,7 +70,7 @@ export async function decodeBlosc(
 export function unshuffle(source: Uint8Array, target: Uint8Array, size: number): void {
   const count = Math.floor(source.length / size);
   for (let j = 0; j < size; j++)
-    for (let i = 0, from = j * count, to = j; i < count; i++, to += size) target[to] = source[from + i];
+    for (let i = 0, from = j * count, to = j; i < count; i++, to += size) target[to] = u8(source, from + i);
   target.set(source.subarray(count * size), count * size);
 }
 
@@ -83,93 +83,91 @@ function bitUnshuffle(source: Uint8Array, target: Uint8Array, size: number): voi
     for (let bit = 0; bit < 8; bit++) {
       const from = (j * 8 + bit) * rows;
       for (let i = 0; i < rows; i++) {
-        const byte = source[from + i];
+        const byte = u8(source, from + i);
         if (byte === 0) continue;
-        for (let k = 0; k < 8; k++) target[(i * 8 + k) * size + j] |= ((byte >> k) & 1) << bit;
+        for (let k = 0; k < 8; k++)
+          target[(i * 8 + k) * size + j] = u8(target, (i * 8 + k) * size + j) | (((byte >> k) & 1) << bit);
       }
     }
   }
   target.set(source.subarray(count * size), count * size);
 }
 
-export function decodeLz4Block(data: Uint8Array, size: number): Uint8Array {
-  const out = new Uint8Array(size);
-  const end = data.length;
-  let at = 0;
-  let to = 0;
-  const more = (length: number): number => {
-    if (length < 15) return length;
-    let byte: number;
-    do {
-      byte = data[at++];
-      if (byte === undefined) throw damaged("lz4");
-      length += byte;
-    } while (byte === 255);
-    return length;
-  };
-  while (at < end) {
-    const token = data[at++];
-    const literal = more(token >> 4);
-    if (at + literal > end || to + literal > size) throw damaged("lz4");
-    out.set(data.subarray(at, at + literal), to);
-    at += literal;
-    to += literal;
-    if (at >= end) break;
-    const offset = data[at] | (data[at + 1] << 8);
-    at += 2;
-    const match = more(token & 15) + 4;
-    if (at > end || offset === 0 || offset > to || to + match > size) throw damaged("lz4");
-    to = copyMatch(out, to, offset, match);
+/** What a decoder of matches has written so far. A part that does not fit is damage. */
+class Output {
+  readonly bytes: Uint8Array;
+  private end = 0;
+
+  constructor(
+    size: number,
+    private readonly format: string,
+  ) {
+    this.bytes = new Uint8Array(size);
   }
-  if (to !== size) throw damaged("lz4");
-  return out;
+
+  literal(data: Uint8Array, at: number, length: number): void {
+    if (at + length > data.length || this.end + length > this.bytes.length) throw damaged(this.format);
+    this.bytes.set(data.subarray(at, at + length), this.end);
+    this.end += length;
+  }
+
+  match(offset: number, length: number): void {
+    const { bytes, end } = this;
+    if (offset === 0 || offset > end || end + length > bytes.length) throw damaged(this.format);
+    if (offset >= length) bytes.copyWithin(end, end - offset, end - offset + length);
+    else for (let i = end; i < end + length; i++) bytes[i] = u8(bytes, i - offset);
+    this.end += length;
+  }
+
+  finish(): Uint8Array {
+    if (this.end !== this.bytes.length) throw damaged(this.format);
+    return this.bytes;
+  }
 }
 
-function copyMatch(out: Uint8Array, to: number, offset: number, match: number): number {
-  if (offset >= match) out.copyWithin(to, to - offset, to - offset + match);
-  else for (let i = to; i < to + match; i++) out[i] = out[i - offset];
-  return to + match;
+export function decodeLz4Block(data: Uint8Array, size: number): Uint8Array {
+  const out = new Output(size, "lz4");
+  let at = 0;
+  const more = (length: number): number => {
+    for (let byte = length < 15 ? 0 : 255; byte === 255; length += byte) byte = u8(data, at++);
+    return length;
+  };
+  while (at < data.length) {
+    const token = u8(data, at++);
+    const literal = more(token >> 4);
+    out.literal(data, at, literal);
+    at += literal;
+    if (at >= data.length) break;
+    const offset = u8(data, at) | (u8(data, at + 1) << 8);
+    at += 2;
+    out.match(offset, more(token & 15) + 4);
+  }
+  return out.finish();
 }
 
 const FAR = 8191;
 
 function decodeBloscLz(data: Uint8Array, size: number): Uint8Array {
-  const out = new Uint8Array(size);
-  const end = data.length;
+  const out = new Output(size, "blosclz");
   let at = 0;
-  let to = 0;
-  const next = (): number => {
-    if (at >= end) throw damaged("blosclz");
-    return data[at++];
-  };
+  const next = (): number => u8(data, at++);
   let control = next() & 31;
   for (;;) {
     if (control >= 32) {
       let length = (control >> 5) + 2;
       let offset = (control & 31) << 8;
-      if (length === 9) {
-        let byte: number;
-        do length += byte = next();
-        while (byte === 255);
-      }
+      for (let byte = length === 9 ? 255 : 0; byte === 255; length += byte) byte = next();
       const low = next();
       if (low === 255 && offset === 31 << 8) {
         offset = FAR + (next() << 8);
         offset += next();
       } else offset += low;
-      offset++;
-      if (offset > to || to + length > size) throw damaged("blosclz");
-      to = copyMatch(out, to, offset, length);
+      out.match(offset + 1, length);
     } else {
-      const length = control + 1;
-      if (at + length > end || to + length > size) throw damaged("blosclz");
-      out.set(data.subarray(at, at + length), to);
-      at += length;
-      to += length;
+      out.literal(data, at, control + 1);
+      at += control + 1;
     }
-    if (at >= end) break;
-    control = data[at++];
+    if (at >= data.length) return out.finish();
+    control = next();
   }
-  if (to !== size) throw damaged("blosclz");
-  return out;
 }

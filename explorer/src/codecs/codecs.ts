@@ -1,17 +1,14 @@
 /** Codecs of Zarr: from the bytes of a chunk to its elements. */
 
-import { hex, joined, text } from "../base/bytes";
-import { ExplorerError } from "../base/errors";
-import { record, sizes } from "../base/json";
-import { product, strides } from "../base/lists";
+import { hex, joined, text, viewOf, wide } from "../base/bytes";
+import { unknownCodec, unsupported, wrongFormat } from "../base/errors";
+import { entryOf, type Properties, record, sizes } from "../base/json";
+import { nth, placesOf, product, strides, u32 } from "../base/lists";
 import { damaged, decodeBlosc, decodeLz4Block, unshuffle } from "./blosc";
 import { copyBox, type DType, dtypeOf, type Elements, filled, numpyType } from "./elements";
 import { decompress } from "./zstd";
 
-export interface Codec {
-  readonly name: string;
-  readonly configuration: Record<string, unknown>;
-}
+export type Codec = { readonly name: string; readonly configuration: Properties };
 
 /** What decoding a chunk needs to know: plain values, which can be sent to a worker. */
 export interface ChunkSpec {
@@ -57,24 +54,20 @@ const CRC = Uint32Array.from({ length: 256 }, (_, n) => {
 
 function crc32c(data: Uint8Array): Uint8Array {
   const body = data.subarray(0, data.length - 4);
-  const stated = new DataView(data.buffer, data.byteOffset, data.byteLength).getUint32(data.length - 4, true);
+  const stated = viewOf(data).getUint32(data.length - 4, true);
   let sum = 0xffffffff;
-  for (let i = 0; i < body.length; i++) sum = CRC[(sum ^ body[i]) & 255] ^ (sum >>> 8);
+  for (const byte of body) sum = u32(CRC, (sum ^ byte) & 255) ^ (sum >>> 8);
   if (~sum >>> 0 !== stated) throw new RangeError("the checksum crc32c does not match");
   return body;
 }
 
 function lz4(data: Uint8Array, _: unknown, limit: number): Uint8Array {
-  const size = new DataView(data.buffer, data.byteOffset, data.byteLength).getUint32(0, true);
+  const size = viewOf(data).getUint32(0, true);
   if (size > limit) throw damaged("lz4");
   return decodeLz4Block(data.subarray(4), size);
 }
 
-type BytesDecoder = (
-  data: Uint8Array,
-  configuration: Record<string, unknown>,
-  limit: number,
-) => Uint8Array | Promise<Uint8Array>;
+type BytesDecoder = (data: Uint8Array, of: Properties, limit: number) => Uint8Array | Promise<Uint8Array>;
 
 const BYTES: Record<string, BytesDecoder> = {
   zstd: (data, _, limit) => decoder.zstd(data, limit),
@@ -96,20 +89,16 @@ const BYTES: Record<string, BytesDecoder> = {
 
 /** Codecs that change elements, and what the codec after them sees. */
 interface ArrayCodec {
-  encoded(
-    type: DType,
-    shape: number[],
-    configuration: Record<string, unknown>,
-  ): { type: DType; shape: number[] };
-  decode(elements: Elements, type: DType, shape: number[], configuration: Record<string, unknown>): Elements;
+  encoded(type: DType, shape: number[], of: Properties): { type: DType; shape: number[] };
+  decode(elements: Elements, type: DType, shape: number[], of: Properties): Elements;
 }
 
-function orderOf({ order }: Record<string, unknown>, rank: number): number[] {
+function orderOf({ order }: Properties, rank: number): number[] {
   if (order === "C" || order === undefined) return Array.from({ length: rank }, (_, d) => d);
   if (order === "F") return Array.from({ length: rank }, (_, d) => rank - 1 - d);
   const axes = sizes(order, "order of the codec transpose");
   if (axes.length !== rank || new Set(axes).size !== rank || axes.some((d) => d >= rank))
-    throw new ExplorerError("format", "wrong order of the codec transpose");
+    throw wrongFormat("wrong order of the codec transpose");
   return axes;
 }
 
@@ -124,6 +113,15 @@ function pack(values: number[], type: DType): Uint8Array {
   return out;
 }
 
+/** A codec of numbers, which are stored with a type of their own. */
+const numeric = (decode: (values: number[], of: Properties) => number[]): ArrayCodec => ({
+  encoded: (type, shape, { astype, dtype }) => ({ type: numpyType(astype ?? dtype ?? type.name), shape }),
+  decode: (elements, type, _, configuration) => {
+    const stored = numpyType(configuration.astype ?? configuration.dtype);
+    return pack(decode(numbers(elements, stored), configuration), type);
+  },
+});
+
 const same: ArrayCodec = { encoded: (type, shape) => ({ type, shape }), decode: (elements) => elements };
 
 const ARRAYS: Record<string, ArrayCodec> = {
@@ -132,55 +130,35 @@ const ARRAYS: Record<string, ArrayCodec> = {
   transpose: {
     encoded: (type, shape, configuration) => ({
       type,
-      shape: orderOf(configuration, shape.length).map((d) => shape[d]),
+      shape: orderOf(configuration, shape.length).map((d) => nth(shape, d)),
     }),
     decode: (elements, type, shape, configuration) => {
       const order = orderOf(configuration, shape.length);
-      const from = strides(order.map((d) => shape[d]));
-      const steps = new Array<number>(shape.length);
-      order.forEach((d, i) => (steps[d] = from[i]));
-      const out: Elements =
-        type.size === 0 ? new Array<string>(elements.length) : new Uint8Array(elements.length);
-      copyBox(
-        { elements: out, start: 0, steps: strides(shape) },
-        { elements, start: 0, steps },
-        shape,
-        type.size,
-      );
+      const from = strides(order.map((d) => nth(shape, d)));
+      const steps = shape.map((_, d) => nth(from, order.indexOf(d)));
+      const out: Elements = type.size === 0 ? [] : new Uint8Array(elements.length);
+      const target = { elements: out, start: 0, steps: strides(shape) };
+      copyBox(target, { elements, start: 0, steps }, shape, type.size);
       return out;
     },
   },
-  fixedscaleoffset: {
-    encoded: (type, shape, { astype, dtype }) => ({ type: numpyType(astype ?? dtype ?? type.name), shape }),
-    decode: (elements, type, _, { scale, offset, astype, dtype }) => {
-      const values = numbers(elements, numpyType(astype ?? dtype));
-      return pack(
-        values.map((value) => value / Number(scale) + Number(offset)),
-        type,
-      );
-    },
-  },
-  delta: {
-    encoded: (type, shape, { astype, dtype }) => ({ type: numpyType(astype ?? dtype ?? type.name), shape }),
-    decode: (elements, type, _, { astype, dtype }) => {
-      let sum = 0;
-      return pack(
-        numbers(elements, numpyType(astype ?? dtype)).map((value) => (sum += value)),
-        type,
-      );
-    },
-  },
+  fixedscaleoffset: numeric((values, { scale, offset }) =>
+    values.map((value) => value / Number(scale) + Number(offset)),
+  ),
+  delta: numeric((values) => {
+    let sum = 0;
+    return values.map((value) => (sum += value));
+  }),
 };
 
 function swap(bytes: Uint8Array, unit: number): Uint8Array {
-  const out = new Uint8Array(bytes.length);
-  for (let at = 0; at + unit <= bytes.length; at += unit)
-    for (let i = 0; i < unit; i++) out[at + i] = bytes[at + unit - 1 - i];
+  const out = bytes.slice();
+  for (let at = 0; at + unit <= bytes.length; at += unit) out.subarray(at, at + unit).reverse();
   return out;
 }
 
 function texts(data: Uint8Array, count: number, show: (part: Uint8Array) => string): string[] {
-  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  const view = viewOf(data);
   if (view.getUint32(0, true) !== count) throw damaged("text");
   let at = 4;
   return Array.from({ length: count }, () => {
@@ -196,7 +174,7 @@ type Serializer = (
   data: Uint8Array,
   type: DType,
   shape: number[],
-  configuration: Record<string, unknown>,
+  configuration: Properties,
   spec: ChunkSpec,
 ) => Elements | Promise<Elements>;
 
@@ -213,7 +191,7 @@ const SERIALIZERS: Record<string, Serializer> = {
 };
 
 export function codecList(codecs: unknown): Codec[] {
-  if (!Array.isArray(codecs)) throw new ExplorerError("format", "expected a list of codecs");
+  if (!Array.isArray(codecs)) throw wrongFormat("expected a list of codecs");
   return codecs.map((codec) => {
     const { name, configuration } =
       typeof codec === "string" ? { name: codec, configuration: {} } : record(codec);
@@ -221,138 +199,115 @@ export function codecList(codecs: unknown): Codec[] {
   });
 }
 
+/** How the bytes of a chunk become its elements: each step gets what the one before it returns. */
 interface Plan {
-  readonly arrays: {
-    codec: ArrayCodec;
-    configuration: Record<string, unknown>;
-    type: DType;
-    shape: number[];
-  }[];
-  readonly serializer: Codec;
-  readonly type: DType; // that the serializer sees
-  readonly shape: number[];
-  readonly bytes: Codec[];
+  /** The configuration, if the chunk is nothing but a shard. */
+  readonly shard: Properties | undefined;
+  decode(data: Uint8Array, limit: number): Promise<Elements>;
+  readonly size: number; // of the bytes before compression; 0 if it is not known
 }
 
 export function planOf(spec: ChunkSpec): Plan {
   const codecs = codecList(spec.codecs);
-  const arrays: Plan["arrays"] = [];
+  const elementSteps: ((elements: Elements) => Elements)[] = [];
   let type = dtypeOf(spec.type);
   let { shape } = spec;
   let at = 0;
-  for (; at < codecs.length && Object.hasOwn(ARRAYS, codecs[at].name); at++) {
-    const codec = ARRAYS[codecs[at].name];
-    const { configuration } = codecs[at];
-    arrays.push({ codec, configuration, type, shape });
+  for (; at < codecs.length; at++) {
+    const { name, configuration } = nth(codecs, at);
+    const codec = entryOf(ARRAYS, name);
+    if (!codec) break;
+    const [of, size] = [type, shape];
+    elementSteps.unshift((elements) => codec.decode(elements, of, size, configuration));
     ({ type, shape } = codec.encoded(type, shape, configuration));
   }
-  const serializer = codecs[at];
-  const bytes = codecs.slice(at + 1);
-  const unknown = [
-    ...(serializer && !Object.hasOwn(SERIALIZERS, serializer.name) ? [serializer] : []),
-    ...bytes.filter(({ name }) => !Object.hasOwn(BYTES, name)),
-  ][0];
-  if (unknown)
-    throw new ExplorerError("codec", `this page cannot decode data of the codec "${unknown.name}"`);
-  if (!serializer) throw new ExplorerError("format", "no codec makes bytes of the elements");
-  return { arrays, serializer, type, shape, bytes };
+  const last = codecs[at];
+  if (!last) throw wrongFormat("no codec makes bytes of the elements");
+  const serializer = entryOf(SERIALIZERS, last.name) ?? unknown(last.name);
+  const byteSteps = codecs.slice(at + 1).map(({ name, configuration }) => {
+    const step = entryOf(BYTES, name) ?? unknown(name);
+    return (data: Uint8Array, limit: number) => step(data, configuration, limit);
+  });
+  const isShard = last.name === "sharding_indexed" && codecs.length === 1;
+  return {
+    shard: isShard ? last.configuration : undefined,
+    size: product(shape) * type.size,
+    async decode(data, limit) {
+      let body = data;
+      for (const step of byteSteps.toReversed()) body = await step(body, limit);
+      const elements = await serializer(body, type, shape, last.configuration, spec);
+      return elementSteps.reduce((former, step) => step(former), elements);
+    },
+  };
+}
+
+function unknown(codec: string): never {
+  throw unknownCodec(`this page cannot decode data of the codec "${codec}"`);
 }
 
 /** Decodes the bytes of a chunk. */
 export async function decodeChunk(spec: ChunkSpec, data: Uint8Array): Promise<Elements> {
-  const { arrays, serializer, type, shape, bytes } = planOf(spec);
-  const raw = product(shape) * type.size;
-  if (raw > MAX_BYTES) throw new ExplorerError("unsupported", "a chunk is larger than 2 GB");
-  const limit = type.size === 0 ? MAX_TEXT : Math.min(MAX_BYTES, 2 * raw + 2 ** 20);
-  let body = data;
-  for (const { name, configuration } of bytes.toReversed())
-    body = await BYTES[name](body, configuration, limit);
-  let elements = await SERIALIZERS[serializer.name](body, type, shape, serializer.configuration, spec);
-  for (const step of arrays.toReversed())
-    elements = step.codec.decode(elements, step.type, step.shape, step.configuration);
-  return elements;
+  const { size, decode } = planOf(spec);
+  if (size > MAX_BYTES) throw unsupported("a chunk is larger than 2 GB");
+  return decode(data, size === 0 ? MAX_TEXT : Math.min(MAX_BYTES, 2 * size + 2 ** 20));
 }
 
-/** The layout of a shard. */
-export interface Shard {
-  readonly inner: ChunkSpec;
-  readonly grid: number[]; // inner chunks along each dimension
-  readonly indexSize: number;
-  readonly isAtEnd: boolean;
+/** A chunk within a shard. */
+interface Inner {
+  readonly offset: number;
+  readonly length: number;
+  readonly start: number[]; // of its elements
 }
 
-export function shardOf(spec: ChunkSpec, configuration: Record<string, unknown>): Shard {
+/** Reads the index of a shard of `size` bytes: the chunks that it has, and how each is decoded. */
+export async function openShard(
+  spec: ChunkSpec,
+  configuration: Properties,
+  size: number,
+  read: (start: number, end: number) => Uint8Array | Promise<Uint8Array>,
+): Promise<{ inner: ChunkSpec; chunks: Iterable<Inner> }> {
   const shape = sizes(configuration.chunk_shape, "chunk shape of a shard");
-  if (shape.length !== spec.shape.length || shape.some((n, d) => n === 0 || spec.shape[d] % n !== 0))
-    throw new ExplorerError("format", "the chunk shape of a shard does not divide the shard");
-  const grid = shape.map((n, d) => spec.shape[d] / n);
-  const names = codecList(configuration.index_codecs).map(({ name }) => name);
+  if (shape.length !== spec.shape.length || shape.some((n, d) => n === 0 || nth(spec.shape, d) % n !== 0))
+    throw wrongFormat("the chunk shape of a shard does not divide the shard");
+  const grid = shape.map((n, d) => nth(spec.shape, d) / n);
+  const codecs = configuration.index_codecs;
+  const names = codecList(codecs).map(({ name }) => name);
   if (names[0] !== "bytes" || names.some((name, i) => i > 0 && name !== "crc32c"))
-    throw new ExplorerError(
-      "codec",
-      `this page cannot decode an index of shards with the codecs ${names.join(", ")}`,
-    );
-  return {
-    inner: { ...spec, codecs: configuration.codecs, shape },
-    grid,
-    indexSize: product(grid) * 16 + 4 * (names.length - 1),
-    isAtEnd: configuration.index_location !== "start",
-  };
+    throw unknownCodec(`this page cannot decode an index of shards with the codecs ${names.join(", ")}`);
+  const length = product(grid) * 16 + 4 * (names.length - 1);
+  if (length > size) throw new RangeError("a shard is smaller than its index");
+  const start = configuration.index_location === "start" ? 0 : size - length;
+  const index = { codecs, type: "uint64", fill: 0, shape: [...grid, 2] };
+  const entries = viewOf((await decodeChunk(index, await read(start, start + length))) as Uint8Array);
+  function* chunks(): Generator<Inner> {
+    for (let i = 0; i < product(grid); i++) {
+      if (entries.getBigUint64(16 * i, true) === MISSING) continue;
+      const place = placesOf(i, grid).map((at, d) => at * nth(shape, d));
+      yield { offset: wide(entries, 16 * i), length: wide(entries, 16 * i + 8), start: place };
+    }
+  }
+  return { inner: { ...spec, codecs: configuration.codecs, shape }, chunks: chunks() };
 }
 
-/** Offset and length of each inner chunk; -1 for a missing one. */
-export async function shardIndex(
-  shard: Shard,
-  configuration: Record<string, unknown>,
-  data: Uint8Array,
-): Promise<Float64Array> {
-  const elements = await decodeChunk(
-    { codecs: configuration.index_codecs, type: "uint64", fill: 0, shape: [...shard.grid, 2] },
-    data,
-  );
-  const bytes = elements as Uint8Array;
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  return Float64Array.from({ length: bytes.length / 8 }, (_, i) => {
-    const high = view.getUint32(8 * i + 4, true);
-    const low = view.getUint32(8 * i, true);
-    return high === 0xffffffff && low === 0xffffffff ? -1 : low + high * 2 ** 32;
-  });
-}
+const MISSING = 2n ** 64n - 1n;
 
 async function decodeShard(
   data: Uint8Array,
   type: DType,
   shape: number[],
-  configuration: Record<string, unknown>,
+  configuration: Properties,
   spec: ChunkSpec,
 ): Promise<Elements> {
-  const shard = shardOf({ ...spec, shape }, configuration);
-  if (data.length < shard.indexSize) throw damaged("sharding_indexed");
-  const index = await shardIndex(
-    shard,
-    configuration,
-    shard.isAtEnd ? data.subarray(data.length - shard.indexSize) : data.subarray(0, shard.indexSize),
-  );
+  const read = (start: number, end: number): Uint8Array => data.subarray(start, end);
+  const { inner, chunks } = await openShard({ ...spec, shape }, configuration, data.length, read);
   const out = filled(type, product(shape), spec.fill);
   const steps = strides(shape);
-  const { inner, grid } = shard;
-  const innerSteps = strides(inner.shape);
-  const places = strides(grid);
-  for (let i = 0; i < product(grid); i++) {
-    const [offset, length] = [index[2 * i], index[2 * i + 1]];
-    if (offset < 0) continue;
+  for (const { offset, length, start: place } of chunks) {
     if (offset + length > data.length) throw damaged("sharding_indexed");
     const elements = await decodeChunk(inner, data.subarray(offset, offset + length));
-    const start = grid.reduce(
-      (sum, count, d) => sum + (Math.floor(i / places[d]) % count) * inner.shape[d] * steps[d],
-      0,
-    );
-    copyBox(
-      { elements: out, start, steps },
-      { elements, start: 0, steps: innerSteps },
-      inner.shape,
-      type.size,
-    );
+    const start = place.reduce((sum, at, d) => sum + at * nth(steps, d), 0);
+    const source = { elements, start: 0, steps: strides(inner.shape) };
+    copyBox({ elements: out, start, steps }, source, inner.shape, type.size);
   }
   return out;
 }

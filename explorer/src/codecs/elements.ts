@@ -1,9 +1,9 @@
 /** Data types, elements as bytes, and copies of boxes of them. */
 
-import { half, hex } from "../base/bytes";
-import { ExplorerError } from "../base/errors";
-import { record } from "../base/json";
-import { product } from "../base/lists";
+import { half, hex, unhex, viewOf } from "../base/bytes";
+import { unknownCodec, wrongFormat } from "../base/errors";
+import { entryOf, type Properties, record } from "../base/json";
+import { nth, outside, product, type Shape } from "../base/lists";
 
 /** Elements as stored. */
 export type Raw = ArrayLike<number> | string[] | BigInt64Array | BigUint64Array;
@@ -37,13 +37,7 @@ type TypedClass<T extends Typed = Typed> = {
 };
 
 const NAMED: Record<string, number> = { NaN, Infinity, "-Infinity": -Infinity };
-
-function hexBytes(value: string): Uint8Array {
-  const digits = value.slice(2);
-  return Uint8Array.from({ length: digits.length / 2 }, (_, i) =>
-    parseInt(digits.slice(2 * i, 2 * i + 2), 16),
-  ).reverse();
-}
+const hexBytes = (value: string): Uint8Array => unhex(value.slice(2)).reverse();
 
 function view<T extends Typed>(elements: Elements, type: TypedClass<T>): T {
   const bytes = elements as Uint8Array;
@@ -55,8 +49,9 @@ type Put = (view: DataView, value: unknown, at: number) => void;
 
 function number(value: unknown): number {
   if (typeof value === "number" || typeof value === "boolean") return Number(value);
-  if (typeof value === "string" && value in NAMED) return NAMED[value];
-  throw new ExplorerError("format", `unknown fill value ${JSON.stringify(value)}`);
+  const named = typeof value === "string" ? entryOf(NAMED, value) : undefined;
+  if (named !== undefined) return named;
+  throw wrongFormat(`unknown fill value ${JSON.stringify(value)}`);
 }
 
 function integer(value: unknown, low: bigint, high: bigint): bigint {
@@ -67,7 +62,7 @@ function integer(value: unknown, low: bigint, high: bigint): bigint {
 }
 
 /** The view of the elements of a type, and how a value becomes one. */
-const PLAIN: Record<string, [TypedClass, Put]> = {
+const PLAIN = {
   bool: [Uint8Array, (v, x, at) => v.setUint8(at, Number(x))],
   int8: [Int8Array, (v, x, at) => v.setInt8(at, number(x))],
   uint8: [Uint8Array, (v, x, at) => v.setUint8(at, number(x))],
@@ -80,7 +75,7 @@ const PLAIN: Record<string, [TypedClass, Put]> = {
   float16: [Uint16Array, (v, x, at) => v.setUint16(at, halfBits(number(x)), true)],
   float32: [Float32Array, (v, x, at) => v.setFloat32(at, number(x), true)],
   float64: [Float64Array, (v, x, at) => v.setFloat64(at, number(x), true)],
-};
+} satisfies Record<string, [TypedClass, Put]>;
 
 function halfBits(value: number): number {
   const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0;
@@ -96,8 +91,8 @@ function halfBits(value: number): number {
   return sign | (fraction < 1024 ? fraction : ((exponent + 15) << 10) | (fraction - 1024));
 }
 
-function plain(name: string): DType {
-  const [type, put] = PLAIN[name];
+function plain(name: keyof typeof PLAIN): DType {
+  const [type, put]: [TypedClass, Put] = PLAIN[name];
   const size = type.BYTES_PER_ELEMENT;
   return {
     name,
@@ -118,14 +113,7 @@ function complex(name: string, part: DType): DType {
     const [real, imaginary] = Array.isArray(value) ? (value as unknown[]) : [value, 0];
     return Uint8Array.from([...(part.fill(real) as Uint8Array), ...(part.fill(imaginary) as Uint8Array)]);
   };
-  return {
-    name,
-    size: 2 * part.size,
-    unit: part.size,
-    isComplex: true,
-    wrap: (elements) => part.wrap(elements),
-    fill,
-  };
+  return { ...part, name, size: 2 * part.size, isComplex: true, fill };
 }
 
 const latin = (bytes: Uint8Array): string => String.fromCharCode(...bytes);
@@ -137,8 +125,7 @@ function fixed(
   show: (bytes: Uint8Array) => string,
   fill: (value: unknown) => Uint8Array,
 ): DType {
-  if (!(size > 0 && size < 2 ** 20))
-    throw new ExplorerError("format", `data type ${name} with ${size} bytes`);
+  if (!(size > 0 && size < 2 ** 20)) throw wrongFormat(`data type ${name} with ${size} bytes`);
   const wrap = (elements: Elements): string[] =>
     Array.from({ length: elements.length / size }, (_, i) =>
       show((elements as Uint8Array).subarray(i * size, (i + 1) * size)),
@@ -152,7 +139,7 @@ function fixed(
 }
 
 function utf32(bytes: Uint8Array): string {
-  const points = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  const points = viewOf(bytes);
   let out = "";
   for (let at = 0; at < bytes.length; at += 4)
     out += String.fromCodePoint(Math.min(points.getUint32(at, true), 0x10ffff));
@@ -160,7 +147,7 @@ function utf32(bytes: Uint8Array): string {
 }
 
 function utf32Bytes(value: unknown): Uint8Array {
-  const points = Uint32Array.from(String(value ?? ""), (letter) => letter.codePointAt(0)!);
+  const points = Uint32Array.from(String(value ?? ""), (letter) => letter.codePointAt(0) ?? 0);
   return new Uint8Array(points.buffer);
 }
 
@@ -175,12 +162,12 @@ const list = (name: string): DType => ({
   name,
   size: 0,
   unit: 0,
-  wrap: (elements) => elements as string[],
+  wrap: (elements) => elements,
   fill: (value) => (typeof value === "string" ? value : ""),
 });
 
-const TYPES: Record<string, (configuration: Record<string, unknown>) => DType> = {
-  ...Object.fromEntries(Object.keys(PLAIN).map((name) => [name, () => plain(name)])),
+const TYPES: Record<string, (configuration: Properties) => DType> = {
+  ...Object.fromEntries(Object.keys(PLAIN).map((name) => [name, () => plain(name as keyof typeof PLAIN)])),
   float16: () => ({
     ...plain("float16"),
     wrap: (elements) => Float32Array.from(view(elements, Uint16Array), half),
@@ -203,26 +190,25 @@ export function dtypeOf(type: unknown): DType {
   const name = typeof type === "string" ? type : String(record(type).name);
   const bits = /^r(\d+)$/.exec(name);
   if (bits) return fixed(name, Number(bits[1]) / 8, 1, hex, base64);
-  if (!Object.hasOwn(TYPES, name))
-    throw new ExplorerError("codec", `this page cannot show the data type ${JSON.stringify(type)}`);
-  return TYPES[name](record(record(type).configuration));
+  const make = entryOf(TYPES, name);
+  if (!make) throw unknownCodec(`this page cannot show the data type ${JSON.stringify(type)}`);
+  return make(record(record(type).configuration));
 }
+
+const FAMILIES: Record<string, string> = { b: "bool", i: "int", f: "float", u: "uint" };
 
 /** Numpy's short names, in the configurations of codecs. */
 export function numpyType(code: unknown): DType {
-  const match = /^[<>|=]?([bifu])(\d)$/.exec(String(code));
-  const name =
-    match &&
-    `${{ b: "bool", i: "int", f: "float", u: "uint" }[match[1] as "i"]}${match[1] === "b" ? "" : Number(match[2]) * 8}`;
-  if (!name || !Object.hasOwn(TYPES, name))
-    throw new ExplorerError("codec", `this page does not know the data type ${JSON.stringify(code)}`);
-  return TYPES[name]({});
+  const [, family = "", bytes] = /^[<>|=]?([bifu])(\d)$/.exec(String(code)) ?? [];
+  const make = entryOf(TYPES, `${FAMILIES[family]}${family === "b" ? "" : Number(bytes) * 8}`);
+  if (!make) throw unknownCodec(`this page does not know the data type ${JSON.stringify(code)}`);
+  return make({});
 }
 
 /** Elements that all have the fill value. */
 export function filled(dtype: DType, count: number, fill: unknown): Elements {
   const element = dtype.fill(fill);
-  if (typeof element === "string") return new Array<string>(count).fill(element);
+  if (typeof element === "string") return Array.from({ length: count }, () => element);
   const out = new Uint8Array(count * dtype.size);
   if (count === 0 || element.every((byte) => byte === 0)) return out;
   out.set(element);
@@ -232,36 +218,19 @@ export function filled(dtype: DType, count: number, fill: unknown): Elements {
 }
 
 /** A box within elements: first element, and the step of each dimension, in elements. */
-export interface Box {
-  readonly elements: Elements;
-  readonly start: number;
-  readonly steps: readonly number[];
-}
+export type Box = { readonly elements: Elements; readonly start: number; readonly steps: Shape };
 
 /** Copies a box of `shape`. Both lists of elements have the same type, `size` bytes for each (0 for a list). */
-export function copyBox(target: Box, source: Box, shape: readonly number[], size: number): void {
+export function copyBox(target: Box, source: Box, shape: Shape, size: number): void {
   if (product(shape) === 0) return;
-  const rank = shape.length;
-  const count = rank === 0 ? 1 : shape[rank - 1];
-  const to = rank === 0 ? 1 : target.steps[rank - 1];
-  const from = rank === 0 ? 1 : source.steps[rank - 1];
+  const [to = 1, from = 1, count = 1] = [target.steps.at(-1), source.steps.at(-1), shape.at(-1)];
   const run = runCopy(target.elements, source.elements, size, to, from, count);
-  const index = new Array<number>(Math.max(0, rank - 1)).fill(0);
-  let t = target.start;
-  let s = source.start;
-  for (;;) {
-    run(t, s);
-    let d = rank - 2;
-    for (; d >= 0; d--) {
-      t += target.steps[d];
-      s += source.steps[d];
-      if (++index[d] < shape[d]) break;
-      t -= shape[d] * target.steps[d];
-      s -= shape[d] * source.steps[d];
-      index[d] = 0;
-    }
-    if (d < 0) return;
-  }
+  const visit = (d: number, t: number, s: number): void => {
+    if (d >= shape.length - 1) return run(t, s);
+    const [length, down, up] = [nth(shape, d), nth(target.steps, d), nth(source.steps, d)];
+    for (let i = 0; i < length; i++) visit(d + 1, t + i * down, s + i * up);
+  };
+  visit(0, target.start, source.start);
 }
 
 type Run = (target: number, source: number) => void;
@@ -277,26 +246,23 @@ function runCopy(
   if (!(target instanceof Uint8Array) || !(source instanceof Uint8Array)) {
     const [a, b] = [target as string[], source as string[]];
     return (t, s) => {
-      for (let i = 0; i < count; i++) a[t + i * to] = b[s + i * from];
+      for (let i = 0; i < count; i++) a[t + i * to] = nth(b, s + i * from);
     };
   }
   if (to === 1 && from === 1)
     return (t, s) => target.set(source.subarray(s * size, (s + count) * size), t * size);
   // words are faster than bytes, if both sides are aligned
-  const width = [4, 2, 1].find(
-    (w) => size % w === 0 && target.byteOffset % w === 0 && source.byteOffset % w === 0,
-  )!;
-  const type = (
-    { 4: Uint32Array, 2: Uint16Array, 1: Uint8Array } as Record<
-      number,
-      TypedClass<Uint32Array | Uint16Array | Uint8Array>
-    >
-  )[width];
+  const type: TypedClass<Uint32Array | Uint16Array | Uint8Array> =
+    [Uint32Array, Uint16Array].find(({ BYTES_PER_ELEMENT: width }) =>
+      [size, target.byteOffset, source.byteOffset].every((place) => place % width === 0),
+    ) ?? Uint8Array;
+  const width = type.BYTES_PER_ELEMENT;
   const a = new type(target.buffer, target.byteOffset, target.length / width);
   const b = new type(source.buffer, source.byteOffset, Math.floor(source.length / width));
   const words = size / width;
   return (t, s) => {
     for (let i = 0; i < count; i++)
-      for (let w = 0; w < words; w++) a[(t + i * to) * words + w] = b[(s + i * from) * words + w];
+      for (let w = 0, at = (s + i * from) * words; w < words; w++, at++)
+        a[(t + i * to) * words + w] = b[at] ?? outside(b, at);
   };
 }

@@ -1,6 +1,7 @@
-/** Work beside the page: decoding in workers, or in place where there are none, and requests at the same time. */
+/** Work outside of the page: decoding in workers, or in place where there are none, and requests at the same time. */
 
 import { ExplorerError } from "../base/errors";
+import { nth } from "../base/lists";
 import { type ChunkSpec, decodeChunk, decoder } from "./codecs";
 import type { Elements } from "./elements";
 
@@ -15,10 +16,7 @@ export async function runJob(job: Job): Promise<Elements> {
   return job.kind === "zstd" ? decoder.zstd(job.data, 2 ** 30) : decodeChunk(job.spec, job.data);
 }
 
-interface Waiting {
-  resolve(value: Elements): void;
-  reject(error: Error): void;
-}
+type Waiting = { resolve(value: Elements): void; reject(error: Error): void };
 
 interface Member {
   readonly worker: Worker;
@@ -81,7 +79,7 @@ class Workers {
     this.members.splice(this.members.indexOf(member), 1);
   }
 
-  /** Starts a worker before there is work: its script loads beside the first files. */
+  /** Starts a worker before there is work: its script loads together with the first files. */
   warm(): void {
     if (this.members.length === 0) this.member();
   }
@@ -115,21 +113,15 @@ class Workers {
 /** The script of the worker could not run. */
 class WorkerFailure extends Error {}
 
-let current: Workers | undefined;
+const COUNT = Math.min(4, Math.max(1, (globalThis.navigator?.hardwareConcurrency ?? 2) - 1));
+let current = new Workers(undefined, COUNT);
 
 /** Sets how workers start. Without a call, and with undefined, the page decodes in place. */
 export function useWorkers(start: (() => Worker) | undefined): void {
-  current = new Workers(
-    start,
-    Math.min(4, Math.max(1, (globalThis.navigator?.hardwareConcurrency ?? 2) - 1)),
-  );
+  current = new Workers(start, COUNT);
 }
 
-export function pool(): Workers {
-  if (!current) useWorkers(undefined);
-  return current!;
-}
-
+export const pool = (): Workers => current;
 export const PARALLEL = 8; // requests at the same time
 
 /** Works on items, several at the same time. After the first error no other one begins. */
@@ -139,7 +131,7 @@ export async function parallel<T>(items: readonly T[], use: (item: T) => Promise
   const run = async (): Promise<void> => {
     while (next < items.length && !failed) {
       try {
-        await use(items[next++]);
+        await use(nth(items, next++));
       } catch (error) {
         failed = true;
         throw error;

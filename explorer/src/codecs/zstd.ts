@@ -1,6 +1,7 @@
 /** Zstandard, with dictionaries: the locations of manifests need them, and no small library has them. After RFC 8878. */
 
-import { joined } from "../base/bytes";
+import { joined, viewOf } from "../base/bytes";
+import { nth, u16, u32, u8 } from "../base/lists";
 
 const MAGIC = 0xfd2fb528;
 const DICTIONARY_MAGIC = 0xec30a437;
@@ -13,16 +14,10 @@ class Corrupt extends Error {
 }
 
 /** States of an entropy decoder: what to add to the next bits << 16 | number of bits << 8 | symbol. */
-interface States {
-  readonly log: number;
-  readonly entry: Uint32Array;
-}
+type States = { readonly log: number; readonly entry: Uint32Array };
 
 /** Codes by their first `log` bits: symbol << 4 | length. */
-interface Codes {
-  readonly log: number;
-  readonly entry: Uint16Array;
-}
+type Codes = { readonly log: number; readonly entry: Uint16Array };
 
 function high(value: number): number {
   return 31 - Math.clz32(value);
@@ -48,8 +43,9 @@ function states(counts: number[], log: number): States {
   });
   if (at !== 0) throw new Corrupt("table of states");
   for (let i = 0; i < size; i++) {
-    const symbol = entry[i];
-    const value = next[symbol]++;
+    const symbol = u32(entry, i);
+    const value = u16(next, symbol);
+    next[symbol] = value + 1;
     const bits = log - high(value);
     entry[i] = (((value << bits) - size) << 16) | (bits << 8) | symbol;
   }
@@ -66,9 +62,7 @@ function distribution(
 ): [States, number] {
   let bit = start * 8;
   const read = (count: number): number => {
-    const byte = bit >> 3;
-    const value =
-      ((src[byte] | (src[byte + 1] << 8) | (src[byte + 2] << 16)) >> (bit & 7)) & ((1 << count) - 1);
+    const value = (word(src, bit >> 3) >>> (bit & 7)) & ((1 << count) - 1);
     bit += count;
     if (bit > end * 8 + 16) throw new Corrupt("table of states");
     return value;
@@ -104,27 +98,24 @@ function distribution(
 }
 
 /** A stream of bits that is read from its end. Eight zero bytes before it stand for what is before its start. */
-const scratch = { bytes: new Uint8Array(BLOCK + 64) };
+let scratch = viewOf(new Uint8Array(BLOCK + 64));
 
+/** Copies a stream; returns the position of its last bit. */
 function reversed(src: Uint8Array, start: number, end: number): number {
   const length = end - start;
   if (length <= 0 || end > src.length) throw new Corrupt("stream of bits");
-  if (length + 16 > scratch.bytes.length) scratch.bytes = new Uint8Array(length * 2 + 16);
-  scratch.bytes.set(src.subarray(start, end), 8);
-  scratch.bytes.fill(0, 8 + length, 16 + length);
-  const last = src[end - 1];
+  if (length + 16 > scratch.byteLength) scratch = viewOf(new Uint8Array(length * 2 + 16));
+  const bytes = new Uint8Array(scratch.buffer);
+  bytes.set(src.subarray(start, end), 8);
+  bytes.fill(0, 8 + length, 16 + length);
+  const last = u8(src, end - 1);
   if (last === 0) throw new Corrupt("stream of bits");
   return (8 + length - 1) * 8 + high(last);
 }
 
 /** Up to 25 bits. */
-function bitsAt(buffer: Uint8Array, bit: number, count: number): number {
-  const byte = bit >> 3;
-  const value =
-    (buffer[byte] | (buffer[byte + 1] << 8) | (buffer[byte + 2] << 16) | (buffer[byte + 3] << 24)) >>>
-    (bit & 7);
-  return value & ((1 << count) - 1);
-}
+const bitsAt = (stream: DataView, bit: number, count: number): number =>
+  (stream.getUint32(bit >> 3, true) >>> (bit & 7)) & ((1 << count) - 1);
 
 function huffman(src: Uint8Array, start: number, end: number): [Codes, number] {
   const head = src[start++];
@@ -133,7 +124,7 @@ function huffman(src: Uint8Array, start: number, end: number): [Codes, number] {
   if (head >= 128) {
     const count = head - 127;
     for (let i = 0; i < count; i++) {
-      const byte = src[start + (i >> 1)];
+      const byte = u8(src, start + (i >> 1));
       weights.push(i & 1 ? byte & 15 : byte >> 4);
     }
     start += (count + 1) >> 1;
@@ -142,19 +133,18 @@ function huffman(src: Uint8Array, start: number, end: number): [Codes, number] {
     if (stop > end) throw new Corrupt("literals");
     const [table, from] = distribution(src, start, stop, 6, 255);
     let bit = reversed(src, from, stop);
-    const buffer = scratch.bytes;
-    const read = (count: number): number => bitsAt(buffer, Math.max((bit -= count), 0), count);
-    const pair = [read(table.log), read(table.log)];
-    for (let turn = 0; ; turn ^= 1) {
-      const state = table.entry[pair[turn]];
+    const stream = scratch;
+    const read = (count: number): number => bitsAt(stream, Math.max((bit -= count), 0), count);
+    for (let [place, other] = [read(table.log), read(table.log)]; ;) {
+      const state = u32(table.entry, place);
       weights.push(state & 255);
       if (weights.length > 255) throw new Corrupt("literals");
       const count = (state >> 8) & 255;
       if (bit - count < 64) {
-        weights.push(table.entry[pair[turn ^ 1]] & 255);
+        weights.push(u32(table.entry, other) & 255);
         break;
       }
-      pair[turn] = (state >> 16) + read(count);
+      [place, other] = [other, (state >> 16) + read(count)];
     }
     start = stop;
   }
@@ -188,20 +178,17 @@ function literals(
   to: number,
 ): void {
   let bit = reversed(src, start, end);
-  const buffer = scratch.bytes;
+  const stream = scratch;
   const { log, entry } = codes;
   const mask = (1 << log) - 1;
   let at = from;
   // two codes of at most 12 bits are in reach of one read
   for (const stop = to - 1; at < stop && bit >= 32; at += 2) {
     const low = bit - 25;
-    const byte = low >> 3;
-    const word =
-      (buffer[byte] | (buffer[byte + 1] << 8) | (buffer[byte + 2] << 16) | (buffer[byte + 3] << 24)) >>>
-      (low & 7);
-    const one = entry[(word >> (25 - log)) & mask];
+    const bits = stream.getUint32(low >> 3, true) >>> (low & 7);
+    const one = u16(entry, (bits >> (25 - log)) & mask);
     const length = one & 15;
-    const two = entry[(word >> (25 - log - length)) & mask];
+    const two = u16(entry, (bits >> (25 - log - length)) & mask);
     out[at] = one >> 4;
     out[at + 1] = two >> 4;
     bit -= length + (two & 15);
@@ -209,7 +196,7 @@ function literals(
   for (; at < to; at++) {
     const low = bit - log;
     if (low < 0) throw new Corrupt("literals");
-    const code = entry[bitsAt(buffer, low, log)];
+    const code = u16(entry, bitsAt(stream, low, log));
     out[at] = code >> 4;
     bit -= code & 15;
   }
@@ -217,84 +204,36 @@ function literals(
 }
 
 const range = (count: number, from: number): number[] => Array.from({ length: count }, (_, i) => i + from);
-const LITERAL_BASE = Uint32Array.from([
-  ...range(16, 0),
-  16,
-  18,
-  20,
-  22,
-  24,
-  28,
-  32,
-  40,
-  48,
-  64,
-  ...range(10, 7).map((n) => 1 << n),
-]);
-const LITERAL_BITS = Uint8Array.from([
-  ...new Array<number>(16).fill(0),
-  1,
-  1,
-  1,
-  1,
-  2,
-  2,
-  3,
-  3,
-  4,
-  6,
-  ...range(10, 7),
-]);
-const MATCH_BASE = Uint32Array.from([
-  ...range(32, 3),
-  35,
-  37,
-  39,
-  41,
-  43,
-  47,
-  51,
-  59,
-  67,
-  83,
-  99,
-  ...range(10, 7).map((n) => (1 << n) + 3),
-]);
-const MATCH_BITS = Uint8Array.from([
-  ...new Array<number>(32).fill(0),
-  1,
-  1,
-  1,
-  1,
-  2,
-  2,
-  3,
-  3,
-  4,
-  4,
-  5,
-  ...range(10, 7),
-]);
+const repeat = (value: number, count: number): number[] => Array.from({ length: count }, () => value);
 
-const repeat = (value: number, count: number): number[] => new Array<number>(count).fill(value);
-const DEFAULTS = [
-  states([4, 3, ...repeat(2, 11), 1, 1, 1, ...repeat(2, 9), 3, 2, ...repeat(1, 5), ...repeat(-1, 4)], 6),
-  states([...repeat(1, 6), 2, 2, 2, ...repeat(1, 15), ...repeat(-1, 5)], 5),
-  states([1, 4, 3, ...repeat(2, 6), ...repeat(1, 37), ...repeat(-1, 7)], 6),
-];
-/** Literal lengths, offsets, match lengths: largest logarithm of a table, largest symbol. */
-const LIMITS = [
-  [9, 35],
-  [8, 31],
-  [9, 52],
-];
+/** The lengths of literals and of matches by their codes: the first value and the number of extra bits. */
+function lengths(first: number, plain: number, digits: string): [base: Uint32Array, bits: Uint8Array] {
+  const bits = [...repeat(0, plain), ...Array.from(digits, Number), ...range(10, 7)];
+  let next = first;
+  return [Uint32Array.from(bits, (count) => (next += 1 << count) - (1 << count)), Uint8Array.from(bits)];
+}
+const [LITERAL_BASE, LITERAL_BITS] = lengths(0, 16, "1111223346");
+const [MATCH_BASE, MATCH_BITS] = lengths(3, 32, "11112233445");
+
+/** Literal lengths, offsets, match lengths: largest logarithm of a table, largest symbol, the usual table. */
+const KINDS = [
+  [
+    9,
+    35,
+    states([4, 3, ...repeat(2, 11), 1, 1, 1, ...repeat(2, 9), 3, 2, ...repeat(1, 5), ...repeat(-1, 4)], 6),
+  ],
+  [8, 31, states([...repeat(1, 6), 2, 2, 2, ...repeat(1, 15), ...repeat(-1, 5)], 5)],
+  [9, 52, states([1, 4, 3, ...repeat(2, 6), ...repeat(1, 37), ...repeat(-1, 7)], 6)],
+] as const;
+
+type Table = States | undefined;
 
 /** What a dictionary gives to each frame. */
 export interface Dictionary {
   readonly content: Uint8Array;
   readonly codes?: Codes;
-  readonly tables: (States | undefined)[];
-  readonly offsets: number[];
+  readonly tables: readonly [Table, Table, Table];
+  readonly offsets: readonly [number, number, number];
 }
 
 const NO_DICTIONARY: Dictionary = {
@@ -310,13 +249,20 @@ export function readDictionary(data: Uint8Array): Dictionary {
   const [match, c] = distribution(data, b, data.length, 9, 52);
   const [literal, d] = distribution(data, c, data.length, 9, 35);
   if (d + 12 > data.length) throw new Corrupt("dictionary");
-  const offsets = [word(data, d), word(data, d + 4), word(data, d + 8)];
-  return { content: data.subarray(d + 12), codes, tables: [literal, offset, match], offsets };
+  return {
+    content: data.subarray(d + 12),
+    codes,
+    tables: [literal, offset, match],
+    offsets: [word(data, d), word(data, d + 4), word(data, d + 8)],
+  };
 }
 
-function word(data: Uint8Array, at: number): number {
-  return (data[at] | (data[at + 1] << 8) | (data[at + 2] << 16) | (data[at + 3] << 24)) >>> 0;
-}
+/** What is behind the end counts as zero: whoever reads there checks the position afterwards. */
+const byte = (data: Uint8Array, at: number): number => data[at] ?? 0;
+
+const word = (data: Uint8Array, at: number): number =>
+  (byte(data, at) | (byte(data, at + 1) << 8) | (byte(data, at + 2) << 16) | (byte(data, at + 3) << 24)) >>>
+  0;
 
 interface Header {
   readonly size: number | undefined; // of the content, if the frame says it
@@ -325,15 +271,15 @@ interface Header {
 }
 
 function header(src: Uint8Array, at: number): Header {
-  const flags = src[at + 4];
+  const flags = u8(src, at + 4);
   const isSingle = (flags >> 5) & 1;
-  const sizeBytes = [isSingle, 2, 4, 8][flags >> 6];
-  const start = at + 5 + (isSingle ? 0 : 1) + [0, 1, 2, 4][flags & 3];
+  const sizeBytes = nth([isSingle, 2, 4, 8], flags >> 6);
+  const start = at + 5 + (isSingle ? 0 : 1) + nth([0, 1, 2, 4], flags & 3);
   if (start + sizeBytes > src.length || flags & 8) throw new Corrupt("header");
-  let size: number | undefined;
-  for (let i = sizeBytes - 1; i >= 0; i--) size = (size ?? 0) * 256 + src[start + i];
+  let size = sizeBytes === 2 ? 256 : 0;
+  for (let i = 0; i < sizeBytes; i++) size += u8(src, start + i) * 256 ** i;
   return {
-    size: sizeBytes === 2 ? size! + 256 : size,
+    size: sizeBytes === 0 ? undefined : size,
     body: start + sizeBytes,
     hasChecksum: (flags & 4) !== 0,
   };
@@ -345,11 +291,7 @@ export function statedSize(src: Uint8Array): number | undefined {
 }
 
 /** Decompresses all frames of `src`. Refuses more than `limit` bytes. */
-export function decompress(
-  src: Uint8Array,
-  limit = 2 ** 30,
-  dictionary: Dictionary = NO_DICTIONARY,
-): Uint8Array {
+export function decompress(src: Uint8Array, limit = 2 ** 30, dictionary = NO_DICTIONARY): Uint8Array {
   const parts: Uint8Array[] = [];
   let at = 0;
   let total = 0;
@@ -362,8 +304,9 @@ export function decompress(
     }
     if (magic !== MAGIC) throw new Corrupt("no magic number");
     const frame = new Frame(src, header(src, at), limit - total, dictionary);
-    parts.push(frame.run());
-    total += parts[parts.length - 1].length;
+    const content = frame.run();
+    parts.push(content);
+    total += content.length;
     at = frame.at;
   }
   return joined(parts);
@@ -374,8 +317,8 @@ class Frame {
   private out: Uint8Array;
   private end = 0; // of the output
   private codes: Codes | undefined;
-  private readonly tables: (States | undefined)[];
-  private readonly offsets: number[];
+  private readonly tables: [Table, Table, Table];
+  private offsets: Dictionary["offsets"];
   private readonly literals = new Uint8Array(BLOCK);
 
   constructor(
@@ -387,7 +330,7 @@ class Frame {
     this.at = head.body;
     this.codes = dictionary.codes;
     this.tables = [...dictionary.tables];
-    this.offsets = [...dictionary.offsets];
+    this.offsets = dictionary.offsets;
     if ((head.size ?? 0) > limit)
       throw new Corrupt(`${head.size} bytes of content, at most ${limit} expected`);
     // no frame is smaller than 4 bytes for each block of its content
@@ -399,7 +342,7 @@ class Frame {
     const { src } = this;
     for (let isLast = 0; !isLast;) {
       if (this.at + 3 > src.length) throw new Corrupt("end is missing");
-      const head = src[this.at] | (src[this.at + 1] << 8) | (src[this.at + 2] << 16);
+      const head = word(src, this.at) & 0xffffff;
       isLast = head & 1;
       const size = head >> 3;
       const kind = (head >> 1) & 3;
@@ -410,7 +353,7 @@ class Frame {
       else {
         this.reserve(size);
         if (kind === 0) this.out.set(src.subarray(this.at, stop), this.end);
-        else this.out.fill(src[this.at], this.end, this.end + size);
+        else this.out.fill(u8(src, this.at), this.end, this.end + size);
         this.end += size;
       }
       this.at = stop;
@@ -433,28 +376,24 @@ class Frame {
   /** Decodes the literals of a block into `this.literals`; returns their number and the position after them. */
   private readLiterals(start: number, end: number): [number, number] {
     const { src } = this;
-    const kind = src[start] & 3;
-    const format = (src[start] >> 2) & 3;
+    const kind = u8(src, start) & 3;
+    const format = (u8(src, start) >> 2) & 3;
     const low = word(src, start);
     if (kind < 2) {
-      const [size, bytes] =
-        format === 1
-          ? [(low & 0xffff) >> 4, 2]
-          : format === 3
-            ? [(low & 0xffffff) >> 4, 3]
-            : [(low & 0xff) >> 3, 1];
+      const bytes = nth([1, 2, 1, 3], format);
+      const size = (low & (2 ** (8 * bytes) - 1)) >> (bytes === 1 ? 3 : 4);
       const from = start + bytes;
       const stop = from + (kind === 0 ? size : 1);
       if (size > BLOCK || stop > end) throw new Corrupt("literals");
       if (kind === 0) this.literals.set(src.subarray(from, stop));
-      else this.literals.fill(src[from], 0, size);
+      else this.literals.fill(u8(src, from), 0, size);
       return [size, stop];
     }
-    const bits = [10, 10, 14, 18][format];
-    const wide = low + src[start + 4] * 2 ** 32;
+    const bits = nth([10, 10, 14, 18], format);
+    const wide = low + byte(src, start + 4) * 2 ** 32;
     const size = Math.floor(wide / 16) & ((1 << bits) - 1);
     const packed = Math.floor(wide / 2 ** (4 + bits)) & ((1 << bits) - 1);
-    let from = start + [3, 3, 4, 5][format];
+    let from = start + nth([3, 3, 4, 5], format);
     const stop = from + packed;
     if (size > BLOCK || !(stop <= end)) throw new Corrupt("literals");
     if (kind === 2) [this.codes, from] = huffman(src, from, stop);
@@ -466,17 +405,10 @@ class Frame {
       if (at > stop) throw new Corrupt("literals");
       const part = (size + 3) >> 2;
       for (let i = 0; i < 4; i++) {
-        const next = i === 3 ? stop : at + (src[from + 2 * i] | (src[from + 2 * i + 1] << 8));
+        const next = i === 3 ? stop : at + (word(src, from + 2 * i) & 0xffff);
         if (next > stop) throw new Corrupt("literals");
-        literals(
-          src,
-          at,
-          next,
-          codes,
-          this.literals,
-          Math.min(size, i * part),
-          i === 3 ? size : Math.min(size, (i + 1) * part),
-        );
+        const last = i === 3 ? size : Math.min(size, (i + 1) * part);
+        literals(src, at, next, codes, this.literals, Math.min(size, i * part), last);
         at = next;
       }
     }
@@ -484,27 +416,25 @@ class Frame {
   }
 
   private block(start: number, stop: number): void {
-    const { src, tables, offsets } = this;
+    const { src, tables } = this;
     const [literalCount, from] = this.readLiterals(start, stop);
     let at = from;
-    let count = src[at++];
+    let count = u8(src, at++);
     if (at > stop) throw new Corrupt("sequences");
     if (count === 255) {
-      count = src[at] + (src[at + 1] << 8) + 0x7f00;
+      count = (word(src, at) & 0xffff) + 0x7f00;
       at += 2;
-    } else if (count >= 128) count = ((count - 128) << 8) + src[at++];
+    } else if (count >= 128) count = ((count - 128) << 8) + u8(src, at++);
     this.reserve(0);
     if (count > 0) {
-      const modes = src[at++];
-      for (let i = 0; i < 3; i++) {
+      const modes = u8(src, at++);
+      for (const [i, [log, largest, usual]] of KINDS.entries()) {
         const mode = (modes >> (6 - 2 * i)) & 3;
-        const [log, largest] = LIMITS[i];
-        if (mode === 0) tables[i] = DEFAULTS[i];
+        if (mode === 0) tables[i] = usual;
         else if (mode === 1) {
-          if (src[at] > largest) throw new Corrupt("sequences");
-          tables[i] = { log: 0, entry: Uint32Array.of(src[at++]) };
+          if (u8(src, at) > largest) throw new Corrupt("sequences");
+          tables[i] = { log: 0, entry: Uint32Array.of(u8(src, at++)) };
         } else if (mode === 2) [tables[i], at] = distribution(src, at, stop, log, largest);
-        if (tables[i] === undefined) throw new Corrupt("sequences");
       }
     }
     if (at > stop) throw new Corrupt("sequences");
@@ -515,18 +445,17 @@ class Frame {
     let used = 0;
     if (count > 0) {
       let bit = reversed(src, at, stop);
-      const buffer = scratch.bytes;
+      const buffer = scratch;
       // local variables, because properties and captured variables cost half of the speed
-      const [ll, of, ml] = tables as States[];
+      const [ll, of, ml] = tables;
+      if (!ll || !of || !ml) throw new Corrupt("sequences");
       const llEntry = ll.entry;
       const ofEntry = of.entry;
       const mlEntry = ml.entry;
-      let l = llEntry[bitsAt(buffer, (bit -= ll.log), ll.log)];
-      let o = ofEntry[bitsAt(buffer, (bit -= of.log), of.log)];
-      let m = mlEntry[bitsAt(buffer, (bit -= ml.log), ml.log)];
-      let first = offsets[0];
-      let second = offsets[1];
-      let third = offsets[2];
+      let l = u32(llEntry, bitsAt(buffer, (bit -= ll.log), ll.log));
+      let o = u32(ofEntry, bitsAt(buffer, (bit -= of.log), of.log));
+      let m = u32(mlEntry, bitsAt(buffer, (bit -= ml.log), ml.log));
+      let [first, second, third] = this.offsets;
       for (let i = 0; i < count; i++) {
         if (bit < 64) throw new Corrupt("sequences");
         const code = o & 255;
@@ -536,11 +465,11 @@ class Frame {
           value = 2 ** code + bitsAt(buffer, (bit -= code - 24), code - 24) * 2 ** 24;
           value += bitsAt(buffer, (bit -= 24), 24);
         }
-        let match = MATCH_BASE[m & 255];
-        const more = MATCH_BITS[m & 255];
+        let match = u32(MATCH_BASE, m & 255);
+        const more = u8(MATCH_BITS, m & 255);
         if (more > 0) match += bitsAt(buffer, (bit -= more), more);
-        let literal = LITERAL_BASE[l & 255];
-        const extra = LITERAL_BITS[l & 255];
+        let literal = u32(LITERAL_BASE, l & 255);
+        const extra = u8(LITERAL_BITS, l & 255);
         if (extra > 0) literal += bitsAt(buffer, (bit -= extra), extra);
         if (value > 3) {
           value -= 3;
@@ -561,9 +490,9 @@ class Frame {
           const a = (l >> 8) & 255;
           const b = (m >> 8) & 255;
           const c = (o >> 8) & 255;
-          l = llEntry[(l >> 16) + bitsAt(buffer, (bit -= a), a)];
-          m = mlEntry[(m >> 16) + bitsAt(buffer, (bit -= b), b)];
-          o = ofEntry[(o >> 16) + bitsAt(buffer, (bit -= c), c)];
+          l = u32(llEntry, (l >> 16) + bitsAt(buffer, (bit -= a), a));
+          m = u32(mlEntry, (m >> 16) + bitsAt(buffer, (bit -= b), b));
+          o = u32(ofEntry, (o >> 16) + bitsAt(buffer, (bit -= c), c));
         }
         if (end + literal + match > cap || used + literal > literalCount || value <= 0)
           throw new Corrupt("sequences");
@@ -571,24 +500,22 @@ class Frame {
           out.set(text.subarray(used, used + literal), end);
           end += literal;
           used += literal;
-        } else while (literal-- > 0) out[end++] = text[used++];
+        } else while (literal-- > 0) out[end++] = u8(text, used++);
         let source = end - value;
         if (source < 0) {
           const { content } = dictionary;
           let at = content.length + source;
           if (at < 0) throw new Corrupt("sequences");
-          for (; match > 0 && at < content.length; match--) out[end++] = content[at++];
+          for (; match > 0 && at < content.length; match--) out[end++] = u8(content, at++);
           source = end - value;
         }
         if (value >= match && match > 32) {
           out.copyWithin(end, source, source + match);
           end += match;
-        } else while (match-- > 0) out[end++] = out[source++];
+        } else while (match-- > 0) out[end++] = u8(out, source++);
       }
       if (bit !== 64) throw new Corrupt("sequences");
-      offsets[0] = first;
-      offsets[1] = second;
-      offsets[2] = third;
+      this.offsets = [first, second, third];
     } else if (at !== stop) throw new Corrupt("sequences");
     if (end + literalCount - used > cap) throw new Corrupt("size of content");
     out.set(text.subarray(used, literalCount), end);

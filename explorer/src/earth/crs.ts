@@ -6,10 +6,9 @@
  */
 
 import { geoRotation } from "d3-geo";
+import type { Properties } from "../base/json";
 
 export type Place = readonly [number, number];
-type Attributes = Readonly<Record<string, unknown>>;
-
 /** Longitude and latitude in degrees; x and y in metres, degrees or radians, as the system has them. NaN where it has no place. */
 export interface Crs {
   readonly name: string;
@@ -18,11 +17,7 @@ export interface Crs {
 }
 
 /** The same in radians, from the central meridian and without false origin. */
-interface Formula {
-  forward(east: number, north: number): Place;
-  inverse(x: number, y: number): Place;
-}
-
+type Formula = { forward(east: number, north: number): Place; inverse(x: number, y: number): Place };
 const DEGREE = Math.PI / 180;
 const { sin, cos, tan, asin, atan, atan2, sqrt, exp, log, sinh, cosh, asinh, atanh, hypot, abs, sign } = Math;
 
@@ -73,7 +68,7 @@ type Parameter = (names: string, other?: number) => number;
 /** Formulas by `grid_mapping_name`. */
 const FORMULAS: Record<
   string,
-  (of: Parameter, body: Body, list: number[], attributes: Attributes) => Formula
+  (of: Parameter, body: Body, list: number[], attributes: Properties) => Formula
 > = {
   mercator(of, body, [parallel]) {
     const k =
@@ -211,7 +206,7 @@ const MERIDIANS =
 const turn = (degrees: number): number => degrees - 360 * Math.floor((degrees + 180) / 360);
 
 /** The system of a grid mapping; undefined for one that is not in the table. */
-export function crsOf(attributes: Attributes): Crs | undefined {
+export function crsOf(attributes: Properties): Crs | undefined {
   const name = String(attributes["grid_mapping_name"] ?? "").toLowerCase();
   const of: Parameter = (names, other = 0) => {
     const value = names
@@ -242,13 +237,11 @@ export function crsOf(attributes: Attributes): Crs | undefined {
   const a = of("semi_major_axis earth_radius", 6_378_137);
   const inverse = of(
     "inverse_flattening",
-    (attributes["semi_major_axis"] ?? attributes["earth_radius"]) ? 0 : 298.257223563,
+    (attributes.semi_major_axis ?? attributes.earth_radius) ? 0 : 298.257223563,
   );
   const b = of("semi_minor_axis", inverse ? a * (1 - 1 / inverse) : a);
   const { standard_parallel: parallels } = attributes;
-  const list = (Array.isArray(parallels) ? parallels : parallels === undefined ? [] : [parallels]).map(
-    Number,
-  );
+  const list = [parallels ?? []].flat().map(Number);
   const formula = make(of, new Body(a, sqrt(Math.max(0, 1 - (b / a) ** 2))), list, attributes);
   const meridian = of(MERIDIANS);
   const [east, north] = [of("false_easting"), of("false_northing")];
@@ -265,24 +258,24 @@ export function crsOf(attributes: Attributes): Crs | undefined {
   };
 }
 
-const polar = (latitude: number, longitude: number, parallel: number): Attributes => ({
+const polar = (latitude: number, longitude: number, parallel: number): Properties => ({
   grid_mapping_name: "polar_stereographic",
   latitude_of_projection_origin: latitude,
   straight_vertical_longitude_from_pole: longitude,
   standard_parallel: parallel,
 });
 const HUGHES = { semi_major_axis: 6_378_273, semi_minor_axis: 6_356_889.449 };
-const equal = (latitude: number, longitude = 0, east = 0, north = 0): Attributes => ({
+const equal = (latitude: number, longitude = 0, east = 0, north = 0): Properties => ({
   grid_mapping_name: "lambert_azimuthal_equal_area",
   latitude_of_projection_origin: latitude,
   longitude_of_projection_origin: longitude,
   false_easting: east,
   false_northing: north,
 });
-const WEB: Attributes = { grid_mapping_name: "mercator", earth_radius: 6_378_137 };
-const DEGREES: Attributes = { grid_mapping_name: "latitude_longitude" };
+const WEB: Properties = { grid_mapping_name: "mercator", earth_radius: 6_378_137 };
+const DEGREES: Properties = { grid_mapping_name: "latitude_longitude" };
 
-const CODES: Record<number, Attributes> = {
+const CODES: Record<number, Properties> = {
   3857: WEB,
   900913: WEB,
   ...Object.fromEntries([4326, 4979, 4258, 4269, 4267].map((code) => [code, DEGREES])),
@@ -298,7 +291,7 @@ const CODES: Record<number, Attributes> = {
 };
 
 /** The grid mapping of a code such as `EPSG:32633`; undefined if this page does not know it. */
-export function mappingOfCode(code: string): Attributes | undefined {
+export function mappingOfCode(code: string): Properties | undefined {
   if (/CRS84$/i.test(code)) return DEGREES;
   const number = Number(/^(?:EPSG:+)?(\d+)$/i.exec(code.trim())?.[1]);
   if (CODES[number]) return CODES[number];

@@ -5,6 +5,9 @@
 
 import type { Axis } from "../array/axes";
 import { cellFinder } from "../array/slices";
+import type { Properties } from "../base/json";
+import { clamp, f64, i32, nth, u32 } from "../base/lists";
+import type { ArrayNode } from "../format/types";
 import { type Crs, crsOf, mappingOfCode, type Place } from "./crs";
 import { type EarthReference } from "./reference";
 
@@ -29,14 +32,15 @@ export async function locate(
   reference: EarthReference,
   x: Axis,
   y: Axis,
-  read: (which: 0 | 1) => Promise<Float64Array>,
+  read: (cells: ArrayNode) => Promise<Float64Array>,
 ): Promise<Located> {
   const { isDegrees, mapping, code, cells } = reference;
   const standard = isDegrees ? mappingOfCode("EPSG:4326") : code !== undefined && mappingOfCode(code);
   const crs = (mapping && crsOf(mapping)) ?? crsOf(standard || {});
-  if (crs && x.edges && y.edges) return { places: ofCrs(crs, x, y, mapping ?? {}) };
+  const places = crs && ofCrs(crs, x, y, mapping ?? {});
+  if (places) return { places };
   if (cells) {
-    const [longitudes, latitudes] = await Promise.all([read(0), read(1)]);
+    const [longitudes, latitudes] = await Promise.all([read(cells[0]), read(cells[1])]);
     return { places: ofCells(longitudes, latitudes, x.length, y.length) };
   }
   if (crs) return undefined; // a known system, but no coordinates along the axes
@@ -47,25 +51,28 @@ export async function locate(
 }
 
 /** Radians, metres or degrees of the system for one unit of an axis. */
-function unitOf({ units }: Axis, crs: Crs, mapping: Record<string, unknown>): number {
+function unitOf({ units }: Axis, crs: Crs, mapping: Properties): number {
   const metres = /^(km|kilomet(er|re)s?)$/i.test(units ?? "") ? 1000 : 1;
   const isLength = /^k?m(et(er|re)s?)?$|^kilomet/i.test(units ?? "");
   return crs.name === "geostationary" && isLength
     ? metres / Number(mapping["perspective_point_height"])
-    : /^micro/.test(units ?? "")
+    : units?.startsWith("micro")
       ? 1e-6
       : metres;
 }
 
-function ofCrs(crs: Crs, x: Axis, y: Axis, mapping: Record<string, unknown>): Geolocation {
-  const isPeriodic = /latitude_longitude/.test(crs.name);
-  const [column, row] = [cellFinder(x.edges!, isPeriodic ? 360 : 0), cellFinder(y.edges!)];
+function ofCrs(crs: Crs, x: Axis, y: Axis, mapping: Properties): Geolocation | undefined {
+  const { edges: columns, values: easts } = x;
+  const { edges: rows, values: norths } = y;
+  if (!columns || !easts || !rows || !norths) return undefined;
+  const isPeriodic = crs.name.endsWith("latitude_longitude");
+  const [column, row] = [cellFinder(columns, isPeriodic ? 360 : 0), cellFinder(rows)];
   const [across, up] = [unitOf(x, crs, mapping), unitOf(y, crs, mapping)];
   return {
     name: crs.name.replaceAll("_", " "),
     width: x.length,
     height: y.length,
-    place: (at, down) => crs.inverse(x.values![at]! * across, y.values![down]! * up),
+    place: (at, down) => crs.inverse(f64(easts, at) * across, f64(norths, down) * up),
     find: (longitude, latitude) => {
       const [east, north] = crs.forward(longitude, latitude);
       const [right, down] = [column(east / across), row(north / up)];
@@ -90,16 +97,16 @@ export function ofCells(
   const size = width * height;
   const points = new Float64Array(3 * size); // on a sphere with radius 1
   for (let at = 0; at < size; at++) {
-    const [east, north] = [longitudes[at]! * RADIANS, latitudes[at]! * RADIANS];
+    const [east, north] = [f64(longitudes, at) * RADIANS, f64(latitudes, at) * RADIANS];
     points[3 * at] = Math.cos(north) * Math.cos(east);
     points[3 * at + 1] = Math.cos(north) * Math.sin(east);
     points[3 * at + 2] = Math.sin(north);
   }
   const far = (one: number, other: number): number =>
     Math.hypot(
-      points[3 * one]! - points[3 * other]!,
-      points[3 * one + 1]! - points[3 * other + 1]!,
-      points[3 * one + 2]! - points[3 * other + 2]!,
+      f64(points, 3 * one) - f64(points, 3 * other),
+      f64(points, 3 * one + 1) - f64(points, 3 * other + 1),
+      f64(points, 3 * one + 2) - f64(points, 3 * other + 2),
     );
   const reach = new Float64Array(size);
   for (let at = 0; at < size; at++) {
@@ -107,15 +114,12 @@ export function ofCells(
     const [right, down] = [at + (column < width - 1 ? 1 : -1), at + (at < size - width ? width : -width)];
     for (const other of [right, down]) {
       const distance = other >= 0 && other < size ? far(at, other) : NaN;
-      if (distance > reach[at]!) reach[at] = distance;
+      if (distance > f64(reach, at)) reach[at] = distance;
     }
   }
   const sorted = reach.filter((each) => each > 0).sort();
   // Most cells are smaller than a box, so that the boxes around a place have its cell
-  const high = Math.min(
-    Math.max(((sorted[Math.floor(sorted.length * 0.98)] ?? 0.02) / RADIANS) * 0.8, 0.02),
-    10,
-  );
+  const high = clamp(((sorted[Math.floor(sorted.length * 0.98)] ?? 0.02) / RADIANS) * 0.8, 0.02, 10);
   const bands = Math.ceil(180 / high);
   const band = (latitude: number): number =>
     Math.min(Math.max(Math.floor((latitude + 90) / high), 0), bands - 1);
@@ -124,22 +128,28 @@ export function ofCells(
   for (let at = 0; at < bands; at++) {
     const pole = Math.min(90, Math.max(Math.abs(at * high - 90), Math.abs((at + 1) * high - 90)));
     boxes[at] = Math.max(1, Math.floor((360 * Math.cos(pole * RADIANS)) / high));
-    first[at + 1] = first[at]! + boxes[at]!;
+    first[at + 1] = u32(first, at) + u32(boxes, at);
   }
   const box = (at: number, longitude: number): number =>
-    Math.min(Math.floor(((((longitude % 360) + 360) % 360) / 360) * boxes[at]!), boxes[at]! - 1);
-  const ends = new Uint32Array(first[bands]! + 1);
+    Math.min(Math.floor(((((longitude % 360) + 360) % 360) / 360) * u32(boxes, at)), u32(boxes, at) - 1);
+  const ends = new Uint32Array(u32(first, bands) + 1);
   const own = new Int32Array(size).fill(-1);
   for (let at = 0; at < size; at++) {
-    if (Number.isNaN(points[3 * at]! + points[3 * at + 2]!)) continue;
-    const row = band(latitudes[at]!);
-    own[at] = first[row]! + box(row, longitudes[at]!);
-    ends[own[at]! + 1]!++;
+    if (Number.isNaN(f64(points, 3 * at) + f64(points, 3 * at + 2))) continue;
+    const row = band(f64(latitudes, at));
+    own[at] = u32(first, row) + box(row, f64(longitudes, at));
+    const after = i32(own, at) + 1;
+    ends[after] = u32(ends, after) + 1;
   }
-  for (let at = 1; at < ends.length; at++) ends[at]! += ends[at - 1]!;
+  for (let at = 1; at < ends.length; at++) ends[at] = u32(ends, at) + u32(ends, at - 1);
   const next = ends.slice();
-  const cells = new Uint32Array(ends[ends.length - 1]!);
-  for (let at = 0; at < size; at++) if (own[at]! >= 0) cells[next[own[at]!]!++] = at;
+  const cells = new Uint32Array(u32(ends, ends.length - 1));
+  own.forEach((place, at) => {
+    if (place < 0) return;
+    const free = u32(next, place);
+    cells[free] = at;
+    next[place] = free + 1;
+  });
 
   const find = (longitude: number, latitude: number): number => {
     const [east, north] = [longitude * RADIANS, latitude * RADIANS];
@@ -151,25 +161,25 @@ export function ofCells(
     let [best, least] = [-1, Infinity];
     const middle = band(latitude);
     for (let row = Math.max(0, middle - 1); row <= Math.min(bands - 1, middle + 1); row++) {
-      const count = boxes[row]!;
+      const count = u32(boxes, row);
       const centre = box(row, longitude);
       for (let step = count < 3 ? 0 : -1; step <= (count < 3 ? count - 1 : 1); step++) {
-        const place = first[row]! + ((centre + step + count) % count);
-        for (let at = ends[place]!; at < ends[place + 1]!; at++) {
-          const cell = cells[at]!;
+        const place = u32(first, row) + ((centre + step + count) % count);
+        for (let at = u32(ends, place); at < u32(ends, place + 1); at++) {
+          const cell = u32(cells, at);
           const distance =
-            (points[3 * cell]! - px) ** 2 +
-            (points[3 * cell + 1]! - py) ** 2 +
-            (points[3 * cell + 2]! - pz) ** 2;
+            (f64(points, 3 * cell) - px) ** 2 +
+            (f64(points, 3 * cell + 1) - py) ** 2 +
+            (f64(points, 3 * cell + 2) - pz) ** 2;
           if (distance < least) [best, least] = [cell, distance];
         }
       }
     }
-    return best >= 0 && least <= (reach[best]! * 0.75) ** 2 ? best : -1;
+    return best >= 0 && least <= (f64(reach, best) * 0.75) ** 2 ? best : -1;
   };
   const place = (column: number, row: number): Place => [
-    longitudes[row * width + column],
-    latitudes[row * width + column],
+    f64(longitudes, row * width + column),
+    f64(latitudes, row * width + column),
   ];
   return { name: "places of cells", isByCell: true, width, height, place, find };
 }
@@ -186,9 +196,8 @@ export function goesNorth({ width, height, place }: Geolocation): boolean | unde
     .map((latitudes) => latitudes.filter(Number.isFinite))
     .filter((latitudes) => latitudes.length > 0); // at the edge of a plane, cells may have no places
   if (!rows.length) return undefined;
-  const [first, last] = [rows[0], rows[rows.length - 1]].map(
-    (row) => row.reduce((sum, each) => sum + each, 0) / row.length,
-  );
+  const means = rows.map((row) => row.reduce((sum, each) => sum + each, 0) / row.length);
+  const [first, last] = [nth(means, 0), nth(means, means.length - 1)];
   const spread = Math.max(...rows.flat()) - Math.min(...rows.flat());
   return Math.abs(last - first) > spread / 5 ? last > first : undefined;
 }

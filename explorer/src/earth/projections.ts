@@ -13,24 +13,24 @@ import {
 import land from "world-atlas/land-110m.json";
 
 export { geoPath } from "d3-geo";
-export const PROJECTIONS: Record<string, () => GeoProjection> = {
+export const PROJECTIONS = {
   natural: geoNaturalEarth1,
   equal: geoEqualEarth,
   plate: geoEquirectangular,
   globe: geoOrthographic,
   local: geoAzimuthalEqualArea,
-};
+} satisfies Record<string, () => GeoProjection>;
 export const GRATICULE = geoGraticule10();
 
 /** Coastlines by Natural Earth: each arc holds steps in units of a grid. */
 function coastlines(): GeoPermissibleObjects {
-  const { scale, translate } = land.transform as { scale: [number, number]; translate: [number, number] };
-  const coordinates = (land.arcs as number[][][]).map((arc) => {
+  const [[width = 1, height = 1], [left = 0, bottom = 0]] = [land.transform.scale, land.transform.translate];
+  const coordinates = land.arcs.map((arc) => {
     let [east, north] = [0, 0];
-    return arc.map(([right, up]) => {
-      east += right!;
-      north += up!;
-      return [east * scale[0] + translate[0], north * scale[1] + translate[1]];
+    return arc.map(([right = 0, up = 0]) => {
+      east += right;
+      north += up;
+      return [east * width + left, north * height + bottom];
     });
   });
   return { type: "MultiLineString", coordinates };

@@ -2,6 +2,8 @@
 
 import { isLatitude, isLongitude } from "../array/axes";
 import { arrayNear, attributes, coordinate, dimensionName, inherited, isArray } from "../array/nodes";
+import type { Properties } from "../base/json";
+import { nth } from "../base/lists";
 import type { ArrayNode, Snapshot } from "../format/types";
 
 /** What the metadata say about the places of the cells of a plane on Earth. */
@@ -9,7 +11,7 @@ export interface EarthReference {
   /** The axes are longitude and latitude. */
   readonly isDegrees: boolean;
   /** Attributes of a grid mapping by CF, and a code such as EPSG:3031. */
-  readonly mapping?: Record<string, unknown> | undefined;
+  readonly mapping?: Properties | undefined;
   readonly code?: string | undefined;
   /** Longitudes and latitudes of each cell. */
   readonly cells?: readonly [ArrayNode, ArrayNode] | undefined;
@@ -47,7 +49,8 @@ export function earthReference(
     flat.find((array) => test(array.path.slice(group.length), attributes(array)));
   const [longitudes, latitudes] = [cellsOf(isLongitude), cellsOf(isLatitude)];
   const name = attributes(node)["grid_mapping"];
-  const array = typeof name === "string" ? arrayNear(snapshot, node, name.split(/[:\s]/, 1)[0]!) : undefined;
+  const array =
+    typeof name === "string" ? arrayNear(snapshot, node, nth(name.split(/[:\s]/, 1), 0)) : undefined;
   const mapping = array && attributes(array);
   const [stated, number, text, json] = ["proj:code", "proj:epsg", "proj:wkt2", "proj:projjson"].map((key) =>
     inherited(snapshot, node, key),

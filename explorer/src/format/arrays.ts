@@ -1,8 +1,8 @@
 /** Reads regions of arrays: which chunks, their bytes in few requests, and the copy of what was asked for. */
 
-import { ExplorerError } from "../base/errors";
-import { product, strides } from "../base/lists";
-import { type ChunkSpec, codecList, planOf, shardIndex, shardOf } from "../codecs/codecs";
+import { ExplorerError, notFound, reasonOf, unsupported, wrongFormat } from "../base/errors";
+import { nth, placesOf, product, type Shape, strides, u32 } from "../base/lists";
+import { type ChunkSpec, codecList, openShard, planOf } from "../codecs/codecs";
 import { copyBox, type DType, dtypeOf, type Elements, filled } from "../codecs/elements";
 import { parallel, pool } from "../codecs/pool";
 import { reading } from "./files";
@@ -27,55 +27,40 @@ const MAX_REFERENCES = 1_000_000; // of an array that are read for a few of them
 /** Neighbours in one file are read together if the gap is small, up to a size. */
 const GAP = 1 << 16;
 const JOINED = 1 << 23;
-/** Shards up to this size are read at once: the index alone costs as much. */
+/** Shards up to this size are read at once: the index costs as much. */
 const SMALL_SHARD = 1 << 16;
 
 /** What is asked for along one dimension: from `first`, every `step` elements, `count` times. */
-interface Axis {
-  readonly first: number;
-  readonly step: number;
-  readonly count: number;
-}
+type Axis = { readonly first: number; readonly step: number; readonly count: number };
 
 /** The part of an axis within [start, start + length): first element after start, number, and place in the result. */
-function within(
-  { first, step, count }: Axis,
-  start: number,
-  length: number,
-): { at: number; count: number; place: number } {
+type Within = { at: number; count: number; place: number };
+
+function within({ first, step, count }: Axis, start: number, length: number): Within {
   const skipped = Math.max(0, Math.ceil((start - first) / step));
   const end = Math.min(count, Math.ceil((start + length - first) / step));
   return { at: first + skipped * step - start, count: Math.max(0, end - skipped), place: skipped };
 }
 
 /** A chunk along one dimension: index, first element, length. */
-interface Span {
-  readonly index: number;
-  readonly start: number;
-  readonly length: number;
-}
+type Span = { readonly index: number; readonly start: number; readonly length: number };
 
 /** Chunks along one dimension that have a wanted element, from the chunk `low` up to the chunk `high`, exclusive. */
-function chunksOf(
-  { first, step, count }: Axis,
-  grid: ChunkGrid,
-  d: number,
-  low: number,
-  high: number,
-): Span[] {
+function chunksOf(axis: Axis, grid: ChunkGrid, d: number, low: number, high: number): Span[] {
+  const { first, step, count } = axis;
   const out: Span[] = [];
   const edges = grid.edges?.[d];
   if (edges) {
     let start = 0;
     edges.forEach((length, index) => {
-      const isWanted = within({ first, step, count }, start, length).count > 0;
+      const isWanted = within(axis, start, length).count > 0;
       if (isWanted && index >= low && index < high) out.push({ index, start, length });
       start += length;
     });
     return out;
   }
-  const length = grid.chunkShape[d];
-  if (length < 1) throw new ExplorerError("format", "a chunk without elements");
+  const length = nth(grid.chunkShape, d);
+  if (length < 1) throw wrongFormat("a chunk without elements");
   // One step for each chunk that has a wanted element, although others may lie between them
   for (let at = Math.max(0, Math.ceil((low * length - first) / step)); at < count;) {
     const index = Math.floor((first + at * step) / length);
@@ -88,20 +73,13 @@ function chunksOf(
 }
 
 const tooMany = (count: string): ExplorerError =>
-  new ExplorerError(
-    "unsupported",
-    `the region has ${count} chunks, at most ${MAX_CHUNKS} are read. Choose a smaller one`,
-  );
+  unsupported(`the region has ${count} chunks, at most ${MAX_CHUNKS} are read. Choose a smaller one`);
 
 /** How many chunks are stored in a box of the chunk grid, at most. */
-export function storedChunks(
-  parts: readonly ManifestPart[],
-  low: readonly number[],
-  high: readonly number[],
-): number {
+export function storedChunks(parts: readonly ManifestPart[], low: Shape, high: Shape): number {
   return parts.reduce((sum, { extents, count }) => {
     const shared = low.map((from, d) =>
-      Math.max(0, Math.min(high[d], extents[2 * d + 1]) - Math.max(from, extents[2 * d])),
+      Math.max(0, Math.min(nth(high, d), u32(extents, 2 * d + 1)) - Math.max(from, u32(extents, 2 * d))),
     );
     return sum + Math.min(count, product(shared));
   }, 0);
@@ -123,29 +101,30 @@ async function references(
     const spans = perAxis.map((list) => new Map(list.map((span) => [span.index, span])));
     const table = await snapshot.chunks(path);
     for (let row = 0; row < table.length; row++) {
-      const chosen = spans.map((map, d) => map.get(table.coords[row * spans.length + d]));
+      const chosen = spans.map((map, d) => map.get(u32(table.coords, row * spans.length + d)));
       const ref = chosen.every((span) => span !== undefined) && table.reference?.(row);
-      if (ref) found.push([ref, chosen as Span[]]);
+      if (ref) found.push([ref, chosen.filter((span) => span !== undefined)]);
     }
     if (found.length > MAX_CHUNKS) throw tooMany(String(found.length));
     return found;
   }
-  const places = strides(perAxis.map(({ length }) => length));
-  const indices = Array.from({ length: count }, (_, i) => i);
-  await parallel(indices, async (i) => {
+  const lengths = perAxis.map(({ length }) => length);
+  await parallel([...Array(count).keys()], async (i) => {
     signal?.throwIfAborted();
-    const chosen = perAxis.map((list, d) => list[Math.floor(i / places[d]) % list.length]);
-    const ref = await snapshot.chunk(
-      path,
-      chosen.map(({ index }) => index),
-    );
+    const places = placesOf(i, lengths);
+    const chosen = perAxis.map((list, d) => nth(list, nth(places, d)));
+    const coords = chosen.map(({ index }) => index);
+    const ref = await snapshot.chunk(path, coords);
     if (ref) found.push([ref, chosen]);
   });
   return found;
 }
 
+/** A chunk to read: a part of a file. */
 interface Piece {
   readonly ref: ChunkRef;
+  readonly offset: number;
+  readonly length: number;
   readonly name: string;
   readonly start: number[]; // of the chunk, in elements of the array
   readonly shape: number[];
@@ -168,42 +147,43 @@ class Target {
     this.elements = filled(type, product(this.shape), fill);
   }
 
+  /** The part of the result that lies in a chunk, for each dimension. */
+  private parts(start: number[], shape: number[]): Within[] {
+    return this.axes.map((axis, d) => within(axis, nth(start, d), nth(shape, d)));
+  }
+
   isWanted(start: number[], shape: number[]): boolean {
-    return this.axes.every((axis, d) => within(axis, start[d], shape[d]).count > 0);
+    return this.parts(start, shape).every(({ count }) => count > 0);
   }
 
   /** A part without values. */
   lose(start: number[], shape: number[], name: string, error: unknown): void {
-    const parts = this.axes.map((axis, d) => within(axis, start[d], shape[d]));
-    const message = `${name}: ${error instanceof Error ? error.message : String(error)}`;
-    const kind = error instanceof ExplorerError ? error.kind : "format";
+    const parts = this.parts(start, shape);
     this.lost.push({
       start: parts.map(({ place }) => place),
       count: parts.map(({ count }) => count),
-      message,
-      kind,
+      message: `${name}: ${reasonOf(error)}`,
+      kind: error instanceof ExplorerError ? error.kind : "format",
     });
   }
 
   put(elements: Elements, start: number[], shape: number[]): void {
+    const parts = this.parts(start, shape);
     const from = strides(shape);
-    const parts = this.axes.map((axis, d) => within(axis, start[d], shape[d]));
+    const sum = (steps: number[], place: (d: number) => number): number =>
+      steps.reduce((total, step, d) => total + step * place(d), 0);
     const to = {
       elements: this.elements,
-      start: parts.reduce((sum, { place }, d) => sum + place * this.steps[d], 0),
+      start: sum(this.steps, (d) => nth(parts, d).place),
       steps: this.steps,
     };
     const source = {
       elements,
-      start: parts.reduce((sum, { at }, d) => sum + at * from[d], 0),
-      steps: from.map((step, d) => step * this.axes[d].step),
+      start: sum(from, (d) => nth(parts, d).at),
+      steps: from.map((step, d) => step * nth(this.axes, d).step),
     };
-    copyBox(
-      to,
-      source,
-      parts.map(({ count }) => count),
-      this.type.size,
-    );
+    const counts = parts.map(({ count }) => count);
+    copyBox(to, source, counts, this.type.size);
   }
 }
 
@@ -240,37 +220,25 @@ async function decode(
   size: number,
   read: Read,
 ): Promise<void> {
-  const plan = planOf(spec);
-  const isShard =
-    plan.serializer.name === "sharding_indexed" && plan.arrays.length === 0 && plan.bytes.length === 0;
-  if (!isShard || size <= SMALL_SHARD) {
+  const { shard } = planOf(spec);
+  if (!shard || size <= SMALL_SHARD) {
     try {
       return target.put(await pool().chunk(spec, await read(0, size)), start, spec.shape);
     } catch (error) {
       // The other chunks of a shard can be read
-      if (!isShard || !isDamage(error)) throw error;
+      if (!shard || !isDamage(error)) throw error;
     }
   }
-  const { configuration } = plan.serializer;
-  const shard = shardOf(spec, configuration);
-  if (shard.indexSize > size) throw new RangeError("a shard is smaller than its index");
-  const index = await shardIndex(
-    shard,
-    configuration,
-    shard.isAtEnd ? await read(size - shard.indexSize, size) : await read(0, shard.indexSize),
-  );
-  const places = strides(shard.grid);
-  const parts: { offset: number; length: number; start: number[] }[] = [];
-  for (let i = 0; i < index.length / 2; i++) {
-    const inner = shard.grid.map(
-      (count, d) => start[d] + (Math.floor(i / places[d]) % count) * shard.inner.shape[d],
-    );
-    if (index[2 * i] < 0 || !target.isWanted(inner, shard.inner.shape)) continue;
-    if (index[2 * i] + index[2 * i + 1] > size) throw new RangeError("an inner chunk ends after its shard");
-    parts.push({ offset: index[2 * i], length: index[2 * i + 1], start: inner });
+  const { inner, chunks } = await openShard(spec, shard, size, read);
+  const parts: { offset: number; length: number; place: number[] }[] = [];
+  for (const { offset, length, start: within } of chunks) {
+    const place = start.map((at, d) => at + nth(within, d));
+    if (!target.isWanted(place, inner.shape)) continue;
+    if (offset + length > size) throw new RangeError("an inner chunk ends after its shard");
+    parts.push({ offset, length, place });
   }
-  await inGroups(parts, read, ({ start: inner, length }, part) =>
-    decodeInto(target, name, shard.inner, inner, length, part),
+  await inGroups(parts, read, ({ place, length }, part) =>
+    decodeInto(target, name, inner, place, length, part),
   );
 }
 
@@ -280,44 +248,38 @@ async function inGroups<T extends { offset: number; length: number }>(
   read: Read,
   use: (item: T, part: Read) => Promise<void>,
 ): Promise<void> {
-  const groups: T[][] = [];
-  let end = -1;
+  const groups: { items: T[]; start: number; end: number }[] = [];
   for (const item of items.toSorted((a, b) => a.offset - b.offset)) {
-    const group = groups[groups.length - 1];
-    if (group && item.offset - end <= GAP && item.offset + item.length - group[0].offset <= JOINED)
-      group.push(item);
-    else groups.push([item]);
-    end = Math.max(group === groups[groups.length - 1] ? end : 0, item.offset + item.length);
+    const [start, end] = [item.offset, item.offset + item.length];
+    const group = groups.at(-1);
+    if (group && start - group.end <= GAP && end - group.start <= JOINED) {
+      group.items.push(item);
+      group.end = Math.max(group.end, end);
+    } else groups.push({ items: [item], start, end });
   }
-  await parallel(groups, async (group) => {
-    // one alone is not read in advance: it can be a shard, of which only a part is wanted
-    if (group.length === 1) {
-      const [{ offset }] = group;
-      return use(group[0], (from, to) => read(offset + from, offset + to));
-    }
-    const first = group[0].offset;
-    const end = Math.max(...group.map(({ offset, length }) => offset + length));
-    const data = await read(first, end).catch((error) => {
-      // A file that ends too early still has the first of its chunks
-      if (isAbort(error) || !isDamage(error)) throw error;
-      return undefined;
-    });
-    if (!data)
-      return parallel(group, (item) => use(item, (from, to) => read(item.offset + from, item.offset + to)));
-    for (const item of group)
-      await use(item, async (from, to) =>
-        data.subarray(item.offset - first + from, item.offset - first + to),
-      );
+  await parallel(groups, async ({ items: group, start, end }) => {
+    // a single one is not read in advance: it can be a shard, of which only a part is wanted
+    const data =
+      group.length > 1 &&
+      (await read(start, end).catch((error) => {
+        // A file that ends too early still has the first of its chunks
+        if (isAbort(error) || !isDamage(error)) throw error;
+      }));
+    const part =
+      ({ offset }: T): Read =>
+      async (from, to) =>
+        data ? data.subarray(offset - start + from, offset - start + to) : read(offset + from, offset + to);
+    if (data) for (const item of group) await use(item, part(item));
+    else await parallel(group, (item) => use(item, part(item)));
   });
 }
 
 function axesOf(node: ArrayNode, start: number[], stop: number[], step: number[]): Axis[] {
   return node.shape.map((length, d) => {
-    const [from, to, by] = [start[d], stop[d], step[d] ?? 1];
+    const [from, to, by] = [nth(start, d), nth(stop, d), step[d] ?? 1];
     const isValid = [from, to, by].every(Number.isSafeInteger) && from >= 0 && to <= length && by > 0;
     if (!isValid)
-      throw new ExplorerError(
-        "unsupported",
+      throw unsupported(
         `${node.path}: ${from}:${to}:${by} is not a selection of dimension ${d}, which has ${length} elements`,
       );
     return { first: from, step: by, count: Math.max(0, Math.ceil((to - from) / by)) };
@@ -337,10 +299,7 @@ export async function readRegion(
 ): Promise<Region> {
   const node = snapshot.node(path);
   if (node?.kind !== "array")
-    throw new ExplorerError(
-      "not-found",
-      node ? `${path} is a group` : `no node ${path} in snapshot ${snapshot.id}`,
-    );
+    throw notFound(node ? `${path} is a group` : `no node ${path} in snapshot ${snapshot.id}`);
   const array = node as ArrayNode;
   const { document } = array;
   const grid = chunkGrid(array);
@@ -349,10 +308,7 @@ export async function readRegion(
   const what = `${path} of snapshot ${snapshot.id}`;
   const type = dtypeOf(document.data_type);
   if (product(axes.map(({ count }) => count)) * (type.size || 64) > MAX_BYTES)
-    throw new ExplorerError(
-      "unsupported",
-      "the region is too large for a page. Choose a smaller one, or a step",
-    );
+    throw unsupported("the region is too large for a page. Choose a smaller one, or a step");
   const target = reading(what, () => new Target(axes, type, fill));
   const spec = (shape: number[]): ChunkSpec => ({
     codecs: document.codecs,
@@ -364,48 +320,44 @@ export async function readRegion(
 
   const parts = snapshot.manifests(path);
   const perAxis = axes.map((axis, d) => {
-    const low = parts.reduce((least, { extents }) => Math.min(least, extents[2 * d]), Infinity);
-    const high = parts.reduce((most, { extents }) => Math.max(most, extents[2 * d + 1]), 0);
+    const low = parts.reduce((least, { extents }) => Math.min(least, u32(extents, 2 * d)), Infinity);
+    const high = parts.reduce((most, { extents }) => Math.max(most, u32(extents, 2 * d + 1)), 0);
     return low < high ? chunksOf(axis, grid, d, low, high) : [];
   });
-  const files = new Map<string, (Piece & { offset: number; length: number })[]>();
+  const files = new Map<string, Piece[]>();
   for (const [ref, spans] of parts.length ? await references(snapshot, path, perAxis, signal) : []) {
-    const index = spans.map((span) => span.index);
-    const where =
-      ref.kind === ChunkKind.Native
-        ? ` in chunks/${ref.location}`
-        : ref.location
-          ? ` in ${ref.location}`
-          : "";
-    const name = `chunk ${index.join(", ")} of ${path}${where}`;
-    const [start, shape] = [spans.map((span) => span.start), spans.map((span) => span.length)];
-    const piece = { ref, name, start, shape, offset: ref.offset, length: ref.size };
+    const index = spans.map((span) => span.index).join(", ");
+    const place = ref.kind === ChunkKind.Native ? `chunks/${ref.location}` : ref.location;
+    const piece: Piece = {
+      ref,
+      name: `chunk ${index} of ${path}${place ? ` in ${place}` : ""}`,
+      start: spans.map((span) => span.start),
+      shape: spans.map((span) => span.length),
+      offset: ref.offset,
+      length: ref.size,
+    };
     const file =
       ref.kind === ChunkKind.Inline ? `inline ${index}` : `${ref.kind} ${ref.location} ${ref.checksum ?? ""}`;
-    const list = files.get(file);
-    if (list) list.push(piece);
+    const pieces = files.get(file);
+    if (pieces) pieces.push(piece);
     else files.set(file, [piece]);
   }
 
   let count = 0;
   await parallel([...files.values()], async (pieces) => {
-    const [{ ref }] = pieces;
-    const whole: ChunkRef = { ...ref, offset: 0 };
     count += pieces.length;
-    await inGroups(
-      pieces,
-      (from, to) => {
-        signal?.throwIfAborted();
-        return readBytes(source, repository.configuration ?? {}, whole, from, to, signal);
-      },
-      (piece, read) => {
-        signal?.throwIfAborted();
-        return decodeInto(target, piece.name, spec(piece.shape), piece.start, piece.length, read);
-      },
-    );
+    const read: Read = (from, to) => {
+      signal?.throwIfAborted();
+      const whole = { ...nth(pieces, 0).ref, offset: 0 };
+      return readBytes(source, repository.configuration ?? {}, whole, from, to, signal);
+    };
+    await inGroups(pieces, read, (piece, part) => {
+      signal?.throwIfAborted();
+      return decodeInto(target, piece.name, spec(piece.shape), piece.start, piece.length, part);
+    });
   });
   const { lost } = target;
-  if (lost.length > 0 && lost.length >= count) throw new ExplorerError(lost[0].kind, lost[0].message);
+  if (lost[0] && lost.length >= count) throw new ExplorerError(lost[0].kind, lost[0].message);
   return {
     shape: target.shape,
     raw: type.wrap(target.elements),

@@ -21,7 +21,7 @@ export function readChanges(flat: Flat): Changes {
   };
 }
 
-/** The chunks of one array, of which most readers need the number alone. */
+/** The chunks of one array, of which most readers need only the number. */
 class UpdatedChunks {
   readonly nodeId: string;
   readonly count: number;

@@ -1,14 +1,15 @@
 /** The files of a repository: envelope, decompression, errors with the name of the file. */
 
 import { text } from "../base/bytes";
-import { ExplorerError } from "../base/errors";
+import { ExplorerError, reasonOf, unsupported, wrongFormat } from "../base/errors";
+import type { Properties } from "../base/json";
 import { pool } from "../codecs/pool";
 import { decompress } from "../codecs/zstd";
 import { Flat } from "./flatbuffer";
 import { type Source } from "./types";
 
-const MAGIC = Uint8Array.of(0x49, 0x43, 0x45, 0xf0, 0x9f, 0xa7, 0x8a, 0x43, 0x48, 0x55, 0x4e, 0x4b);
-const HEADER = 39;
+export const MAGIC = Uint8Array.of(0x49, 0x43, 0x45, 0xf0, 0x9f, 0xa7, 0x8a, 0x43, 0x48, 0x55, 0x4e, 0x4b);
+export const HEADER = 39;
 /** Compressed files above this size are decompressed in the worker. */
 const LARGE = 1 << 15;
 const MAX_BODY = 2 ** 30; // more than a page can hold
@@ -19,7 +20,12 @@ export const enum FileType {
   TransactionLog = 4,
   RepoInfo = 6,
 }
-const NAMES: Record<number, string> = { 1: "snapshot", 2: "manifest", 4: "transaction log", 6: "repo info" };
+export const NAMES: Record<number, string> = {
+  1: "snapshot",
+  2: "manifest",
+  4: "transaction log",
+  6: "repo info",
+};
 
 export interface Body {
   readonly flat: Flat;
@@ -30,10 +36,7 @@ export interface Body {
 /** Everything that a decoder throws about damaged bytes becomes an error of the kind "format". */
 export function formatError(what: string, error: unknown): ExplorerError {
   if (error instanceof ExplorerError) return error;
-  return new ExplorerError(
-    "format",
-    `${what} is damaged or not a file of this format: ${error instanceof Error ? error.message : String(error)}`,
-  );
+  return wrongFormat(`${what} is damaged or not a file of this format: ${reasonOf(error)}`);
 }
 
 export function reading<T>(what: string, read: () => T): T {
@@ -45,16 +48,14 @@ export function reading<T>(what: string, read: () => T): T {
 }
 
 export async function openBody(key: string, data: Uint8Array, type: FileType): Promise<Body> {
-  const fail = (what: string): ExplorerError => new ExplorerError("format", `${key}: ${what}`);
+  const fail = (what: string): ExplorerError => wrongFormat(`${key}: ${what}`);
   if (data.length < HEADER || MAGIC.some((byte, i) => data[i] !== byte))
     throw fail("expected a file of Icechunk, found other bytes");
-  const [spec, code, compression] = data.subarray(HEADER - 3, HEADER);
-  if (code !== type) throw fail(`expected a ${NAMES[type]}, found ${NAMES[code] ?? `type ${code}`}`);
+  const [spec = 0, code = 0, compression = 0] = data.subarray(HEADER - 3, HEADER);
+  if (code !== type.valueOf())
+    throw fail(`expected a ${NAMES[type]}, found ${NAMES[code] ?? `type ${code}`}`);
   if (spec !== 1 && spec !== 2)
-    throw new ExplorerError(
-      "unsupported",
-      `${key}: spec version ${spec} is newer than this page. Use a newer explorer`,
-    );
+    throw unsupported(`${key}: spec version ${spec} is newer than this page. Use a newer explorer`);
   if (compression > 1) throw fail(`unknown compression ${compression}`);
   const payload = data.subarray(HEADER);
   try {
@@ -75,9 +76,9 @@ export async function readBody(source: Source, key: string, type: FileType): Pro
   return data && openBody(key, data, type);
 }
 
-export async function readJson(source: Source, key: string): Promise<Record<string, unknown> | undefined> {
+export async function readJson(source: Source, key: string): Promise<Properties | undefined> {
   const data = await source.get(key);
-  return data && reading(key, () => JSON.parse(text(data)) as Record<string, unknown>);
+  return data && reading(key, () => JSON.parse(text(data)) as Properties);
 }
 
 /** Values by key, the most recently used ones up to a total size. */
@@ -96,18 +97,20 @@ export class Cache<T> {
     }
     const entry = { value: load(), size: 0 };
     this.entries.set(key, entry);
-    entry.value.then(
-      (value) => {
-        entry.size = sizeOf(value);
-        this.total += entry.size;
-        for (const [name, old] of this.entries) {
-          if (this.total <= this.limit || old === entry) break;
-          this.entries.delete(name);
-          this.total -= old.size;
-        }
-      },
-      () => this.entries.delete(key),
-    );
+    const settle = async (): Promise<void> => {
+      try {
+        entry.size = sizeOf(await entry.value);
+      } catch {
+        this.entries.delete(key);
+      }
+      this.total += entry.size;
+      for (const [name, old] of this.entries) {
+        if (this.total <= this.limit || old === entry) break;
+        this.entries.delete(name);
+        this.total -= old.size;
+      }
+    };
+    void settle();
     return entry.value;
   }
 }

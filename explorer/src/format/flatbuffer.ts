@@ -1,6 +1,7 @@
 /** Tables of flatbuffers by position: no object for a row. Every read is checked, by `DataView` or here. */
 
 import { text, wide } from "../base/bytes";
+import { u8 } from "../base/lists";
 
 const SLOTS = 9; // of the largest table that has rows
 
@@ -130,9 +131,9 @@ export function idText(bytes: Uint8Array, start: number, width: number): string 
   let bits = 0;
   let value = 0;
   for (let i = start; i < start + width; i++) {
-    value = ((value << 8) | bytes[i]) & 0xfff;
-    for (bits += 8; bits >= 5; bits -= 5) letters.push(ALPHABET[(value >> (bits - 5)) & 31]);
+    value = ((value << 8) | u8(bytes, i)) & 0xfff;
+    for (bits += 8; bits >= 5; bits -= 5) letters.push(u8(ALPHABET, (value >> (bits - 5)) & 31));
   }
-  if (bits > 0) letters.push(ALPHABET[(value << (5 - bits)) & 31]);
+  if (bits > 0) letters.push(u8(ALPHABET, (value << (5 - bits)) & 31));
   return String.fromCharCode(...letters);
 }

@@ -1,6 +1,6 @@
 /** Shapes, chunk grids and data types of `zarr.json`. */
 
-import { ExplorerError } from "../base/errors";
+import { unsupported, wrongFormat } from "../base/errors";
 import { record, sizes } from "../base/json";
 import { type Node } from "./types";
 
@@ -20,9 +20,9 @@ function edgesOf(spec: unknown, length: number, what: string): number[] {
     : [[spec, Math.ceil(length / Math.max(1, Number(spec)))]];
   const out: number[] = [];
   for (const item of items) {
-    const [edge, count] = sizes(Array.isArray(item) ? item : [item, 1], what);
-    if (!(edge > 0) || count === undefined || out.length + count > MAX_EDGES)
-      throw new ExplorerError("format", `${what}: wrong length or number of chunks`);
+    const [edge = 0, count] = sizes(Array.isArray(item) ? item : [item, 1], what);
+    if (edge === 0 || count === undefined || out.length + count > MAX_EDGES)
+      throw wrongFormat(`${what}: wrong length or number of chunks`);
     for (let i = 0; i < count; i++) out.push(edge);
   }
   return out;
@@ -40,18 +40,11 @@ export function chunkGrid(node: Pick<Node, "path" | "document">): ChunkGrid {
   let result: ChunkGrid;
   if (grid.name === "regular") result = { shape, chunkShape: sizes(config.chunk_shape, what) };
   else if (grid.name === "rectilinear" && Array.isArray(config.chunk_shapes)) {
-    const edges = config.chunk_shapes.map((spec, d) => edgesOf(spec, shape[d], what));
+    const edges = config.chunk_shapes.map((spec, d) => edgesOf(spec, shape[d] ?? 0, what));
     result = { shape, edges, chunkShape: edges.map((list) => list.reduce((a, b) => Math.max(a, b), 1)) };
-  } else
-    throw new ExplorerError(
-      "unsupported",
-      `${what}: this page does not know grids of the kind ${JSON.stringify(grid.name)}`,
-    );
+  } else throw unsupported(`${what}: this page does not know grids of the kind ${JSON.stringify(grid.name)}`);
   if (result.chunkShape.length !== shape.length)
-    throw new ExplorerError(
-      "format",
-      `${what}: ${result.chunkShape.length} dimensions, but the shape has ${shape.length}`,
-    );
+    throw wrongFormat(`${what}: ${result.chunkShape.length} dimensions, but the shape has ${shape.length}`);
   grids.set(node, result);
   return result;
 }

@@ -1,15 +1,14 @@
 /** References of chunks, as columns. */
 
 import { text, wide } from "../base/bytes";
-import { firstWhere } from "../base/lists";
+import { firstWhere, i32, nth, u16, u32, u8 } from "../base/lists";
 import { decompress, type Dictionary, readDictionary } from "../codecs/zstd";
 import { type Body, reading } from "./files";
-import { Flat } from "./flatbuffer";
+import type { Flat } from "./flatbuffer";
 import { ChunkKind, type ChunkRef, type ChunkTable } from "./types";
 
 /** First chunk (inclusive) and last (exclusive) of each dimension, in turn. */
 export type Extents = Uint32Array;
-
 const INLINE = 1;
 const OFFSET = 2;
 const LENGTH = 3;
@@ -18,13 +17,13 @@ const LOCATION = 5;
 const ETAG = 6;
 const MODIFIED = 7;
 const COMPRESSED = 8;
-
 const MAX_LOCATION = 1 << 16;
 const MOST_SPARE = 1 << 20; // rows of columns that wait for other manifests
 
 export class Manifest {
   readonly flat: Flat;
   private readonly arrays = new Map<string, number>();
+  private readonly sorted = new Map<string, boolean>(); // by node
   private dictionary: Dictionary | undefined;
 
   constructor(
@@ -78,19 +77,46 @@ export class Manifest {
     };
   }
 
-  /** The reference of a chunk: the references of an array are sorted. */
+  /** Whether the references of an array are sorted, which a search needs. Other writers may not sort them. */
+  private isSorted(nodeId: string): boolean {
+    let sorted = this.sorted.get(nodeId);
+    if (sorted === undefined) {
+      const [start, count] = this.references(nodeId);
+      sorted = true;
+      for (let at = start + 4; at < start + 4 * count && sorted; at += 4) {
+        const [former, rank] = this.index(at - 4);
+        sorted = this.compare(at, rank, (d) => this.flat.view.getUint32(former + 4 * d, true)) > 0;
+      }
+      this.sorted.set(nodeId, sorted);
+    }
+    return sorted;
+  }
+
+  /** Position and number of the coordinates of a reference. */
+  private index(reference: number): [number, number] {
+    return this.flat.vector(this.flat.follow(reference), 0, 4);
+  }
+
+  /** Positive for a reference after other coordinates, negative for one before them. */
+  private compare(reference: number, rank: number, other: (d: number) => number): number {
+    const [index, own] = this.index(reference);
+    if (own !== rank) throw new RangeError("a reference with an index of another rank");
+    for (let d = 0; d < rank; d++) {
+      const difference = this.flat.view.getUint32(index + 4 * d, true) - other(d);
+      if (difference !== 0) return difference;
+    }
+    return 0;
+  }
+
+  /** The reference of a chunk. */
   find(nodeId: string, coords: number[]): ChunkRef | undefined {
-    const { flat } = this;
     const [start, count] = this.references(nodeId);
-    /** Positive for a reference after the chunk, negative for one before it. */
-    const order = (at: number): number => {
-      const [index, rank] = flat.vector(flat.follow(start + 4 * at), 0, 4);
-      if (rank !== coords.length) throw new RangeError("a reference with an index of another rank");
-      const d = coords.findIndex((place, d) => flat.view.getUint32(index + 4 * d, true) !== place);
-      return d < 0 ? 0 : flat.view.getUint32(index + 4 * d, true) - coords[d];
-    };
-    const at = firstWhere(count, (at) => order(at) >= 0);
-    return at < count && order(at) === 0 ? this.reference(flat.follow(start + 4 * at)) : undefined;
+    const order = (at: number): number => this.compare(start + 4 * at, coords.length, (d) => nth(coords, d));
+    const isHere = (at: number): boolean => at < count && order(at) === 0;
+    let at = firstWhere(count, (at) => order(at) >= 0);
+    // Of two references for one chunk, the first one counts
+    if (!isHere(at) && !this.isSorted(nodeId)) for (at = 0; at < count && !isHere(at);) at++;
+    return isHere(at) ? this.reference(this.flat.follow(start + 4 * at)) : undefined;
   }
 }
 
@@ -102,10 +128,7 @@ export interface Origin {
   readonly numbers: Uint32Array; // of the reference, for each row from `first`
 }
 
-interface Part {
-  readonly manifest: Manifest;
-  readonly first: number;
-}
+type Part = { readonly manifest: Manifest; readonly first: number };
 
 /** The references of one array from all of its manifests. */
 export class ChunkColumns implements ChunkTable {
@@ -149,26 +172,26 @@ export class ChunkColumns implements ChunkTable {
       const table = manifest.flat.follow(start + 4 * i);
       const slots = manifest.flat.layout(table);
       if (slots[0] === 0) throw new RangeError("a reference without an index");
-      const vector = table + slots[0] + view.getUint32(table + slots[0], true);
+      const vector = table + u16(slots, 0) + view.getUint32(table + u16(slots, 0), true);
       if (view.getUint32(vector, true) !== rank) continue;
       let isInside = true;
       for (let d = 0; d < rank; d++) {
         const at = view.getUint32(vector + 4 + 4 * d, true);
         coords[row * rank + d] = at;
-        if (at < extents[2 * d] || at >= extents[2 * d + 1]) isInside = false;
+        if (at < u32(extents, 2 * d) || at >= u32(extents, 2 * d + 1)) isInside = false;
       }
       if (!isInside) continue;
       tables[row] = table;
       if (slots[INLINE] !== 0 && slots[CHUNK_ID] === 0) {
-        const inline = table + slots[INLINE];
+        const inline = table + u16(slots, INLINE);
         kind[row] = ChunkKind.Inline;
         offset[row] = 0;
         size[row] = view.getUint32(inline + view.getUint32(inline, true), true);
       } else {
         kind[row] = slots[CHUNK_ID] !== 0 ? ChunkKind.Native : ChunkKind.Virtual;
-        offset[row] = slots[OFFSET] === 0 ? 0 : wide(view, table + slots[OFFSET]);
-        size[row] = slots[LENGTH] === 0 ? 0 : wide(view, table + slots[LENGTH]);
-        if (kind[row] === ChunkKind.Native && table + slots[CHUNK_ID] + 12 > bytes.length)
+        offset[row] = slots[OFFSET] === 0 ? 0 : wide(view, table + u16(slots, OFFSET));
+        size[row] = slots[LENGTH] === 0 ? 0 : wide(view, table + u16(slots, LENGTH));
+        if (kind[row] === ChunkKind.Native && table + u16(slots, CHUNK_ID) + 12 > bytes.length)
           throw new RangeError("an id ends after its file");
       }
       row++;
@@ -196,18 +219,19 @@ export class ChunkColumns implements ChunkTable {
 
   private manifest(row: number): Manifest {
     if (!(row >= 0 && row < this.length)) throw new RangeError(`row ${row} of ${this.length}`);
-    return this.parts[firstWhere(this.parts.length, (at) => this.parts[at].first > row) - 1].manifest;
+    return nth(this.parts, firstWhere(this.parts.length, (at) => nth(this.parts, at).first > row) - 1)
+      .manifest;
   }
 
   location(row: number): string | undefined {
     if (this.kind[row] === ChunkKind.Inline) return undefined;
     const manifest = this.manifest(row);
-    return reading(manifest.key, () => manifest.location(this.table[row]));
+    return reading(manifest.key, () => manifest.location(u32(this.table, row)));
   }
 
   reference(row: number): ChunkRef {
     const manifest = this.manifest(row);
-    return reading(manifest.key, () => manifest.reference(this.table[row]));
+    return reading(manifest.key, () => manifest.reference(u32(this.table, row)));
   }
 
   isPacked(row: number): boolean {
@@ -228,7 +252,7 @@ export class ChunkColumns implements ChunkTable {
       const stop = this.parts[p + 1]?.first ?? length;
       for (let row = first; row < stop; row++) {
         if (kind[row] === ChunkKind.Inline) continue;
-        const table = this.table[row];
+        const table = u32(this.table, row);
         let start = flat.field(table, CHUNK_ID);
         let size = 12;
         if (kind[row] === ChunkKind.Virtual) {
@@ -237,9 +261,9 @@ export class ChunkColumns implements ChunkTable {
         }
         starts[row] = start;
         let hash = 0x811c9dc5;
-        for (let i = start; i < start + size; i++) hash = Math.imul(hash ^ bytes[i], 0x01000193);
+        for (let i = start; i < start + size; i++) hash = Math.imul(hash ^ u8(bytes, i), 0x01000193);
         for (let slot = (hash ^ (hash >>> 15)) & mask; ; slot = (slot + 1) & mask) {
-          const other = heads[slot];
+          const other = i32(heads, slot);
           if (other < 0) {
             heads[slot] = row;
             break;
@@ -247,10 +271,10 @@ export class ChunkColumns implements ChunkTable {
           if (kind[other] !== kind[row]) continue;
           const owner = other >= first ? flat : this.manifest(other).flat;
           // the length of a location lies before it
-          if (kind[row] === ChunkKind.Virtual && owner.view.getUint32(starts[other] - 4, true) !== size)
+          if (kind[row] === ChunkKind.Virtual && owner.view.getUint32(u32(starts, other) - 4, true) !== size)
             continue;
           let same = 0;
-          while (same < size && owner.bytes[starts[other] + same] === bytes[start + same]) same++;
+          while (same < size && owner.bytes[u32(starts, other) + same] === bytes[start + same]) same++;
           if (same === size) {
             packed[row] = packed[other] = 1;
             break;

@@ -1,7 +1,7 @@
 /** Bytes of references: inline, in a file of the repository, or in a file elsewhere. */
 
-import { ExplorerError } from "../base/errors";
-import { record } from "../base/json";
+import { ExplorerError, notFound, reasonOf, unsupported, wrongFormat } from "../base/errors";
+import { type Properties, record } from "../base/json";
 import { ChunkKind, type ChunkRef, type Source } from "./types";
 
 /** Clocks of stores and writers differ by less than this. */
@@ -11,10 +11,10 @@ const TRIES = 3;
 interface Container {
   readonly name?: string;
   readonly prefix: string;
-  readonly store: Record<string, unknown>; // options of the one store
+  readonly store: Properties; // options of the one store
 }
 
-function containers(configuration: Record<string, unknown>): Container[] {
+function containers(configuration: Properties): Container[] {
   return Object.entries(record(configuration.virtual_chunk_containers)).map(([key, value]) => {
     const { name, url_prefix: prefix, store } = record(value);
     return {
@@ -26,29 +26,27 @@ function containers(configuration: Record<string, unknown>): Container[] {
 }
 
 /** The place of a virtual chunk: `vcc://NAME/` stands for the prefix of a container. */
-export function absoluteLocation(location: string, configuration: Record<string, unknown>): string {
+export function absoluteLocation(location: string, configuration: Properties): string {
   const match = /^vcc:\/\/([^/]*)\/(.*)$/s.exec(location);
   if (!match) return location;
   const entry = containers(configuration).find(({ name }) => name === match[1]);
   if (!entry)
-    throw new ExplorerError(
-      "unsupported",
+    throw unsupported(
       `${location}: the repository has no saved container "${match[1]}", so the place of this chunk is unknown`,
     );
   return entry.prefix.replace(/\/?$/, "/") + match[2];
 }
 
 /** The address under which a browser may read a location. */
-export function httpUrl(location: string, configuration: Record<string, unknown>): string {
+export function httpUrl(location: string, configuration: Properties): string {
   const url = absoluteLocation(location, configuration);
   if (/^https?:\/\//.test(url)) return url;
   const match = /^(s3|gs|gcs):\/\/([^/]+)\/(.*)$/s.exec(url);
   if (!match)
-    throw new ExplorerError(
-      "unsupported",
+    throw unsupported(
       `${url} is not readable from a browser. Open the repository with "frazil ui" where the file can be read`,
     );
-  const [, scheme, bucket, key] = match;
+  const [, scheme, bucket = "", key = ""] = match;
   const path = key.split("/").map(encodeURIComponent).join("/");
   if (scheme !== "s3") return `https://storage.googleapis.com/${bucket}/${path}`;
   const best = containers(configuration)
@@ -86,8 +84,7 @@ function checkUnchanged(url: string, headers: Headers, checksum: string | undefi
     ? !(Date.parse(current) > Date.parse(checksum) + TOLERANCE)
     : plain(current) === plain(checksum);
   if (!isSame)
-    throw new ExplorerError(
-      "format",
+    throw wrongFormat(
       `${url} changed after the reference to it was written: it has ${current}, expected ${checksum}`,
     );
 }
@@ -108,10 +105,7 @@ export async function patientFetch(
       if (attempt === TRIES && origin !== globalThis.location?.origin)
         throw new ExplorerError("forbidden", corsAdvice(origin));
       if (attempt === TRIES)
-        throw new ExplorerError(
-          "network",
-          `No answer from ${host}: ${cause instanceof Error ? cause.message : cause}.`,
-        );
+        throw new ExplorerError("network", `No answer from ${host}: ${reasonOf(cause)}.`);
     }
     await new Promise((resume) => setTimeout(resume, 200 * 2 ** attempt));
   }
@@ -125,8 +119,7 @@ async function fetchRange(
   signal?: AbortSignal,
 ): Promise<Uint8Array> {
   const response = await patientFetch(url, { Range: `bytes=${start}-${end - 1}` }, signal);
-  if (response.status === 404)
-    throw new ExplorerError("not-found", `${url} does not exist: the chunk that refers to it is lost`);
+  if (response.status === 404) throw notFound(`${url} does not exist: the chunk that refers to it is lost`);
   if (response.status === 401 || response.status === 403)
     throw new ExplorerError("forbidden", `${url} is not public (status ${response.status})`);
   if (!response.ok) throw new ExplorerError("network", `${url}: status ${response.status}`);
@@ -137,30 +130,27 @@ async function fetchRange(
 
 function exactly(data: Uint8Array, size: number, what: string): Uint8Array {
   if (data.length !== size)
-    throw new ExplorerError(
-      "format",
-      `${what} ends within a chunk: ${data.length} of ${size} bytes are there`,
-    );
+    throw wrongFormat(`${what} ends within a chunk: ${data.length} of ${size} bytes are there`);
   return data;
 }
 
 /** Reads a part of the bytes of a reference, from `start` to `end` (exclusive). */
 export async function readBytes(
   source: Source,
-  configuration: Record<string, unknown>,
+  configuration: Properties,
   ref: ChunkRef,
   start = 0,
   end = ref.size,
   signal?: AbortSignal,
 ): Promise<Uint8Array> {
-  if (ref.kind === ChunkKind.Inline) return ref.data!.subarray(start, end);
-  if (ref.location === undefined) throw new ExplorerError("format", "a reference without a location");
+  if (ref.data) return ref.data.subarray(start, end);
+  if (ref.location === undefined) throw wrongFormat("a reference without a location");
   if (end <= start) return new Uint8Array(0);
   const [first, last] = [ref.offset + start, ref.offset + end];
   if (ref.kind === ChunkKind.Native) {
     const key = `chunks/${ref.location}`;
     const data = await source.get(key, first, last);
-    if (!data) throw new ExplorerError("not-found", `${key} is missing: this chunk is lost`);
+    if (!data) throw notFound(`${key} is missing: this chunk is lost`);
     return exactly(data, end - start, key);
   }
   const data =
@@ -170,7 +160,7 @@ export async function readBytes(
 }
 
 /** The source may know containers that the repository does not. */
-function absoluteLocationOr(location: string, configuration: Record<string, unknown>): string {
+function absoluteLocationOr(location: string, configuration: Properties): string {
   try {
     return absoluteLocation(location, configuration);
   } catch {

@@ -1,9 +1,9 @@
 /** Repositories of the spec versions 1 and 2: refs, history, operations. */
 
 import { text, wide } from "../base/bytes";
-import { ExplorerError } from "../base/errors";
-import { record } from "../base/json";
-import { firstWhere } from "../base/lists";
+import { notFound, wrongFormat } from "../base/errors";
+import { type Properties, record } from "../base/json";
+import { f64, firstWhere, i32, nth, u32 } from "../base/lists";
 import { pool } from "../codecs/pool";
 import { readChanges } from "./changes";
 import { type Body, Cache, FileType, openBody, readBody, reading, readJson } from "./files";
@@ -11,16 +11,15 @@ import { type Flat } from "./flatbuffer";
 import type { Manifest } from "./manifest";
 import { MANIFEST_BYTES, snapshotHead, type SnapshotHead, SnapshotView } from "./snapshot";
 import { type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
-import { flexbuffer, properties, type Properties } from "./values";
+import { flexbuffer, properties } from "./values";
 
 const SNAPSHOTS_KEPT = 24;
 /** Spec version 1 needs a request for each ancestor. */
 const HISTORY_LIMIT = 1000;
 const STATUS = ["online", "read-only", "offline"];
-
 type Field = "text" | "id" | "u8" | "u16" | "flag" | "status";
 /** Kinds of operations with their fields, by number. */
-const OPERATIONS: [string, ...[string, Field][]][] = [
+export const OPERATIONS: [string, ...[string, Field][]][] = [
   ["None"],
   ["RepoInitialized"],
   ["RepoMigrated", ["from_version", "u8"], ["to_version", "u8"]],
@@ -77,13 +76,13 @@ function operationsOf(flat: Flat): OpsEntry[] {
 function oldestFirst(parent: Int32Array, times: Float64Array): Uint32Array {
   const count = parent.length;
   const children = new Uint32Array(count);
-  for (let at = 0; at < count; at++) if (parent[at] >= 0) children[parent[at]]++;
+  for (const above of parent) if (above >= 0) children[above] = u32(children, above) + 1;
   const heap: number[] = []; // one position for each line of the history, the newest one first
   const isNewer = (one: number, other: number): boolean =>
-    times[one] > times[other] || (times[one] === times[other] && one > other);
+    f64(times, one) > f64(times, other) || (times[one] === times[other] && one > other);
   const put = (at: number, place: number): void => {
-    for (let above = (place - 1) >> 1; place > 0 && isNewer(at, heap[above]); above = (place - 1) >> 1) {
-      heap[place] = heap[above];
+    for (let above = (place - 1) >> 1; place > 0 && isNewer(at, nth(heap, above)); above = (place - 1) >> 1) {
+      heap[place] = nth(heap, above);
       place = above;
     }
     heap[place] = at;
@@ -92,8 +91,8 @@ function oldestFirst(parent: Int32Array, times: Float64Array): Uint32Array {
   const gap = (): number => {
     let place = 0;
     for (let below = 1; below < heap.length; below = 2 * place + 1) {
-      if (below + 1 < heap.length && isNewer(heap[below + 1], heap[below])) below++;
-      heap[place] = heap[below];
+      if (below + 1 < heap.length && isNewer(nth(heap, below + 1), nth(heap, below))) below++;
+      heap[place] = nth(heap, below);
       place = below;
     }
     return place;
@@ -101,15 +100,16 @@ function oldestFirst(parent: Int32Array, times: Float64Array): Uint32Array {
   for (let at = 0; at < count; at++) if (children[at] === 0) put(at, heap.length);
   const order = new Uint32Array(count);
   for (let row = count - 1; row >= 0; row--) {
-    if (heap.length === 0) throw new RangeError("a snapshot is its own ancestor");
-    const at = heap[0];
-    const above = parent[at];
+    const [at] = heap;
+    if (at === undefined) throw new RangeError("a snapshot is its own ancestor");
+    const above = i32(parent, at);
     order[row] = at;
     const place = gap();
-    if (above >= 0 && --children[above] === 0) put(above, place);
+    if (above >= 0) children[above] = u32(children, above) - 1;
+    if (above >= 0 && children[above] === 0) put(above, place);
     else {
-      const last = heap.pop()!;
-      if (place < heap.length) put(last, place);
+      const last = heap.pop();
+      if (last !== undefined && place < heap.length) put(last, place);
     }
   }
   return order;
@@ -136,49 +136,46 @@ class FileRows implements Rows {
     const parent = new Int32Array(count);
     let former = 0;
     for (let i = 0; i < count; i++) {
-      const table = (tables[i] = flat.follow(start + 4 * i));
-      const [id, above, time] = flat.layout(table);
+      const table = flat.follow(start + 4 * i);
+      const [id = 0, above = 0, time = 0] = flat.layout(table);
       if (id === 0) throw new RangeError("a snapshot without an id");
       const lead = view.getUint32(table + id);
       if (lead < former) throw new RangeError("the snapshots are not in the order of their ids");
       former = lead;
+      const own = above === 0 ? 0 : view.getInt32(table + above, true);
+      if (own < -1 || own >= count) throw new RangeError(`snapshot ${i} has the parent ${own}`);
+      if (own === i) throw new RangeError("a snapshot is its own ancestor");
+      tables[i] = table;
       times[i] = time === 0 ? 0 : wide(view, table + time) / 1000;
-      parent[i] = above === 0 ? 0 : view.getInt32(table + above, true);
-      if (parent[i] < -1 || parent[i] >= count)
-        throw new RangeError(`snapshot ${i} has the parent ${parent[i]}`);
-      if (parent[i] === i) throw new RangeError("a snapshot is its own ancestor");
+      parent[i] = own;
     }
     const order = oldestFirst(parent, times);
     const rowOf = (this.rowOf = new Uint32Array(count));
-    this.table = new Uint32Array(count);
-    this.times = new Float64Array(count);
-    this.parent = new Int32Array(count);
-    for (let row = 0; row < count; row++) {
-      const position = order[row];
-      rowOf[position] = row;
-      this.table[row] = tables[position];
-      this.times[row] = times[position];
-      // the row of the parent is known, because it comes before
-      this.parent[row] = parent[position] < 0 ? -1 : rowOf[parent[position]];
-    }
+    this.table = Uint32Array.from(order, (position) => u32(tables, position));
+    this.times = Float64Array.from(order, (position) => f64(times, position));
+    order.forEach((position, row) => (rowOf[position] = row));
+    this.parent = Int32Array.from(order, (position) => {
+      const above = i32(parent, position);
+      return above < 0 ? -1 : u32(rowOf, above);
+    });
   }
 
   find(id: string): number {
     const { rowOf } = this;
-    const at = firstWhere(rowOf.length, (position) => this.id(rowOf[position]) >= id);
-    return at < rowOf.length && this.id(rowOf[at]) === id ? rowOf[at] : -1;
+    const at = firstWhere(rowOf.length, (position) => this.id(u32(rowOf, position)) >= id);
+    return at < rowOf.length && this.id(u32(rowOf, at)) === id ? u32(rowOf, at) : -1;
   }
 
   id(row: number): string {
-    return this.flat.id(this.table[row], 0, 12);
+    return this.flat.id(u32(this.table, row), 0, 12);
   }
 
   message(row: number): string {
-    return this.flat.required(this.table[row], 3);
+    return this.flat.required(u32(this.table, row), 3);
   }
 
   metadata(row: number): Properties {
-    return reading("repo", () => properties(this.flat, this.table[row], 4, 2));
+    return reading("repo", () => properties(this.flat, u32(this.table, row), 4, 2));
   }
 }
 
@@ -198,7 +195,7 @@ class HeadRows implements Rows {
       parent,
       Float64Array.from(heads, (head) => head.time),
     );
-    this.heads = Array.from(order, (i) => heads[i]);
+    this.heads = Array.from(order, (i) => nth(heads, i));
     this.rows = new Map(this.heads.map((head, row) => [head.id, row]));
     this.parent = Int32Array.from(this.heads, (head) => this.find(head.parent ?? ""));
     this.times = Float64Array.from(this.heads, (head) => head.time);
@@ -209,15 +206,15 @@ class HeadRows implements Rows {
   }
 
   id(row: number): string {
-    return this.heads[row].id;
+    return nth(this.heads, row).id;
   }
 
   message(row: number): string {
-    return this.heads[row].message;
+    return nth(this.heads, row).message;
   }
 
   metadata(row: number): Properties {
-    return this.heads[row].metadata;
+    return nth(this.heads, row).metadata;
   }
 }
 
@@ -241,7 +238,7 @@ function repositoryOf(source: Source, contents: Contents, operations: () => OpsE
       snapshots.get(id, async () => {
         const key = `snapshots/${id}`;
         const body = await readBody(source, key, FileType.Snapshot);
-        if (!body) throw new ExplorerError("not-found", `${key} is missing. Perhaps the snapshot expired`);
+        if (!body) throw notFound(`${key} is missing. Perhaps the snapshot expired`);
         return reading(key, () => new SnapshotView(id, body, source, manifests));
       }),
     async changes(id) {
@@ -288,7 +285,7 @@ function contentsOf({ flat, spec }: Body): Contents {
 function textMap(value: unknown, what: string): Map<string, string> {
   const entries = Object.entries(record(value));
   if (!entries.every(([, id]) => typeof id === "string"))
-    throw new ExplorerError("format", `${what}: expected ids of snapshots`);
+    throw wrongFormat(`${what}: expected ids of snapshots`);
   return new Map(entries as [string, string][]);
 }
 
@@ -304,8 +301,7 @@ async function refsOfVersion1(
 async function openVersion1(source: Source): Promise<Contents> {
   const refs = await refsOfVersion1(source);
   if (!refs) {
-    throw new ExplorerError(
-      "not-found",
+    throw notFound(
       `${source.label}: no repository here: neither the file repo nor refs/branch.main/ref.json. Older formats cannot be shown; import them first`,
     );
   }

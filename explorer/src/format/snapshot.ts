@@ -1,9 +1,10 @@
 /** Snapshots: nodes, and the references of their chunks. */
 
-import { text } from "../base/bytes";
-import { ExplorerError } from "../base/errors";
+import { notFound, wrongFormat } from "../base/errors";
+import type { Properties } from "../base/json";
+import { nth, u32 } from "../base/lists";
 import { PARALLEL } from "../codecs/pool";
-import { type Body, Cache, FileType, readBody, reading } from "./files";
+import { type Body, type Cache, FileType, readBody, reading } from "./files";
 import { type Flat, idText } from "./flatbuffer";
 import { chunkGrid, dtypeName } from "./grid";
 import { ChunkColumns, Manifest } from "./manifest";
@@ -29,7 +30,7 @@ const NODE_TYPES = ["", "array", "group"] as const;
 class NodeView {
   readonly kind: "group" | "array";
   readonly id: string;
-  private parsed: Record<string, unknown> | undefined;
+  private parsed: Properties | undefined;
 
   constructor(
     protected readonly flat: Flat,
@@ -42,12 +43,12 @@ class NodeView {
     this.id = flat.id(table, 0, 8);
   }
 
-  get document(): Record<string, unknown> {
+  get document(): Properties {
     return (this.parsed ??= reading(`zarr.json of ${this.path}`, () => {
-      const document = JSON.parse(text(this.flat.data(this.table, 2)!)) as unknown;
+      const document = JSON.parse(this.flat.text(this.table, 2) ?? "") as unknown;
       if (typeof document !== "object" || document === null)
         throw new TypeError("expected an object of JSON");
-      return document as Record<string, unknown>;
+      return document as Properties;
     }));
   }
 }
@@ -134,7 +135,7 @@ export class SnapshotView implements Snapshot {
     const { flat } = body;
     const root = flat.root();
     if (flat.id(root, 0, 12) !== id)
-      throw new ExplorerError("format", `snapshots/${id}: the file is of snapshot ${flat.id(root, 0, 12)}`);
+      throw wrongFormat(`snapshots/${id}: the file is of snapshot ${flat.id(root, 0, 12)}`);
     flat.need(root, 2, 4, 5, 6); // nodes, message, metadata, manifest files
     this.sizes = manifestSizes(flat, root, body.spec);
     const nodes = flat.tables(root, 2).map((table) => {
@@ -144,10 +145,10 @@ export class SnapshotView implements Snapshot {
     });
     // writers have sorted paths in two ways; children right after their parent suit a tree
     const keys = nodes.map(({ path }) => path.replaceAll("/", "\0"));
-    const isSorted = keys.every((key, at) => at === 0 || keys[at - 1] < key);
+    const isSorted = keys.every((key, at) => at === 0 || nth(keys, at - 1) < key);
     this.nodes = isSorted
       ? nodes
-      : [...keys.keys()].sort((a, b) => (keys[a] < keys[b] ? -1 : 1)).map((at) => nodes[at]);
+      : [...keys.keys()].sort((a, b) => (nth(keys, a) < nth(keys, b) ? -1 : 1)).map((at) => nth(nodes, at));
     this.byPath = new Map(nodes.map((node) => [node.path, node]));
   }
 
@@ -158,10 +159,7 @@ export class SnapshotView implements Snapshot {
   private array(path: string): ArrayView {
     const node = this.byPath.get(path);
     if (!(node instanceof ArrayView))
-      throw new ExplorerError(
-        "not-found",
-        node ? `${path} is a group` : `no node ${path} in snapshot ${this.id}`,
-      );
+      throw notFound(node ? `${path} is a group` : `no node ${path} in snapshot ${this.id}`);
     return node;
   }
 
@@ -175,7 +173,7 @@ export class SnapshotView implements Snapshot {
     const key = `manifests/${id}`;
     const load = async (): Promise<Manifest> => {
       const body = await readBody(this.source, key, FileType.Manifest);
-      if (!body) throw new ExplorerError("not-found", `${key} is missing: no reader can find these chunks`);
+      if (!body) throw notFound(`${key} is missing: no reader can find these chunks`);
       return reading(key, () => new Manifest(key, body));
     };
     return this.files.get(id, load, (manifest) => manifest.size);
@@ -185,22 +183,17 @@ export class SnapshotView implements Snapshot {
     const node = this.array(path);
     const refs = reading(`snapshots/${this.id}`, () => node.manifests);
     const columns = new ChunkColumns(node.shape.length);
-    const pending = new Map<number, Promise<Manifest>>();
-    const start = (i: number): void => {
-      if (i >= refs.length) return;
-      const manifest = this.manifest(refs[i].id);
-      manifest.catch(() => undefined); // awaited below, perhaps after the failure of another one
-      pending.set(i, manifest);
-    };
-    for (let i = 0; i < PARALLEL; i++) start(i);
+    const pending: Promise<Manifest>[] = [];
     let turn = performance.now();
-    for (let i = 0; i < refs.length; i++) {
-      const manifest = await pending.get(i)!;
-      pending.delete(i);
-      start(i + PARALLEL);
-      reading(`manifests/${refs[i].id}`, () =>
-        columns.add(manifest, node.id, refs[i].extents, (i + 1) / refs.length),
-      );
+    for (const [i, { id, extents }] of refs.entries()) {
+      for (const { id: next } of refs.slice(i + pending.length, i + PARALLEL)) {
+        const manifest = this.manifest(next);
+        manifest.catch(() => undefined); // awaited below, perhaps after the failure of another one
+        pending.push(manifest);
+      }
+      const manifest = await pending.shift();
+      if (manifest)
+        reading(`manifests/${id}`, () => columns.add(manifest, node.id, extents, (i + 1) / refs.length));
       onProgress?.(i + 1, refs.length);
       if (performance.now() - turn > TURN) {
         await new Promise((resolve) => setTimeout(resolve));
@@ -217,7 +210,7 @@ export class SnapshotView implements Snapshot {
   async chunk(path: string, coords: number[]): Promise<ChunkRef | undefined> {
     const node = this.array(path);
     for (const { id, extents } of reading(`snapshots/${this.id}`, () => node.manifests)) {
-      if (!coords.every((at, d) => at >= extents[2 * d] && at < extents[2 * d + 1])) continue;
+      if (!coords.every((at, d) => at >= u32(extents, 2 * d) && at < u32(extents, 2 * d + 1))) continue;
       const manifest = await this.manifest(id);
       const chunk = reading(`manifests/${id}`, () => manifest.find(node.id, coords));
       if (chunk) return chunk;

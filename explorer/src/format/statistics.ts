@@ -1,9 +1,10 @@
 /**
- * Statistics of chunks: files of Frazil beside the manifests, which other programs ignore. The layout is in
+ * Statistics of chunks: files of Frazil for each manifest, which other programs ignore. The layout is in
  * `src/frazil/format/statistics_file.py`. A missing file means that nothing is known; a damaged one is ignored.
  */
 
 import { text } from "../base/bytes";
+import { nth, u32 } from "../base/lists";
 import { parallel, pool } from "../codecs/pool";
 import { statedSize } from "../codecs/zstd";
 import { formatError } from "./files";
@@ -159,9 +160,9 @@ export async function readStatistics(
   };
   const { shape, chunkShape, edges } = node;
   const extent = (at: number, d: number): number =>
-    edges?.[d]?.[at] ?? Math.min(chunkShape[d], shape[d] - at * chunkShape[d]);
+    edges?.[d]?.[at] ?? Math.min(nth(chunkShape, d), nth(shape, d) - at * nth(chunkShape, d));
   const sizeOf = (row: number): number =>
-    shape.reduce((size, _, d) => size * extent(table.coords[row * shape.length + d], d), 1);
+    shape.reduce((size, _, d) => size * extent(u32(table.coords, row * shape.length + d), d), 1);
   await parallel(table.origins(node.id), async (origin) => {
     signal?.throwIfAborted();
     const key = `statistics/${origin.id}`;

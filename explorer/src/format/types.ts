@@ -1,6 +1,8 @@
 /** The contract between the reader of the format, the views and the homes of the explorer. */
 
-import { ExplorerError } from "../base/errors";
+import type { ExplorerError } from "../base/errors";
+import type { Properties } from "../base/json";
+import type { Shape } from "../base/lists";
 import type { Raw } from "../codecs/elements";
 
 /** Where the files of a repository are: a server of `frazil ui`, a folder on a web server, memory in tests. */
@@ -19,16 +21,12 @@ export interface History {
   readonly times: Float64Array; // milliseconds since 1970
   id(row: number): string; // 20 characters of Crockford's base 32
   message(row: number): string;
-  metadata(row: number): Record<string, unknown>;
+  metadata(row: number): Properties;
   /** Whether older snapshots exist that were not read: spec version 1 needs a request for each. */
   readonly isCut?: boolean;
 }
 
-export interface OpsEntry {
-  readonly kind: string;
-  readonly time: number;
-  readonly details: Record<string, unknown>;
-}
+export type OpsEntry = { readonly kind: string; readonly time: number; readonly details: Properties };
 
 export interface Repository {
   readonly specVersion: 1 | 2;
@@ -38,8 +36,8 @@ export interface Repository {
   readonly ops: OpsEntry[]; // newest first; [] in spec version 1
   readonly status: string; // online, read-only, offline
   readonly statusReason?: string;
-  readonly metadata?: Record<string, unknown>; // of the repository; {} in spec version 1
-  readonly configuration?: Record<string, unknown>; // as saved; {} if there is none, and in spec version 1
+  readonly metadata?: Properties; // of the repository; {} in spec version 1
+  readonly configuration?: Properties; // as saved; {} if there is none, and in spec version 1
   readonly deletedTags?: string[];
   row(id: string): number; // -1 if unknown
   snapshot(id: string): Promise<Snapshot>; // cached
@@ -50,7 +48,7 @@ export interface Repository {
 export interface Node {
   readonly path: string; // "/air/t"
   readonly kind: "group" | "array";
-  readonly document: Record<string, unknown>; // zarr.json
+  readonly document: Properties; // zarr.json
   readonly id: string; // node id, as text
 }
 
@@ -107,7 +105,7 @@ export interface ChunkTable {
   isPacked(row: number): boolean;
 }
 
-/** Numbers for each row of a table of chunks, NaN where nothing is known. They leave out gaps: NaN and missing values. */
+/** Shape for each row of a table of chunks, NaN where nothing is known. They leave out gaps: NaN and missing values. */
 export interface ChunkStatistics {
   readonly minimum: Float64Array; // as stored
   readonly maximum: Float64Array;
@@ -147,8 +145,8 @@ export interface Region {
 }
 /** A part of a region whose chunk is missing or damaged, and why. */
 export interface Lost {
-  readonly start: readonly number[];
-  readonly count: readonly number[];
+  readonly start: Shape;
+  readonly count: Shape;
   readonly message: string;
   readonly kind: ExplorerError["kind"];
 }

@@ -1,13 +1,13 @@
 /** Metadata of commits and of the repository: FlexBuffers in files of spec version 2, MessagePack in version 1. */
 
-import { half, text } from "../base/bytes";
-import { Flat } from "./flatbuffer";
+import { half, text, viewOf } from "../base/bytes";
+import type { Properties } from "../base/json";
+import { nth } from "../base/lists";
+import type { Flat } from "./flatbuffer";
 
 const MAX_DEPTH = 128;
 /** Parts of a value can be shared, so a small file can stand for a value that fills the memory. */
 const MAX_VALUES = 1_000_000;
-
-export type Properties = Record<string, unknown>;
 
 /** The items of a vector of `MetadataItem`. */
 export function properties(flat: Flat, table: number, slot: number, spec: number): Properties {
@@ -23,10 +23,6 @@ function put(target: Properties, name: string, value: unknown): void {
   Object.defineProperty(target, name, { value, enumerable: true, writable: true, configurable: true });
 }
 
-function view(data: Uint8Array): DataView {
-  return new DataView(data.buffer, data.byteOffset, data.byteLength);
-}
-
 function part(data: Uint8Array, start: number, length: number): Uint8Array {
   if (start < 0 || start + length > data.length) throw new RangeError("a value ends after its file");
   return data.subarray(start, start + length);
@@ -34,30 +30,23 @@ function part(data: Uint8Array, start: number, length: number): Uint8Array {
 
 type Read = (at: number, width: number) => number;
 
-/** Readers of unsigned and of signed integers of 1, 2, 4 or 8 bytes. */
-const integers = (bytes: DataView, isLittle: boolean): [Read, Read] => [
+/** Integers of 1, 2, 4 and 8 bytes: unsigned, signed. */
+const GETTERS = [
+  ["getUint8", "getInt8"],
+  ["getUint16", "getInt16"],
+  ["getUint32", "getInt32"],
+  ["getBigUint64", "getBigInt64"],
+] as const;
+
+const integers =
+  (bytes: DataView, isLittle: boolean, which: 0 | 1): Read =>
   (at, width) =>
-    width === 8
-      ? Number(bytes.getBigUint64(at, isLittle))
-      : width === 4
-        ? bytes.getUint32(at, isLittle)
-        : width === 2
-          ? bytes.getUint16(at, isLittle)
-          : bytes.getUint8(at),
-  (at, width) =>
-    width === 8
-      ? Number(bytes.getBigInt64(at, isLittle))
-      : width === 4
-        ? bytes.getInt32(at, isLittle)
-        : width === 2
-          ? bytes.getInt16(at, isLittle)
-          : bytes.getInt8(at),
-];
+    Number(bytes[nth(GETTERS, Math.log2(width))[which]](at, isLittle));
 
 export function flexbuffer(data: Uint8Array): unknown {
-  const bytes = view(data);
+  const bytes = viewOf(data);
   let count = 0;
-  const [unsigned, signed] = integers(bytes, true);
+  const [unsigned, signed] = [integers(bytes, true, 0), integers(bytes, true, 1)];
   const float = (at: number, width: number): number =>
     width === 8
       ? bytes.getFloat64(at, true)
@@ -87,13 +76,13 @@ export function flexbuffer(data: Uint8Array): unknown {
     if (depth > MAX_DEPTH || ++count > MAX_VALUES) throw new RangeError("too deep or too many values");
     const type = packed >> 2;
     if (type === 0) return null;
-    if (type <= 3) return NUMBERS[type - 1](at, parent);
+    if (type <= 3) return nth(NUMBERS, type - 1)(at, parent);
     if (type === 26) return unsigned(at, parent) !== 0;
     const target = back(at, parent);
     const width = 1 << (packed & 3);
     if (type === 4) return key(target);
     if (type === 5) return text(part(data, target, unsigned(target - width, width)));
-    if (type <= 8) return NUMBERS[type - 6](target, width);
+    if (type <= 8) return nth(NUMBERS, type - 6)(target, width);
     if (type === 9) {
       const values = vector(target, width, depth, (i, length) => bytes.getUint8(target + length * width + i));
       const keyWidth = unsigned(target - 2 * width, width);
@@ -107,9 +96,9 @@ export function flexbuffer(data: Uint8Array): unknown {
     if (type <= 14) return vector(target, width, depth, () => (type - 10) << 2);
     if (type === 15) return vector(target, width, depth, () => 5 << 2);
     if (type <= 24) {
-      const kind = ((type - 16) % 3) + 1;
+      const read = nth(NUMBERS, (type - 16) % 3);
       return Array.from({ length: Math.floor((type - 16) / 3) + 2 }, (_, i) =>
-        NUMBERS[kind - 1](target + i * width, width),
+        read(target + i * width, width),
       );
     }
     if (type === 25) return [...part(data, target, unsigned(target - width, width))];
@@ -123,11 +112,13 @@ export function flexbuffer(data: Uint8Array): unknown {
 }
 
 export function msgpack(data: Uint8Array): unknown {
-  const bytes = view(data);
+  const bytes = viewOf(data);
   let at = 0;
-  const [unsigned, signed] = integers(bytes, false).map(
-    (read) => (width: number) => read((at += width) - width, width),
-  );
+  const next =
+    (read: Read) =>
+    (width: number): number =>
+      read((at += width) - width, width);
+  const [unsigned, signed] = [next(integers(bytes, false, 0)), next(integers(bytes, false, 1))];
   const take = (length: number): Uint8Array => part(data, (at += length) - length, length);
   const list = (length: number, depth: number): unknown[] => {
     part(data, at, length);
@@ -147,44 +138,22 @@ export function msgpack(data: Uint8Array): unknown {
     if (head < 0xa0) return list(head & 15, depth);
     if (head < 0xc0) return text(take(head & 31));
     if (head >= 0xe0) return head - 256;
-    switch (head) {
-      case 0xc0:
-        return null;
-      case 0xc2:
-        return false;
-      case 0xc3:
-        return true;
-      case 0xc4:
-      case 0xc5:
-      case 0xc6:
-        return [...take(unsigned(1 << (head - 0xc4)))];
-      case 0xca:
-        return bytes.getFloat32((at += 4) - 4);
-      case 0xcb:
-        return bytes.getFloat64((at += 8) - 8);
-      case 0xcc:
-      case 0xcd:
-      case 0xce:
-      case 0xcf:
-        return unsigned(1 << (head - 0xcc));
-      case 0xd0:
-      case 0xd1:
-      case 0xd2:
-      case 0xd3:
-        return signed(1 << (head - 0xd0));
-      case 0xd9:
-      case 0xda:
-      case 0xdb:
-        return text(take(unsigned(1 << (head - 0xd9))));
-      case 0xdc:
-      case 0xdd:
-        return list(unsigned(head === 0xdc ? 2 : 4), depth);
-      case 0xde:
-      case 0xdf:
-        return map(unsigned(head === 0xde ? 2 : 4), depth);
-      default:
-        throw new RangeError(`value of the unknown type ${head}`);
-    }
+    for (const [first, last, read] of types)
+      if (head >= first && head <= last) return read(1 << (head - first), depth);
+    throw new RangeError(`value of the unknown type ${head}`);
   };
+  /** First and last type of a family, and how it is read: the width of a number doubles from type to type. */
+  const types: readonly [number, number, (width: number, depth: number) => unknown][] = [
+    [0xc0, 0xc0, () => null],
+    [0xc2, 0xc3, (width) => width === 2],
+    [0xc4, 0xc6, (width) => [...take(unsigned(width))]],
+    [0xca, 0xca, () => bytes.getFloat32((at += 4) - 4)],
+    [0xcb, 0xcb, () => bytes.getFloat64((at += 8) - 8)],
+    [0xcc, 0xcf, unsigned],
+    [0xd0, 0xd3, signed],
+    [0xd9, 0xdb, (width) => text(take(unsigned(width)))],
+    [0xdc, 0xdd, (width, depth) => list(unsigned(2 * width), depth)],
+    [0xde, 0xdf, (width, depth) => map(unsigned(2 * width), depth)],
+  ];
   return value(0);
 }

@@ -25,19 +25,67 @@ export function useSize<T extends HTMLElement>(): [{ current: T | null }, { widt
   return [element, size];
 }
 
-/** A canvas as sharp as the screen. `draw` gets CSS pixels and runs at most once per frame, with `keys` only if one of them changes. */
-export function Canvas({
-  width,
-  height,
-  draw,
-  keys,
-  ...rest
-}: {
+/** The place of the pointer within an element, in pixels. */
+export function pointerIn(element: { current: Element | null }, event: MouseEvent): { x: number; y: number } {
+  const { left = 0, top = 0 } = element.current?.getBoundingClientRect() ?? {};
+  return { x: event.clientX - left, y: event.clientY - top };
+}
+
+type Handler = (event: PointerEvent & { readonly currentTarget: Element }) => void;
+
+interface Gestures<T> {
+  /** What a drag begins with; undefined if none can begin here. */
+  start(event: PointerEvent): T | undefined;
+  drag(from: T, right: number, down: number, event: PointerEvent): void;
+  drop?(): void;
+  end?(): void;
+  click(event: PointerEvent): void;
+  hover(event: PointerEvent): void;
+}
+
+/** What a pointer does on a canvas: it drags, clicks, or is over a place. */
+export function usePointer<T>({ start, drag, drop, end, click, hover }: Gestures<T>): {
+  [name in "onPointerDown" | "onPointerMove" | "onPointerUp" | "onPointerCancel"]: Handler;
+} {
+  const own = useRef<{ x: number; y: number; from: T; isMoved: boolean } | undefined>(undefined);
+  const stop = (): void => {
+    own.current = undefined;
+    end?.();
+  };
+  return {
+    onPointerDown: (event) => {
+      const from = start(event);
+      if (from === undefined) return;
+      own.current = { x: event.clientX, y: event.clientY, from, isMoved: false };
+      event.currentTarget.setPointerCapture(event.pointerId);
+    },
+    onPointerMove: (event) => {
+      const { current: at } = own;
+      const [right, down] = [event.clientX - (at?.x ?? 0), event.clientY - (at?.y ?? 0)];
+      if (at) at.isMoved ||= Math.hypot(right, down) > 4;
+      if (at?.isMoved) drag(at.from, right, down, event);
+      else hover(event);
+    },
+    onPointerUp: (event) => {
+      if (own.current?.isMoved) drop?.();
+      else if (own.current) click(event);
+      stop();
+    },
+    onPointerCancel: stop,
+  };
+}
+
+type Draw = (context: CanvasRenderingContext2D, width: number, height: number) => void;
+type CanvasAttributes = Omit<JSX.IntrinsicElements["canvas"], "width" | "height" | "ref" | "style">;
+type CanvasProps = CanvasAttributes & {
   width: number;
   height: number;
   keys?: readonly unknown[];
-  draw: (context: CanvasRenderingContext2D, width: number, height: number) => void;
-} & Omit<JSX.IntrinsicElements["canvas"], "width" | "height" | "ref" | "style">): VNode {
+  draw: Draw;
+};
+
+/** A canvas as sharp as the screen. `draw` gets CSS pixels and runs at most once per frame, with `keys` only if one of them changes. */
+export function Canvas({ width, height, draw, keys, ...rest }: CanvasProps): VNode {
   const element = useRef<HTMLCanvasElement>(null);
   const themes = theme.value;
   useLayoutEffect(
@@ -70,20 +118,10 @@ export function canvasOf(pixels: Uint32Array<ArrayBuffer>, width: number, height
   return canvas;
 }
 
+type FrameProps = { kind: string; x: number; y: number; width: number; height: number };
+
 /** A frame around a part of a canvas: the pointer moves it, and nothing is drawn again. */
-export const Frame = ({
-  kind,
-  x,
-  y,
-  width,
-  height,
-}: {
-  kind: string;
-  x: number;
-  y: number;
-  width: number;
-  height: number;
-}): VNode => (
+export const Frame = ({ kind, x, y, width, height }: FrameProps): VNode => (
   <div
     class={`frame ${kind}`}
     style={{ transform: `translate(${x}px, ${y}px)`, width: `${width}px`, height: `${height}px` }}

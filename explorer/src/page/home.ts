@@ -1,9 +1,17 @@
-/** Where the page is at home: a server of `frazil ui`, files beside the data, or a notebook, whose kernel answers messages. */
+/** Where the page is at home: a server of `frazil ui`, static files next to the data, or a notebook, whose kernel answers messages. */
 
-import { ExplorerError } from "../base/errors";
+import { ExplorerError, notFound, wrongFormat } from "../base/errors";
+import { record } from "../base/json";
 import { type Decoded } from "../cf/cf";
 import { patientFetch } from "../format/remote";
-import { type ArrayNode, type Region, type Repository, type Snapshot, type Source } from "../format/types";
+import {
+  type ArrayNode,
+  type Lost,
+  type Region,
+  type Repository,
+  type Snapshot,
+  type Source,
+} from "../format/types";
 
 /** All that the views need of a repository. */
 export interface Reader {
@@ -14,7 +22,7 @@ export interface Reader {
   readonly path?: string;
   /** Whether somebody has changed the repository since the page read it; undefined in a notebook. */
   isOutdated?(): Promise<boolean>;
-  /** A slow answer of the server, as JSON; undefined beside static files and in a notebook. */
+  /** A slow answer of the server, as JSON; undefined for static files and in a notebook. */
   ask?(name: string, query: Record<string, string>, signal?: AbortSignal): Promise<unknown>;
   /** Asks for the plan of a change, or applies it; undefined where the page may not change the repository. */
   change?(step: "plan" | "apply", change: Record<string, string>): Promise<unknown>;
@@ -28,6 +36,20 @@ export interface Reader {
   ): Promise<Region>;
   /** The values of a region. The snapshot says what the attributes of other arrays say about this one. */
   decode(snapshot: Snapshot, node: ArrayNode, region: Region): Decoded;
+}
+
+/** An array of a version, as views get it. */
+export type ArrayProps = { readonly reader: Reader; readonly snapshot: Snapshot; readonly node: ArrayNode };
+
+/** The values of a part of an array, of the whole without `part`, and what of it is lost. */
+export async function valuesOf(
+  { reader, snapshot, node }: ArrayProps,
+  part?: { readonly start: number[]; readonly stop: number[]; readonly step?: number[] },
+  signal?: AbortSignal,
+): Promise<Decoded & { lost: readonly Lost[] }> {
+  const { start, stop, step } = part ?? { start: node.shape.map(() => 0), stop: node.shape };
+  const region = await reader.read(snapshot, node.path, start, stop, step, signal);
+  return { ...reader.decode(snapshot, node, region), lost: region.lost ?? [] };
 }
 
 /** `explorer.json` of a static export. */
@@ -58,8 +80,7 @@ export interface Kernel {
 
 /** The kernel, if this page is in the frame of a widget. */
 export const kernel = (globalThis.frameElement as { kernel?: Kernel } | null | undefined)?.kernel;
-
-const FORBIDDEN = "unauthorized-virtual-chunk-container";
+export const FORBIDDEN = "unauthorized-virtual-chunk-container";
 
 export class KernelSource implements Source {
   constructor(
@@ -149,15 +170,15 @@ export class WebSource implements Source {
   async get(key: string, start?: number, end?: number): Promise<Uint8Array | undefined> {
     const part = start !== undefined && end !== undefined;
     if (part && end <= start) return new Uint8Array();
-    if (part && this.whole.has(key)) return this.whole.get(key)!.subarray(start, end);
+    const whole = part ? this.whole.get(key) : undefined;
+    if (whole) return whole.subarray(start, end);
     const url = this.url(key);
     const early = key === "repo" ? this.early : undefined;
     this.early = undefined;
     const response = await (early ??
       patientFetch(url, part ? { ...this.headers, Range: `bytes=${start}-${end - 1}` } : this.headers));
     if (response.status === 404) return undefined;
-    if (response.status === 416)
-      throw new ExplorerError("format", `${key} is shorter than the references to it say.`);
+    if (response.status === 416) throw wrongFormat(`${key} is shorter than the references to it say.`);
     if (!response.ok)
       throw await failure(response, `${this.label} answered status ${response.status} for ${key}`);
     const body = await response.arrayBuffer().then(
@@ -231,8 +252,8 @@ const KINDS: Record<number, ExplorerError["kind"]> = { 401: "forbidden", 403: "f
 
 /** The error of an answer, with what the server says about it. */
 async function failure(response: Response, what: string): Promise<ExplorerError> {
-  const answer = await response.json().catch(() => undefined); // whoever answered may not be `frazil ui`
-  const message = answer?.error?.message;
+  const said: unknown = await response.json().catch(() => undefined); // whoever answered may not be `frazil ui`
+  const { message } = record(record(said).error);
   return new ExplorerError(KINDS[response.status] ?? "network", message ? `${what}: ${message}` : `${what}.`);
 }
 
@@ -245,7 +266,7 @@ async function answer<T>(url: string, headers: Record<string, string> = {}): Pro
     );
   }
   // Some web servers answer every address with a page
-  return response.ok ? response.json().catch(() => undefined) : undefined;
+  return response.ok ? (response.json() as Promise<T>).catch(() => undefined) : undefined;
 }
 
 export async function findHome(): Promise<{ source: Source; settings: Partial<Settings> }> {
@@ -272,9 +293,8 @@ export async function findHome(): Promise<{ source: Source; settings: Partial<Se
     secret ? { Authorization: `Bearer ${secret}` } : {},
   );
   if (!info)
-    throw new ExplorerError(
-      "not-found",
-      "There is no repository here: neither `explorer.json` beside this page nor a server of `frazil ui`.",
+    throw notFound(
+      "There is no repository here: neither `explorer.json` next to this page nor a server of `frazil ui`.",
     );
   source.label = info.label;
   return { source, settings: info };

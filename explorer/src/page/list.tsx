@@ -2,6 +2,8 @@
 
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import type { Properties } from "../base/json";
+import { clamp } from "../base/lists";
 import { useSize } from "./canvas";
 
 interface ListProps {
@@ -12,7 +14,7 @@ interface ListProps {
   readonly active: number;
   row(index: number): VNode;
   /** Attributes of a row, for example `aria-level`. */
-  attributes?(index: number): Record<string, unknown>;
+  attributes?(index: number): Properties;
   onActive(index: number): void;
   /** Enter or space on the active row. */
   onOpen?(index: number): void;
@@ -28,21 +30,9 @@ const SPARE = 4; // rows above and below the visible ones
 let lists = 0;
 
 /** A list that makes elements only for the rows on the screen. */
-export function List({
-  label,
-  role,
-  count,
-  rowHeight,
-  active,
-  row,
-  attributes,
-  onActive,
-  onOpen,
-  onKey,
-  indent,
-  gutter,
-  class: name,
-}: ListProps): VNode {
+export function List(props: ListProps): VNode {
+  const { label, role, count, rowHeight, active, row, attributes, onActive, onOpen, onKey, indent, gutter } =
+    props;
   const [element, size] = useSize<HTMLDivElement>();
   const [first, setFirst] = useState(0);
   const [id] = useState(() => `list${++lists}`);
@@ -75,7 +65,7 @@ export function List({
     }[event.key];
     if (at !== undefined && !event.altKey && !event.ctrlKey && !event.metaKey) {
       event.preventDefault();
-      if (count > 0) onActive(Math.min(Math.max(at, 0), count - 1));
+      if (count > 0) onActive(clamp(at, 0, count - 1));
     } else if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
       if (active >= 0) onOpen?.(active);
@@ -97,7 +87,7 @@ export function List({
     active,
     most,
     start,
-    rows: isNear && former.row === row && former.active === active ? former.rows : new Map(),
+    rows: isNear && former.row === row && former.active === active ? former.rows : new Map<number, VNode>(),
   };
   const now = new Map<number, VNode>();
   for (let index = first; index < first + shown; index++) {
@@ -123,7 +113,7 @@ export function List({
   return (
     <div
       ref={element}
-      class={`list ${name ?? ""}`}
+      class={`list ${props.class ?? ""}`}
       role={role}
       aria-label={label}
       tabIndex={0}

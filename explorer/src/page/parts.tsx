@@ -2,8 +2,11 @@
 
 import { Component, type ComponentChildren, type JSX, type VNode } from "preact";
 import { useId, useState } from "preact/hooks";
-import type { Load } from "./state";
-import { count, plural } from "./text";
+import { reasonOf } from "../base/errors";
+import { entryOf } from "../base/json";
+import { nth } from "../base/lists";
+import { address, type Load } from "./state";
+import { count, plural, short } from "./text";
 
 const ADVICE: Record<string, string> = {
   "not-found": "The address may be old, or the version may have expired.",
@@ -14,12 +17,11 @@ const ADVICE: Record<string, string> = {
 
 export function Failure({ of: { error, retry } }: { of: Load<unknown> }): VNode | null {
   if (!error) return null;
+  const advice = entryOf(ADVICE, error.kind);
   return (
     <div class="failure" role="alert">
       <strong>{error.message}</strong>
-      {ADVICE[error.kind] && (
-        <p>{ADVICE[error.kind]!.split("`").map((part, at) => (at % 2 ? <code>{part}</code> : part))}</p>
-      )}
+      {advice && <p>{advice.split("`").map((part, at) => (at % 2 ? <code>{part}</code> : part))}</p>}
       <p>
         <button onClick={retry}>Try again</button>
       </p>
@@ -39,7 +41,7 @@ export function Losses({ of }: { of: readonly string[] }): VNode | null {
         {of.slice(0, MOST_LOSSES).map((reason) => (
           <li key={reason}>{reason}</li>
         ))}
-        {of.length > MOST_LOSSES && <li>and {count(of.length - MOST_LOSSES)} more</li>}
+        <More of={of.length} most={MOST_LOSSES} />
       </ul>
       <p>
         <code>frazil verify</code> says more.
@@ -48,11 +50,10 @@ export function Losses({ of }: { of: readonly string[] }): VNode | null {
   );
 }
 
+type BoundaryProps = { place: string; children: ComponentChildren };
+
 /** Keeps a failure of one view away from the rest of the page. Another address is another attempt. */
-export class Boundary extends Component<
-  { place: string; children: ComponentChildren },
-  { error?: unknown; place?: string }
-> {
+export class Boundary extends Component<BoundaryProps, { error?: unknown; place?: string }> {
   override componentDidCatch(error: unknown): void {
     console.error(error);
     this.setState({ error, place: this.props.place });
@@ -63,7 +64,7 @@ export class Boundary extends Component<
     if (error === undefined || place !== this.props.place) return this.props.children;
     return (
       <div class="failure" role="alert">
-        <strong>This view failed: {error instanceof Error ? error.message : String(error)}</strong>
+        <strong>This view failed: {reasonOf(error)}</strong>
         <p>The other views still work.</p>
         <button onClick={() => this.setState({ place: "" })}>Try again</button>
       </div>
@@ -71,16 +72,10 @@ export class Boundary extends Component<
   }
 }
 
+type WaitProps<T> = { of: Load<T>; what: string; children: (value: T) => ComponentChildren };
+
 /** What `children` makes of a value; before that the progress or the failure. */
-export function Wait<T>({
-  of,
-  what,
-  children,
-}: {
-  of: Load<T>;
-  what: string;
-  children: (value: T) => ComponentChildren;
-}): VNode {
+export function Wait<T>({ of, what, children }: WaitProps<T>): VNode {
   if (of.error) return <Failure of={of} />;
   if (of.value === undefined && of.busy) {
     return (
@@ -93,23 +88,17 @@ export function Wait<T>({
   return <>{children(of.value as T)}</>;
 }
 
-export function Tabs({
-  label,
-  tabs,
-  active,
-  onSelect,
-}: {
-  label: string;
-  tabs: readonly (readonly [string, string])[];
-  active: string;
-  onSelect: (name: string) => void;
-}): VNode {
+/** Names with the titles that people see. */
+export type Titles = readonly (readonly [name: string, title: string])[];
+type TabsProps = { label: string; tabs: Titles; active: string; onSelect: (name: string) => void };
+
+export function Tabs({ label, tabs, active, onSelect }: TabsProps): VNode {
   const step = (event: KeyboardEvent): void => {
     const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!move) return;
     event.preventDefault();
     const at = (tabs.findIndex(([name]) => name === active) + move + tabs.length) % tabs.length;
-    onSelect(tabs[at]![0]);
+    onSelect(nth(tabs, at)[0]);
     ((event.currentTarget as HTMLElement).children[at] as HTMLElement).focus();
   };
   return (
@@ -129,26 +118,31 @@ export function Tabs({
   );
 }
 
+/** A link to a commit in the history. */
+export function CommitLink({ id, children }: { id: string; children?: ComponentChildren }): VNode {
+  return <a href={address({ page: "history", query: { at: id } })}>{children ?? short(id)}</a>;
+}
+
+/** The number of those that a list does not show. */
+export const More = ({ of, most }: { of: number; most: number }): VNode | null =>
+  of > most ? <li>and {count(of - most)} more</li> : null;
+
 /** A sign that has no meaning for screen readers: its button has a label. */
 export const Sign = ({ children }: { children: string }): VNode => <span aria-hidden="true">{children}</span>;
+type Fact = readonly [string, ComponentChildren] | undefined | false;
 
-export const Facts = ({
-  rows,
-}: {
-  rows: readonly (readonly [string, ComponentChildren] | undefined | false)[];
-}): VNode => (
+export const Facts = ({ rows }: { rows: readonly Fact[] }): VNode => (
   <dl class="facts">
     {rows.map((row) => row && [<dt key={row[0]}>{row[0]}</dt>, <dd key={`${row[0]} value`}>{row[1]}</dd>])}
   </dl>
 );
 
-interface EntryProps extends Pick<
-  JSX.IntrinsicElements["input"],
-  "size" | "placeholder" | "title" | "disabled"
-> {
+type InputProps = Pick<JSX.IntrinsicElements["input"], "size" | "placeholder" | "title" | "disabled">;
+
+interface EntryProps extends InputProps {
   readonly label: string;
   readonly value?: string;
-  /** The place of the label is narrow: it is for screen readers alone. */
+  /** The place of the label is narrow: only screen readers need it. */
   readonly isUnlabelled?: boolean;
   /** Whoever leaves the field enters its text. */
   readonly isEager?: boolean;
@@ -202,14 +196,9 @@ export function Entry({
 }
 
 const MOST = 500; // rows of a table
+type TableProps = { heads: readonly string[]; rows: readonly (readonly ComponentChildren[])[] };
 
-export const Table = ({
-  heads,
-  rows,
-}: {
-  heads: readonly string[];
-  rows: readonly (readonly ComponentChildren[])[];
-}): VNode => (
+export const Table = ({ heads, rows }: TableProps): VNode => (
   <div class="items" tabIndex={0}>
     <table>
       <thead>
@@ -235,16 +224,10 @@ export const Table = ({
   </div>
 );
 
+type RequestProps = { title: string; isAsked?: boolean; children: ComponentChildren };
+
 /** A button for what takes time, and then what it shows. */
-export function OnRequest({
-  title,
-  isAsked = false,
-  children,
-}: {
-  title: string;
-  isAsked?: boolean;
-  children: ComponentChildren;
-}): VNode {
+export function OnRequest({ title, isAsked = false, children }: RequestProps): VNode {
   const [isOpen, setOpen] = useState(isAsked);
   if (isOpen) return <>{children}</>;
   return (
@@ -254,17 +237,9 @@ export function OnRequest({
   );
 }
 
-export const Choice = ({
-  label,
-  value,
-  options,
-  onSelect,
-}: {
-  label: string;
-  value: string;
-  options: readonly (readonly [string, string])[];
-  onSelect: (value: string) => void;
-}): VNode => (
+type ChoiceProps = { label: string; value: string; options: Titles; onSelect: (value: string) => void };
+
+export const Choice = ({ label, value, options, onSelect }: ChoiceProps): VNode => (
   <label class="field">
     <span>{label}</span>
     <select value={value} onChange={(event) => onSelect(event.currentTarget.value)}>

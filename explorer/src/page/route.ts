@@ -1,5 +1,6 @@
 /** Addresses of views. The part after `#` of the page's address says all that a view shows. */
 
+import { i32 } from "../base/lists";
 import type { Repository } from "../format/types";
 
 export type Page = "history" | "node" | "diff" | "repository";
@@ -53,14 +54,13 @@ export function writeRoute(route: Route): string {
   return query ? `${prefix}?${query}` : prefix;
 }
 
+type Names = Pick<Repository, "branches" | "tags" | "history" | "row">;
+
 /**
  * The id of the snapshot that a version names. A name may say `branch.` or `tag.` first, for names that are both, and
  * `~2` after it, for the second ancestor.
  */
-export function resolve(
-  names: Pick<Repository, "branches" | "tags" | "history" | "row">,
-  version: string,
-): string {
+export function resolve(names: Names, version: string): string {
   const [, kind, name = version] = /^(branch|tag)\.(.+)$/s.exec(version) ?? [];
   const ids = { branch: names.branches, tag: names.tags }[kind ?? ""];
   const id = ids?.get(name) ?? names.branches.get(version) ?? names.tags.get(version);
@@ -68,6 +68,6 @@ export function resolve(
   if (id !== undefined || tip === undefined) return id ?? version;
   const { parent } = names.history;
   let row = names.row(resolve(names, tip || "main"));
-  for (let step = Number(steps || 1); step > 0 && row >= 0; step--) row = parent[row];
+  for (let step = Number(steps || 1); step > 0 && row >= 0; step--) row = i32(parent, row);
   return row >= 0 ? names.history.id(row) : version;
 }

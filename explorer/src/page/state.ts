@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useCallback, useLayoutEffect, useState } from "preact/hooks";
-import { ExplorerError } from "../base/errors";
+import { ExplorerError, notFound, reasonOf, wrongFormat } from "../base/errors";
 import { type Repository, type Snapshot } from "../format/types";
 import type { Reader } from "./home";
 import { HOME, parseRoute, resolve, type Route, writeRoute } from "./route";
@@ -79,15 +79,14 @@ export async function afterwards<T>(load: () => Promise<T>, signal: AbortSignal)
 const asError = (cause: unknown): ExplorerError =>
   cause instanceof ExplorerError || (cause instanceof Error && "kind" in cause)
     ? (cause as ExplorerError)
-    : new ExplorerError("format", cause instanceof Error ? cause.message : String(cause));
+    : wrongFormat(reasonOf(cause));
 
 export const ID = /^[0-9A-HJKMNP-TV-Z]{20}$/;
 
 /** The snapshot of a branch, a tag or an id. */
 export async function snapshotOf(repository: Repository, version: string): Promise<Snapshot> {
   const id = resolve(repository, version);
-  if (repository.row(id) < 0 && !ID.test(id))
-    throw new ExplorerError("not-found", `There is no branch, tag or commit ${version}.`);
+  if (repository.row(id) < 0 && !ID.test(id)) throw notFound(`There is no branch, tag or commit ${version}.`);
   return repository.snapshot(id);
 }
 
@@ -113,9 +112,7 @@ export function useLoad<T>(
     const progress = (done: number, total: number): void =>
       void (current() && setState((former) => ({ ...former, progress: total ? done / total : 0 })));
     order(() => load(control.signal, progress), control.signal).then(
-      (value) => {
-        if (current()) setState({ value, busy: false, keys });
-      },
+      (value) => current() && setState({ value, busy: false, keys }),
       (cause) => current() && setState({ error: asError(cause), busy: false, keys }),
     );
     return () => control.abort();

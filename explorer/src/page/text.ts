@@ -19,6 +19,12 @@ export function when(milliseconds: number): string {
   return Number.isNaN(date.getTime()) ? "unknown time" : date.toISOString().slice(0, 19).replace("T", " ");
 }
 
+/** A time without its seconds. */
+export const minute = (milliseconds: number): string => when(milliseconds).slice(0, 16);
+
+/** The begin of an id. */
+export const short = (id: string): string => id.slice(0, 6);
+
 /** A number with as many digits as a reader needs. */
 export function number(value: number): string {
   if (Number.isNaN(value)) return "no value";
@@ -48,11 +54,9 @@ export function fitted(text: string, width: number, measure: (text: string) => n
   return `${text.slice(0, length).trimEnd()}…`;
 }
 
-export const firstLine = (text: string): string => text.split("\n", 1)[0]!;
-
+export const firstLine = (text: string): string => text.split("\n", 1).join();
 export const last = (path: string): string => path.slice(path.lastIndexOf("/") + 1);
-
 export const parent = (path: string): string => path.slice(0, Math.max(1, path.lastIndexOf("/")));
 
 export const json = (value: unknown): string =>
-  JSON.stringify(value, (_, item) => (typeof item === "bigint" ? String(item) : item), 2);
+  JSON.stringify(value, (_, item: unknown) => (typeof item === "bigint" ? String(item) : item), 2);

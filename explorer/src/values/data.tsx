@@ -7,17 +7,17 @@ import { type Limits, MAPS } from "../array/colour";
 import { coarserLevels, costOf, dimensionName } from "../array/nodes";
 import { differenceScale, NUMBERS, scaleOf } from "../array/scale";
 import { box, type Box, boxShape, parseSlice, plane, type Slice, sliceQuery } from "../array/slices";
-import { product } from "../base/lists";
+import { f64, nth, product } from "../base/lists";
 import type { Clock } from "../cf/calendar";
-import { type Decoded, withoutLost } from "../cf/cf";
+import { withoutLost } from "../cf/cf";
 import type { Located } from "../earth/geolocation";
 import { earthReference, type EarthReference } from "../earth/reference";
 import { Cache } from "../format/files";
-import type { ArrayNode, Lost, Snapshot } from "../format/types";
-import type { Reader } from "../page/home";
+import type { ArrayNode } from "../format/types";
+import { type ArrayProps, type Reader, valuesOf } from "../page/home";
 import { Choice, Failure, Losses, Sign, Wait } from "../page/parts";
 import { address, type Load, route, setQuery, useLoad } from "../page/state";
-import { bytes, count, firstLine, ordinal, plural, when } from "../page/text";
+import { bytes, count, firstLine, minute, ordinal, plural, short } from "../page/text";
 import { limitOf, Picture, type Plane, type Target } from "./picture";
 import {
   aheadOf,
@@ -46,8 +46,9 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const { query } = route.value;
   const versions = useVersions(reader.repository, top.snapshot, top.node);
   const { snapshot, node } = versions;
+  const array = { reader, snapshot, node };
   const shapeOf = (of: ArrayNode): number[] =>
-    base ? of.shape.map((length, at) => Math.min(length, base.node.shape[at]!)) : [...of.shape];
+    base ? of.shape.map((length, at) => Math.min(length, nth(base.node.shape, at))) : [...of.shape];
   const shape = shapeOf(node);
   const slice = parseSlice(shape, query);
   const most = slice.y < 0 ? MOST.line : MOST.image;
@@ -56,6 +57,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     costOf(target.snapshot, target.node, part),
   );
   const cost = costs.reduce((sum, each) => sum + each.bytes, 0);
+  const chunks = costs.reduce((sum, each) => sum + each.chunks, 0);
   const [permit, setPermit] = useState("");
   const key = JSON.stringify([part, slice.x, slice.y]);
   const ask = cost > ASK && permit !== `${node.path} ${slice.x} ${slice.y}`;
@@ -65,25 +67,10 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   useStop(isPlaying, () => setPlaying(NOTHING));
   const frames = useRef(new Cache<Plane>(MEMORY));
 
-  const load = async (
-    target: Target,
-    { index }: Slice,
-    longest: number,
-    signal?: AbortSignal,
-  ): Promise<Plane> => {
+  const load = async (target: Target, { index }: Slice, longest: number, signal?: AbortSignal) => {
     const own = parseSlice(shapeOf(target.node), { ...query, i: index.join(",") });
     const region = box(shapeOf(target.node), own, longest);
-    const read = async (of: Target): Promise<Decoded & { lost: readonly Lost[] }> => {
-      const found = await reader.read(
-        of.snapshot,
-        of.node.path,
-        region.start,
-        region.stop,
-        region.step,
-        signal,
-      );
-      return { ...reader.decode(of.snapshot, of.node, found), lost: found.lost ?? [] };
-    };
+    const read = (of: Target): ReturnType<typeof valuesOf> => valuesOf({ reader, ...of }, region, signal);
     const [decoded, before] = await Promise.all([read(target), base && read(base)]);
     const { values, shape: size, lost } = decoded;
     const reasons = [...lost, ...(before?.lost ?? [])].map(({ message }) => message);
@@ -94,17 +81,17 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     const old = before.values;
     // Two places without a value are equal, unless a chunk of them is damaged
     const changes = values.map((value, at) =>
-      Number.isNaN(value) && Number.isNaN(old[at]) ? 0 : value - old[at],
+      Number.isNaN(value) && Number.isNaN(old[at]) ? 0 : value - f64(old, at),
     );
     withoutLost(changes, { shape: size, lost: [...lost, ...before.lost] });
     return { ...common, values: plane(changes, size, own.x, own.y), scale: differenceScale(decoded) };
   };
-  /** What plays, so many frames on: its version and its index. */
-  const length = playing === VERSIONS ? (versions.ids?.length ?? 1) : isPlaying ? shape[playing]! : 1;
-  const at = playing === VERSIONS ? versions.at : isPlaying ? slice.index[playing]! : 0;
+  /** What plays: the number of frames, and the place of a frame as a version or an index. */
+  const length = playing === VERSIONS ? (versions.ids?.length ?? 1) : (shape[playing] ?? 1);
+  const at = playing === VERSIONS ? versions.at : (slice.index[playing] ?? 0);
   const targetAt = async (place: number): Promise<Target> =>
-    (playing === VERSIONS
-      ? nodeOf(await reader.repository.snapshot(versions.ids![place]!), node)
+    (playing === VERSIONS && versions.ids
+      ? nodeOf(await reader.repository.snapshot(nth(versions.ids, place)), node)
       : undefined) ?? { snapshot, node };
   const sliceAt = (place: number): Slice => ({
     ...slice,
@@ -153,7 +140,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   );
 
   const move = (place: number): void =>
-    setQuery(playing === VERSIONS ? { ver: versions.ids![place]! } : sliceQuery(shape, sliceAt(place)));
+    setQuery(playing === VERSIONS ? { ver: versions.ids?.[place] ?? "" } : sliceQuery(shape, sliceAt(place)));
   useEffect(() => {
     if (!isPlaying || picture.busy || range.busy || versions.busy || picture.error) return;
     const timer = setTimeout(() => move((at + 1) % length), PAUSE);
@@ -164,7 +151,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     () => earthReference(snapshot, node, slice.x, slice.y),
     [snapshot, node.path, slice.x, slice.y],
   );
-  const located = useLocated(reader, snapshot, node, reference, coordinates, waiting, part, slice);
+  const located = useLocated(array, reference, waiting ? undefined : coordinates, part, slice);
   const earth = located.value;
   const places = earth && "places" in earth ? earth.places : undefined;
   // The places of the cells of a curvilinear grid say where north is
@@ -173,8 +160,9 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
     () => [slice.x, slice.y].map((dimension) => axisOf(node, coordinates, part, dimension)),
     [node, coordinates, key],
   );
-  const isZoomed = slice.from.some((from, dimension) => from > 0 || slice.to[dimension]! < shape[dimension]!);
-  const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && part.step[dimension]! > 1);
+  const whole = { from: shape.map(() => 0), to: [...shape] };
+  const isZoomed = slice.from.some((from, d) => from > 0 || nth(slice.to, d) < nth(shape, d));
+  const steps = [slice.x, slice.y].filter((dimension) => dimension >= 0 && nth(part.step, dimension) > 1);
   return (
     <div class="column fill">
       <div class="bar">
@@ -191,11 +179,8 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
         {axes.some((axis) => axis.isUneven) && (
           <Choice
             label="Cells"
-            value={query["cells"] ?? ""}
-            options={[
-              ["", "by coordinates"],
-              ["index", "by index"],
-            ]}
+            value={query.cells ?? ""}
+            options={CELLS}
             onSelect={(cells) => setQuery({ cells })}
           />
         )}
@@ -209,11 +194,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
           onSelect={(value) => setQuery({ show: value === "picture" ? "" : value })}
         />
         {isZoomed && (
-          <button
-            onClick={() =>
-              setQuery(sliceQuery(shape, { ...slice, from: shape.map(() => 0), to: [...shape] }), false)
-            }
-          >
+          <button onClick={() => setQuery(sliceQuery(shape, { ...slice, ...whole }), false)}>
             Whole extent
           </button>
         )}
@@ -239,14 +220,14 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
               name="version"
               along="the versions"
               label="version of the array"
-              text={versionText(reader, ids[versions.at]!)}
+              text={versionText(reader, ids[versions.at])}
               at={versions.at}
               length={ids.length}
               isPlaying={playing === VERSIONS}
               onPlay={() => setPlaying(playing === VERSIONS ? NOTHING : VERSIONS)}
-              onPlace={(place) => setQuery({ ver: ids[place]! })}
+              onPlace={(place) => setQuery({ ver: nth(ids, place) })}
             >
-              <output class="text">{versionText(reader, ids[versions.at]!)}</output>
+              <output class="text">{versionText(reader, ids[versions.at])}</output>
               <span class="quiet">
                 {count(versions.at + 1)} of {count(ids.length)} that changed this array
               </span>
@@ -262,12 +243,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
       )}
       {ask ? (
         <p class="failure">
-          This view needs{" "}
-          {plural(
-            costs.reduce((sum, { chunks }) => sum + chunks, 0),
-            "chunk",
-          )}{" "}
-          ({bytes(cost)} of values).{" "}
+          This view needs {plural(chunks, "chunk")} ({bytes(cost)} of values).{" "}
           <button onClick={() => setPermit(`${node.path} ${slice.x} ${slice.y}`)}>Read them</button>{" "}
           {!base && <Coarser snapshot={snapshot} node={node} slice={slice} />}
         </p>
@@ -277,11 +253,9 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
           {picture.value && <Losses of={picture.value.lost} />}
           {picture.value && isPlaced ? (
             <Picture
-              reader={reader}
-              snapshot={snapshot}
+              {...array}
               plane={picture.value}
               shape={shape}
-              node={node}
               coordinates={coordinates}
               range={range.value?.limits}
               difference={base !== undefined}
@@ -302,7 +276,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
             {range.value &&
               `The colours stay while it plays: 2 to 98 percent of the values of ${plural(range.value.size, "frame")}. `}
             {steps.length > 0 &&
-              `Every ${steps.map((dimension) => `${ordinal(part.step[dimension])} value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
+              `Every ${steps.map((dimension) => `${ordinal(nth(part.step, dimension))} value of ${dimensionName(node, dimension)}`).join(", ")}: zoom in for all. `}
             {picture.busy && picture.value && !isPlaying ? "Loading…" : ""}
           </p>
         </>
@@ -312,21 +286,10 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
 }
 
 /** The finest level of a pyramid that needs no question. */
-function Coarser({
-  snapshot,
-  node,
-  slice,
-}: {
-  snapshot: Snapshot;
-  node: ArrayNode;
-  slice: Slice;
-}): VNode | null {
+function Coarser({ snapshot, node, slice }: Target & { slice: Slice }): VNode | null {
   const level = coarserLevels(snapshot, node).find((each) => {
-    const part = box(
-      each.shape,
-      parseSlice(each.shape, { x: String(slice.x), y: String(slice.y) }),
-      MOST.image,
-    );
+    const own = parseSlice(each.shape, { x: String(slice.x), y: String(slice.y) });
+    const part = box(each.shape, own, MOST.image);
     return costOf(snapshot, each, part).bytes <= ASK;
   });
   if (!level) return null;
@@ -337,49 +300,38 @@ function Coarser({
   );
 }
 
-function versionText({ repository }: Reader, id: string): string {
+function versionText({ repository }: Reader, id = ""): string {
   const row = repository.row(id);
-  return `${id.slice(0, 6)} ${row < 0 ? "" : `${when(repository.history.times[row]!).slice(0, 16)} ${firstLine(repository.history.message(row))}`}`;
+  if (row < 0) return `${short(id)} `;
+  return `${short(id)} ${minute(f64(repository.history.times, row))} ${firstLine(repository.history.message(row))}`;
 }
 
 /** Where the cells of the plane are on Earth. */
 function useLocated(
-  reader: Reader,
-  snapshot: Snapshot,
-  node: ArrayNode,
+  array: ArrayProps,
   reference: EarthReference | undefined,
-  coordinates: ReadonlyMap<number, Coordinate>,
-  waiting: boolean,
+  coordinates: ReadonlyMap<number, Coordinate> | undefined,
   part: Box,
   { x, y }: Slice,
 ): Load<Located> {
-  const region = [x, y].map(
-    (dimension) =>
-      [part.start[dimension], part.stop[dimension], part.step[dimension]] as [number, number, number],
-  );
+  const { node } = array;
   return useLoad<Located>(
     async (signal) => {
-      if (!reference || waiting) return undefined;
+      if (!reference || !coordinates) return undefined;
       const { locate } = await import("../earth/geolocation");
-      const read = async (which: 0 | 1): Promise<Float64Array> => {
-        const array = reference.cells![which];
-        const own = [x, y].map((dimension) => array.dimensions.indexOf(node.dimensions[dimension]!));
-        const ranges = array.shape.map((_, dimension) => region[own.indexOf(dimension)]!);
-        const [start, stop, step] = [0, 1, 2].map((which) => ranges.map((range) => range[which]!)) as [
-          number[],
-          number[],
-          number[],
-        ];
-        const decoded = reader.decode(
-          snapshot,
-          array,
-          await reader.read(snapshot, array.path, start, stop, step, signal),
+      const read = async (cells: ArrayNode): Promise<Float64Array> => {
+        const [across, down] = [x, y].map((dimension) =>
+          cells.dimensions.indexOf(node.dimensions[dimension] ?? null),
         );
-        return plane(decoded.values as Float64Array, decoded.shape, own[0]!, own[1]!);
+        const cut = (list: number[]): number[] =>
+          cells.shape.map((_, dimension) => nth(list, dimension === across ? x : y));
+        const box = { start: cut(part.start), stop: cut(part.stop), step: cut(part.step) };
+        const { values, shape } = await valuesOf({ ...array, node: cells }, box, signal);
+        return plane(values as Float64Array, shape, across ?? -1, down ?? -1);
       };
       return locate(reference, axisOf(node, coordinates, part, x), axisOf(node, coordinates, part, y), read);
     },
-    [reference, coordinates, waiting, JSON.stringify(region)],
+    [reference, coordinates, JSON.stringify([part, x, y])],
     true,
   );
 }
@@ -417,6 +369,11 @@ function ColourSettings({ clock }: { clock: Clock | undefined }): VNode {
     </>
   );
 }
+
+const CELLS = [
+  ["", "by coordinates"],
+  ["index", "by index"],
+] as const;
 
 const PROJECTIONS = [
   ["", "grid"],

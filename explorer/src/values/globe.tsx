@@ -1,11 +1,14 @@
 /** A plane whose cells have places on Earth as a map with coastlines. */
 
-import type { GeoPermissibleObjects } from "d3-geo";
+import type { GeoPermissibleObjects, GeoProjection } from "d3-geo";
 import type { VNode } from "preact";
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { paint } from "../array/colour";
+import { entryOf } from "../base/json";
+import { clamp, f64, type Shape } from "../base/lists";
 import type { Geolocation } from "../earth/geolocation";
-import { Canvas, canvasOf, css, theme, useSize } from "../page/canvas";
+import type * as Earth from "../earth/projections";
+import { Canvas, canvasOf, css, pointerIn, theme, usePointer, useSize } from "../page/canvas";
 import { Wait } from "../page/parts";
 import { useLoad } from "../page/state";
 import { barWidth, drawBar, drawMark, type PlaneProps } from "./image";
@@ -18,7 +21,6 @@ interface GlobeProps extends PlaneProps {
 /** Projections that turn in both directions. */
 const isRound = (name: string): boolean => name === "globe" || name === "local";
 const SPHERE = { type: "Sphere" } as const;
-
 const STEPS = Array.from({ length: 21 }, (_, at) => at / 20);
 
 /** The frame of a plane as a line, and its centre; without a line if it is most of the world. */
@@ -28,20 +30,17 @@ function frame({ width, height, place }: Geolocation): {
 } {
   const at = (across: number, down: number): [number, number] => {
     const [east, north] = place(Math.round(across * (width - 1)), Math.round(down * (height - 1)));
-    return [east, Math.min(Math.max(north, -89), 89)];
+    return [east, clamp(north, -89, 89)];
   };
-  const isPlace = (pair: readonly number[]): boolean => pair.every(Number.isFinite);
+  const isPlace = (pair: Shape): boolean => pair.every(Number.isFinite);
   const inside = STEPS.flatMap((across) => STEPS.map((down) => at(across, down))).filter(isPlace);
-  const sum = [0, 0, 0];
+  let [x, y, z] = [0, 0, 0];
   for (const [east, north] of inside) {
     const [longitude, latitude] = [(east * Math.PI) / 180, (north * Math.PI) / 180];
-    [
-      Math.cos(latitude) * Math.cos(longitude),
-      Math.cos(latitude) * Math.sin(longitude),
-      Math.sin(latitude),
-    ].forEach((part, axis) => (sum[axis]! += part / inside.length));
+    x += (Math.cos(latitude) * Math.cos(longitude)) / inside.length;
+    y += (Math.cos(latitude) * Math.sin(longitude)) / inside.length;
+    z += Math.sin(latitude) / inside.length;
   }
-  const [x, y, z] = sum as [number, number, number];
   // Around a pole, the picture keeps the direction of the grid
   const [down] = at(0.5, z > 0 ? 1 : 0);
   const centre: [number, number] = [
@@ -49,16 +48,11 @@ function frame({ width, height, place }: Geolocation): {
     (Math.atan2(z, Math.hypot(x, y)) * 180) / Math.PI,
   ];
   if (Math.hypot(x, y, z) < 0.6 || width < 2 || height < 2) return { centre: [centre[0], 0] };
-  const sides = [
-    STEPS.map((step) => at(step, 0)),
-    STEPS.map((step) => at(step, 1)),
-    STEPS.map((step) => at(0, step)),
-    STEPS.map((step) => at(1, step)),
-  ];
+  const along = (place: (step: number) => [number, number]): [number, number][] => STEPS.map(place);
+  const sides = [0, 1].flatMap((end) => [along((step) => at(step, end)), along((step) => at(end, step))]);
   const lines = sides.map((side) => side.filter(isPlace)).filter((side) => side.length > 1);
-  return lines.length
-    ? { line: { type: "MultiLineString", coordinates: lines }, centre }
-    : { line: { type: "MultiPoint", coordinates: inside }, centre };
+  if (!lines.length) return { line: { type: "MultiPoint", coordinates: inside }, centre };
+  return { line: { type: "MultiLineString", coordinates: lines }, centre };
 }
 
 export function Globe(props: GlobeProps): VNode {
@@ -70,24 +64,11 @@ export function Globe(props: GlobeProps): VNode {
   );
 }
 
-function Sight({
-  earth,
-  values,
-  places,
-  marks,
-  limits,
-  colours,
-  ticks,
-  title,
-  projection: name,
-  onPlace,
-  onChoose,
-}: GlobeProps & { readonly earth: typeof import("../earth/projections") }): VNode {
+function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
+  const { earth, values, places, marks, limits, colours, ticks, title, projection: name } = props;
+  const { onPlace, onChoose } = props;
   const [element, size] = useSize<HTMLDivElement>();
   const [turn, setTurn] = useState<readonly [number, number] | undefined>(undefined);
-  const drag = useRef<{ x: number; y: number; turn: readonly [number, number]; moved: boolean } | undefined>(
-    undefined,
-  );
   const [isTurning, setTurning] = useState(false);
   const part = useMemo(() => frame(places), [places]);
   const colourTheme = theme.value;
@@ -96,14 +77,14 @@ function Sight({
   const height = Math.max(10, size.height - 4);
 
   const projection = useMemo(() => {
-    const shape = (earth.PROJECTIONS[name] ?? earth.PROJECTIONS["natural"]!)().rotate([east, north]);
-    return shape.fitExtent(
-      [
-        [4, 4],
-        [width - 4, height - 4],
-      ],
-      part.line ?? SPHERE,
-    );
+    const shape = (
+      entryOf<() => GeoProjection>(earth.PROJECTIONS, name) ?? earth.PROJECTIONS.natural
+    )().rotate([east, north]);
+    const extent: [[number, number], [number, number]] = [
+      [4, 4],
+      [width - 4, height - 4],
+    ];
+    return shape.fitExtent(extent, part.line ?? SPHERE);
   }, [name, east, north, width, height, part]);
 
   const cellAt = (across: number, down: number): number => {
@@ -117,7 +98,7 @@ function Sight({
     for (let down = 0, at = 0; down < rows; down++) {
       for (let across = 0; across < columns; across++, at++) {
         const cell = cellAt((across + 0.5) * coarse, (down + 0.5) * coarse);
-        if (cell >= 0) screen[at] = values[cell]!;
+        if (cell >= 0) screen[at] = f64(values, cell);
       }
     }
     const pixels = new Uint32Array(columns * rows);
@@ -129,7 +110,8 @@ function Sight({
     const canvas = document.createElement("canvas");
     canvas.width = Math.round(width * devicePixelRatio);
     canvas.height = Math.round(height * devicePixelRatio);
-    const context = canvas.getContext("2d")!;
+    const context = canvas.getContext("2d");
+    if (!context) return canvas;
     context.scale(devicePixelRatio, devicePixelRatio);
     const path = earth.geoPath(projection, context);
     const stroke = (what: GeoPermissibleObjects, colour: string, thick: number): void => {
@@ -175,14 +157,35 @@ function Sight({
     }
     drawBar(context, { colours, limits, title, ticks }, width + 16, 8, height - 16);
   };
-  const rotate = (right: number, up: number): void =>
-    setTurn([east + right, isRound(name) ? Math.min(Math.max(north + up, -90), 90) : north]);
+  const turnTo = (longitude: number, latitude: number): void =>
+    setTurn([longitude, isRound(name) ? clamp(latitude, -90, 90) : north]);
   const cellUnder = (event: PointerEvent): number => {
-    const box = element.current!.getBoundingClientRect();
-    const [across, down] = [event.clientX - box.left, event.clientY - box.top];
+    const { x: across, y: down } = pointerIn(element, event);
     // Beyond the edge of the Earth, a projection gives the place of another point
     const back = projection(projection.invert?.([across, down]) ?? [NaN, NaN]);
     return back && Math.hypot(back[0] - across, back[1] - down) < 1 ? cellAt(across, down) : -1;
+  };
+  const use = (event: PointerEvent, action: PlaneProps["onPlace"]): void => {
+    const cell = cellUnder(event);
+    if (cell >= 0) action(cell % places.width, Math.floor(cell / places.width));
+  };
+  const pointer = usePointer({
+    start: () => [east, north] as const,
+    drag: (from, right, down) => {
+      const degrees = isRound(name) ? 90 / projection.scale() : 180 / Math.PI / projection.scale();
+      setTurning(true);
+      turnTo(from[0] + right * degrees, from[1] - down * degrees);
+    },
+    end: () => setTurning(false),
+    click: (event) => use(event, onChoose),
+    hover: (event) => use(event, onPlace),
+  });
+  const key = (event: KeyboardEvent): void => {
+    const [right, up] =
+      { ArrowRight: [-15, 0], ArrowLeft: [15, 0], ArrowUp: [0, -15], ArrowDown: [0, 15] }[event.key] ?? [];
+    if (right === undefined || up === undefined) return;
+    event.preventDefault();
+    turnTo(east + right, north + up);
   };
   return (
     <div
@@ -191,45 +194,10 @@ function Sight({
       role="application"
       aria-label={`Map of ${title}. Arrow keys turn it; a click adds a point.`}
       tabIndex={0}
-      onKeyDown={(event) => {
-        const step = { ArrowRight: [-15, 0], ArrowLeft: [15, 0], ArrowUp: [0, -15], ArrowDown: [0, 15] }[
-          event.key
-        ];
-        if (!step) return;
-        event.preventDefault();
-        rotate(step[0]!, step[1]!);
-      }}
-      onPointerDown={(event) => {
-        drag.current = { x: event.clientX, y: event.clientY, turn: [east, north], moved: false };
-        event.currentTarget.setPointerCapture(event.pointerId);
-      }}
-      onPointerMove={(event) => {
-        const from = drag.current;
-        if (from) {
-          from.moved ||= Math.hypot(event.clientX - from.x, event.clientY - from.y) > 4;
-          if (!from.moved) return;
-          const degrees = isRound(name) ? 90 / projection.scale() : 180 / Math.PI / projection.scale();
-          setTurning(true);
-          setTurn([
-            from.turn[0] + (event.clientX - from.x) * degrees,
-            isRound(name)
-              ? Math.min(Math.max(from.turn[1] - (event.clientY - from.y) * degrees, -90), 90)
-              : north,
-          ]);
-          return;
-        }
-        const cell = cellUnder(event);
-        if (cell >= 0) onPlace(cell % places.width, Math.floor(cell / places.width));
-      }}
-      onPointerUp={(event) => {
-        const cell = drag.current && !drag.current.moved ? cellUnder(event) : -1;
-        if (cell >= 0) onChoose(cell % places.width, Math.floor(cell / places.width));
-        drag.current = undefined;
-        setTurning(false);
-      }}
-      onPointerCancel={() => ((drag.current = undefined), setTurning(false))}
+      onKeyDown={key}
+      {...pointer}
     >
-      <Canvas width={size.width} height={size.height} draw={draw} aria-hidden="true" />
+      <Canvas {...size} draw={draw} aria-hidden="true" />
     </div>
   );
 }

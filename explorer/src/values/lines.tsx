@@ -4,16 +4,13 @@ import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Axis } from "../array/axes";
 import { NUMBERS, type Scale } from "../array/scale";
+import { f64 } from "../base/lists";
 import { css, theme, useSize } from "../page/canvas";
 import { Failure } from "../page/parts";
 import { useLoad } from "../page/state";
 import { count, plural } from "../page/text";
 
-export interface Series {
-  readonly title: string;
-  readonly colour: string;
-  readonly values: Float64Array;
-}
+export type Series = { readonly title: string; readonly colour: string; readonly values: Float64Array };
 
 interface LinesProps {
   readonly x: Axis;
@@ -63,7 +60,7 @@ export function Lines({ x, series, title: name, scale, isByIndex, onPlace }: Lin
 
 /** uPlot draws only along rising numbers. */
 const rises = (values: Float64Array): boolean =>
-  values.every((value, at) => at === 0 || value > values[at - 1]!);
+  values.every((value, at) => at === 0 || value > f64(values, at - 1));
 
 const [MOST_ROWS, MOST_COLUMNS] = [200, 30];
 

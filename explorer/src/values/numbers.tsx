@@ -3,6 +3,7 @@
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
 import { full, meanOf, type Scale } from "../array/scale";
+import { f64, type Shape } from "../base/lists";
 import { count, plural } from "../page/text";
 
 interface NumbersProps {
@@ -20,13 +21,14 @@ function differenceText(values: Float64Array, scale: Scale, placeOf: (at: number
   const changes = values.filter((value) => value !== 0);
   const { count: known, mean } = statistics(changes);
   const largest = values.reduce(
-    (best, value, at) => (Math.abs(value) > Math.abs(values[best]) || Number.isNaN(values[best]) ? at : best),
+    (best, value, at) =>
+      Math.abs(value) > Math.abs(f64(values, best)) || Number.isNaN(values[best]) ? at : best,
     0,
   );
   const parts = [`${count(changes.length)} of ${plural(values.length, "value")} differ`];
   if (known) {
     parts.push(`mean of the values that differ ${signed(scale, mean)}`);
-    parts.push(`largest ${full(scale, Math.abs(values[largest]))} at ${placeOf(largest)}`);
+    parts.push(`largest ${full(scale, Math.abs(f64(values, largest)))} at ${placeOf(largest)}`);
   }
   if (known < changes.length)
     parts.push(`${count(changes.length - known)} without a value in one of the versions`);
@@ -40,7 +42,7 @@ function occurrences(values: Float64Array): Map<number, number> {
   return counts;
 }
 
-export function allCategories(values: Float64Array, known: readonly number[]): readonly number[] {
+export function allCategories(values: Float64Array, known: Shape): Shape {
   const others = [...occurrences(values).keys()].filter(
     (value) => !Number.isNaN(value) && !known.includes(value),
   );
@@ -63,7 +65,7 @@ export function Numbers({ values, scale, difference, placeOf, onChoose }: Number
   if (!facts.count) return <p class="quiet foot">All values of this part are missing.</p>;
   if (!scale.hasMean) return <p class="quiet foot">{meaningText(values, scale)}</p>;
   const extreme = (at: number): VNode | string => {
-    const text = full(scale, values[at]);
+    const text = full(scale, f64(values, at));
     return onChoose ? (
       <button class="link" title={`Mark ${placeOf(at)}`} onClick={() => onChoose(at)}>
         {text}
@@ -81,20 +83,24 @@ export function Numbers({ values, scale, difference, placeOf, onChoose }: Number
   );
 }
 
-export function statistics(values: Float64Array): {
-  count: number;
-  lowAt: number;
-  highAt: number;
-  mean: number;
-} {
-  let [size, sum, lowAt, highAt] = [0, 0, 0, 0];
-  for (let at = 0; at < values.length; at++) {
-    const value = values[at]!;
-    if (value !== value) continue;
-    if (size === 0 || value < values[lowAt]!) lowAt = at;
-    if (size === 0 || value > values[highAt]!) highAt = at;
+interface Statistics {
+  readonly count: number;
+  readonly mean: number;
+  readonly low: number;
+  readonly high: number;
+  readonly lowAt: number;
+  readonly highAt: number;
+}
+
+/** The extremes and the mean of the values that are there. */
+export function statistics(values: Float64Array): Statistics {
+  let [size, sum, low, high, lowAt, highAt] = [0, 0, Infinity, -Infinity, 0, 0];
+  values.forEach((value, at) => {
+    if (Number.isNaN(value)) return;
+    if (value < low || size === 0) [low, lowAt] = [value, at];
+    if (value > high || size === 0) [high, highAt] = [value, at];
     size++;
     sum += value;
-  }
-  return { count: size, lowAt, highAt, mean: sum / size };
+  });
+  return { count: size, mean: sum / size, low, high, lowAt, highAt };
 }

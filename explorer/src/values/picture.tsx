@@ -6,7 +6,7 @@ import { useMemo } from "preact/hooks";
 import { aspect, axisOf, type Coordinate } from "../array/axes";
 import { categoryTable, diverging, type Limits, robust, spread, symmetric, table } from "../array/colour";
 import { dimensionName, title } from "../array/nodes";
-import { full, type Scale, type Tick } from "../array/scale";
+import { full, type Scale } from "../array/scale";
 import {
   type Box,
   boxShape,
@@ -16,13 +16,14 @@ import {
   sliceQuery,
   typedIndex,
 } from "../array/slices";
-import { type Clock, periodOf } from "../cf/calendar";
+import { f64, nth, type Shape } from "../base/lists";
+import { type Clock, periodOf, type Tick } from "../cf/calendar";
 import { goesNorth } from "../earth/geolocation";
 import type { Geolocation } from "../earth/geolocation";
 import { type EarthReference } from "../earth/reference";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { css } from "../page/canvas";
-import type { Reader } from "../page/home";
+import type { ArrayProps } from "../page/home";
 import { route, setQuery } from "../page/state";
 import { Globe } from "./globe";
 import { Image, type Mark } from "./image";
@@ -30,10 +31,7 @@ import { Lines, ValueTable } from "./lines";
 import { allCategories, Numbers } from "./numbers";
 import { addPoint, pointColour, Points } from "./points";
 
-export interface Target {
-  readonly snapshot: Snapshot;
-  readonly node: ArrayNode;
-}
+export type Target = { readonly snapshot: Snapshot; readonly node: ArrayNode };
 
 export interface Plane {
   readonly values: Float64Array | string[];
@@ -52,10 +50,9 @@ export function limitOf(text: string | undefined, clock: Clock | undefined): num
   return Number.isFinite(value) ? value : undefined;
 }
 
-interface PictureProps extends Target {
-  readonly reader: Reader;
+interface PictureProps extends ArrayProps {
   readonly plane: Plane;
-  readonly shape: readonly number[];
+  readonly shape: Shape;
   readonly coordinates: ReadonlyMap<number, Coordinate>;
   /** Limits of the colours that stay while frames play. */
   readonly range: Limits | undefined;
@@ -67,25 +64,16 @@ interface PictureProps extends Target {
 const degrees = (value: number, signs: string): string =>
   `${Math.abs(value).toFixed(3)}°${signs[value < 0 ? 1 : 0]}`;
 
-export function Picture({
-  reader,
-  snapshot,
-  plane: shownPlane,
-  shape,
-  node,
-  coordinates,
-  range,
-  difference,
-  places,
-  reference,
-}: PictureProps): VNode {
+export function Picture(props: PictureProps): VNode {
+  const { plane: shownPlane, shape, coordinates, range, difference, places, reference, ...array } = props;
+  const { node } = array;
   const { query } = route.value;
   const { values, box: part, slice, scale } = shownPlane;
   const isDegrees = reference?.isDegrees ?? false;
   const place = useSignal<readonly [number, number] | undefined>(undefined);
   const lengths = boxShape(part);
-  const width = slice.x < 0 ? 1 : lengths[slice.x]!;
-  const height = slice.y < 0 ? 1 : lengths[slice.y]!;
+  const width = slice.x < 0 ? 1 : nth(lengths, slice.x);
+  const height = slice.y < 0 ? 1 : nth(lengths, slice.y);
   const isByIndex = query["cells"] === "index";
   const earth = places?.width === width && places.height === height ? places : undefined;
   const isTurned = useMemo(() => (earth?.isByCell ? goesNorth(earth) : undefined), [earth]);
@@ -122,16 +110,8 @@ export function Picture({
     () => [{ title: name, colour: css("accent"), values: values as Float64Array }],
     [values, name],
   );
-  if (!(values instanceof Float64Array))
-    return (
-      <ValueTable
-        text={(at) => values[at] ?? ""}
-        width={slice.y < 0 ? 1 : width}
-        height={slice.y < 0 ? width : height}
-        x={slice.y < 0 ? undefined : x}
-        y={slice.y < 0 ? x : y}
-      />
-    );
+  const cells = slice.y < 0 ? { width: 1, height: width, y: x } : { width, height, x, y };
+  if (!(values instanceof Float64Array)) return <ValueTable text={(at) => values[at] ?? ""} {...cells} />;
   if (values.length === 0) return <p class="quiet">No values in this part.</p>;
   const isCentred = difference || (diverging(own) && !query["map"] && !scale.clock);
   const [lowest, highest] = [limitOf(query["lo"], scale.clock), limitOf(query["hi"], scale.clock)];
@@ -162,10 +142,13 @@ export function Picture({
   const readout = (): string => {
     const [column, row] = place.value ?? [width, height];
     if (column < width && row < height)
-      return `${placeText(column, row)}: ${full(scale, values[row * width + column])}`;
+      return `${placeText(column, row)}: ${full(scale, f64(values, row * width + column))}`;
     if (query["show"] === "table") return "";
     return `Point at a place for its value; ${hasPoints ? "click for its line; " : ""}drag to ${query["proj"] ? "turn the map" : "zoom"}.`;
   };
+  /** The index of a column or a row. */
+  const indexOf = (dimension: number, at: number): number =>
+    nth(part.start, dimension) + at * nth(part.step, dimension);
   const zoom = (columns: readonly [number, number], rows?: readonly [number, number]): void => {
     const [from, to] = [[...slice.from], [...slice.to]];
     for (const [dimension, ends] of [
@@ -173,40 +156,29 @@ export function Picture({
       [slice.y, rows],
     ] as const) {
       if (dimension < 0 || !ends) continue;
-      from[dimension] = part.start[dimension]! + ends[0] * part.step[dimension]!;
-      to[dimension] = Math.min(
-        part.stop[dimension]!,
-        part.start[dimension]! + ends[1] * part.step[dimension]!,
-      );
+      from[dimension] = indexOf(dimension, ends[0]);
+      to[dimension] = Math.min(nth(part.stop, dimension), indexOf(dimension, ends[1]));
     }
     setQuery(sliceQuery(shape, { ...slice, from, to }), false);
   };
   const hasPoints = slice.y >= 0 && !difference && query["show"] !== "table";
   const points = hasPoints ? parsePoints(query["p"], shape) : [];
   const cellOf = (point: Point, dimension: number): number =>
-    Math.round((point[dimension]! - part.start[dimension]!) / part.step[dimension]!);
+    Math.round((nth(point, dimension) - nth(part.start, dimension)) / nth(part.step, dimension));
   const pointOf = (column: number, row: number): Point =>
-    slice.index.map((fixed, dimension) =>
-      dimension === slice.x
-        ? part.start[dimension]! + column * part.step[dimension]!
-        : dimension === slice.y
-          ? part.start[dimension]! + row * part.step[dimension]!
-          : fixed,
-    );
-  const inside = (point: Point): boolean =>
-    [
-      [slice.x, width],
-      [slice.y, height],
-    ].every(([dimension, length]) => cellOf(point, dimension!) >= 0 && cellOf(point, dimension!) < length!);
-  const marks: Mark[] = points
-    .map((point, which) => ({
-      column: cellOf(point, slice.x),
-      row: cellOf(point, slice.y),
-      colour: pointColour(which),
-      text: String(which + 1),
-      isInside: inside(point),
-    }))
-    .filter((mark) => mark.isInside);
+    slice.index.map((fixed, dimension) => {
+      if (dimension === slice.x) return indexOf(dimension, column);
+      return dimension === slice.y ? indexOf(dimension, row) : fixed;
+    });
+  const inside = (point: Point): boolean => {
+    const [column, row] = [cellOf(point, slice.x), cellOf(point, slice.y)];
+    return column >= 0 && column < width && row >= 0 && row < height;
+  };
+  const marks: Mark[] = points.flatMap((point, which) => {
+    if (!inside(point)) return [];
+    const [column, row] = [cellOf(point, slice.x), cellOf(point, slice.y)];
+    return [{ column, row, colour: pointColour(which), text: String(which + 1) }];
+  });
   const choose = (column: number, row: number): void =>
     void (hasPoints && addPoint(points, pointOf(column, row)));
   const plane = {
@@ -231,29 +203,19 @@ export function Picture({
       [one, slice.x],
       [other, slice.y],
     ] as const) {
-      const at = typedIndex(
-        part,
-        shape[dimension],
-        dimensionName(node, dimension),
-        coordinates.get(dimension),
-      );
+      const name = dimensionName(node, dimension);
+      const at = typedIndex(part, nth(shape, dimension), name, coordinates.get(dimension));
       if (typeof at === "string") return at;
       index[dimension] = at;
     }
     return index;
   };
   const labelOf = (point: Point, dimension: number): string =>
-    `${dimensionName(node, dimension)} ${coordinates.get(dimension)?.label(point[dimension]!) ?? point[dimension]}`;
+    `${dimensionName(node, dimension)} ${coordinates.get(dimension)?.label(nth(point, dimension)) ?? point[dimension]}`;
   return (
     <>
       {query["show"] === "table" || slice.x < 0 ? (
-        <ValueTable
-          text={(index) => scale.text(values[index])}
-          width={slice.y < 0 ? 1 : width}
-          height={slice.y < 0 ? width : height}
-          x={slice.y < 0 ? undefined : x}
-          y={slice.y < 0 ? x : y}
-        />
+        <ValueTable text={(index) => scale.text(f64(values, index))} {...cells} />
       ) : slice.y < 0 ? (
         <Lines
           x={x}
@@ -284,9 +246,7 @@ export function Picture({
       />
       {hasPoints && (
         <Points
-          reader={reader}
-          snapshot={snapshot}
-          node={node}
+          {...array}
           shape={shape}
           slice={slice}
           coordinates={coordinates}
@@ -309,7 +269,7 @@ export function Picture({
   );
 }
 
-/** The value under the pointer. It alone is drawn again when the pointer moves. */
+/** The value under the pointer. Only this part is drawn again when the pointer moves. */
 const Readout = ({ text }: { text: () => string }): VNode => (
   <output class="readout" aria-live="polite">
     {text()}

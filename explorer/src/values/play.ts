@@ -3,13 +3,13 @@
 import { useEffect } from "preact/hooks";
 import { type Limits, robust } from "../array/colour";
 import { isArray } from "../array/nodes";
+import { nth } from "../base/lists";
 import type { ArrayNode, Repository, Snapshot } from "../format/types";
 import { type Load, route, useLoad } from "../page/state";
 import { commitsBack } from "../versions/writers";
 
 /** What plays: a dimension, or one of these. */
 export const [NOTHING, VERSIONS] = [-1, -2];
-
 const MOST_COMMITS = 200;
 
 /** Ids of the commits up to a version that changed an array, oldest first. The version itself stands for its last change. */
@@ -58,7 +58,7 @@ export function useVersions(repository: Repository, snapshot: Snapshot, node: Ar
   const ids = load.value;
   const at = ids ? Math.max(0, ids.includes(ver) ? ids.indexOf(ver) : ids.length - 1) : 0;
   const other = useLoad(
-    async () => (ids ? nodeOf(await repository.snapshot(ids[at]!), node) : undefined),
+    async () => (ids ? nodeOf(await repository.snapshot(nth(ids, at)), node) : undefined),
     [ids?.[at]],
     true,
   );

@@ -24,7 +24,6 @@ export interface LinesSettings {
 }
 
 type Ticks = (limits: readonly [number, number], most: number) => readonly { value: number; text: string }[];
-
 const FONT = "12px system-ui, sans-serif";
 const canvas = document.createElement("canvas").getContext("2d");
 
@@ -62,7 +61,7 @@ export function lines(target: HTMLElement, settings: LinesSettings): () => void 
   const xTitle = fitted(settings.xTitle, width - 120, widthOf);
   const yTitle = fitted(settings.yTitle, height - 80, widthOf);
   const room = (_: unknown, texts: string[] | null): number =>
-    20 + Math.max(30, ...(texts ?? []).map((text) => widthOf(text ?? "")));
+    20 + Math.max(30, ...(texts ?? []).map((text) => widthOf(text)));
   const plot = new UPlot(
     {
       width,

@@ -6,9 +6,9 @@ import { axisOf, type Coordinate } from "../array/axes";
 import { costOf, dimensionName, title } from "../array/nodes";
 import { NUMBERS, scaleOf } from "../array/scale";
 import { boxShape, lineDimension, MOST_POINTS, type Point, type Slice } from "../array/slices";
-import type { ArrayNode, Snapshot } from "../format/types";
+import { f64, nth, type Shape } from "../base/lists";
 import { css } from "../page/canvas";
-import type { Reader } from "../page/home";
+import { type ArrayProps, valuesOf } from "../page/home";
 import { Choice, Entry, Losses, Sign, Wait } from "../page/parts";
 import { notice, route, setQuery, useLoad } from "../page/state";
 import { bytes, plural } from "../page/text";
@@ -16,7 +16,6 @@ import { Lines, type Series, ValueTable } from "./lines";
 
 const LONGEST = 20_000; // values of a line
 const ASK = 200e6; // bytes to decode before the view asks
-
 export const pointColour = (at: number): string => css(`lane${at % MOST_POINTS}`);
 
 const write = (points: readonly Point[]): void =>
@@ -28,11 +27,8 @@ export function addPoint(points: readonly Point[], point: Point): void {
   else write([...points, point]);
 }
 
-interface PointsProps {
-  readonly reader: Reader;
-  readonly snapshot: Snapshot;
-  readonly node: ArrayNode;
-  readonly shape: readonly number[];
+interface PointsProps extends ArrayProps {
+  readonly shape: Shape;
   readonly slice: Slice;
   readonly coordinates: ReadonlyMap<number, Coordinate>;
   readonly points: readonly Point[];
@@ -43,19 +39,8 @@ interface PointsProps {
   readonly hint: string;
 }
 
-export function Points({
-  reader,
-  snapshot,
-  node,
-  shape,
-  slice,
-  coordinates,
-  points,
-  isByIndex,
-  nameOf,
-  typed,
-  hint,
-}: PointsProps): VNode {
+export function Points(props: PointsProps): VNode {
+  const { snapshot, node, shape, slice, coordinates, points, nameOf, typed, hint } = props;
   const add = (text: string): string | void => {
     const point = text === "" ? `Write ${hint}; or # and an index for each.` : typed(text);
     if (typeof point === "string") return point;
@@ -67,16 +52,18 @@ export function Points({
     (dimension) => coordinates.get(dimension)?.isTime === true,
     route.value.query["along"],
   );
-  const step = Math.max(1, Math.ceil(shape[along]! / LONGEST));
+  const step = Math.max(1, Math.ceil(nth(shape, along) / LONGEST));
   // On the dimensions that the plane does not show, the sliders decide for all points
   const places = points.map((point) =>
     point
-      .map((at, dimension) => (dimension === slice.x || dimension === slice.y ? at : slice.index[dimension]!))
+      .map((at, dimension) =>
+        dimension === slice.x || dimension === slice.y ? at : nth(slice.index, dimension),
+      )
       .with(along, 0),
   );
   const boxes = places.map((place) => ({
     start: place,
-    stop: place.map((at) => at + 1).with(along, shape[along]!),
+    stop: place.map((at) => at + 1).with(along, nth(shape, along)),
     step: place.map(() => 1).with(along, step),
   }));
   const cost = boxes.reduce((sum, box) => sum + costOf(snapshot, node, box).bytes, 0);
@@ -85,13 +72,11 @@ export function Points({
   const lines = useLoad(
     async (signal) => {
       if (isAsked || !boxes.length) return undefined;
-      const regions = await Promise.all(
-        boxes.map(({ start, stop, step: by }) => reader.read(snapshot, node.path, start, stop, by, signal)),
-      );
-      const decoded = regions.map((region) => reader.decode(snapshot, node, region));
+      const decoded = await Promise.all(boxes.map((box) => valuesOf(props, box, signal)));
+      const first = nth(decoded, 0);
       return {
-        scale: decoded[0].values instanceof Float64Array ? scaleOf(decoded[0]) : NUMBERS,
-        lost: [...new Set(regions.flatMap(({ lost = [] }) => lost.map(({ message }) => message)))],
+        scale: first.values instanceof Float64Array ? scaleOf(first) : NUMBERS,
+        lost: [...new Set(decoded.flatMap(({ lost }) => lost.map(({ message }) => message)))],
         lines: decoded.map(({ values }) =>
           values instanceof Float64Array ? values : new Float64Array(values.length).fill(NaN),
         ),
@@ -100,17 +85,13 @@ export function Points({
     [snapshot, node.path, JSON.stringify(boxes), isAsked],
     true,
   );
-  const x = axisOf(
-    node,
-    coordinates,
-    boxes[0] ?? { start: [], stop: [], step: [] },
-    boxes.length ? along : -1,
-  );
+  const box = boxes[0] ?? { start: [], stop: [], step: [] };
+  const x = axisOf(node, coordinates, box, boxes.length ? along : -1);
   const scale = lines.value?.scale ?? NUMBERS;
   const series: Series[] = (lines.value?.lines ?? [])
     .slice(0, points.length)
-    .map((values, at) => ({ values, colour: pointColour(at), title: nameOf(points[at]!) }));
-  const length = boxes.length ? boxShape(boxes[0]!)[along]! : 0;
+    .map((values, at) => ({ values, colour: pointColour(at), title: nameOf(nth(points, at)) }));
+  const length = boxShape(box)[along] ?? 0;
   const isReady = series.length === points.length && series.every(({ values }) => values.length === length);
   return (
     <section aria-label="Points" class="column">
@@ -155,16 +136,24 @@ export function Points({
               isReady && (
                 <>
                   <Losses of={lines.value?.lost ?? []} />
-                  <Lines x={x} series={series} title={title(node)} scale={scale} isByIndex={isByIndex} />
+                  <Lines
+                    x={x}
+                    series={series}
+                    title={title(node)}
+                    scale={scale}
+                    isByIndex={props.isByIndex}
+                  />
                   <details>
                     <summary>Values of {plural(points.length, "point")}</summary>
                     <ValueTable
-                      x={{ label: (at) => series[at]!.title }}
+                      x={{ label: (at) => nth(series, at).title }}
                       y={x}
                       width={series.length}
                       height={length}
                       text={(at) =>
-                        scale.text(series[at % series.length].values[Math.floor(at / series.length)])
+                        scale.text(
+                          f64(nth(series, at % series.length).values, Math.floor(at / series.length)),
+                        )
                       }
                     />
                   </details>

@@ -4,14 +4,15 @@ import type { ComponentChildren, VNode } from "preact";
 import type { Coordinate } from "../array/axes";
 import { dimensionName } from "../array/nodes";
 import { parseSlice, type Slice, sliceQuery, typedIndex } from "../array/slices";
+import { nth, type Shape } from "../base/lists";
 import type { ArrayNode } from "../format/types";
-import { Choice, Entry, Sign } from "../page/parts";
+import { Choice, Entry, Sign, type Titles } from "../page/parts";
 import { route, setQuery } from "../page/state";
 import { count } from "../page/text";
 
 interface FixedProps {
   readonly node: ArrayNode;
-  readonly shape: readonly number[];
+  readonly shape: Shape;
   readonly slice: Slice;
   readonly what: string;
   readonly coordinates?: ReadonlyMap<number, Coordinate>;
@@ -22,56 +23,43 @@ interface FixedProps {
   onPlay?(dimension: number): void;
 }
 
-export function Fixed({
-  node,
-  shape,
-  slice,
-  what,
-  coordinates,
-  waiting = false,
-  playing,
-  onIndex,
-  onPlay,
-}: FixedProps): VNode | null {
+export function Fixed(props: FixedProps): VNode | null {
+  const { node, shape, slice, what, coordinates, waiting = false, playing, onIndex, onPlay } = props;
   const others = shape
     .map((_, dimension) => dimension)
-    .filter((dimension) => dimension !== slice.x && dimension !== slice.y && shape[dimension]! > 1);
+    .filter((dimension) => dimension !== slice.x && dimension !== slice.y && nth(shape, dimension) > 1);
   if (!others.length) return null;
   const set = (dimension: number, at: number): void =>
     onIndex(slice.index.map((old, other) => (other === dimension ? at : old)));
   return (
     <div class="sliders">
       {others.map((dimension) => {
-        const at = slice.index[dimension]!;
+        const at = nth(slice.index, dimension);
+        const length = nth(shape, dimension);
         const decoded = coordinates?.get(dimension);
         const name = dimensionName(node, dimension);
-        const shown = decoded ? decoded.label(at) : String(at);
+        const place = { name, at, length, text: decoded ? decoded.label(at) : String(at) };
+        const isPlaying = playing === dimension;
         return (
           <Slider
             key={dimension}
-            name={name}
+            {...place}
             along={name}
             label={`${what} along ${name}`}
-            text={shown}
-            at={at}
-            length={shape[dimension]!}
-            isPlaying={playing === dimension}
-            {...(onPlay ? { onPlay: () => onPlay(playing === dimension ? -1 : dimension) } : {})}
+            isPlaying={isPlaying}
+            {...(onPlay ? { onPlay: () => onPlay(isPlaying ? -1 : dimension) } : {})}
             onPlace={(index) => set(dimension, index)}
           >
             <Typed
-              key={`${at} ${shown}`}
-              name={name}
+              key={`${at} ${place.text}`}
+              {...place}
               disabled={waiting}
-              shown={shown}
-              index={at}
-              length={shape[dimension]}
               labels={decoded}
               onIndex={(index) => set(dimension, index)}
             />
             <span class="quiet">
               {decoded && !decoded.isTime && decoded.units !== "1" && decoded.units} {what} {count(at)} of{" "}
-              {count(shape[dimension]!)}
+              {count(length)}
             </span>
           </Slider>
         );
@@ -94,27 +82,16 @@ interface SliderProps {
   readonly children: ComponentChildren;
 }
 
-export const Slider = ({
-  name,
-  along,
-  label,
-  text,
-  at,
-  length,
-  isPlaying,
-  onPlay,
-  onPlace,
-  children,
-}: SliderProps): VNode => (
+export const Slider = ({ name, along, label, text, at, length, ...rest }: SliderProps): VNode => (
   <div class="slider">
     <span>{name}</span>
-    {onPlay && (
+    {rest.onPlay && (
       <button
-        aria-pressed={isPlaying}
-        aria-label={`${isPlaying ? "Stop" : "Play"} along ${along}`}
-        onClick={onPlay}
+        aria-pressed={rest.isPlaying}
+        aria-label={`${rest.isPlaying ? "Stop" : "Play"} along ${along}`}
+        onClick={rest.onPlay}
       >
-        <Sign>{isPlaying ? "■" : "▶"}</Sign>
+        <Sign>{rest.isPlaying ? "■" : "▶"}</Sign>
       </button>
     )}
     <input
@@ -124,42 +101,33 @@ export const Slider = ({
       value={at}
       aria-label={label}
       aria-valuetext={text}
-      onInput={(event) => onPlace(Number(event.currentTarget.value))}
+      onInput={(event) => rest.onPlace(Number(event.currentTarget.value))}
     />
-    {children}
+    {rest.children}
   </div>
 );
 
-interface TypedProps {
-  readonly name: string;
-  readonly shown: string;
-  readonly index: number;
-  readonly length: number;
+type TypedProps = Pick<SliderProps, "name" | "text" | "at" | "length"> & {
   readonly labels: Coordinate | undefined;
   readonly disabled: boolean;
   onIndex(index: number): void;
-}
+};
 
-function Typed({ name, shown, index, length, labels, disabled, onIndex }: TypedProps): VNode {
+function Typed({ name, text: shown, at, length, labels, disabled, onIndex }: TypedProps): VNode {
   const hint = labels ? `${labels.isTime ? "A date" : "A value"}, or # and an index` : "An index";
   const enter = (text: string): string | void => {
-    const at = text === shown ? index : typedIndex(text, length, name, labels);
-    if (typeof at === "string") return `${at} Shown: ${shown}.`;
-    onIndex(at);
+    const index = text === shown ? at : typedIndex(text, length, name, labels);
+    if (typeof index === "string") return `${index} Shown: ${shown}.`;
+    onIndex(index);
   };
   const entry = { value: shown, size: 14, disabled, title: hint, onEnter: enter };
   return <Entry label={`${name}: ${hint}`} isUnlabelled isEager {...entry} />;
 }
 
-export function Axes({
-  node,
-  grid,
-  line = false,
-}: {
-  node: ArrayNode;
-  grid: readonly number[];
-  line?: boolean;
-}): VNode {
+type AxesProps = { readonly node: ArrayNode; readonly grid: Shape; readonly line?: boolean };
+
+/** The dimensions of a plane. */
+export function Axes({ node, grid, line = false }: AxesProps): VNode {
   const slice = parseSlice(grid, route.value.query);
   const options = grid.map(
     (length, dimension) =>
@@ -171,20 +139,18 @@ export function Axes({
     if (next.x === next.y) Object.assign(next, change.x !== undefined ? { y: slice.x } : { x: slice.y });
     setQuery(sliceQuery(grid, next), false);
   };
+  const choice = (label: string, axis: "x" | "y", more: Titles = []): VNode => (
+    <Choice
+      label={label}
+      value={String(slice[axis])}
+      options={[...more, ...options]}
+      onSelect={(value) => select({ [axis]: Number(value) })}
+    />
+  );
   return (
     <>
-      <Choice
-        label="Across"
-        value={String(slice.x)}
-        options={options}
-        onSelect={(value) => select({ x: Number(value) })}
-      />
-      <Choice
-        label="Down"
-        value={String(slice.y)}
-        options={line || slice.y < 0 ? [["-1", "none (line)"], ...options] : options}
-        onSelect={(value) => select({ y: Number(value) })}
-      />
+      {choice("Across", "x")}
+      {choice("Down", "y", line || slice.y < 0 ? [["-1", "none (line)"]] : [])}
     </>
   );
 }

@@ -1,14 +1,11 @@
 /** What differs between the trees of two versions. */
 
+import { nth, u32 } from "../base/lists";
 import type { Node, Repository, Snapshot } from "../format/types";
 import { commitsBack } from "./writers";
 
 export type NodeChange = "added" | "removed" | "changed" | "data" | "unknown";
-
-export interface NodeDifference {
-  readonly path: string;
-  readonly change: NodeChange;
-}
+export type NodeDifference = { readonly path: string; readonly change: NodeChange };
 
 /** `data` holds the ids of arrays whose chunks changed; undefined if nobody recorded it: then all arrays may have changed. */
 export function compareNodes(
@@ -38,9 +35,9 @@ export function compareNodes(
 }
 
 const describe = (node: Node): string =>
-  JSON.stringify(node.document, (_, value) =>
+  JSON.stringify(node.document, (_, value: unknown) =>
     value && typeof value === "object" && !Array.isArray(value)
-      ? Object.fromEntries(Object.entries(value).sort())
+      ? Object.fromEntries(Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1)))
       : value,
   );
 
@@ -62,10 +59,7 @@ export async function changedData(
   return undefined;
 }
 
-export interface LineDifference {
-  readonly sign: " " | "+" | "-";
-  readonly text: string;
-}
+export type LineDifference = { readonly sign: " " | "+" | "-"; readonly text: string };
 
 /** Lines of two texts side by side: common, removed, added. Long texts are compared as sets. */
 export function compareLines(before: string, after: string): LineDifference[] {
@@ -83,22 +77,22 @@ export function compareLines(before: string, after: string): LineDifference[] {
     for (let j = now.length - 1; j >= 0; j--) {
       common[i * width + j] =
         old[i] === now[j]
-          ? common[(i + 1) * width + j + 1]! + 1
-          : Math.max(common[(i + 1) * width + j]!, common[i * width + j + 1]!);
+          ? u32(common, (i + 1) * width + j + 1) + 1
+          : Math.max(u32(common, (i + 1) * width + j), u32(common, i * width + j + 1));
     }
   }
   const lines: LineDifference[] = [];
   let [i, j] = [0, 0];
   while (i < old.length || j < now.length) {
     if (i < old.length && j < now.length && old[i] === now[j]) {
-      lines.push({ sign: " ", text: old[i++]! });
+      lines.push({ sign: " ", text: nth(old, i++) });
       j++;
     } else if (
       i < old.length &&
-      (j === now.length || common[(i + 1) * width + j]! >= common[i * width + j + 1]!)
+      (j === now.length || u32(common, (i + 1) * width + j) >= u32(common, i * width + j + 1))
     )
-      lines.push({ sign: "-", text: old[i++]! });
-    else lines.push({ sign: "+", text: now[j++]! });
+      lines.push({ sign: "-", text: nth(old, i++) });
+    else lines.push({ sign: "+", text: nth(now, j++) });
   }
   return lines;
 }

@@ -1,6 +1,6 @@
 /** Order and lanes of the commits on the graph. All columns, for 100,000 commits and more. */
 
-import { firstWhere } from "../base/lists";
+import { firstWhere, i32, nth } from "../base/lists";
 
 export interface Lanes {
   readonly length: number;
@@ -23,30 +23,35 @@ export function layLanes(rows: Int32Array, first: number, tips: Iterable<number>
   const parent = new Int32Array(length).fill(-1);
   for (let at = 0; at < length; at++) {
     const row = length - 1 - at;
-    if (rows[row]! >= 0 && rows[row]! < row) parent[at] = length - 1 - rows[row]!;
+    if (i32(rows, row) >= 0 && i32(rows, row) < row) parent[at] = length - 1 - i32(rows, row);
   }
   const main = new Uint8Array(length);
-  for (let at = first >= 0 ? turn(first) : -1; at >= 0; at = parent[at]!) main[at] = 1;
+  for (let at = first >= 0 ? turn(first) : -1; at >= 0; at = i32(parent, at)) main[at] = 1;
   const named = new Uint8Array(length);
   for (const tip of tips)
-    for (let at = tip >= 0 ? turn(tip) : -1; at >= 0 && !named[at]; at = parent[at]!) named[at] = 1;
+    for (let at = tip >= 0 ? turn(tip) : -1; at >= 0 && !named[at]; at = i32(parent, at)) named[at] = 1;
 
   const lane = new Int32Array(length).fill(-1);
   const ends: number[] = []; // lane -> place up to which a line occupies it
   const sizes: number[] = [];
   for (let at = 0; at < length; at++) {
     // The leftmost child of a commit gave it a lane already
-    let own = main[at] ? 0 : lane[at]!;
-    if (own < 0) for (own = first >= 0 ? 1 : 0; own < ends.length && ends[own]! > at;) own++;
+    let own = main[at] ? 0 : i32(lane, at);
+    if (own < 0) for (own = first >= 0 ? 1 : 0; own < ends.length && nth(ends, own) > at;) own++;
     lane[at] = own;
     for (; ends.length <= own; sizes.push(0)) ends.push(-1);
-    const above = parent[at]!;
-    ends[own] = Math.max(ends[own]!, above >= 0 ? above : at);
-    sizes[own]!++;
-    if (above >= 0 && !main[above] && (lane[above]! < 0 || own < lane[above]!)) lane[above] = own;
+    const above = i32(parent, at);
+    ends[own] = Math.max(nth(ends, own), above >= 0 ? above : at);
+    sizes[own] = nth(sizes, own) + 1;
+    if (above >= 0 && !main[above] && (i32(lane, above) < 0 || own < i32(lane, above))) lane[above] = own;
   }
   const members = sizes.map((size) => new Int32Array(size));
-  for (let at = length - 1; at >= 0; at--) members[lane[at]!]![--sizes[lane[at]!]!] = at;
+  const filled = sizes.map(() => 0);
+  lane.forEach((own, at) => {
+    const place = nth(filled, own);
+    nth(members, own)[place] = at;
+    filled[own] = place + 1;
+  });
   return { length, lane, parent, members, named, turn };
 }
 
@@ -54,10 +59,10 @@ export function layLanes(rows: Int32Array, first: number, tips: Iterable<number>
 export function linesBetween(lanes: Lanes, start: number, stop: number, width: number): number[] {
   const children: number[] = [];
   for (let own = 0; own < Math.min(width, lanes.members.length); own++) {
-    const members = lanes.members[own]!;
-    const next = firstWhere(members.length, (at) => members[at]! >= start);
-    for (let at = Math.max(0, next - 1); at < members.length && members[at]! < stop; at++) {
-      if (lanes.parent[members[at]!]! >= start) children.push(members[at]!);
+    const members = nth(lanes.members, own);
+    const next = firstWhere(members.length, (at) => i32(members, at) >= start);
+    for (let at = Math.max(0, next - 1); at < members.length && i32(members, at) < stop; at++) {
+      if (i32(lanes.parent, i32(members, at)) >= start) children.push(i32(members, at));
     }
   }
   return children;

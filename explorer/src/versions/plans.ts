@@ -1,5 +1,7 @@
 /** Plans of changes: which branch they concern, and what they say. */
 
+import type { Properties } from "../base/json";
+import { i32 } from "../base/lists";
 import type { Repository } from "../format/types";
 import { ID } from "../page/state";
 import { firstLine, plural } from "../page/text";
@@ -7,11 +9,7 @@ import { firstLine, plural } from "../page/text";
 export type Action = "branch" | "tag" | "merge" | "revert" | "undo";
 
 /** What a dialog begins with: the action, the id of a commit (except for `undo`), and its name if it is the tip of a branch. */
-export interface Change {
-  readonly action: Action;
-  readonly id: string;
-  readonly name?: string;
-}
+export type Change = { readonly action: Action; readonly id: string; readonly name?: string };
 
 /** The branch of a commit: `main`, or the first one that leads to it. */
 export function branchOf(repository: Repository, id: string): string {
@@ -19,7 +17,7 @@ export function branchOf(repository: Repository, id: string): string {
   const goal = repository.row(id);
   for (const name of new Set(["main", ...repository.branches.keys()])) {
     let row = repository.row(repository.branches.get(name) ?? "");
-    while (row >= 0 && row !== goal) row = parent[row]!;
+    while (row >= 0 && row !== goal) row = i32(parent, row);
     if (row >= 0) return name;
   }
   return "main";
@@ -32,9 +30,7 @@ export interface Rehearsal {
   readonly source?: string;
   readonly message?: string;
   readonly commits?: number;
-  readonly changes?:
-    | Readonly<Record<string, unknown>>
-    | readonly { subject: string; before: string | null; after: string | null }[];
+  readonly changes?: Properties | readonly Move[];
   readonly discarded?: readonly { path: string; side: string; values: number | null; chunks: number }[];
   readonly updates?: readonly { time: string; update: string }[];
   readonly notes?: readonly string[];
@@ -49,8 +45,11 @@ const FIELDS: readonly (readonly [string, string, string])[] = [
   ["deleted_arrays", "removed", "deleted"],
 ];
 
+type Move = { readonly subject: string; readonly before: string | null; readonly after: string | null };
+const isList = (changes: Rehearsal["changes"]): changes is readonly Move[] => Array.isArray(changes);
+
 const short = (text: string | null | undefined): string =>
-  ID.test(text ?? "") ? text!.slice(0, 6) : (text ?? "none");
+  text && ID.test(text) ? text.slice(0, 6) : (text ?? "none");
 
 /** The lines of a plan: a class of the style sheet, and a text. Empty if nothing would change. */
 export function planLines(
@@ -60,7 +59,7 @@ export function planLines(
 ): (readonly [string, string])[] {
   if (of.action === "branch" || of.action === "tag")
     return [["added", `new ${of.action} ${branch} at ${short(id)}`]];
-  if (Array.isArray(changes)) {
+  if (isList(changes)) {
     return [
       ...updates.map(
         (each) => ["", `undo ${each.update} of ${each.time.slice(0, 19).replace("T", " ")}`] as const,
@@ -76,7 +75,7 @@ export function planLines(
     ];
   }
   if (id === before) return [];
-  const fields = changes as Readonly<Record<string, unknown>>;
+  const fields = changes;
   const list = (name: string): unknown[] => (Array.isArray(fields[name]) ? (fields[name] as unknown[]) : []);
   const lines: (readonly [string, string])[] = [
     [

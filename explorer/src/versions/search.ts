@@ -1,10 +1,12 @@
 /** Search in the history by words, author and time. */
 
+import type { Properties } from "../base/json";
+import { f64, nth } from "../base/lists";
 import type { History } from "../format/types";
 
 const AUTHOR_KEYS = ["author", "author_name", "committer", "user", "email", "author_email"];
 
-export function author(metadata: Record<string, unknown>): string {
+export function author(metadata: Properties): string {
   for (const key of AUTHOR_KEYS) {
     const value = metadata[key];
     if (typeof value === "string" && value) return value;
@@ -27,17 +29,15 @@ function textsOf(history: History): { readonly words: string[]; readonly authors
   return entry;
 }
 
+type Names = ReadonlyMap<number, readonly string[]>;
+
 const FILTER = /(author|after|before):("[^"]*"|\S+)/gi;
 
 /**
  * The places of the graph whose commits match: all words in message, id, author or names;
  * `author:jo after:2024-02 before:2024-03-01` narrow it.
  */
-export function search(
-  history: History,
-  text: string,
-  names: ReadonlyMap<number, readonly string[]>,
-): Int32Array {
+export function search(history: History, text: string, names: Names): Int32Array {
   let who = "";
   let [after, before] = [-Infinity, Infinity];
   const rest = text.replace(FILTER, (_, key: string, quoted: string) => {
@@ -53,10 +53,10 @@ export function search(
   const { length } = history.parent;
   for (let place = 0; place < length; place++) {
     const row = length - 1 - place;
-    if (history.times[row]! < after || history.times[row]! >= before) continue;
+    if (f64(history.times, row) < after || f64(history.times, row) >= before) continue;
     if (words.length || who) {
       const named = names.get(row)?.join(" ").toLowerCase() ?? "";
-      const left = words.filter((word) => !all[row]!.includes(word) && !named.includes(word));
+      const left = words.filter((word) => !nth(all, row).includes(word) && !named.includes(word));
       if (left.length || who) {
         const by = (authors[row] ??= author(history.metadata(row)).toLowerCase());
         if (!by.includes(who) || left.some((word) => !by.includes(word))) continue;

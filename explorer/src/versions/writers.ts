@@ -6,7 +6,8 @@
 
 import { isArray } from "../array/nodes";
 import { compareTables, rowFinder } from "../array/references";
-import { record } from "../base/json";
+import { type Properties, record } from "../base/json";
+import { i32 } from "../base/lists";
 import { parallel, PARALLEL } from "../codecs/pool";
 import type { ArrayNode, Changes, ChunkTable, Repository, Snapshot } from "../format/types";
 
@@ -33,7 +34,7 @@ export async function* commitsBack(
     for (
       ;
       next >= 0 && waiting.length < Math.min(PARALLEL, step + 1, most - step);
-      next = history.parent[next]!
+      next = i32(history.parent, next)
     ) {
       const id = history.id(next);
       const changes = repository.changes(id);
@@ -47,7 +48,7 @@ export async function* commitsBack(
 }
 
 /** What Frazil says about a commit in its metadata. */
-const ownFacts = ({ history }: Repository, row: number): Record<string, unknown> =>
+const ownFacts = ({ history }: Repository, row: number): Properties =>
   record(history.metadata(row)["__frazil"]);
 
 /** A compaction moves bytes and writes no data. */
@@ -73,7 +74,7 @@ async function commitsOfMerge(
 ): Promise<{ row: number; changes: Changes }[] | undefined> {
   const { parent } = repository.history;
   const reached = new Uint8Array(parent.length);
-  for (let row = parent[merge]!; row >= 0; row = parent[row]!) reached[row] = 1;
+  for (let row = i32(parent, merge); row >= 0; row = i32(parent, row)) reached[row] = 1;
   const todo = mergedRows(repository, merge);
   const [commits, merges]: [number[], number[]] = [[], []];
   for (let row = todo.pop(); row !== undefined; row = todo.pop()) {
@@ -82,11 +83,11 @@ async function commitsOfMerge(
     const others = mergedRows(repository, row);
     (others.length ? merges : commits).push(row);
     if (commits.length + merges.length > most) return undefined;
-    todo.push(parent[row]!, ...others);
+    todo.push(i32(parent, row), ...others);
   }
   let isWhole = true;
   const rows = [commits, merges].flatMap((each) => each.sort((one, other) => other - one));
-  const records = new Array<{ row: number; changes: Changes }>(rows.length);
+  const records: { row: number; changes: Changes }[] = [];
   await parallel([...rows.entries()], async ([at, row]) => {
     const changes = isWhole ? await repository.changes(repository.history.id(row)) : undefined;
     if (changes) records[at] = { row, changes };
@@ -102,12 +103,14 @@ async function changedByReferences(
   node: string,
   rank: number,
 ): Promise<Uint32Array | undefined> {
-  const parent = repository.history.parent[row]!;
+  const parent = i32(repository.history.parent, row);
   if (parent < 0) return undefined;
   const tableOf = async (version: string): Promise<ChunkTable | undefined> => {
     const snapshot = await repository.snapshot(version).catch((): Snapshot | undefined => undefined); // it can have expired
     const array = snapshot?.nodes.find((each) => each.id === node);
-    return isArray(array) && array.shape.length === rank ? snapshot!.chunks(array.path) : undefined;
+    return snapshot && isArray(array) && array.shape.length === rank
+      ? snapshot.chunks(array.path)
+      : undefined;
   };
   const [before, after] = await Promise.all([tableOf(repository.history.id(parent)), tableOf(id)]);
   return before && after && compareTables(before, after, rank).coords;

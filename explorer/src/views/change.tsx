@@ -3,36 +3,31 @@
 import { signal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { reasonOf } from "../base/errors";
 import type { Repository } from "../format/types";
 import type { Reader } from "../page/home";
-import { Choice } from "../page/parts";
+import { Choice, More } from "../page/parts";
 import { notice, opening, setQuery } from "../page/state";
-import { count, firstLine } from "../page/text";
+import { firstLine } from "../page/text";
 import { type Action, branchOf, type Change, planLines, type Rehearsal } from "../versions/plans";
 
 /** The kinds of errors that say that the plan is old. */
-const MOVED = ["branch-update-conflict", "repo-info-updated"];
+export const MOVED = ["branch-update-conflict", "repo-info-updated"];
 
 /** The change that the open dialog is about. */
 export const change = signal<Change | undefined>(undefined);
 
-const TITLES: Record<Action, string> = {
+export const TITLES: Record<Action, string> = {
   branch: "New branch",
   tag: "New tag",
   merge: "Merge",
-  revert: "Undo a commit",
+  revert: "Revert a commit",
   undo: "Undo the last update of the repository",
 };
 
-export function ChangeButtons({
-  repository,
-  id,
-  names,
-}: {
-  repository: Repository;
-  id: string;
-  names: readonly string[];
-}): VNode {
+type ButtonsProps = { repository: Repository; id: string; names: readonly string[] };
+
+export function ChangeButtons({ repository, id, names }: ButtonsProps): VNode {
   const own = names.find((name) => name.startsWith("branch."))?.slice("branch.".length);
   const button = (action: Action, text: string): VNode => (
     <button onClick={() => (change.value = { action, id, ...(own ? { name: own } : {}) })}>{text}</button>
@@ -42,7 +37,7 @@ export function ChangeButtons({
       {button("branch", "New branch…")}
       {button("tag", "New tag…")}
       {repository.branches.size > 1 && button("merge", "Merge…")}
-      {repository.history.parent[repository.row(id)]! >= 0 && button("revert", "Undo…")}
+      {(repository.history.parent[repository.row(id)] ?? -1) >= 0 && button("revert", "Revert…")}
     </p>
   );
 }
@@ -54,6 +49,21 @@ interface Answer extends Partial<Rehearsal> {
 }
 
 const MOST = 200; // lines of a plan
+
+type FieldProps = {
+  label: string;
+  value: string;
+  placeholder?: string;
+  required?: boolean;
+  onText: (text: string) => void;
+};
+
+const Field = ({ label, onText, ...rest }: FieldProps): VNode => (
+  <label class="field">
+    <span>{label}</span>
+    <input class="wide" {...rest} onInput={(event) => onText(event.currentTarget.value)} />
+  </label>
+);
 
 export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VNode {
   const { repository } = reader;
@@ -86,15 +96,11 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
   const send = async (step: "plan" | "apply", body: Record<string, string>): Promise<Answer> => {
     setBusy(step === "plan" ? "Making the plan" : "Applying the plan");
     try {
-      return (await reader.change!(step, body)) as Answer;
+      return (await reader.change?.(step, body)) as Answer;
     } catch (cause) {
       const lost = step === "apply" ? " Reload the page to see whether the change was made." : "";
-      return {
-        error: {
-          kind: "network",
-          message: `No answer from the server: ${cause instanceof Error ? cause.message : cause}.${lost}`,
-        },
-      };
+      const message = `No answer from the server: ${reasonOf(cause)}.${lost}`;
+      return { error: { kind: "network", message } };
     } finally {
       setBusy("");
     }
@@ -110,8 +116,8 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
     setAnswer({ ...(await send("plan", { action: of.action, ...body })), moved });
   };
   const confirm = async (): Promise<void> => {
-    if (busy) return;
-    const result = await send("apply", answer.apply!);
+    if (busy || !answer.apply) return;
+    const result = await send("apply", answer.apply);
     if (result.error && MOVED.includes(result.error.kind)) {
       opening.value++; // the page shows an old state
       return plan(true);
@@ -155,38 +161,20 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
               options={targets.map((each) => [each, each] as const)}
               onSelect={set(setBranch)}
             />
-            <label class="field">
-              <span>Message</span>
-              <input
-                class="wide"
-                value={message}
-                placeholder="usual text"
-                onInput={(event) => set(setMessage)(event.currentTarget.value)}
-              />
-            </label>
+            <Field label="Message" value={message} placeholder="usual text" onText={set(setMessage)} />
             <Choice
               label="If both changed a value"
               value={conflicts}
               options={[
                 ["elements", "stop"],
-                ["source", of.action === "merge" ? "take the merged one" : "undo it anyway"],
+                ["source", of.action === "merge" ? "take the merged one" : "revert it anyway"],
                 ["branch", "leave that of the branch"],
               ]}
               onSelect={set(setConflicts)}
             />
           </>
         ) : (
-          of.action !== "undo" && (
-            <label class="field">
-              <span>Name</span>
-              <input
-                class="wide"
-                required
-                value={name}
-                onInput={(event) => set(setName)(event.currentTarget.value)}
-              />
-            </label>
-          )
+          of.action !== "undo" && <Field label="Name" value={name} required onText={set(setName)} />
         )}
         <div role="status">
           {busy && <p class="wait">{busy}…</p>}
@@ -206,7 +194,7 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
                       {text}
                     </li>
                   ))}
-                  {lines.length > MOST && <li>and {count(lines.length - MOST)} more</li>}
+                  <More of={lines.length} most={MOST} />
                 </ul>
               ) : (
                 <p>Nothing to do: {goal} has these changes already.</p>
@@ -224,13 +212,7 @@ export function ChangeDialog({ reader, of }: { reader: Reader; of: Change }): VN
         )}
         <p class="actions">
           {lines.length > 0 && (
-            <button
-              type="button"
-              class="main"
-              ref={apply}
-              aria-disabled={busy !== ""}
-              onClick={() => void confirm()}
-            >
+            <button type="button" class="main" ref={apply} aria-disabled={busy !== ""} onClick={confirm}>
               Apply
             </button>
           )}

@@ -4,10 +4,11 @@ import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { isArray, listed } from "../array/nodes";
 import { chunkBox, compareTables, type TableDifference } from "../array/references";
-import { product } from "../base/lists";
-import { Chunks, MOST_VALUES } from "../chunks/chunkmap";
+import { nth, placesOf, product, type Shape } from "../base/lists";
+import { MOST_VALUES } from "../chunks/chunk";
+import { Chunks } from "../chunks/chunkmap";
 import type { ArrayNode, Snapshot } from "../format/types";
-import type { Reader } from "../page/home";
+import { type Reader, valuesOf } from "../page/home";
 import { List } from "../page/list";
 import { Entry, Facts, Sign, Tabs, Wait } from "../page/parts";
 import { resolve } from "../page/route";
@@ -24,10 +25,8 @@ const WORDS: Record<NodeChange, string> = {
   unknown: "data?",
 };
 
-interface Pair {
-  readonly before: Snapshot;
-  readonly after: Snapshot;
-}
+/** Two versions. */
+type Pair = { readonly reader: Reader; readonly before: Snapshot; readonly after: Snapshot };
 
 export function Diff({ reader }: { reader: Reader }): VNode {
   const { repository } = reader;
@@ -65,8 +64,9 @@ export function Diff({ reader }: { reader: Reader }): VNode {
           <Differences
             key={`${old} ${now}`}
             reader={reader}
-            pair={{ before, after }}
-            differences={differences}
+            before={before}
+            after={after}
+            all={differences}
           />
         )}
       </Wait>
@@ -75,39 +75,20 @@ export function Diff({ reader }: { reader: Reader }): VNode {
 }
 
 /** A version as a typed name, with the message of its commit. */
-export function Version({
-  reader,
-  label,
-  name,
-  onSelect,
-}: {
-  reader: Reader;
-  label: string;
-  name: string;
-  onSelect: (value: string) => void;
-}): VNode {
+type VersionProps = { reader: Reader; label: string; name: string; onSelect: (value: string) => void };
+
+export function Version({ reader, label, name, onSelect }: VersionProps): VNode {
   const { repository } = reader;
   const row = repository.row(resolve(repository, name));
-  const after = (
-    <span class="quiet message">
-      {row >= 0 ? firstLine(repository.history.message(row)) : "not in the history"}
-    </span>
-  );
+  const message = row >= 0 ? firstLine(repository.history.message(row)) : "not in the history";
+  const after = <span class="quiet message">{message}</span>;
   const enter = (text: string): string | void =>
     text === "" ? "Write a branch, a tag or an id." : onSelect(text);
   const entry = { label, value: name, list: "versions", size: 14, after, onEnter: enter };
   return <Entry key={name} isEager {...entry} />;
 }
 
-function Differences({
-  reader,
-  pair,
-  differences: all,
-}: {
-  reader: Reader;
-  pair: Pair;
-  differences: ReturnType<typeof compareNodes>;
-}): VNode {
+function Differences({ all, ...versions }: Pair & { all: ReturnType<typeof compareNodes> }): VNode {
   const { path } = route.value;
   const differences = listed(all, path);
   const active = differences.findIndex((item) => item.path === path);
@@ -133,19 +114,22 @@ function Differences({
           count={differences.length}
           rowHeight={28}
           active={active}
-          onActive={(index) => go({ path: differences[index]!.path }, true)}
+          onActive={(index) => go({ path: nth(differences, index).path }, true)}
           indent={() => 6}
-          row={(index) => (
-            <>
-              <span class={`mark ${differences[index]!.change}`}>{WORDS[differences[index]!.change]}</span>
-              <span class="message">{differences[index]!.path}</span>
-            </>
-          )}
+          row={(index) => {
+            const { change, path: own } = nth(differences, index);
+            return (
+              <>
+                <span class={`mark ${change}`}>{WORDS[change]}</span>
+                <span class="message">{own}</span>
+              </>
+            );
+          }}
         />
       </section>
       <section class="pane fill" aria-label="Difference">
         {active >= 0 ? (
-          <NodeDiff key={path} reader={reader} pair={pair} path={path} />
+          <NodeDiff key={path} {...versions} path={path} />
         ) : (
           <p class="quiet">Select a node.</p>
         )}
@@ -154,8 +138,8 @@ function Differences({
   );
 }
 
-function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: string }): VNode {
-  const { before, after } = pair;
+function NodeDiff({ path, ...versions }: Pair & { path: string }): VNode {
+  const { reader, before, after } = versions;
   const [old, now] = [before.node(path), after.node(path)];
   const lines = useMemo(
     () => compareLines(old ? json(old.document) : "", now ? json(now.document) : ""),
@@ -163,16 +147,11 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
   );
   const both = isArray(old) && isArray(now);
   const equalRank = both && old.shape.length === now.shape.length;
-  const changes = useLoad(
-    async () =>
-      equalRank
-        ? compareTables(
-            ...(await Promise.all([before.chunks(old.path), after.chunks(now.path)])),
-            now.shape.length,
-          )
-        : undefined,
-    [before, after, path],
-  );
+  const changes = useLoad(async () => {
+    if (!equalRank) return undefined;
+    const tables = await Promise.all([before.chunks(old.path), after.chunks(now.path)]);
+    return compareTables(...tables, now.shape.length);
+  }, [before, after, path]);
   const view =
     route.value.query["view"] ?? (equalRank && lines.every((line) => line.sign === " ") ? "data" : "text");
   return (
@@ -193,18 +172,15 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
         <Wait of={changes} what="the references of both versions">
           {(differences) => {
             if (!differences) return null;
-            if (view === "data")
-              return <ValueDiff reader={reader} pair={pair} old={old} now={now} changes={differences} />;
+            if (view === "data") return <ValueDiff {...versions} old={old} now={now} changes={differences} />;
+            const [added, changed, removed] = [
+              differences.added,
+              differences.changed,
+              differences.removed,
+            ].map(count);
             return (
               <>
-                <Facts
-                  rows={[
-                    [
-                      "Chunks",
-                      `${count(differences.added)} new, ${count(differences.changed)} changed, ${count(differences.removed)} gone`,
-                    ],
-                  ]}
-                />
+                <Facts rows={[["Chunks", `${added} new, ${changed} changed, ${removed} gone`]]} />
                 <Chunks reader={reader} snapshot={after} node={now} changed={differences.coords} />
               </>
             );
@@ -224,9 +200,7 @@ function NodeDiff({ reader, pair, path }: { reader: Reader; pair: Pair; path: st
   );
 }
 
-interface ArrayDiffProps {
-  readonly reader: Reader;
-  readonly pair: Pair;
+interface ArrayDiffProps extends Pair {
   readonly old: ArrayNode;
   readonly now: ArrayNode;
 }
@@ -235,33 +209,27 @@ const MOST_CHUNKS = 32; // that a search compares: a writer may write chunks aga
 
 /** The first cell of a chunk that differs: its corner, if the chunk has too many values to compare; undefined if none differs. */
 async function firstDifference(
-  { reader, pair, old, now }: ArrayDiffProps,
-  coords: readonly number[],
+  { reader, before, after, old, now }: ArrayDiffProps,
+  coords: Shape,
 ): Promise<number[] | undefined> {
-  const { start, stop } = chunkBox(coords, now.shape, now.chunkShape);
-  const shape = stop.map((high, dimension) => high - start[dimension]!);
-  if (product(shape) > MOST_VALUES || stop.some((high, dimension) => high > old.shape[dimension]!))
+  const part = chunkBox(coords, now.shape, now.chunkShape);
+  const { start, stop } = part;
+  const shape = stop.map((high, dimension) => high - nth(start, dimension));
+  if (product(shape) > MOST_VALUES || stop.some((high, dimension) => high > nth(old.shape, dimension)))
     return start;
-  const valuesOf = async (snapshot: Snapshot, node: ArrayNode): Promise<ArrayLike<unknown>> =>
-    reader.decode(snapshot, node, await reader.read(snapshot, node.path, start, stop)).values;
-  const [one, other] = await Promise.all([valuesOf(pair.before, old), valuesOf(pair.after, now)]);
+  const [one, other] = await Promise.all([
+    valuesOf({ reader, snapshot: before, node: old }, part),
+    valuesOf({ reader, snapshot: after, node: now }, part),
+  ]);
+  const { length } = one.values;
   let at = 0;
-  while (at < one.length && Object.is(one[at], other[at])) at++;
-  if (at === one.length) return undefined;
-  return shape.map(
-    (length, dimension) =>
-      start[dimension]! + (Math.floor(at / product(shape.slice(dimension + 1))) % length),
-  );
+  while (at < length && Object.is(one.values[at], other.values[at])) at++;
+  return at === length ? undefined : placesOf(at, shape).map((place, d) => place + nth(start, d));
 }
 
 /** The values; first those of a chunk that changed. */
-function ValueDiff({
-  reader,
-  pair,
-  old,
-  now,
-  changes,
-}: ArrayDiffProps & { changes: TableDifference }): VNode {
+function ValueDiff({ changes, ...pair }: ArrayDiffProps & { changes: TableDifference }): VNode {
+  const { reader, before, after, old, now } = pair;
   const rank = now.shape.length;
   const total = rank ? changes.coords.length / rank : 0;
   const [at, setAt] = useState(0);
@@ -270,13 +238,11 @@ function ValueDiff({
   ];
   const show = async (next: number, step = 1): Promise<void> => {
     const { page, path } = route.value;
-    let cell: number[] | undefined;
-    for (
-      let look = 1;
-      !(cell = await firstDifference({ reader, pair, old, now }, coordsOf(next))) && look < MOST_CHUNKS;
-      look++
-    )
+    let cell = await firstDifference(pair, coordsOf(next));
+    for (let look = 1; !cell && look < MOST_CHUNKS; look++) {
       next = (next + step + total) % total;
+      cell = await firstDifference(pair, coordsOf(next));
+    }
     setAt(next);
     if (route.value.page === page && route.value.path === path)
       setQuery({ i: (cell ?? chunkBox(coordsOf(next), now.shape, now.chunkShape).start).join(",") });
@@ -295,7 +261,7 @@ function ValueDiff({
           </span>
         </div>
       )}
-      <Data reader={reader} snapshot={pair.after} node={now} base={{ snapshot: pair.before, node: old }} />
+      <Data reader={reader} snapshot={after} node={now} base={{ snapshot: before, node: old }} />
     </>
   );
 }

@@ -3,13 +3,14 @@
 import type { VNode } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { nearest } from "../array/slices";
+import { f64, i32, nth } from "../base/lists";
 import type { Repository } from "../format/types";
 import { Canvas, css } from "../page/canvas";
 import type { Reader } from "../page/home";
 import { List } from "../page/list";
-import { Entry, Facts, Wait } from "../page/parts";
+import { CommitLink, Entry, Facts, Wait } from "../page/parts";
 import { address, go, notice, route, setQuery, useLoad } from "../page/state";
-import { count, firstLine, plural, when } from "../page/text";
+import { count, firstLine, minute, plural, short, when } from "../page/text";
 import { type Lanes, layLanes, linesBetween } from "../versions/lanes";
 import { author, search } from "../versions/search";
 import { ChangeButtons } from "./change";
@@ -22,11 +23,8 @@ const MOST_LANES = 14;
 /** Row of the history -> names that point to it. */
 export function namesOf(repository: Repository): Map<number, string[]> {
   const names = new Map<number, string[]>();
-  for (const [kind, map] of [
-    ["branch", repository.branches],
-    ["tag", repository.tags],
-  ] as const) {
-    for (const [name, id] of map) {
+  for (const kind of ["branch", "tag"] as const) {
+    for (const [name, id] of kind === "branch" ? repository.branches : repository.tags) {
       const row = repository.row(id);
       if (row >= 0) names.set(row, [...(names.get(row) ?? []), `${kind}.${name}`]);
     }
@@ -55,7 +53,7 @@ export function History({ reader }: { reader: Reader }): VNode {
   const { q = "", at = "" } = route.value.query;
   const places = useMemo(() => (q.trim() ? search(history, q, names) : undefined), [lanes, q]);
   const total = places ? places.length : lanes.length;
-  const rowAt = (index: number): number => lanes.turn(places ? places[index]! : index);
+  const rowAt = (index: number): number => lanes.turn(places ? i32(places, index) : index);
   const row = repository.row(at || [...repository.branches].find(([name]) => name === "main")?.[1] || "");
   const place = row >= 0 ? lanes.turn(row) : -1;
   const active = places ? places.indexOf(place) : place;
@@ -68,12 +66,8 @@ export function History({ reader }: { reader: Reader }): VNode {
     const time = Date.parse(date);
     if (Number.isNaN(time)) return `"${date}" is not a date: write 2024-12-31.`;
     if (total === 0) return "There are no commits.";
-    select(
-      nearest(
-        Float64Array.from({ length: total }, (_, index) => history.times[rowAt(index)]),
-        time,
-      ),
-    );
+    const times = Float64Array.from({ length: total }, (_, index) => f64(history.times, rowAt(index)));
+    select(nearest(times, time));
   };
   return (
     <div class="split history">
@@ -89,7 +83,8 @@ export function History({ reader }: { reader: Reader }): VNode {
           />
           <Entry label="Go to date" isUnlabelled size={11} placeholder="Go to date" onEnter={toDate} />
           <span class="quiet">
-            {places ? `${count(total)} of ${plural(lanes.length, "commit")}` : plural(lanes.length, "commit")}
+            {places && `${count(total)} of `}
+            {plural(lanes.length, "commit")}
           </span>
         </div>
         {history.isCut && <p class="quiet foot">Older commits exist that were not read.</p>}
@@ -116,8 +111,8 @@ export function History({ reader }: { reader: Reader }): VNode {
                 ))}
                 <span class="message">{firstLine(history.message(commit)) || "(no message)"}</span>
                 {by && <span class="author">{by}</span>}
-                <time>{when(history.times[commit]!).slice(0, 16)}</time>
-                <code class="id">{history.id(commit).slice(0, 6)}</code>
+                <time>{minute(f64(history.times, commit))}</time>
+                <code class="id">{short(history.id(commit))}</code>
               </>
             );
           }}
@@ -129,8 +124,8 @@ export function History({ reader }: { reader: Reader }): VNode {
             key={row}
             reader={reader}
             row={row}
-            names={names.get(row) ?? []}
-            detached={!lanes.named[place]}
+            names={names.get(row)}
+            isNamed={lanes.named[place] === 1}
           />
         ) : (
           <p class="quiet">Select a commit.</p>
@@ -140,21 +135,16 @@ export function History({ reader }: { reader: Reader }): VNode {
   );
 }
 
-function Graph({
-  lanes,
-  places,
-  first,
-  shown,
-  width,
-  active,
-}: {
+type GraphProps = {
   lanes: Lanes;
   places: Int32Array | undefined;
   first: number;
   shown: number;
   width: number;
   active: number;
-}): VNode {
+};
+
+function Graph({ lanes, places, first, shown, width, active }: GraphProps): VNode {
   const x = (lane: number): number => 12 + Math.min(lane, MOST_LANES - 1) * STEP;
   const y = (place: number): number => (place - first + 0.5) * ROW;
   const draw = (context: CanvasRenderingContext2D): void => {
@@ -162,11 +152,11 @@ function Graph({
     const [page, quiet] = [css("page"), css("quiet")];
     context.lineWidth = 2;
     for (const child of places ? [] : linesBetween(lanes, first, first + shown, lanes.members.length)) {
-      const above = lanes.parent[child]!;
-      const [own, other] = [lanes.lane[child]!, lanes.lane[above]!];
+      const above = i32(lanes.parent, child);
+      const [own, other] = [i32(lanes.lane, child), i32(lanes.lane, above)];
       // Points far outside the canvas cost time and precision
       const [from, to] = [Math.max(y(child), -ROW), Math.min(y(above), (shown + 1) * ROW)];
-      context.strokeStyle = lanes.named[child] ? colours[own % 7]! : quiet;
+      context.strokeStyle = lanes.named[child] ? nth(colours, own % 7) : quiet;
       context.setLineDash(lanes.named[child] ? [] : [3, 3]);
       context.beginPath();
       context.moveTo(x(own), from);
@@ -179,11 +169,11 @@ function Graph({
     }
     context.setLineDash([]);
     for (let index = first; index < first + shown; index++) {
-      const place = places ? places[index]! : index;
-      const lane = places ? 0 : lanes.lane[place]!;
+      const place = places ? i32(places, index) : index;
+      const lane = places ? 0 : i32(lanes.lane, place);
       context.beginPath();
       context.arc(x(lane), y(index), index === active ? 6 : 4, 0, 2 * Math.PI);
-      context.fillStyle = lanes.named[place] ? colours[lanes.lane[place]! % 7]! : quiet;
+      context.fillStyle = lanes.named[place] ? nth(colours, i32(lanes.lane, place) % 7) : quiet;
       context.fill();
       context.lineWidth = 2;
       context.strokeStyle = page;
@@ -193,21 +183,13 @@ function Graph({
   return <Canvas class="gutter" aria-hidden="true" width={width} height={shown * ROW} draw={draw} />;
 }
 
-function Commit({
-  reader,
-  row,
-  names,
-  detached,
-}: {
-  reader: Reader;
-  row: number;
-  names: string[];
-  detached: boolean;
-}): VNode {
+type CommitProps = { reader: Reader; row: number; names: readonly string[] | undefined; isNamed: boolean };
+
+function Commit({ reader, row, names = [], isNamed }: CommitProps): VNode {
   const { repository } = reader;
   const { history } = repository;
   const id = history.id(row);
-  const above = history.parent[row]!;
+  const above = i32(history.parent, row);
   const metadata = history.metadata(row);
   const changes = useLoad(async () => {
     const own = await repository.changes(id);
@@ -248,15 +230,15 @@ function Commit({
       <Facts
         rows={[
           ["Id", <code>{id}</code>],
-          ["Time", `${when(history.times[row]!)} UTC`],
+          ["Time", `${when(f64(history.times, row))} UTC`],
           names.length > 0 && ["Names", names.map((name) => <Name key={name} of={name} />)],
           above >= 0 && [
             "Parent",
-            <a href={address({ page: "history", query: { at: history.id(above) } })}>
-              {history.id(above).slice(0, 6)} {firstLine(history.message(above))}
-            </a>,
+            <CommitLink id={history.id(above)}>
+              {short(history.id(above))} {firstLine(history.message(above))}
+            </CommitLink>,
           ],
-          detached && ["Reach", "No branch or tag leads to this commit."],
+          !isNamed && ["Reach", "No branch or tag leads to this commit."],
         ]}
       />
       <h3>Changes of this commit</h3>

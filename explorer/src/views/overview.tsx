@@ -17,7 +17,7 @@ import { summary } from "../array/references";
 import { product } from "../base/lists";
 import { numberOf } from "../cf/cf";
 import type { ArrayNode, Changes, Node, Snapshot } from "../format/types";
-import { Facts, OnRequest, Table, Wait } from "../page/parts";
+import { Facts, More, OnRequest, Table, Wait } from "../page/parts";
 import { address, useLoad } from "../page/state";
 import { bytes, count, json, last, number, plural } from "../page/text";
 
@@ -61,17 +61,14 @@ export const shapeText = (node: ArrayNode): string =>
 
 const MOST = 200; // lines of a list of changes
 
-export function ChangeList({
-  changes,
-  snapshot,
-  former,
-  version,
-}: {
+type ChangeListProps = {
   changes: Changes;
   snapshot: Snapshot;
   former: Snapshot | undefined;
   version: string;
-}): VNode {
+};
+
+export function ChangeList({ changes, snapshot, former, version }: ChangeListProps): VNode {
   const paths = changedPaths(snapshot, changes);
   const chunks = new Map(changes.updatedChunks.map((item) => [item.nodeId, item.count]));
   const gone = new Set([...changes.deletedArrays, ...changes.deletedGroups]);
@@ -84,10 +81,8 @@ export function ChangeList({
     chunks: chunks.get(snapshot.node(path)?.id ?? ""),
   }));
   const lines = [...listed(all, "/")].sort((one, other) => (one.path < other.path ? -1 : 1));
-  const moves = listed(
-    changes.moves.map((move) => ({ ...move, path: move.to })),
-    "/",
-  );
+  const moved = changes.moves.map((move) => ({ ...move, path: move.to }));
+  const moves = listed(moved, "/");
   if (!lines.length && !names.length && unnamed <= 0 && !moves.length) {
     return (
       <p class="quiet">
@@ -120,10 +115,10 @@ export function ChangeList({
           {line.chunks !== undefined && <span class="quiet"> {plural(line.chunks, "chunk")}</span>}
         </li>
       ))}
-      {lines.length > MOST && <li>and {count(lines.length - MOST)} more</li>}
+      <More of={lines.length} most={MOST} />
       {names.map((node) => (
         <li key={node.path} class="removed">
-          deleted <a href={address({ page: "node", version: former!.id, path: node.path })}>{node.path}</a>
+          deleted <a href={address({ page: "node", version: former?.id, path: node.path })}>{node.path}</a>
         </li>
       ))}
       {unnamed > 0 && <li class="removed">deleted {plural(unnamed, "other node")}</li>}
@@ -131,18 +126,11 @@ export function ChangeList({
   );
 }
 
-export function Overview({
-  node,
-  branch,
-  snapshot,
-  version,
-}: {
-  node: Node;
-  branch: Branch | undefined;
-  snapshot: Snapshot;
-  version: string;
-}): VNode {
+type OverviewProps = { node: Node; branch: Branch | undefined; snapshot: Snapshot; version: string };
+
+export function Overview({ node, branch, snapshot, version }: OverviewProps): VNode {
   const pairs = Object.entries(attributes(node));
+  const dtype = isArray(node) ? node.dtype : undefined;
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label="Description">
       {isArray(node) ? (
@@ -152,15 +140,7 @@ export function Overview({
       )}
       <h3>Attributes</h3>
       {pairs.length ? (
-        <Facts
-          rows={pairs.map(
-            ([key, value]) =>
-              [
-                key,
-                <Attribute name={key} of={value} dtype={isArray(node) ? node.dtype : undefined} />,
-              ] as const,
-          )}
-        />
+        <Facts rows={pairs.map(([key, value]) => [key, <Attribute name={key} of={value} dtype={dtype} />])} />
       ) : (
         <p class="quiet">No attributes.</p>
       )}
@@ -177,19 +157,16 @@ const MOST_PLACES = 10_000; // of a grid that is measured at once
 function ArrayFacts({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot }): VNode {
   const size = itemSize(node.dtype);
   const grid = gridShape(node);
-  const inner = product(node.chunkShape);
+  const each = size ? `, ${bytes(product(node.chunkShape) * size)} each` : "";
+  const places = `grid ${grid.map(count).join(" × ")} = ${plural(product(grid), "place")}`;
+  const chunks = `${node.chunkShape.map(count).join(" × ")}${each}; ${places}`;
   return (
     <>
       <Facts
         rows={[
           ["Shape", shapeText(node)],
           ["Type", node.dtype],
-          [
-            "Chunks",
-            node.shape.length
-              ? `${node.chunkShape.map(count).join(" × ")}${size ? `, ${bytes(inner * size)} each` : ""}; grid ${grid.map(count).join(" × ")} = ${plural(product(grid), "place")}`
-              : "one",
-          ],
+          ["Chunks", node.shape.length ? chunks : "one"],
           size !== undefined && ["Size in memory", bytes(product(node.shape) * size)],
           ["Fill value", <Value of={node.document["fill_value"]} dtype={node.dtype} />],
           [
@@ -217,20 +194,13 @@ function Storage({ node, snapshot }: { node: ArrayNode; snapshot: Snapshot }): V
       {(value) => {
         const { kinds, size } = summary(value, product(gridShape(node)));
         const memory = product(node.shape) * (itemSize(node.dtype) ?? 0);
+        const ratio = memory && size ? `, ${number(Number((memory / size).toPrecision(3)))} : 1` : "";
+        const present = kinds.filter((kind) => kind.count).map((kind) => `${count(kind.count)} ${kind.name}`);
         return (
           <Facts
             rows={[
-              [
-                "Stored",
-                `${bytes(size)} in ${plural(value.length, "chunk")}${memory && size ? `, ${number(Number((memory / size).toPrecision(3)))} : 1` : ""}`,
-              ],
-              [
-                "Kinds",
-                kinds
-                  .filter((kind) => kind.count)
-                  .map((kind) => `${count(kind.count)} ${kind.name}`)
-                  .join(", "),
-              ],
+              ["Stored", `${bytes(size)} in ${plural(value.length, "chunk")}${ratio}`],
+              ["Kinds", present.join(", ")],
             ]}
           />
         );

@@ -1,20 +1,21 @@
-/** The repository as a whole: names, state, settings, operations, and slow answers of a server. */
+/** The repository as a whole: names, state, settings, updates, and slow answers of a server. */
 
 import type { VNode } from "preact";
 import { useMemo } from "preact/hooks";
 import { record } from "../base/json";
+import { f64 } from "../base/lists";
 import type { Repository } from "../format/types";
 import type { Reader } from "../page/home";
-import { Facts, OnRequest, Table, Wait } from "../page/parts";
+import { CommitLink, Facts, OnRequest, Table, Wait } from "../page/parts";
 import { address, useLoad } from "../page/state";
-import { count, firstLine, when } from "../page/text";
+import { count, firstLine, minute, short, when } from "../page/text";
 import { change } from "./change";
 import { Value } from "./overview";
 
 const MOST = 500; // deleted tags
 
 /** Title and name of the answers that only a server has. */
-const SLOW = [
+export const SLOW = [
   ["Sizes of all versions", "statistics"],
   ["Verify metadata", "verify"],
   ["Open jobs", "jobs"],
@@ -24,9 +25,10 @@ const SLOW = [
 const RULES = "frazil.protection";
 /** Items of the metadata that Frazil writes for itself. */
 const isOwn = (key: string): boolean => key.startsWith("frazil.");
+const valueRow = ([key, value]: [string, unknown]): readonly [string, VNode] => [key, <Value of={value} />];
 
 export function RepositoryView({ reader }: { reader: Reader }): VNode {
-  const { repository } = reader;
+  const { repository, ask } = reader;
   const metadata = Object.entries(repository.metadata ?? {}).filter(([key]) => key !== RULES);
   const own = metadata.filter(([key]) => isOwn(key));
   return (
@@ -37,15 +39,13 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
           ["Format", `version ${repository.specVersion}`],
           ["State", [repository.status, repository.statusReason].filter(Boolean).join(": ")],
           ["Commits", count(repository.history.parent.length)],
-          ...metadata
-            .filter(([key]) => !isOwn(key))
-            .map(([key, value]) => [key, <Value of={value} />] as const),
+          ...metadata.filter(([key]) => !isOwn(key)).map(valueRow),
         ]}
       />
-      {reader.ask ? (
+      {ask ? (
         SLOW.map(([title, name]) => (
           <OnRequest key={name} title={title}>
-            <Slow title={title} name={name} ask={reader.ask!} />
+            <Slow title={title} name={name} ask={ask} />
           </OnRequest>
         ))
       ) : (
@@ -64,7 +64,7 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
       </OnRequest>
       {repository.ops.length > 0 && (
         <>
-          <h3>Operations, newest first</h3>
+          <h3>Updates, newest first</h3>
           {reader.change && (
             <p class="actions">
               <button onClick={() => (change.value = { action: "undo", id: "" })}>
@@ -73,7 +73,7 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
             </p>
           )}
           <Table
-            heads={["Time (UTC)", "Operation", "Details"]}
+            heads={["Time (UTC)", "Update", "Details"]}
             rows={repository.ops.map(({ time, kind, details }) => [
               <time>{when(time)}</time>,
               kind,
@@ -93,24 +93,16 @@ export function RepositoryView({ reader }: { reader: Reader }): VNode {
       {own.length > 0 && (
         <details>
           <summary>Records that Frazil writes for itself</summary>
-          <Facts rows={own.map(([key, value]) => [key, <Value of={value} />] as const)} />
+          <Facts rows={own.map(valueRow)} />
         </details>
       )}
     </div>
   );
 }
 
-function Names({
-  title,
-  kind,
-  names,
-  repository,
-}: {
-  title: string;
-  kind: string;
-  names: ReadonlyMap<string, string>;
-  repository: Repository;
-}): VNode | null {
+type NamesProps = { title: string; kind: string; names: ReadonlyMap<string, string>; repository: Repository };
+
+function Names({ title, kind, names, repository }: NamesProps): VNode | null {
   if (!names.size) return null;
   const { history } = repository;
   return (
@@ -120,11 +112,10 @@ function Names({
         heads={["Name", "Commit", "Time (UTC)", "Message"]}
         rows={[...names].map(([name, id]) => {
           const row = repository.row(id);
-          const node = <a href={address({ page: "node", version: `${kind}.${name}`, path: "/" })}>{name}</a>;
           return [
-            node,
+            <a href={address({ page: "node", version: `${kind}.${name}`, path: "/" })}>{name}</a>,
             <Commit id={id} text={id} />,
-            row >= 0 && when(history.times[row]!).slice(0, 16),
+            row >= 0 && minute(f64(history.times, row)),
             row >= 0 ? firstLine(history.message(row)) : "not in the history",
           ];
         })}
@@ -133,10 +124,10 @@ function Names({
   );
 }
 
-const Commit = ({ id, text = id.slice(0, 6) }: { id: string; text?: string }): VNode => (
-  <a href={address({ page: "history", query: { at: id } })}>
+const Commit = ({ id, text = short(id) }: { id: string; text?: string }): VNode => (
+  <CommitLink id={id}>
     <code>{text}</code>
-  </a>
+  </CommitLink>
 );
 
 function Slow({ title, name, ask }: { title: string; name: string; ask: NonNullable<Reader["ask"]> }): VNode {
@@ -150,9 +141,10 @@ function Slow({ title, name, ask }: { title: string; name: string; ask: NonNulla
           if (name === "status") return <Items of={record(value)["leases"]} />;
           return (
             <Facts
-              rows={Object.entries(value).map(
-                ([key, item]) => [key.replaceAll("_", " "), <Items of={item} />] as const,
-              )}
+              rows={Object.entries(record(value)).map(([key, item]) => [
+                key.replaceAll("_", " "),
+                <Items of={item} />,
+              ])}
             />
           );
         }}
@@ -165,14 +157,13 @@ function Slow({ title, name, ask }: { title: string; name: string; ask: NonNulla
 function Items({ of }: { of: unknown }): VNode {
   if (!Array.isArray(of) || of.some((item) => !item || typeof item !== "object")) return <Value of={of} />;
   if (!of.length) return <span class="quiet">none</span>;
-  const names = [...new Set(of.flatMap((item) => Object.keys(item)))];
+  const items = of.map(record);
+  const names = [...new Set(items.flatMap((item) => Object.keys(item)))];
   return (
     <Table
       heads={names.map((name) => name.replaceAll("_", " "))}
-      rows={of.map((item) =>
-        names.map((name) =>
-          item[name] === undefined || item[name] === null ? "" : <Value of={item[name]} />,
-        ),
+      rows={items.map((item) =>
+        names.map((name) => ((item[name] ?? null) === null ? "" : <Value of={item[name]} />)),
       )}
     />
   );
@@ -217,23 +208,14 @@ interface Step {
 /** The commits that jobs made, newest first, by the records in their metadata. */
 export function steps({ history }: Repository): Step[] {
   const rows = Array.from(history.times.keys()).sort(
-    (one, other) => history.times[other]! - history.times[one]!,
+    (one, other) => f64(history.times, other) - f64(history.times, one),
   );
   return rows.flatMap((row) => {
     const job = record(history.metadata(row)["frazil_job"]);
-    if (typeof job["name"] !== "string") return [];
-    const inputs = Array.isArray(job["inputs"]) ? job["inputs"].map(record) : [];
-    return [
-      {
-        row,
-        job: job["name"],
-        wrote: texts(job["outputs"]),
-        inputs: inputs.map((each) => ({
-          paths: texts(each["paths"]),
-          snapshot: String(each["snapshot"] ?? ""),
-        })),
-      },
-    ];
+    if (typeof job.name !== "string") return [];
+    const inputs = Array.isArray(job.inputs) ? job.inputs.map(record) : [];
+    const read = inputs.map((each) => ({ paths: texts(each.paths), snapshot: String(each.snapshot ?? "") }));
+    return [{ row, job: job.name, wrote: texts(job.outputs), inputs: read }];
   });
 }
 
@@ -247,7 +229,7 @@ function Lineage({ repository }: { repository: Repository }): VNode {
         <Table
           heads={["Time (UTC)", "Commit", "Job", "Wrote", "Read"]}
           rows={all.map((step) => [
-            <time>{when(history.times[step.row]!).slice(0, 16)}</time>,
+            <time>{minute(f64(history.times, step.row))}</time>,
             <Commit id={history.id(step.row)} />,
             step.job,
             step.wrote,

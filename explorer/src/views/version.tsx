@@ -13,14 +13,15 @@ import {
   rows,
   tree,
 } from "../array/nodes";
+import { f64, nth } from "../base/lists";
 import { Chunks } from "../chunks/chunkmap";
-import type { Snapshot } from "../format/types";
+import type { Node, Snapshot } from "../format/types";
 import type { Reader } from "../page/home";
 import { List } from "../page/list";
 import { Tabs, Wait } from "../page/parts";
 import { resolve } from "../page/route";
 import { address, afterwards, go, route, setQuery, snapshotOf, useLoad } from "../page/state";
-import { count, last, parent, plural, when } from "../page/text";
+import { count, last, minute, parent, plural } from "../page/text";
 import { Data } from "../values/data";
 import { Version } from "./diff";
 import { Overview, shapeText } from "./overview";
@@ -31,32 +32,23 @@ export function VersionView({ reader: of }: { reader: Reader }): VNode {
   const id = resolve(repository, version);
   const snapshot = useLoad(() => snapshotOf(repository, version), [repository, id]);
   const row = repository.row(id);
+  const above = repository.history.parent[row] ?? -1;
+  const selectVersion = (name: string): void => go({ version: name });
+  const toParent = {
+    page: "diff",
+    base: above < 0 ? "" : repository.history.id(above),
+    version,
+    path: route.value.path,
+  } as const;
   return (
     <div class="column fill">
       <div class="bar">
-        <Version
-          key={version}
-          reader={of}
-          label="Version"
-          name={version}
-          onSelect={(name) => go({ version: name })}
-        />
+        <Version key={version} reader={of} label="Version" name={version} onSelect={selectVersion} />
         {row >= 0 && (
           <>
-            <time class="quiet">{when(repository.history.times[row]!).slice(0, 16)}</time>
+            <time class="quiet">{minute(f64(repository.history.times, row))}</time>
             <a href={address({ page: "history", query: { at: id } })}>In the history</a>
-            {repository.history.parent[row]! >= 0 && (
-              <a
-                href={address({
-                  page: "diff",
-                  base: repository.history.id(repository.history.parent[row]!),
-                  version,
-                  path: route.value.path,
-                })}
-              >
-                Differences from its parent
-              </a>
-            )}
+            {above >= 0 && <a href={address(toParent)}>Differences from its parent</a>}
           </>
         )}
       </div>
@@ -75,15 +67,10 @@ const MARKS: Record<Change, readonly [string, string]> = {
   data: ["•", "data changed by this commit"],
 };
 
-function NodeView({
-  reader: of,
-  snapshot,
-  version,
-}: {
-  reader: Reader;
-  snapshot: Snapshot;
-  version: string;
-}): VNode {
+type NodeViewProps = { reader: Reader; snapshot: Snapshot; version: string };
+
+function NodeView(props: NodeViewProps): VNode {
+  const { reader: of, snapshot, version } = props;
   const { path, query } = route.value;
   const node = snapshot.node(path);
   const nodes = useMemo(() => listed(snapshot.nodes, path), [snapshot, isHidden(path)]);
@@ -117,7 +104,7 @@ function NodeView({
     if (!branch) return;
     const open = isOpen(branch);
     if (event.key === "ArrowRight" && branch.children.length && !open) toggle(branch);
-    else if (event.key === "ArrowRight" && branch.children.length) select(lines[active + 1]!);
+    else if (event.key === "ArrowRight" && branch.children.length) select(lines[active + 1] ?? branch);
     else if (event.key === "ArrowLeft" && branch.children.length && open) toggle(branch);
     else if (event.key === "ArrowLeft" && branch.depth > 0)
       go({ path: parent(branch.node.path), query: {} }, true);
@@ -146,20 +133,21 @@ function NodeView({
           count={lines.length}
           rowHeight={28}
           active={active}
-          onActive={(index) => select(lines[index]!)}
-          onOpen={(index) => toggle(lines[index]!)}
+          onActive={(index) => select(nth(lines, index))}
+          onOpen={(index) => toggle(nth(lines, index))}
           onKey={key}
           attributes={(index) => {
-            const branch = lines[index]!;
+            const branch = nth(lines, index);
             return {
               "aria-level": branch.depth + 1,
               ...(branch.children.length ? { "aria-expanded": isOpen(branch) } : {}),
             };
           }}
-          indent={(index) => 6 + lines[index]!.depth * 14 + (lines[index]!.children.length ? 0 : 19)}
+          indent={(index) => 6 + nth(lines, index).depth * 14 + (nth(lines, index).children.length ? 0 : 19)}
           row={(index) => {
-            const branch = lines[index]!;
-            const mark = MARKS[changes.value?.get(branch.node.path)!];
+            const branch = nth(lines, index);
+            const change = changes.value?.get(branch.node.path);
+            const mark = change && MARKS[change];
             return (
               <>
                 {branch.children.length > 0 && (
@@ -196,7 +184,7 @@ function NodeView({
           {isArray(node) && <span class="quiet"> {shapeText(node)}</span>}
         </h2>
         {node ? (
-          <NodeTabs key={path} reader={of} snapshot={snapshot} version={version} branch={lines[active]} />
+          <NodeTabs key={path} {...props} node={node} branch={lines[active]} />
         ) : (
           <p class="failure">This version has no node {path}.</p>
         )}
@@ -222,20 +210,18 @@ function Crumbs({ path, version }: { path: string; version: string }): VNode {
   );
 }
 
-function NodeTabs({
-  reader: of,
-  snapshot,
-  version,
-  branch,
-}: {
-  reader: Reader;
-  snapshot: Snapshot;
-  version: string;
-  branch: Branch | undefined;
-}): VNode {
-  const { path, query } = route.value;
-  const node = snapshot.node(path)!;
-  if (!isArray(node)) return <Overview node={node} branch={branch} snapshot={snapshot} version={version} />;
+const TABS = [
+  ["about", "About"],
+  ["chunks", "Chunks"],
+  ["data", "Data"],
+] as const;
+
+type NodeTabsProps = NodeViewProps & { node: Node; branch: Branch | undefined };
+
+function NodeTabs({ node, branch, ...props }: NodeTabsProps): VNode {
+  const { query } = route.value;
+  const overview = <Overview node={node} branch={branch} {...props} />;
+  if (!isArray(node)) return overview;
   const view = query["view"] ?? "about";
   const select = (name: string): void => {
     const grid = gridShape(node);
@@ -243,7 +229,7 @@ function NodeTabs({
     const change = (at: string, dimension: number): number => {
       const size = Math.max(1, node.chunkShape[dimension] ?? 1);
       const scaled = view === "chunks" ? Number(at) * size : Math.floor(Number(at) / size);
-      return Math.min(scaled, (name === "chunks" ? grid : node.shape)[dimension]! - 1);
+      return Math.min(scaled, nth(name === "chunks" ? grid : node.shape, dimension) - 1);
     };
     const i =
       view !== name && query["i"] && (view === "chunks" || name === "chunks")
@@ -254,23 +240,10 @@ function NodeTabs({
   };
   return (
     <div class="column fill">
-      <Tabs
-        label="Views of the array"
-        tabs={[
-          ["about", "About"],
-          ["chunks", "Chunks"],
-          ["data", "Data"],
-        ]}
-        active={view}
-        onSelect={select}
-      />
-      {view === "chunks" ? (
-        <Chunks reader={of} snapshot={snapshot} node={node} />
-      ) : view === "data" ? (
-        <Data reader={of} snapshot={snapshot} node={node} />
-      ) : (
-        <Overview node={node} branch={branch} snapshot={snapshot} version={version} />
-      )}
+      <Tabs label="Views of the array" tabs={TABS} active={view} onSelect={select} />
+      {view === "chunks" && <Chunks {...props} node={node} />}
+      {view === "data" && <Data {...props} node={node} />}
+      {view !== "chunks" && view !== "data" && overview}
     </div>
   );
 }

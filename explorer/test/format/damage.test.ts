@@ -3,11 +3,13 @@ import { readdirSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { test } from "node:test";
 import { decompress } from "../../src/codecs/zstd";
+import { present } from "../present";
 import { goldenFolders } from "./folder";
 import {
   type ArrayNode,
   decodeCF,
   ExplorerError,
+  flipBit,
   type Node,
   openRepository,
   readRegion,
@@ -89,7 +91,7 @@ function files(folder: string): Map<string, Uint8Array> {
 }
 
 for (const name of ["story", "rectilinear", "expired"]) {
-  const { folder } = goldenFolders().find(({ folder }) => basename(folder) === name)!;
+  const { folder } = present(goldenFolders().find(({ folder }) => basename(folder) === name));
   const good = files(join(folder, "repo"));
   const keys = [...good.keys()].filter((key) => !key.startsWith("overwritten/"));
 
@@ -115,7 +117,7 @@ for (const name of ["story", "rectilinear", "expired"]) {
             data = data.slice();
             const kind = turn % 4;
             if (kind === 0) data = data.subarray(0, next(data.length));
-            else if (kind === 1) data[next(data.length)] ^= 1 << next(8);
+            else if (kind === 1) flipBit(data, next(data.length), next(8));
             else
               data.set(
                 [0, 1, 0x7f, 0x80, 0xff].map(() => next(256)).slice(0, kind),

@@ -1,12 +1,14 @@
 """Write what the explorer's reader is compared with: repositories, and what Frazil and xarray read in them.
 
 ``python expected.py FOLDER`` writes golden repositories, repositories with random arrays, frames of zstd,
-times of all calendars, and a large repository, each with a JSON file beside it.
+times of all calendars, and a large repository, each with a JSON file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import random
 import shutil
@@ -20,9 +22,17 @@ import numpy as np
 import xarray as xr
 import zarr
 import zstandard
+from frazil.ui.changes import Change, planned
 from zarr.codecs.numcodecs import Delta, FixedScaleOffset, Shuffle, Zlib
 
 import frazil
+from frazil.cli.main import main as run_command
+from frazil.error_kinds import ErrorKind
+from frazil.format.envelope import HEADER_BYTES, MAGIC, FileType
+from frazil.format.ids import id_texts
+from frazil.format.repo_info import FIELDS_OF
+from frazil.repository.target import Target
+from frazil.ui.commands import COMMANDS, Result
 
 GOLDEN = Path(__file__).resolve().parents[3] / "tests" / "golden"
 SEED = 20261127
@@ -367,6 +377,54 @@ def write_sparse(folder: Path) -> None:
         zarr.create_array(store, name="shards", data=values, chunks=(10, 10), shards=(20, 40))
 
 
+def write_layout(folder: Path) -> None:
+    """Write what both readers must agree on: numbers and names of the format, of errors and of the server."""
+    rng = random.Random(SEED)
+    ids = [rng.randbytes(size) for size in (8, 12) for _ in range(20)]
+    slots = {"versions": ["from_version", "to_version"], "flag": ["id", "new_value", "is_set"]}
+    layout = {
+        "magic": list(MAGIC),
+        "header": HEADER_BYTES,
+        "types": {kind.name: kind.value for kind in FileType},
+        "updates": [
+            [kind.name, len([slot for name in names for slot in slots.get(name, [name])])]
+            for kind, names in FIELDS_OF.items()
+        ],
+        "ids": [[list(each), str(id_texts(np.frombuffer(each, np.uint8)[None])[0])] for each in ids],
+        "errors": [kind.value for kind in ErrorKind],
+        "commands": sorted(COMMANDS),
+        "plans": plans(folder / "repository"),
+    }
+    (folder / "layout.json").write_text(json.dumps(layout))
+
+
+def plans(folder: Path) -> dict[str, Any]:
+    """Return what the server answers to requests for plans, for a repository with two branches."""
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(folder)))
+    with repo.transaction("main", message="first") as store:
+        zarr.create_array(store, name="t", data=np.arange(8.0), chunks=(2,))
+        zarr.create_array(store, name="old", data=np.arange(2.0))
+    tip = repo.lookup_branch("main")
+    repo.create_branch("dev", tip)
+    with repo.transaction("dev", message="second") as store:
+        zarr.open_array(store, path="t")[:4] = -1
+        zarr.create_group(store, path="g")
+        del zarr.open_group(store)["old"]
+    requests = [
+        {"action": "merge", "branch": "main", "version": "dev"},
+        {"action": "revert", "branch": "dev", "version": repo.lookup_branch("dev")},
+        {"action": "branch", "name": "new", "version": "dev"},
+        {"action": "undo"},
+    ]
+    out = {}
+    for request in requests:
+        change = Change.of(request, is_plan=True)
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            run_command(change.arguments(Target(str(folder)), is_plan=True))
+        out[request["action"]] = json.loads(planned(change, Result(text.getvalue().encode(), True)).text)
+    return out
+
+
 def main(folder: Path) -> None:
     """Write all of it below the folder."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -383,6 +441,7 @@ def main(folder: Path) -> None:
     write_history(folder / "history")
     write_statistics(folder / "statistics")
     write_sparse(folder / "sparse")
+    write_layout(folder / "layout")
     (folder / "done").touch()
 
 

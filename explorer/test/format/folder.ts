@@ -3,9 +3,10 @@
 import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { present } from "../present";
 import type { Region, Source } from "./reader";
 
-export const DATA = process.env.FRAZIL_DATA!;
+export const DATA = present(process.env.FRAZIL_DATA);
 
 export function readJson<T>(...path: string[]): T {
   // Python writes NaN, which JSON does not have
@@ -33,7 +34,7 @@ export class FolderSource implements Source {
   }
 }
 
-/** Golden repositories of the project, and others of the same kind if they are beside it. */
+/** Golden repositories of the project, and others of the same kind if they are there. */
 export function goldenFolders(): { folder: string; virtual: string }[] {
   const inside = join(DATA, "golden");
   const out = readdirSync(inside).map((name) => ({

@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
+import { f64, i32, nth } from "../../src/base/lists";
+import { present } from "../present";
 import { digest, type Digest, FolderSource, goldenFolders, readJson } from "./folder";
 import {
   type ArrayNode,
@@ -77,25 +79,26 @@ function checkHistory(repository: Repository, expected: Expected): void {
   const { history } = repository;
   history.parent.forEach((parent, row) => assert.ok(parent < row));
   for (const [ref, entries] of Object.entries(expected.ancestry)) {
-    let row = repository.row(entries[0].id);
+    const tip = nth(entries, 0).id;
+    let row = repository.row(tip);
     assert.equal(
-      entries[0].id,
+      tip,
       (ref.startsWith("tag:") ? repository.tags : repository.branches).get(ref.replace(/^(tag|branch):/, "")),
     );
     for (const entry of entries) {
       assert.equal(history.id(row), entry.id);
       assert.equal(history.message(row), entry.message);
-      assert.equal(Math.round(history.times[row] * 1000), Math.round(microseconds(entry.written_at)));
+      assert.equal(Math.round(f64(history.times, row) * 1000), Math.round(microseconds(entry.written_at)));
       assert.deepEqual(history.metadata(row), entry.metadata);
-      row = history.parent[row];
+      row = i32(history.parent, row);
     }
     assert.equal(row, -1);
   }
   if (expected.spec_version === 1) return;
   assert.deepEqual(
     repository.ops.map(({ kind }) => kind),
-    expected
-      .ops_log!.map(({ kind }) => /(?:.*UpdateType\.)?(\w+)/.exec(kind)![1])
+    present(expected.ops_log)
+      .map(({ kind }) => present(/(?:.*UpdateType\.)?(\w+)/.exec(kind))[1])
       .slice(0, repository.ops.length),
   );
   assert.ok(repository.ops.length > 0);
@@ -103,7 +106,7 @@ function checkHistory(repository: Repository, expected: Expected): void {
 }
 
 function microseconds(iso: string): number {
-  const [, seconds, fraction = "0"] = /^(.*?)(?:\.(\d+))?(?:\+00:00|Z)$/.exec(iso)!;
+  const [, seconds, fraction = "0"] = present(/^(.*?)(?:\.(\d+))?(?:\+00:00|Z)$/.exec(iso));
   return Date.parse(`${seconds}Z`) * 1000 + Number(fraction.padEnd(6, "0"));
 }
 
@@ -113,14 +116,14 @@ async function checkNode(
   snapshot: Snapshot,
   wanted: ExpectedNode,
 ): Promise<boolean> {
-  const node = snapshot.node(wanted.path)!;
+  const node = present(snapshot.node(wanted.path));
   assert.equal(node.id, wanted.node_id);
   assert.equal(node.kind, wanted.type);
   assert.deepEqual(node.document, wanted.zarr_json);
   if (wanted.type === "group") return false;
   const { shape, dtype } = node as ArrayNode;
   const table = await snapshot.chunks(wanted.path);
-  const chunks = wanted.chunks!;
+  const chunks = present(wanted.chunks);
   assert.equal(table.length, chunks.length);
   const rank = shape.length;
   const rows = new Map(
@@ -131,25 +134,26 @@ async function checkNode(
   );
   const files = chunks.map(({ chunk_id: id, location }) => id ?? location);
   for (const [i, chunk] of chunks.entries()) {
-    const row = rows.get(chunk.index.join())!;
+    const row = present(rows.get(chunk.index.join()));
     const kind = { inline: ChunkKind.Inline, native: ChunkKind.Native, virtual: ChunkKind.Virtual }[
       chunk.kind
     ];
     assert.equal(table.kind[row], kind);
     assert.equal(table.location(row), chunk.chunk_id ?? chunk.location);
-    assert.equal(table.size[row], chunk.length ?? chunk.inline!.length / 2);
+    assert.equal(table.size[row], chunk.length ?? present(chunk.inline).length / 2);
     assert.equal(table.offset[row], chunk.offset ?? 0);
     if (i < 100)
       assert.equal(
         table.isPacked(row),
         files[i] !== undefined && files.filter((file) => file === files[i]).length > 1,
       );
-    const found = (await snapshot.chunk(wanted.path, chunk.index))!;
-    assert.deepEqual(found, table.reference!(row));
-    if (chunk.inline !== undefined) assert.equal(Buffer.from(found.data!).toString("hex"), chunk.inline);
+    const found = present(await snapshot.chunk(wanted.path, chunk.index));
+    assert.deepEqual(found, present(table.reference?.(row)));
+    if (chunk.inline !== undefined)
+      assert.equal(Buffer.from(present(found.data)).toString("hex"), chunk.inline);
     if (chunk.etag !== undefined) assert.equal(found.checksum, chunk.etag);
     if (chunk.last_modified !== undefined)
-      assert.equal(Date.parse(found.checksum!), chunk.last_modified * 1000);
+      assert.equal(Date.parse(present(found.checksum)), chunk.last_modified * 1000);
   }
   if (rank > 0)
     assert.equal(
@@ -196,7 +200,7 @@ for (const { folder, virtual } of goldenFolders()) {
     }
     assert.ok(arrays > 0 || /order|meta/.test(folder));
     for (const [id, log] of Object.entries(expected.tx_logs)) {
-      const changes = (await repository.changes(id))!;
+      const changes = present(await repository.changes(id));
       assert.deepEqual(changes.newGroups, log.new_groups ?? []);
       assert.deepEqual(changes.newArrays, log.new_arrays ?? []);
       assert.deepEqual(
@@ -217,18 +221,18 @@ for (const { folder, virtual } of goldenFolders()) {
 }
 
 test("paths are in the order of a tree", async () => {
-  const { folder, virtual } = goldenFolders().find(({ folder }) => basename(folder) === "story")!;
+  const { folder, virtual } = present(goldenFolders().find(({ folder }) => basename(folder) === "story"));
   const repository = await openRepository(new FolderSource(join(folder, "repo"), virtual));
-  const { nodes } = await repository.snapshot(repository.branches.get("main")!);
+  const { nodes } = await repository.snapshot(present(repository.branches.get("main")));
   const paths = nodes.map(({ path }) => path);
   assert.ok(paths.indexOf("/g/temp") < paths.indexOf("/g-b"));
 });
 
 test("what is not there is an error with a kind", async () => {
-  const { folder, virtual } = goldenFolders().find(({ folder }) => basename(folder) === "story")!;
+  const { folder, virtual } = present(goldenFolders().find(({ folder }) => basename(folder) === "story"));
   const source = new FolderSource(join(folder, "repo"), virtual);
   const repository = await openRepository(source);
-  const snapshot = await repository.snapshot(repository.branches.get("main")!);
+  const snapshot = await repository.snapshot(present(repository.branches.get("main")));
   await assert.rejects(openRepository(new FolderSource(join(folder, "nothing"))), { kind: "not-found" });
   await assert.rejects(repository.snapshot("00000000000000000000"), { kind: "not-found" });
   await assert.rejects(snapshot.chunks("/nothing"), { kind: "not-found" });

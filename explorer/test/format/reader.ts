@@ -1,4 +1,7 @@
 /** What the tests use of the reader. */
+
+import { u8 } from "../../src/base/lists";
+
 export * from "../../src/format/types";
 export * from "../../src/base/errors";
 export { openRepository } from "../../src/format/repository";
@@ -7,3 +10,7 @@ export { decodeCF } from "../../src/cf/cf";
 export { chunkGrid } from "../../src/format/grid";
 export { absoluteLocation, httpUrl, readBytes } from "../../src/format/remote";
 export { useWorkers } from "../../src/codecs/pool";
+
+export function flipBit(data: Uint8Array, at: number, bit: number): void {
+  data[at] = u8(data, at) ^ (1 << bit);
+}

@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { product } from "../../src/base/lists";
+import { present } from "../present";
 import { DATA, FolderSource } from "./folder";
 import { openRepository, readRegion, type Region, type Source, storedChunks } from "./reader";
 
@@ -7,8 +9,8 @@ const folder = `${DATA}/sparse`;
 
 async function read(path: string, source: Source, step = 1): Promise<Region> {
   const repository = await openRepository(source);
-  const snapshot = await repository.snapshot(repository.branches.get("main")!);
-  const node = snapshot.node(path)!;
+  const snapshot = await repository.snapshot(present(repository.branches.get("main")));
+  const node = present(snapshot.node(path));
   const shape = node.document.shape as number[];
   return readRegion(
     repository,
@@ -41,7 +43,7 @@ test("few chunks of very many", async () => {
 test("how many chunks are stored", async () => {
   const source = new FolderSource(folder);
   const repository = await openRepository(source);
-  const snapshot = await repository.snapshot(repository.branches.get("main")!);
+  const snapshot = await repository.snapshot(present(repository.branches.get("main")));
   source.requests = [];
   const stored = (path: string, low: number[], high: number[]): number =>
     storedChunks(snapshot.manifests(path), low, high);
@@ -77,7 +79,7 @@ test("one damaged chunk does not hide the others", async () => {
   ] as const) {
     const { lost = [] } = await read(path, source);
     assert.deepEqual(
-      lost.map(({ count }) => count[0] * count[1]),
+      lost.map(({ count }) => product(count)),
       sizes,
       path,
     );

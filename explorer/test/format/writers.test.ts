@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
 import { chunkWriters, type Writers } from "../../src/versions/writers";
+import { present } from "../present";
 import { DATA, FolderSource, readJson } from "./folder";
 import { type ArrayNode, openRepository } from "./reader";
 
@@ -23,7 +24,7 @@ async function blame(
   const repository = await openRepository(new FolderSource(join(folder, name)));
   const changes = repository.changes.bind(repository);
   repository.changes = async (id) => (lost.includes(id) ? undefined : changes(id));
-  const id = repository.branches.get("main")!;
+  const id = present(repository.branches.get("main"));
   const snapshot = await repository.snapshot(id);
   const table = await snapshot.chunks("/b");
   const writers = await chunkWriters(
@@ -53,7 +54,7 @@ test("the commits of all chunks, with an amended commit and a renamed array", as
     writers.commits.reduce((sum, each) => sum + each.count, 0),
     writers.rows.length,
   );
-  writers.places.forEach((place, at) => assert.equal(writers.commits[place]!.row, writers.rows[at]));
+  writers.places.forEach((place, at) => assert.equal(present(writers.commits[place]).row, writers.rows[at]));
 });
 
 test("chunks of expired versions are older than the record", async () => {
@@ -79,15 +80,15 @@ test("chunks of a merge have the commits of its branch, or the merge if a record
   const { messages } = expected;
   assert.ok(
     [messages["write 0"], messages["write 1"], messages["write 3"]].some((id) =>
-      Object.values(cells).includes(id!),
+      Object.values(cells).includes(present(id)),
     ),
   );
   assert.equal(writers.merges.size, 0);
-  const lost = await blame("merged", [messages["write 1"]!]);
+  const lost = await blame("merged", [present(messages["write 1"])]);
   const [row] = lost.writers.merges;
   assert.ok(
     Object.values(lost.cells).includes(
-      Object.entries(messages).find(([text]) => /[Mm]erge.*dev/.test(text))![1],
+      present(Object.entries(messages).find(([text]) => /[Mm]erge.*dev/.test(text)))[1],
     ),
   );
   assert.ok(lost.writers.commits.some((each) => each.row === row));

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { crsOf, mappingOfCode } from "../../src/earth/crs";
+import { present } from "../present";
 import table from "./projections.json";
 
 test("places of projections, as PROJ has them", () => {
@@ -9,7 +10,7 @@ test("places of projections, as PROJ has them", () => {
     attributes: Record<string, unknown> | null;
     points: number[][];
   }[]) {
-    const crs = crsOf(attributes ?? mappingOfCode(name)!)!;
+    const crs = present(crsOf(attributes ?? present(mappingOfCode(name))));
     for (const [longitude, latitude, x, y] of points as [number, number, number, number][]) {
       const unit = Math.max(Math.abs(x), Math.abs(y)) > 200 ? 0.01 : 1e-7; // metres; radians or degrees
       const [right, up] = crs.forward(longitude, latitude);
@@ -27,11 +28,13 @@ test("places of projections, as PROJ has them", () => {
 });
 
 test("places that a system does not have, and systems that nobody knows", () => {
-  const satellite = crsOf({
-    grid_mapping_name: "geostationary",
-    perspective_point_height: 35_786_023,
-    sweep_angle_axis: "x",
-  })!;
+  const satellite = present(
+    crsOf({
+      grid_mapping_name: "geostationary",
+      perspective_point_height: 35_786_023,
+      sweep_angle_axis: "x",
+    }),
+  );
   assert.ok(Number.isNaN(satellite.forward(120, 0)[0]) && Number.isNaN(satellite.inverse(0.2, 0.2)[0]));
   assert.deepEqual(
     [
@@ -43,5 +46,5 @@ test("places that a system does not have, and systems that nobody knows", () => 
     ],
     Array(5).fill(undefined),
   );
-  assert.equal(mappingOfCode("OGC:CRS84")!["grid_mapping_name"], "latitude_longitude");
+  assert.equal(present(mappingOfCode("OGC:CRS84"))["grid_mapping_name"], "latitude_longitude");
 });

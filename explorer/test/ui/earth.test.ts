@@ -5,10 +5,16 @@ import { coarserLevels } from "../../src/array/nodes";
 import { type Geolocation, goesNorth, locate, ofCells } from "../../src/earth/geolocation";
 import { earthReference } from "../../src/earth/reference";
 import type { ArrayNode, Node, Snapshot } from "../../src/format/types";
+import { present } from "../present";
 import { array } from "./memory";
 
 const coordinateOf = (numbers: number[], units = "m", edges?: number[]): Coordinate => ({
-  ...{ name: "x", isLongitude: false, isLatitude: false, shape: [numbers.length], isTime: false, units },
+  name: "x",
+  isLongitude: false,
+  isLatitude: false,
+  shape: [numbers.length],
+  isTime: false,
+  units,
   values: Float64Array.from(numbers),
   label: (at) => String(numbers[at]),
   ...(edges ? { edges: Float64Array.from(edges) } : {}),
@@ -162,13 +168,16 @@ test("cells with places of their own: the nearest one, over the date line and th
       ];
       const here = vector(east, north);
       const far = Array.from(longitudes, (each, at) =>
-        Math.hypot(...vector(each, latitudes[at]!).map((part, axis) => part - here[axis]!)),
+        Math.hypot(...vector(each, present(latitudes[at])).map((part, axis) => part - present(here[axis]))),
       );
-      const nearest = far.reduce((best, each, at) => (each < far[best]! ? at : best), 0);
+      const nearest = far.reduce((best, each, at) => (each < present(far[best]) ? at : best), 0);
       const cell = places.find(east, north);
       if (cell >= 0)
-        assert.ok(Math.abs(far[cell]! - far[nearest]!) < 1e-12, `${east}, ${north}: ${cell}, not ${nearest}`);
-      else assert.ok(far[nearest]! > 0.005, `${east}, ${north} is in cell ${nearest}`);
+        assert.ok(
+          Math.abs(present(far[cell]) - present(far[nearest])) < 1e-12,
+          `${east}, ${north}: ${cell}, not ${nearest}`,
+        );
+      else assert.ok(present(far[nearest]) > 0.005, `${east}, ${north} is in cell ${nearest}`);
       hits += cell >= 0 ? 1 : 0;
     }
     assert.ok(hits > 200 && hits < 1900, String(hits));
@@ -238,7 +247,10 @@ test("which axis is a longitude", () => {
 
 test("where north is on a grid of cells with places", () => {
   const grid = (latitude: (row: number) => number): Geolocation => ({
-    ...{ name: "", width: 5, height: 9, find: () => -1 },
+    name: "",
+    width: 5,
+    height: 9,
+    find: () => -1,
     place: (column, row) => [column, latitude(row)],
   });
   const edge = (row: number): number => (row === 0 || row === 8 ? NaN : row);

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Lanes, layLanes, linesBetween } from "../../src/versions/lanes";
+import { present } from "../present";
 import { history } from "./memory";
 
 const lay = (parent: number[], first: number, tips: number[]): Lanes =>
@@ -9,14 +10,14 @@ const lay = (parent: number[], first: number, tips: number[]): Lanes =>
 /** What must hold for any graph: parents below, no two lines of one lane over each other. */
 function check(lanes: Lanes, parent: ArrayLike<number>): void {
   for (let at = 0; at < lanes.length; at++) {
-    const above = parent[lanes.turn(at)]!;
+    const above = present(parent[lanes.turn(at)]);
     if (above >= 0) assert.equal(lanes.parent[at], lanes.turn(above));
-    assert.ok(lanes.parent[at] === -1 || lanes.parent[at]! > at);
+    assert.ok(lanes.parent[at] === -1 || present(lanes.parent[at]) > at);
   }
   for (const members of lanes.members) {
     members.forEach((at, index) => {
       const next = members[index + 1];
-      const end = lanes.parent[at]!;
+      const end = present(lanes.parent[at]);
       if (next !== undefined)
         assert.ok(end === -1 || end <= next, `the line from ${at} to ${end} crosses ${next}`);
     });
@@ -39,7 +40,7 @@ test("a free lane is used again", () => {
   const parent = [-1, 0, 1, 2, 0, 2];
   const lanes = lay(parent, 3, [3, 4, 5]);
   check(lanes, parent);
-  assert.equal(lanes.members.length, 3); // the line of 4 passes beside 5
+  assert.equal(lanes.members.length, 3); // the line of 4 passes next to 5
   const apart = lay([-1, 0, 0, 2, 3, 4, 4], 6, [1, 5, 6]);
   assert.equal(apart.members.length, 2);
 });
@@ -72,15 +73,19 @@ test("random trees", () => {
     const [start, stop] = [Math.floor(length / 3), Math.floor(length / 2)];
     const lines = new Set(linesBetween(lanes, start, stop, Infinity));
     for (let at = 0; at < length; at++)
-      if (lanes.parent[at]! >= 0)
-        assert.equal(lines.has(at), at < stop && lanes.parent[at]! >= start, `${at} to ${lanes.parent[at]}`);
+      if (present(lanes.parent[at]) >= 0)
+        assert.equal(
+          lines.has(at),
+          at < stop && present(lanes.parent[at]) >= start,
+          `${at} to ${lanes.parent[at]}`,
+        );
   }
 });
 
 test("100,000 commits in less than two seconds", () => {
   const { history: all, tips } = history(100_000);
   const begin = performance.now();
-  const lanes = layLanes(all.parent, tips.get("main")!, tips.values());
+  const lanes = layLanes(all.parent, present(tips.get("main")), tips.values());
   assert.ok(performance.now() - begin < 2000);
   check(lanes, all.parent);
 });

@@ -1,6 +1,7 @@
 /** A repository in memory, of any size, for tests of the views. */
 
 import { ExplorerError } from "../../src/base/errors";
+import { nth } from "../../src/base/lists";
 import { decodeCF } from "../../src/cf/cf";
 import {
   type ArrayNode,
@@ -14,6 +15,7 @@ import {
   type Snapshot,
 } from "../../src/format/types";
 import type { Reader } from "../../src/page/home";
+import { present } from "../present";
 
 const name = (row: number): string => row.toString(32).toUpperCase().padStart(20, "0");
 
@@ -24,7 +26,7 @@ export function history(length: number, branches = 6): { history: History; tips:
   for (let row = 1; row < length; row++) {
     const branch = row % 7 === 0 ? (row % 91) % branches : 0;
     // A side branch starts again from main from time to time
-    parent[row] = branch && row % 1000 < 7 ? tips[0]! : tips[branch]!;
+    parent[row] = branch && row % 1000 < 7 ? present(tips[0]) : present(tips[branch]);
     tips[branch] = row;
   }
   const times = Float64Array.from({ length }, (_, row) => Date.UTC(2024, 0, 1) + row * 600_000);
@@ -101,15 +103,15 @@ export function nodes(stations: number): Node[] {
 }
 
 export function chunkTable(node: ArrayNode, keep: (at: number) => boolean = () => true): ChunkTable {
-  const grid = node.shape.map((length, at) => Math.ceil(length / node.chunkShape[at]!));
+  const grid = node.shape.map((length, at) => Math.ceil(length / present(node.chunkShape[at])));
   const total = grid.reduce((product, length) => product * length, 1);
   const kept: number[] = [];
   for (let at = 0; at < total; at++) if (keep(at)) kept.push(at);
   const coords = new Uint32Array(kept.length * grid.length);
   kept.forEach((place, row) => {
     for (let dimension = grid.length - 1; dimension >= 0; dimension--) {
-      coords[row * grid.length + dimension] = place % grid[dimension]!;
-      place = Math.floor(place / grid[dimension]!);
+      coords[row * grid.length + dimension] = place % present(grid[dimension]);
+      place = Math.floor(place / present(grid[dimension]));
     }
   });
   const kind = Uint8Array.from(kept, (at) =>
@@ -125,16 +127,16 @@ export function chunkTable(node: ArrayNode, keep: (at: number) => boolean = () =
       kind[row] === ChunkKind.Inline
         ? undefined
         : kind[row] === ChunkKind.Virtual
-          ? `s3://bucket/file${Math.floor(kept[row]! / 100)}.nc`
-          : name(Math.floor(kept[row]! / 100)),
-    isPacked: (row) => kept[row]! % 3 !== 0,
+          ? `s3://bucket/file${Math.floor(present(kept[row]) / 100)}.nc`
+          : name(Math.floor(present(kept[row]) / 100)),
+    isPacked: (row) => present(kept[row]) % 3 !== 0,
   };
 }
 
 export const value = (path: string, coords: readonly number[], version = 0): number => {
-  if (path === "/lat") return -90 + 2.5 * coords[0]!;
-  if (path === "/lon") return 2.5 * coords[0]!;
-  if (path === "/time") return Date.UTC(2020, 0, 1) + coords[0]! * 86_400_000;
+  if (path === "/lat") return -90 + 2.5 * present(coords[0]);
+  if (path === "/lon") return 2.5 * present(coords[0]);
+  if (path === "/time") return Date.UTC(2020, 0, 1) + present(coords[0]) * 86_400_000;
   const [time = 0, row = 0, column = 0] = coords;
   if (path === "/t2m" && row > 30 && row < 34 && column < 20) return NaN;
   const wave = 288 - 30 * Math.cos(((row - 36) / 73) * Math.PI * 2) + 8 * Math.sin(column / 9 + time / 12);
@@ -172,7 +174,7 @@ export function memoryReader({ commits = 200, stations = 20 } = {}): Reader {
         manifests: (path) => {
           const { shape, chunkShape } = found.node(path) as ArrayNode;
           const extents = Uint32Array.from(
-            shape.flatMap((length, d) => [0, Math.ceil(length / chunkShape[d])]),
+            shape.flatMap((length, d) => [0, Math.ceil(length / nth(chunkShape, d))]),
           );
           return [{ id: "M", extents, count: Infinity }];
         },
@@ -187,8 +189,8 @@ export function memoryReader({ commits = 200, stations = 20 } = {}): Reader {
               const location = table.location(at);
               return {
                 kind: table.kind[at] as ChunkKind,
-                offset: table.offset[at]!,
-                size: table.size[at]!,
+                offset: present(table.offset[at]),
+                size: present(table.size[at]),
                 ...(location ? { location } : { data: new Uint8Array([1, 2, row(id)]) }),
               };
             }
@@ -203,7 +205,7 @@ export function memoryReader({ commits = 200, stations = 20 } = {}): Reader {
       if (row(id) <= 0) return undefined;
       return {
         newGroups: [],
-        newArrays: row(id) % 2 ? [list.at(-1)!.id] : [],
+        newArrays: row(id) % 2 ? [present(list.at(-1)).id] : [],
         deletedGroups: [],
         deletedArrays: [],
         updatedGroups: [],
@@ -219,15 +221,15 @@ export function memoryReader({ commits = 200, stations = 20 } = {}): Reader {
     async read(snapshot, path, start, stop, step = start.map(() => 1), signal): Promise<Region> {
       await new Promise((resume) => setTimeout(resume, 5));
       signal?.throwIfAborted();
-      const shape = start.map((low, at) => Math.ceil((stop[at]! - low) / step[at]!));
+      const shape = start.map((low, at) => Math.ceil((present(stop[at]) - low) / present(step[at])));
       const raw = new Float64Array(shape.reduce((product, length) => product * length, 1));
       const at = [...start];
       for (let index = 0; index < raw.length; index++) {
         raw[index] = value(path, at, row(snapshot.id) % 2);
         for (let dimension = at.length - 1; dimension >= 0; dimension--) {
-          at[dimension]! += step[dimension]!;
-          if (at[dimension]! < stop[dimension]!) break;
-          at[dimension] = start[dimension]!;
+          at[dimension] = present(at[dimension]) + present(step[dimension]);
+          if (present(at[dimension]) < present(stop[dimension])) break;
+          at[dimension] = present(start[dimension]);
         }
       }
       return { shape, raw };

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import type { Repository } from "../../src/format/types";
 import { branchOf, planLines } from "../../src/versions/plans";
 import { steps } from "../../src/views/repository";
+import { present } from "../present";
 
 const id = (row: number): string => String(row).padStart(20, "0");
 
@@ -63,7 +64,10 @@ test("the lines of a plan", () => {
     ],
   );
   assert.deepEqual(planLines(merge, "main", { ...plan, id: plan.before }), []);
-  assert.equal(planLines(merge, "main", { ...plan, id: id(4) })[0]![1], "main moves from BBBBBB to 000000");
+  assert.equal(
+    present(planLines(merge, "main", { ...plan, id: id(4) })[0])[1],
+    "main moves from BBBBBB to 000000",
+  );
   assert.deepEqual(planLines({ action: "tag", id: id(1) }, "v1", { id: id(1) }), [
     ["added", "new tag v1 at 000000"],
   ]);

@@ -5,7 +5,7 @@ import { Cache } from "../../src/format/files";
 import { aheadOf, limitsOver, samplePlaces, versionsOf } from "../../src/values/play";
 import { memoryReader } from "./memory";
 
-test("frames are read once, and only so many are kept", async () => {
+test("frames are read once, and the oldest ones are dropped", async () => {
   const frames = new Cache<string>(2);
   const reads: string[] = [];
   const get = (key: string): Promise<string> => frames.get(key, async () => (reads.push(key), key));

@@ -34,6 +34,7 @@ import { bytes, firstLine, fitted, isolated, number, ordinal, parent, when } fro
 import { changedData, compareLines, compareNodes } from "../../src/versions/compare";
 import { search } from "../../src/versions/search";
 import { chunkWriters } from "../../src/versions/writers";
+import { present } from "../present";
 import { array, chunkTable, history, memoryReader, nodes } from "./memory";
 
 test("addresses say the same after reading and writing", () => {
@@ -114,7 +115,9 @@ test("slices of unusual arrays and queries", () => {
   assert.deepEqual([parseSlice([4, 1, 5], {}).x, parseSlice([4, 1, 5], {}).y], [2, 0]);
   assert.deepEqual([parseSlice([1, 1], {}).y, parseSlice([0], {}).to[0]], [-1, 0]);
   const wild = parseSlice([3, 4], { x: "9", y: "-4", i: "a,99", r0: "7-2", r1: "3-99" });
-  assert.ok(wild.x <= 1 && wild.index[1] === 3 && wild.from[0]! < wild.to[0]! && wild.to[1] === 4);
+  assert.ok(
+    wild.x <= 1 && wild.index[1] === 3 && present(wild.from[0]) < present(wild.to[0]) && wild.to[1] === 4,
+  );
   assert.deepEqual(boxShape(box([0, 3], parseSlice([0, 3], { x: "0", y: "1" }), 10)), [0, 3]);
 });
 
@@ -222,7 +225,7 @@ test("typed dates of any calendar", () => {
       assert.equal(timeText(period.start, calendar, text.length > 10 ? "minute" : "day"), text);
   }
   assert.match(String(periodOf("2002-02-29", "noleap")), /noleap has no date 2002-02-29.*2002-02-28/);
-  const clock = clockOf("days since 2000-01-16 12:00", "360_day")!;
+  const clock = present(clockOf("days since 2000-01-16 12:00", "360_day"));
   const months = labelsOf(even(clock.origin, 30 * clock.step, 48), { clock });
   const table: [string, number | RegExp][] = [
     ["2000-01", 0],
@@ -244,7 +247,7 @@ test("typed dates of any calendar", () => {
 
 test("round times on an axis", () => {
   const texts = (calendar: string, units: string, length: number, most = 5): string => {
-    const { step, origin } = clockOf(units, calendar)!;
+    const { step, origin } = present(clockOf(units, calendar));
     return timeTicks(origin, origin + length * step, most, calendar)
       .map(({ text }) => text)
       .join(" ");
@@ -260,7 +263,7 @@ test("round times on an axis", () => {
 });
 
 test("edges of cells", () => {
-  assert.deepEqual([...cellEdges([1, 2, 4])!], [0.5, 1.5, 3, 5]);
+  assert.deepEqual([...present(cellEdges([1, 2, 4]))], [0.5, 1.5, 3, 5]);
   assert.deepEqual(
     [cellEdges([1, 1]), cellEdges([1, 3, 2]), cellEdges([NaN, 1]), cellEdges([])],
     Array(4).fill(undefined),
@@ -281,14 +284,14 @@ test("cells of a map", () => {
     [[5], 0, NaN, -1],
   ];
   for (const [values, period, value, cell] of table)
-    assert.equal(cellFinder(cellEdges(values)!, period)(value), cell, `${values}: ${value}`);
+    assert.equal(cellFinder(present(cellEdges(values)), period)(value), cell, `${values}: ${value}`);
 });
 
 test("limits of colours", () => {
   const values = Float64Array.from({ length: 1001 }, (_, at) => (at === 500 ? 1e9 : at));
   assert.deepEqual(robust(values), [20, 981]);
-  assert.deepEqual(robust([NaN, NaN]), [0, 1]);
-  assert.deepEqual(robust([7, 7]), spread([7, 7]));
+  assert.deepEqual(robust(Float64Array.of(NaN, NaN)), [0, 1]);
+  assert.deepEqual(robust(Float64Array.of(7, 7)), spread([7, 7]));
   assert.deepEqual(symmetric([-2, 5]), [-5, 5]);
   assert.equal(diverging([-2, 5]), true);
   assert.equal(diverging([-0.1, 5]), false);
@@ -296,7 +299,7 @@ test("limits of colours", () => {
   assert.deepEqual(ticks([3, 3], 5), []);
   const pixels = new Uint32Array(4);
   const colours = table("viridis");
-  paint([0, 1, NaN, 99], [0, 1], colours, pixels);
+  paint(Float64Array.of(0, 1, NaN, 99), [0, 1], colours, pixels);
   assert.deepEqual([...pixels], [colours[0], colours[255], 0, colours[255]]);
   assert.equal(colours[0], 0xff540144);
 });
@@ -311,7 +314,7 @@ test("cells of planes", () => {
   assert.equal(cells.rows[4], 0);
   for (let cell = 0; cell < 12; cell++) {
     assert.equal(cells.cell(cells.coords(cell)), cell);
-    const row = cells.rows[cell]! - 1;
+    const row = present(cells.rows[cell]) - 1;
     if (row >= 0) assert.deepEqual([...chunks.coords.subarray(row * 2, row * 2 + 2)], cells.coords(cell));
   }
   const turned = cellsOf(chunks, grid, 0, 1, [0, 0]);
@@ -337,7 +340,7 @@ test("planes of any size fit a canvas", () => {
     const last = grid.map((length) => length - 1);
     assert.ok(cells.cell(last) < cells.length, `${grid}`);
     assert.ok(
-      cells.coords(cells.length - 1).every((at, dimension) => at < grid[dimension]!),
+      cells.coords(cells.length - 1).every((at, dimension) => at < present(grid[dimension])),
       `${grid}`,
     );
   }
@@ -352,7 +355,7 @@ test("kinds, sizes, colours and changes of chunks", () => {
   const node = array("/a", [100], [1], ["x"]);
   const chunks = chunkTable(node, (at) => at < 80);
   const { kinds: found, size } = summary(chunks, 100);
-  assert.equal(found[0]!.count, 20);
+  assert.equal(present(found[0]).count, 20);
   assert.equal(
     found.reduce((sum, kind) => sum + kind.count, 0),
     100,
@@ -364,7 +367,7 @@ test("kinds, sizes, colours and changes of chunks", () => {
   assert.equal(kinds(chunks)[0], 1);
   const sizes = sizeShade(chunks);
   assert.ok(kinds(chunks).every((_, row) => sizes.shade(row) >= 0 && sizes.shade(row) <= 255));
-  const file = fileShade(chunks);
+  const { shade: file } = fileShade(chunks);
   assert.deepEqual([file(1), file(0)], [file(2), -1]);
   assert.deepEqual(
     [...changedRows(chunks, 1, Uint32Array.of(3, 99))].flatMap((one, row) => (one ? [row] : [])),
@@ -381,7 +384,7 @@ test("differences of references", () => {
   const before = chunkTable(node, (at) => at !== 1);
   const after = { ...chunkTable(node, (at) => at !== 2) };
   after.size = after.size.slice();
-  (after.size as Float64Array)[5] = 1;
+  after.size[5] = 1;
   const found = compareTables(before, after, 2);
   assert.deepEqual([found.added, found.removed, found.changed, [...found.coords]], [1, 1, 1, [0, 1, 2, 0]]);
   assert.deepEqual(chunkBox([9, 2], [95, 3], [10, 1]), { start: [90, 2], stop: [95, 3] });
@@ -399,7 +402,7 @@ test("differences of trees", async () => {
   assert.deepEqual(compareNodes(odd, even, data).at(0), { path: "/stations/s00019", change: "removed" });
   assert.equal(await changedData(repository, id(51), id(50)), undefined);
   assert.equal(compareNodes(even, odd, undefined).filter((item) => item.change === "unknown").length, 24);
-  assert.equal(changedPaths(odd, (await repository.changes(id(51)))!).get("/time"), "changed");
+  assert.equal(changedPaths(odd, present(await repository.changes(id(51)))).get("/time"), "changed");
 });
 
 test("the commit that wrote a chunk", async () => {
@@ -452,7 +455,7 @@ test("the tree as rows", () => {
 
 test("facts of nodes", async () => {
   const { repository } = memoryReader();
-  const snapshot = await repository.snapshot(repository.branches.get("main")!);
+  const snapshot = await repository.snapshot(present(repository.branches.get("main")));
   const node = snapshot.node("/t2m") as ArrayNode;
   assert.equal(coordinate(snapshot, node, 1)?.path, "/lat");
   assert.equal(coordinate(snapshot, snapshot.node("/stations/s00000") as ArrayNode, 0), undefined); // another length
@@ -551,11 +554,11 @@ test("what can wait comes after all that somebody waits for", async ({ mock }) =
   void load("version");
   void afterwards(async () => log.push("marks"), signal);
   await pass();
-  ends.pop()!();
+  present(ends.pop())();
   await new Promise(setImmediate);
   void load("values"); // begins in the pause before the marks
   await pass();
-  ends.pop()!();
+  present(ends.pop())();
   await pass();
   assert.deepEqual(log, ["version", "values", "marks"]);
 });
