@@ -53,7 +53,7 @@ def _redone(repo: frazil.Repository) -> Callable[[], Any]:
 
 def _job(repo: frazil.Repository, *, resumable: bool = False) -> Callable[[], Any]:
     jobs = pytest.importorskip("tests.jobs.test_job")  # with the packages of the extra `pipeline`
-    return lambda: jobs.run_job(jobs.counting(repo), jobs.Inline(resumable=resumable))
+    return lambda: jobs.ops.run_job(jobs.counting(repo), jobs.ops.Inline(resumable=resumable))
 
 
 def _shared_job(repo: frazil.Repository) -> Callable[[], Any]:

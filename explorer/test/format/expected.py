@@ -22,7 +22,7 @@ import numpy as np
 import xarray as xr
 import zarr
 import zstandard
-from frazil.ui.changes import Change, planned
+from frazil.ui.commands import Change, planned
 from zarr.codecs.numcodecs import Delta, FixedScaleOffset, Shuffle, Zlib
 
 import frazil
