@@ -22,7 +22,6 @@ import numpy as np
 import xarray as xr
 import zarr
 import zstandard
-from frazil.ui.commands import Change, planned
 from zarr.codecs.numcodecs import Delta, FixedScaleOffset, Shuffle, Zlib
 
 import frazil
@@ -32,7 +31,7 @@ from frazil.format.envelope import HEADER_BYTES, MAGIC, FileType
 from frazil.format.ids import id_texts
 from frazil.format.repo_info import FIELDS_OF
 from frazil.repository.target import Target
-from frazil.ui.commands import COMMANDS, Result
+from frazil.ui.commands import COMMANDS, Change, CommandResult, planned
 
 GOLDEN = Path(__file__).resolve().parents[3] / "tests" / "golden"
 SEED = 20261127
@@ -421,7 +420,9 @@ def plans(folder: Path) -> dict[str, Any]:
         change = Change.of(request, is_plan=True)
         with contextlib.redirect_stdout(io.StringIO()) as text:
             run_command(change.arguments(Target(str(folder)), is_plan=True))
-        out[request["action"]] = json.loads(planned(change, Result(text.getvalue().encode(), True)).text)
+        out[request["action"]] = json.loads(
+            planned(change, CommandResult(text.getvalue().encode(), True)).text
+        )
     return out
 
 

@@ -32,7 +32,7 @@ _GRACE: Final = 5
 
 
 #: The name of an answer -> its command, and whether it is about a node.
-_ANSWERS: Final = {
+COMMANDS: Final = {
     "verify": (("verify",), False),
     "statistics": (("stats",), False),
     "sizes": (("du", "--all"), True),
@@ -45,9 +45,9 @@ _ANSWERS: Final = {
 
 def answer_command(name: str, target: Target, query: Mapping[str, str]) -> list[str] | None:
     """Return the arguments of the command for an answer, from the server's target; None for no answer."""
-    if name not in _ANSWERS:
+    if name not in COMMANDS:
         return None
-    words, is_about_node = _ANSWERS[name]
+    words, is_about_node = COMMANDS[name]
     at = Target(target.location)
     if is_about_node:
         version = query.get("version") or target.version
