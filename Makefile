@@ -49,10 +49,13 @@ test-nfs: ## two clients of a real NFS server, in a user-mode Linux. Needs Debia
 	@scripts/setup test
 	@scripts/test-nfs $(ARGS)
 
-lint:    ## style and format
+lint:    ## style, format, shell scripts, spelling, workflows
 	@scripts/setup lint
 	@scripts/run ruff check .
 	@scripts/run ruff format --check .
+	@git grep -lE '^#!/usr/bin/env bash|^# shellcheck shell=' | xargs scripts/run shellcheck --external-sources
+	@git ls-files -z | xargs -0 scripts/run codespell
+	@scripts/run zizmor --quiet --offline --min-severity medium .github
 
 types:   ## strict type check, also as on Windows and macOS: it reports what those systems do not have
 	@scripts/setup test lint
