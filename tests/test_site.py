@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from tests.support.browser import browser as browser
 from tests.support.docstrings import PUBLIC_MODULES, public_names
 from tests.support.patience import patience

@@ -1,5 +1,3 @@
-__all__: list[str]
-
 from frazil.jobs.engine import Engine as Engine
 from frazil.jobs.engine import Inline as Inline
 from frazil.jobs.engine import Local as Local
