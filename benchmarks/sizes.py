@@ -14,7 +14,7 @@ from measure import Measured, peak_mib, scratch
 import frazil
 from frazil.jobs.job import Job, Tasks
 from frazil.jobs.job_run import run_job
-from frazil.pipeline import Inline, Local, Target
+from frazil.pipeline import Inline, Processes, Target
 from pipeline import tasks as work
 
 _WORKERS = 2
@@ -42,7 +42,7 @@ def grown(implementation: str, references: int, times: int = 21, per_task: int =
         with out.seconds("set and commit, by tasks"):
             run_job(
                 Job("refer", Target(frazil.Repository.create(storage)), prepare, work.refer, writes=("/v",)),
-                Local(_WORKERS, processes=True) if references > per_task else Inline(),
+                Processes(_WORKERS) if references > per_task else Inline(),
             )
         out["driver's peak memory over the start, MiB"] = peak_mib() - before
         out["manifests"] = len(list((Path(root) / "manifests").iterdir()))

@@ -43,7 +43,7 @@ def windows(implementation: str, steps: int, window: int) -> Measured:
 
 def _frazil(root: str, steps: int, window: int) -> Iterator[Any]:
     loader = importlib.import_module("frazil.loader")
-    return (batch["t"] for batch in loader.Windows(root, ["t"], window=window, batch_size=BATCH))
+    return (batch["t"] for batch in loader.TrainingWindows(root, ["t"], window=window, batch_size=BATCH))
 
 
 def _loop(package: str, root: str, steps: int, window: int) -> Iterator[Any]:

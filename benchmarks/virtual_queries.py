@@ -28,7 +28,7 @@ from measure import Measured, scratch
 from slow_network import counting_network, loopback_storage
 from zarr.codecs.numcodecs import Shuffle, Zlib
 
-from frazil.loader import Windows
+from frazil.loader import TrainingWindows
 
 # The tests use the same server.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -98,7 +98,7 @@ def _epoch(dataset: xr.Dataset, samples: int) -> float:
 
 
 def _epoch_of_loader(session: Any, dataset: xr.Dataset, samples: int) -> float:
-    windows = Windows(session, NAMES, window=8, stride=8, batch_size=1)
+    windows = TrainingWindows(session, NAMES, window=8, stride=8, batch_size=1)
     return sum(float(batch[name].sum(dtype="f8")) for batch in windows for name in NAMES)
 
 

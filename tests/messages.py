@@ -39,7 +39,7 @@ def check(
     error, text = caught.value, str(caught.value)
     assert isinstance(error, of), repr(error)
     if kind is not None:
-        assert error.kind == kind, repr(error)
+        assert getattr(error, "kind", None) == kind, repr(error)
         assert str(pickle.loads(pickle.dumps(error))) == text
     for word in words:
         assert word in text, text

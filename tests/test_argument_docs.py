@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from frazil.argument_docs import complete_doc, with_argument_docs
 from frazil.jobs.job import with_options
 
 
-def copy(path, to, *names):
+def copy(path: str, to: Any, *names: Any) -> None:
     """Copy a file.
 
     Args:
@@ -51,14 +51,14 @@ def entries(doc: str) -> list[str]:
 
 def test_descriptions_follow_the_order_of_the_arguments() -> None:
     @with_argument_docs(copy)
-    def move(path, force, to):
+    def move(path: str, force: bool, to: Any) -> None:
         """Move a file.
 
         Args:
             force: Whether to replace a file.
         """
 
-    assert entries(move.__doc__) == [
+    assert entries(move.__doc__ or "") == [
         "    path: The path of the file,",
         "        below the folder.",
         "    force: Whether to replace a file.",
@@ -71,7 +71,7 @@ def test_descriptions_follow_the_order_of_the_arguments() -> None:
 
 def test_options_replace_their_entry() -> None:
     @with_options(Options)
-    def list_files(path, **options):
+    def list_files(path: str, **options: Any) -> None:
         """List files.
 
         Args:
@@ -79,7 +79,7 @@ def test_options_replace_their_entry() -> None:
             **options: See `Options`.
         """
 
-    assert entries(list_files.__doc__) == [
+    assert entries(list_files.__doc__ or "") == [
         "    path: The folder.",
         "    verbose: Whether to print.",
         "    level: The depth.",

@@ -182,7 +182,7 @@ def _targets() -> Iterator[str]:
                 yield f"{name}.{member}"
 
 
-def _resolve(path: str, scene: Scene) -> Callable[..., Any]:
+def _resolve(path: str, scene: Scene) -> Any:
     owner, _, member = path.rpartition(".")
     if owner in OWNERS:
         return getattr(OWNERS[owner](scene), member)

@@ -1,10 +1,13 @@
 """The benchmarks run, in sizes that say nothing about speed."""
 
+from __future__ import annotations
+
 import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +18,12 @@ BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 @pytest.mark.servers
 @pytest.mark.interop
 @pytest.mark.spark
-def test_every_workload_runs_and_the_tables_are_whole(tmp_path, benchmark_module):
+def test_every_workload_runs_and_the_tables_are_whole(tmp_path: Path, benchmark_module: Any) -> None:
     run = benchmark_module("run")
     # A quick run omits workloads that differ only in their sizes.
     workloads = {(each.run, json.dumps(each.quick)): each for each in run.WORKLOADS if not each.large}
     output = tmp_path / "results.md"
-    command = [sys.executable, BENCHMARKS / "run.py", "--quick", "--output", output]
+    command = [sys.executable, str(BENCHMARKS / "run.py"), "--quick", "--output", str(output)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     text = output.read_text()
@@ -44,10 +47,10 @@ def test_every_workload_runs_and_the_tables_are_whole(tmp_path, benchmark_module
 
 
 @pytest.mark.deep
-def test_a_measurement_that_fails_fails_the_run():
+def test_a_measurement_that_fails_fails_the_run() -> None:
     command = [
         sys.executable,
-        BENCHMARKS / "measure.py",
+        str(BENCHMARKS / "measure.py"),
         '[["no_such_package", "commits.alone", {"commits": 1}]]',
     ]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -77,12 +80,12 @@ io.local: 1000 chunks, 16 chunk_kib, zstd codec. Rounds: 1.
 
 
 @pytest.fixture
-def benchmark_module(monkeypatch):
+def benchmark_module(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     return importlib.import_module
 
 
-def test_a_report_is_read_as_it_was_written(benchmark_module):
+def test_a_report_is_read_as_it_was_written(benchmark_module: Any) -> None:
     tables = benchmark_module("results").read_tables(REPORT)
     few = tables["Few"]
     assert (few.function, dict(few.sizes)) == ("io.local", {"chunks": 10, "chunk_kib": 16})
@@ -99,7 +102,7 @@ def test_a_report_is_read_as_it_was_written(benchmark_module):
     ("seconds", "mark"),
     [([0.1, 0.11], ""), ([0.13, 0.2], "WORSE"), ([0.11, 0.2], ""), ([0.05, 0.06], "better")],
 )
-def test_a_trend_is_worse_if_all_rounds_are(benchmark_module, seconds, mark):
+def test_a_trend_is_worse_if_all_rounds_are(benchmark_module: Any, seconds: Any, mark: Any) -> None:
     results, workload = benchmark_module("results"), benchmark_module("workload")
     few = workload.Workload("Few", "io.local", {}, {})
     rounds = [{"frazil": {"read, s": each}, "icechunk": {"read, s": 1.0}} for each in seconds]
@@ -108,6 +111,6 @@ def test_a_trend_is_worse_if_all_rounds_are(benchmark_module, seconds, mark):
     assert [word for word in ("WORSE", "better") if word in line] == [mark] * bool(mark)
 
 
-def test_the_daily_workloads_exist(benchmark_module):
+def test_the_daily_workloads_exist(benchmark_module: Any) -> None:
     workloads = benchmark_module("workloads")
     assert {each.title for each in workloads.WORKLOADS} >= workloads.DAILY

@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 import frazil
 from frazil.cf import coding_of, decoded, fill_value
 from frazil.errors import InvalidInputError
-from frazil.spark import Finite, Inline, NanShare, Target, coarsen, reduce, validate
+from frazil.pipeline import Finite, Inline, NanShare, Target, coarsen, reduce, validate
 
 STORED: list[tuple[str, dict[str, Any]]] = [
     ("i2", {"_FillValue": -1, "scale_factor": 0.5, "add_offset": 10.0}),
@@ -52,7 +52,7 @@ def test_all_see_what_xarray_sees(dtype: str, attributes: dict[str, Any]) -> Non
     inline = Inline()
     reduce(repo, "x", "b", ["mean", "count"], to=Target(repo, group="r"), engine=inline)
     coarsen(repo, ["x"], {"b": 2}, to=Target(repo, group="c"), engine=inline)
-    root = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    root: Any = zarr.open_group(repo.readonly_session("main").store, mode="r")
     expected = xr.DataArray(expected_variable).astype("f8")
     np.testing.assert_allclose(root["r/x_mean"][:], expected.mean("b"), rtol=1e-6)
     np.testing.assert_array_equal(root["r/x_count"][:], expected.count("b"))
@@ -153,7 +153,8 @@ def test_values_come_back_from_their_elements(data: st.DataObject, dtype: np.dty
             again = coding.encode(values, np.zeros(values.shape, bool) if missing is None else missing)
         except InvalidInputError:
             # only numbers near the limits of floats do not come back
-            assert (dtype.kind, coding.floating) == ("f", np.float64)
+            assert dtype.kind == "f"
+            assert coding.floating == np.float64
             return
         values_again, missing_again = coding.decode(again)
     assert again.dtype == dtype
@@ -305,7 +306,11 @@ def test_missing_times(calendar: str) -> None:
     assert missing is not None
     assert missing.tolist() == [False, True]
     assert coding.text(times[0]) == "2000-01-02T00:00:00"
-    assert coding.encode(times).tolist() == [1, -1] == coding.encode(["2000-01-02", None]).tolist()
+    assert (
+        coding.encode(times).tolist()
+        == [1, -1]
+        == coding.encode(np.array(["2000-01-02", None], object)).tolist()
+    )
 
 
 def test_missing_elements_of_a_mask_are_not_nan() -> None:

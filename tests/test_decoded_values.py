@@ -130,10 +130,11 @@ def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
             dimension_names=["time", "lat"],
             attributes=case.attributes,
         )
-        for name, data, attributes in (
+        coordinates: list[tuple[str, Any, dict[str, Any]]] = [
             ("time", np.arange(57, 61, dtype="i4"), {"units": "days since 2001-01-01", "calendar": "noleap"}),
             ("lat", np.array(LATITUDES), {"units": "degrees_north"}),
-        ):
+        ]
+        for name, data, attributes in coordinates:
             zarr.create_array(store, name=name, data=data, dimension_names=[name], attributes=attributes)
     repo.create_tag("v1", "main")
     return case
@@ -270,7 +271,7 @@ def test_ascending_latitudes_are_drawn_with_north_at_the_top(
     repo = frazil.Repository.create(frazil.local_filesystem_storage("r"))
     with repo.transaction("main", message="create") as store:
         values = np.array([[10] * 4, [20] * 4, [30] * 4], "i2")
-        attributes = {"scale_factor": 0.5, "units": "m"}
+        attributes: dict[str, Any] = {"scale_factor": 0.5, "units": "m"}
         zarr.create_array(store, name="v", data=values, dimension_names=["lat", "lon"], attributes=attributes)
         zarr.create_array(store, name="lat", data=np.array(LATITUDES), dimension_names=["lat"])
     picture = ["@@@@", "++++", "....", "5 to 15 m, 3 x 4 values, north at the top"]

@@ -39,9 +39,9 @@ def test_checks() -> None:
             unsigned(8)("n", wrong)
     StorageSettings(storage_class=None)
     with pytest.raises(TypeError, match="storage_class must be str or None, got float"):
-        StorageSettings(storage_class=1.0)
+        StorageSettings(storage_class=1.0)  # type: ignore[arg-type]  # what is tested
     with pytest.raises(TypeError, match="allow_http must be bool, got NoneType"):
-        S3Options(allow_http=None)
+        S3Options(allow_http=None)  # type: ignore[arg-type]  # what is tested
 
 
 def test_a_family_has_instances_of_its_variants_only() -> None:
@@ -56,4 +56,4 @@ def test_options_store_plain_values_of_numpy_values() -> None:
     assert settings.unsafe_use_metadata is True
     assert type(settings.minimum_size_for_multipart_upload) is int
     with pytest.raises(AttributeError, match="storage_class"):
-        settings.storage_clas = "x"  # type: ignore[attr-defined]
+        settings.storage_clas = "x"

@@ -23,12 +23,9 @@ MODULES = sorted(
 
 def starts_spark(name: str) -> bool:
     """Whether the examples of a module call `get_spark`."""
-    path = importlib.util.find_spec(name).origin
-    return (
-        name.startswith("frazil.spark.")
-        and ">>> " in (text := Path(path).read_text())
-        and "get_spark(" in text
-    )
+    found = importlib.util.find_spec(name)
+    text = "" if found is None or found.origin is None else Path(found.origin).read_text()
+    return name.startswith("frazil.spark.") and ">>> " in text and "get_spark(" in text
 
 
 CASES = [pytest.param(name, marks=pytest.mark.spark if starts_spark(name) else ()) for name in MODULES]
@@ -36,13 +33,15 @@ CASES = [pytest.param(name, marks=pytest.mark.spark if starts_spark(name) else (
 
 @pytest.mark.sample(250)
 @pytest.mark.parametrize("name", CASES)
-def test_examples_of(name: str, tmp_path, monkeypatch, request: pytest.FixtureRequest) -> None:
+def test_examples_of(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     if starts_spark(name):
         request.getfixturevalue("spark")  # `get_spark` in an example returns this session
     monkeypatch.chdir(tmp_path)  # an example may write files
     if name == "frazil.compat":  # it refuses to replace an icechunk that is imported, as in tests of interop
-        for module in [module for module in sys.modules if module.partition(".")[0] == "icechunk"]:
-            monkeypatch.delitem(sys.modules, module)
+        for imported in [each for each in sys.modules if each.partition(".")[0] == "icechunk"]:
+            monkeypatch.delitem(sys.modules, imported)
     # The docstrings of `Repository` do not repeat these two imports.
     names = {"frazil": frazil, "zarr": zarr}
     module = importlib.import_module(name)

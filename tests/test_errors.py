@@ -13,9 +13,8 @@ def test_kinds_are_members_and_text() -> None:
     for kind in (ErrorKind.IO, "io"):
         error = frazil.StorageError("broken", kind)
         for each in (error, pickle.loads(pickle.dumps(error)), copy.copy(error)):
-            checked: ErrorKind = each.kind
-            assert checked is ErrorKind.IO
-            assert checked == "io"
+            assert each.kind is ErrorKind.IO
+            assert str(each.kind) == each.kind.value == "io"
     assert frazil.StorageError("broken").kind is ErrorKind.OBJECT_STORE
 
 

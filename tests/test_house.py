@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, get_origin
+from typing import Any, NamedTuple, get_origin
 
 import pytest
 from tests.support.house import PATHS, REPOSITORY, is_ours, nodes_of, parsed, room, statements_in
@@ -249,7 +249,7 @@ def imports_of(module: str, for_types: bool = False) -> Iterator[Import]:
     path = PATHS[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
 
-    def visit(node: ast.AST, in_function: bool) -> Iterator[Import]:
+    def visit(node: Any, in_function: bool) -> Iterator[Import]:
         match node:
             case ast.If(test=test) if not for_types and ast.unparse(test).endswith("TYPE_CHECKING"):
                 for child in node.orelse:
@@ -269,8 +269,8 @@ def imports_of(module: str, for_types: bool = False) -> Iterator[Import]:
                 targets = []
         yield from (Import(module, target, path, node.lineno, in_function) for target in targets)
         inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for child in statements_in(node):
-            yield from visit(child, inside)
+        for statement in statements_in(node):
+            yield from visit(statement, inside)
 
     return visit(parsed(path), False)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 import importlib
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.programs import WARNINGS
@@ -50,6 +52,14 @@ def test_a_name_hides_no_submodule(package: str) -> None:
     assert all((TABLES[package][name][0] + ".").startswith(f"{package}.{name}.") for name in hidden)
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_type_checkers_see_the_names_of_star_imports(package: str) -> None:
+    """A list ``__all__`` without values in a stub hides all of its names from ``import *``."""
+    stub = PATHS[package].with_suffix(".pyi").read_text()
+    for module in re.findall(r"^from (\S+) import \*$", stub, re.MULTILINE):
+        assert "__all__" not in PATHS[module].with_suffix(".pyi").read_text()
+
+
 def test_other_names_are_errors() -> None:
     for name in ("nothing", "_private", "__wrapped__"):
         with pytest.raises(AttributeError, match=rf"^module 'frazil' has no attribute '{name}'$"):
@@ -58,7 +68,7 @@ def test_other_names_are_errors() -> None:
         exec("from frazil import nothing")
 
 
-def test_the_module_of_a_name_is_imported_once(monkeypatch, tmp_path: Path) -> None:
+def test_the_module_of_a_name_is_imported_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "package_of_a_test").mkdir()
     stub = "from frazil.errors import (\n    ErrorKind as Kind,\n)\nfrom frazil import errors as errors\n"
     (tmp_path / "package_of_a_test" / "__init__.pyi").write_text(stub)
@@ -68,7 +78,12 @@ def test_the_module_of_a_name_is_imported_once(monkeypatch, tmp_path: Path) -> N
     monkeypatch.syspath_prepend(tmp_path)
     package = importlib.import_module("package_of_a_test")
     calls, load = [], importlib.import_module
-    monkeypatch.setattr(importlib, "import_module", lambda name: calls.append(name) or load(name))
+
+    def noted(name: str) -> Any:
+        calls.append(name)
+        return load(name)
+
+    monkeypatch.setattr(importlib, "import_module", noted)
     assert package.__all__ == ["Kind", "errors"]
     assert package.Kind is package.Kind is frazil.errors.ErrorKind
     assert calls == ["frazil.errors"]
@@ -76,7 +91,7 @@ def test_the_module_of_a_name_is_imported_once(monkeypatch, tmp_path: Path) -> N
     del sys.modules["package_of_a_test"], TABLES["package_of_a_test"]
 
 
-def test_a_module_on_demand_is_imported_by_its_first_name(monkeypatch) -> None:
+def test_a_module_on_demand_is_imported_by_its_first_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "this", raising=False)
     monkeypatch.setattr("sys.stdout", io.StringIO())
     module = ModuleOnDemand("this")

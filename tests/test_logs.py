@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from frazil.extras import install_command
 
 
 @pytest.fixture(autouse=True)
-def _quiet_again():
+def _quiet_again() -> Iterator[None]:
     yield
     frazil.set_logs_filter("")
 
@@ -42,7 +43,7 @@ def test_frazil_is_quiet_unless_asked() -> None:
         (" frazil=error , ", {"frazil": logging.ERROR}),
     ],
 )
-def test_filters(directives: str, levels: dict[str, int], capsys) -> None:
+def test_filters(directives: str, levels: dict[str, int], capsys: pytest.CaptureFixture[str]) -> None:
     frazil.set_logs_filter(directives)
     assert {name: logging.getLogger(name).level for name in levels} == levels
     assert capsys.readouterr().err == ""
@@ -51,7 +52,9 @@ def test_filters(directives: str, levels: dict[str, int], capsys) -> None:
 
 
 @pytest.mark.parametrize("directive", ["nonsense=???", "a=b=c", "=", "frazil=7", "8", "loud"])
-def test_what_is_no_directive_is_ignored_and_named(directive: str, capsys) -> None:
+def test_what_is_no_directive_is_ignored_and_named(
+    directive: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     frazil.set_logs_filter(f"{directive},info")
     assert f"ignoring the log directive `{directive}`" in capsys.readouterr().err
     assert logging.getLogger("frazil").level == logging.INFO
@@ -78,7 +81,7 @@ def test_a_program_that_logs_prints_records_once() -> None:
     assert _program(code).stderr.count("once") == 1
 
 
-def test_conflicts_and_retries_are_logged(caplog) -> None:
+def test_conflicts_and_retries_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "frazil")
     repo = frazil.Repository.create(frazil.in_memory_storage())
     late = repo.writable_session("main")
@@ -92,7 +95,7 @@ def test_conflicts_and_retries_are_logged(caplog) -> None:
     assert any("commit on 'main' failed" in message and "parent" in message for message in messages)
 
 
-def test_slow_work_is_a_warning(caplog, monkeypatch) -> None:
+def test_slow_work_is_a_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "SLOW", -1.0)
     with logs.timed(logging.getLogger("frazil.x"), "block", "this"):
         pass
@@ -119,7 +122,7 @@ class _Recorder:
         self.calls.append(("left", (), {}))
 
 
-def test_spans_are_exported_to_the_endpoint(monkeypatch) -> None:
+def test_spans_are_exported_to_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = _Recorder()
     for name in ("sdk.trace", "sdk.trace.export", "sdk.resources", "exporter.otlp.proto.grpc.trace_exporter"):
         module = types.ModuleType(f"opentelemetry.{name}")
@@ -145,7 +148,7 @@ def test_spans_are_exported_to_the_endpoint(monkeypatch) -> None:
     assert names.count("shutdown") == 1
 
 
-def test_without_the_packages_a_warning_says_what_to_install(monkeypatch) -> None:
+def test_without_the_packages_a_warning_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     warnings: list[str] = []
     monkeypatch.setattr(logs._root, "warning", lambda text, *args: warnings.append(text % args))
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pytest
+import xarray
 import zarr
 from tests.messages import FORBIDDEN, check
 
@@ -112,12 +113,12 @@ ROWS: Final = {
         "`c`",
     ),
     # One thing in place of another
-    "path as storage": row(lambda repo: repo.upkeep.backups("/data"), *_TYPE, "local_filesystem_storage"),  # type: ignore[arg-type]
+    "path as storage": row(lambda repo: repo.upkeep.backups("/data"), *_TYPE, "local_filesystem_storage"),
     "repository as session": row(
-        lambda repo: frazil.xarray.to_icechunk(None, repo), *_TYPE, "repo.writable_session"
+        lambda repo: frazil.xarray.to_icechunk(xarray.Dataset(), repo), *_TYPE, "repo.writable_session"
     ),
     "session as repository": row(
-        lambda repo: frazil.pipeline.Target(repo.readonly_session("main")),  # type: ignore[arg-type]
+        lambda repo: frazil.pipeline.Target(repo.readonly_session("main")),
         *_TYPE,
         "Pass the repository",
     ),

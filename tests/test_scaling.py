@@ -49,7 +49,7 @@ from frazil.format.transaction_log import (
     empty_log,
     encode_transaction_log,
 )
-from frazil.maintenance.collection import without_dead
+from frazil.maintenance.collection import without_expired
 from frazil.maintenance.expiration import Expiry, expire
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_FILES, MANIFEST_CHUNK_RANGES, FileKind
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING
@@ -111,7 +111,10 @@ def inline(count: int) -> ChunkTable:
 
 def mixed(count: int) -> ChunkTable:
     """Every kind, in turns, with every kind of checksum."""
-    makers = (virtual, distinct, native, inline, partial(virtual, etag="e"), partial(virtual, modified=5))
+    makers: tuple[Callable[[int], ChunkTable], ...] = (
+        *(virtual, distinct, native, inline),
+        *(partial(virtual, etag="e"), partial(virtual, modified=5)),
+    )
     rows = np.arange(count)
     parts = [make(count).select_chunks(rows % len(makers) == number) for number, make in enumerate(makers)]
     return ChunkTable.merge_tables(parts)
@@ -120,8 +123,12 @@ def mixed(count: int) -> ChunkTable:
 TABLES: Final = {"virtual": virtual, "distinct": distinct, "native": native, "inline": inline, "mixed": mixed}
 
 
+def manifest_of(make: Callable[[int], ChunkTable], count: int) -> Manifest:
+    return Manifest(ID, {NODE: make(count)})
+
+
 def manifest_file(make: Callable[[int], ChunkTable], count: int) -> bytes:
-    return encode_manifest(Manifest(ID, {NODE: make(count)}))
+    return encode_manifest(manifest_of(make, count))
 
 
 def compressed(table: ChunkTable) -> bytes:
@@ -171,7 +178,7 @@ def open_arrays(file: bytes) -> None:
 
 REFERENCES: Final = [
     *[
-        Case(f"encode-manifest-{name}", lambda n, make=make: Manifest(ID, {NODE: make(n)}), encode_manifest)
+        Case(f"encode-manifest-{name}", partial(manifest_of, make), encode_manifest)
         for name, make in TABLES.items()
     ],
     *[
@@ -181,7 +188,11 @@ REFERENCES: Final = [
     Case("decode-manifest-of-arrays", lambda n: encode_manifest(many_arrays(n)), open_arrays),
     Case("compress-locations", distinct, compressed),
     Case("decompress-locations", lambda n: compressed(distinct(n)), open_manifest),
-    Case("sort", shuffled, lambda given: ChunkTable.from_native(*given, np.arange(len(given[0])), 0, 1)),
+    Case(
+        "sort",
+        shuffled,
+        lambda given: ChunkTable.from_native(given[0], given[1], np.arange(len(given[0])), 0, 1),
+    ),
     Case("merge", halves, ChunkTable.merge_tables),
     Case("find-some", native, find_some),
     Case("duplicates", halves, ChunkTable.duplicates),
@@ -213,7 +224,8 @@ def log_of_chunks(count: int) -> TransactionLog:
 def log_of_nodes(count: int) -> TransactionLog:
     parts = np.array_split(random_ids(count, 8), 6)
     names = ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays", "updated_arrays")
-    return dataclasses.replace(empty_log(ID), **dict(zip(names, parts, strict=False)))
+    ids: dict[str, Any] = dict(zip(names, parts, strict=False))
+    return dataclasses.replace(empty_log(ID), **ids)
 
 
 def log_of_arrays(count: int) -> TransactionLog:
@@ -248,10 +260,18 @@ def group_of(count: int) -> NodeTable:
     return NodeTable.from_nodes([Node(id_, path, b"{}", None) for id_, path in zip(ids, paths, strict=True)])
 
 
+def no_chunks(path: str) -> ChunkTable:
+    return native(0)
+
+
 def moved_group(count: int) -> tuple[NodeTable, Moves]:
     nodes, moves = group_of(count), Moves()
     MoveTree(nodes, moves).move("/a", "/b/a")
     return nodes, moves
+
+
+def compare_moved(given: tuple[NodeTable, Moves]) -> object:
+    return compare_versions(given[0], moved_nodes(*given), no_chunks, no_chunks)
 
 
 def grid_node(count: int) -> Node:
@@ -296,7 +316,9 @@ CHANGES: Final = [
     ),
     Case("tables-of-moves", moved_group, lambda given: moved_nodes(*given)),
     Case(
-        "compare-nodes", moved_group, lambda given: compare_versions(given[0], moved_nodes(*given), len, len)
+        "compare-nodes",
+        moved_group,
+        compare_moved,
     ),
     Case("compare-chunks", lambda n: halves(n), lambda given: differing(*given)),
     Case("shift", lambda n: (grid_node(n), native(n), (1, -1)), lambda given: shifted(*given)[0]),
@@ -424,7 +446,7 @@ def drop_the_dead(info: RepoInfo) -> None:
     """All but a few versions are on no branch."""
     chain = info.snapshots.chain(info.snapshots.find_snapshot(info.branches["main"]))
     alone = dataclasses.replace(info, branches={"main": info.snapshots.id_of(int(chain[-2]))}, tags={})
-    assert len(without_dead(alone, info.snapshots.ids()).snapshots) == 2
+    assert len(without_expired(alone, info.snapshots.ids()).snapshots) == 2
 
 
 def read(storage: MemoryStorage, kind: FileKind[Any]) -> Any:
@@ -559,6 +581,10 @@ def merge_half(given: tuple[frazil.Repository, ChunkTable]) -> None:
     repo.revert(merged, solver=frazil.BasicConflictSolver())
 
 
+def paths_and_offsets(make: Callable[[int], list[str]], count: int) -> tuple[list[str], NDArray[Any]]:
+    return make(count), np.arange(count)
+
+
 def set_grid(given: tuple[list[str], NDArray[Any]]) -> None:
     paths, offsets = given
     store = array_repository(len(paths)).writable_session("main").store
@@ -584,7 +610,7 @@ END_TO_END: Final = [
         for name, make in (("virtual", virtual), ("distinct", distinct), ("mixed", mixed))
     ],
     *[
-        Case(f"set-virtual-refs-arr-{name}", lambda n, make=make: (make(n), np.arange(n)), set_grid)
+        Case(f"set-virtual-refs-arr-{name}", partial(paths_and_offsets, make), set_grid)
         for name, make in (
             ("few-files", lambda n: locations(n, 10)),
             ("distinct-files", lambda n: locations(n, n)),

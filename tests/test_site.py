@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml  # type: ignore[import-untyped]  # it ships no types
 from tests.support.browser import browser as browser
 from tests.support.docstrings import PUBLIC_MODULES, public_names
 from tests.support.patience import patience
@@ -41,7 +41,7 @@ NAV = [page for _, page in PAGES["pages_of"](CONFIG["nav"])]
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory with both sites. The check of `scripts/build-docs` has passed."""
     directory = tmp_path_factory.mktemp("site")
-    build = [ROOT / "scripts" / "build-docs", "--check", directory]
+    build = [str(ROOT / "scripts" / "build-docs"), "--check", str(directory)]
     done = subprocess.run(build, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return directory

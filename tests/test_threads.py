@@ -87,10 +87,14 @@ def test_the_first_error_is_raised_and_the_rest_is_cancelled() -> None:
 def test_a_block_that_raises_cancels_what_has_not_started() -> None:
     calls: list[int] = []
 
+    def work(number: int) -> None:
+        calls.append(number)
+        time.sleep(0.05)
+
     def block() -> None:
         with thread_pool(Purpose.IMPORT_READS, 1) as pool:
             for number in range(100):
-                pool.submit(lambda number=number: (calls.append(number), time.sleep(0.05)))
+                pool.submit(work, number)
             raise KeyError
 
     with pytest.raises(KeyError):

@@ -21,7 +21,7 @@ from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import NodeTable
 from frazil.jobs.engine import Task
 from frazil.jobs.task_results import decode_changes, encode_changes
-from frazil.spark import Engine, Inline, Job, Local, OnSpark, Target, Tasks, rechunk, run_job
+from frazil.spark import Engine, Inline, Job, OnSpark, Processes, Target, Tasks, rechunk, run_job
 from pipeline import tasks as work
 from pipeline.engines import WORKERS, engine_of, spark_with
 from pipeline.inputs import grid
@@ -160,7 +160,7 @@ def big_commit(implementation: str, references: int, per_task: int) -> Measured:
         with out.seconds("all of it"):
             result = run_job(
                 Job("refer", Target(repo), prepare, work.refer, writes=("/v",)),
-                Local(WORKERS, processes=True),
+                Processes(WORKERS),
             )
         out["of that the tasks, on two processes, s"] = result.metrics.task_seconds / WORKERS
         out["driver's peak memory, MiB"] = peak_mib()

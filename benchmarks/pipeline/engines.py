@@ -6,7 +6,7 @@ import atexit
 
 from pyspark.sql import SparkSession
 
-from frazil.spark import Engine, Inline, Local, OnSpark, get_spark
+from frazil.spark import Engine, Inline, OnSpark, Processes, get_spark
 from pipeline.names import ONE, PROCESSES, SLOTS, SPARK
 
 #: The number of cores of the machine of `RESULTS.md`.
@@ -17,7 +17,7 @@ def engine_of(implementation: str) -> Engine:
     if implementation == ONE:
         return Inline()
     if implementation == PROCESSES:
-        return Local(WORKERS, processes=True)
+        return Processes(WORKERS)
     return OnSpark(spark_with({SPARK: WORKERS, **SLOTS}[implementation]))
 
 

@@ -91,6 +91,11 @@ def wrong_type(name: str, value: object, *expected: str) -> TypeError:
     return TypeError(text if remedy is None else f"{text}. {remedy}")
 
 
+def misfit(text: str) -> InvalidInputError:
+    """Return the error for an array, or arguments about it, that do not fit: ``invalid-array-metadata``."""
+    return InvalidInputError(text, ErrorKind.INVALID_ARRAY_METADATA)
+
+
 def require_choice(name: str, value: object, choices: Collection[object]) -> None:
     """Raise ``InvalidInputError`` (``unknown-choice``) for an argument that is not among the choices."""
     if not any(isinstance(value, type(each)) and value == each for each in choices):

@@ -114,6 +114,11 @@ class Coding:
         return self.dtype if self.unsigned is None else self.unsigned
 
     @property
+    def number_dtype(self) -> np.dtype[Any]:
+        """The data type of decoded values that are no times: missing ones keep an arbitrary value."""
+        return np.dtype(np.bool_) if self.boolean else self.floating or self.packed_dtype
+
+    @property
     def packing(self) -> tuple[float, float]:
         """The scale and the offset of unpacked numbers: 1 and 0 without packing."""
         self.require_numbers()

@@ -12,15 +12,18 @@ from contextvars import ContextVar
 from typing import Final, Literal, Protocol
 
 from frazil.arguments import wrong_type
+from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
 
 type Task = Callable[[bytes, bytes], bytes]
 
 #: The name of an engine.
-type EngineName = Literal["inline", "local", "spark"]
+type EngineName = Literal["inline", "threads", "processes", "spark"]
 
 _GROUP: Final = "frazil.engines"
+#: Names that are common for other engines.
+_NEAR: Final = {"local": ". Did you mean `threads` or `processes`?"}
 
 _description: ContextVar[str] = ContextVar("frazil_description", default="")
 
@@ -79,8 +82,10 @@ def engine_of(engine: Engine | EngineName) -> Engine:
     registered = entry_points(group=_GROUP)
     if engine not in registered.names:
         *names, last = map(repr, sorted(registered.names))
+        near = _NEAR.get(str(engine)) or suggest(engine, registered.names)
         raise InvalidInputError(
-            f"engine must be {', '.join(names)} or {last}, got {engine!r:.80}", ErrorKind.UNKNOWN_CHOICE
+            f"engine must be {', '.join(names)} or {last}, got {engine!r:.80}{near}",
+            ErrorKind.UNKNOWN_CHOICE,
         )
     with needs(f"the engine {engine!r}", extra="spark" if engine == "spark" else "pipeline"):
         factory: Callable[[], Engine] = registered[engine].load()

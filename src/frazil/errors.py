@@ -235,13 +235,11 @@ class ReadOnlyStoreError(ReadOnlyError, ValueError):
 class InvalidInputError(IcechunkError, ValueError):
     """An argument is wrong. The message has the expected value and the value that it got."""
 
-    default_kind = ErrorKind.INVALID_KEY
+    default_kind = ErrorKind.INVALID_ARGUMENT
 
 
 class InvalidIndexError(InvalidInputError, IndexError):
     """An index does not select elements of an array. The message has the dimension and its length."""
-
-    default_kind = ErrorKind.INVALID_ARGUMENT
 
 
 class InvalidMetadataError(InvalidInputError, TypeError):

@@ -46,7 +46,7 @@ def _address(text: str) -> str:
     return quote(str(Target(target.location, target.version)), safe="")
 
 
-class _File(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
+class _BufferedFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
     """A file that reads ranges of a value."""
 
     def _fetch_range(self, start: int, end: int) -> bytes:
@@ -248,11 +248,11 @@ class FrazilFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no 
         else:
             Path(lpath).write_bytes(await self._cat_file(rpath))
 
-    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> _File:
+    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> _BufferedFile:
         """Open a file for reading. fsspec calls this method."""
         if mode != "rb":
             raise frazil.errors.ReadOnlyError(f"a version is read only, got the mode {mode!r} of {path!r}")
-        return _File(self, path, mode, **kwargs)
+        return _BufferedFile(self, path, mode, **kwargs)
 
     async def _refuse(self, path: str, *args: Any, **kwargs: Any) -> Never:
         raise frazil.errors.ReadOnlyError(

@@ -30,12 +30,17 @@ class Host:
         """Return microseconds since some moment. Nobody can set this clock."""
         return time.monotonic_ns() // 1000
 
-    #: Stops the calling thread for a number of seconds.
-    pause: Final = staticmethod(time.sleep)
-    #: Returns a number of random bytes, which no other host draws.
-    random_bytes: Final = staticmethod(os.urandom)
-    #: Returns a random number in ``low <= x <= high``.
-    random_between: Final = staticmethod(random.uniform)
+    def pause(self, seconds: float) -> None:
+        """Stop the calling thread for a number of seconds."""
+        time.sleep(seconds)
+
+    def random_bytes(self, count: int) -> bytes:
+        """Return a number of random bytes, which no other host draws."""
+        return os.urandom(count)
+
+    def random_between(self, low: float, high: float) -> float:
+        """Return a random number in ``low <= x <= high``."""
+        return random.uniform(low, high)
 
 
 _host = Host()

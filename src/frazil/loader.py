@@ -13,12 +13,12 @@ The processes of one training share the blocks of an epoch: each takes an equal 
 order of the blocks. So two processes read one block only where their parts meet.
 
 >>> import frazil, numpy as np, zarr
->>> from frazil.loader import Windows
+>>> from frazil.loader import TrainingWindows
 >>> repo = frazil.Repository.create("ice")
 >>> with repo.transaction("main", message="temperatures") as store:
 ...     t = zarr.create_array(store, name="t", shape=(100, 2), chunks=(10, 2), dtype="f4")
 ...     t[:] = np.arange(200).reshape(100, 2)
->>> windows = Windows("ice", ["t"], window=24, batch_size=16, seed=1)
+>>> windows = TrainingWindows("ice", ["t"], window=24, batch_size=16, seed=1)
 >>> len(windows), next(iter(windows))["t"].shape
 (5, (16, 24, 2))
 """
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 else:
     jax, torch = ModuleOnDemand("jax"), ModuleOnDemand("torch")
 
-__all__ = ["Windows"]
+__all__ = ["TrainingWindows"]
 
 type _Arrays = dict[str, NDArray[Any]]
 
@@ -68,7 +68,7 @@ _MIXED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Variable:
+class _WindowVariable:
     """An array whose first dimension is the sample dimension, and how its elements become values."""
 
     array: Array
@@ -86,7 +86,7 @@ class _Variable:
         return np.asarray(self.coding.decode_with_nan(self.array[start:stop]), self.dtype)
 
 
-def _variable(session: Session, path: str, *, decode: bool) -> _Variable:
+def _variable(session: Session, path: str, *, decode: bool) -> _WindowVariable:
     array = Array(session, path)
     if array.ndim < 1:
         raise InvalidInputError(
@@ -100,7 +100,9 @@ def _variable(session: Session, path: str, *, decode: bool) -> _Variable:
     if encoding is not None and encoding.shards is not None:
         chunk *= encoding.shards.counts[0]
     # Chunks of several lengths: blocks are as long as the longest one.
-    return _Variable(array, coding, dtype, int(np.max(np.diff(chunk))) if np.ndim(chunk) else int(chunk))
+    return _WindowVariable(
+        array, coding, dtype, int(np.max(np.diff(chunk))) if np.ndim(chunk) else int(chunk)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class _Share:
 
 
 @dataclass(slots=True)
-class Windows:
+class TrainingWindows:
     """An iterator of batches: for each variable, an array of shape (batch, window, ...).
 
     One object is one epoch after the other: each ``for`` loop is an epoch, and continues where the state of
@@ -187,7 +189,7 @@ class Windows:
     stop: int | str | None = None
     gaps: Literal["skip", "ignore"] | None = None
     _session: Session = field(init=False, repr=False)
-    _variables: dict[str, _Variable] = field(init=False, repr=False)
+    _variables: dict[str, _WindowVariable] = field(init=False, repr=False)
     _length: int = field(init=False, repr=False)
     _block: int = field(init=False, repr=False)
     _mixed: int = field(init=False, repr=False)
@@ -300,7 +302,7 @@ class Windows:
             >>> import frazil, numpy, zarr
             >>> with frazil.Repository.create("ice-state").transaction("main", message="rows") as store:
             ...     array = zarr.create_array(store, name="t", data=numpy.arange(50))
-            >>> windows = Windows("ice-state", ["t"], window=5)
+            >>> windows = TrainingWindows("ice-state", ["t"], window=5)
             >>> first = next(iter(windows))
             >>> windows.state_dict()["batches"]
             1
@@ -320,7 +322,7 @@ class Windows:
             >>> import frazil, numpy, zarr
             >>> with frazil.Repository.create("ice-load").transaction("main", message="rows") as store:
             ...     array = zarr.create_array(store, name="t", data=numpy.arange(50))
-            >>> windows, others = Windows("ice-load", ["t"], window=5), Windows("ice-load", ["t"], window=5)
+            >>> windows, others = (TrainingWindows("ice-load", ["t"], window=5) for _ in range(2))
             >>> first = next(iter(windows))
             >>> others.load_state_dict(windows.state_dict())
             >>> len(others), len(list(others))
@@ -521,7 +523,7 @@ class Windows:
             >>> for batch in windows.torch("cuda"):  # doctest: +SKIP
             ...     loss = model(batch["t2m"])
         """
-        with needs("Windows.torch"):
+        with needs("TrainingWindows.torch"):
             from_numpy = torch.from_numpy
         for batch in self:
             tensors = {name: from_numpy(values) for name, values in batch.items()}
@@ -545,7 +547,7 @@ class Windows:
             >>> for batch in windows.jax():  # doctest: +SKIP
             ...     loss = model(batch["t2m"])
         """
-        with needs("Windows.jax"):
+        with needs("TrainingWindows.jax"):
             put, narrowed = jax.device_put, jax.dtypes.canonicalize_dtype
         narrow: dict[str, np.dtype[Any]] = {}
         for name, each in self._variables.items():

@@ -58,7 +58,7 @@ _MOST_TOGETHER: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _VariableForm:
     """What arrays with the same metadata have in common: the dtype, and the encoding as xarray names it."""
 
     dtype: np.dtype[Any]
@@ -66,7 +66,7 @@ class _Form:
 
 
 @lru_cache(1024)
-def _form(document: str) -> _Form:
+def _form(document: str) -> _VariableForm:
     """Return the form of arrays by a part of their metadata."""
     metadata = zarr_metadata.ArrayV3Metadata.from_dict(json.loads(document))
     place = zarr_storage.StorePath(zarr_storage.MemoryStore())
@@ -85,7 +85,7 @@ def _form(document: str) -> _Form:
     }
     if dtype.kind == "T":
         encoding["dtype"] = dtype
-    return _Form(dtype, encoding)
+    return _VariableForm(dtype, encoding)
 
 
 def _lengths(array: Any, name: str, sizes: str) -> Any:
@@ -98,7 +98,7 @@ def _lengths(array: Any, name: str, sizes: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _VersionArray:
     """An array of a version."""
 
     path: str
@@ -107,7 +107,7 @@ class _Stored:
     shape: tuple[int, ...]
     names: tuple[str | None, ...]
     attributes: Mapping[str, Any]
-    form: _Form
+    form: _VariableForm
 
     @property
     def name(self) -> str:
@@ -115,7 +115,7 @@ class _Stored:
         return self.path.rpartition("/")[2]
 
     @classmethod
-    def of(cls, path: str, id_: bytes, document: bytes) -> _Stored | None:
+    def of(cls, path: str, id_: bytes, document: bytes) -> _VersionArray | None:
         """Return an array. One that zarr cannot open here is None, and a warning names it and the cause."""
         metadata = json.loads(document)
         attributes, names = metadata.pop("attributes", {}), metadata.pop("dimension_names", None) or ()
@@ -136,7 +136,7 @@ def _meaning(document: bytes) -> dict[str, Any]:
     return {**metadata, "attributes": {name: attributes[name] for name in MEANING & attributes.keys()}}
 
 
-class _Values(BackendArray):
+class _LazyValues(BackendArray):
     """The elements of an array, which are read when xarray needs them.
 
     A session can change the array later, or create another one at its path.
@@ -144,7 +144,7 @@ class _Values(BackendArray):
 
     __slots__ = ("_array", "_document", "_id", "dtype", "shape")
 
-    def __init__(self, session: frazil.Session, array: _Stored) -> None:
+    def __init__(self, session: frazil.Session, array: _VersionArray) -> None:
         self._array = frazil.Array(session, array.path)
         self._id, self._document = array.id, array.document
         self.shape, self.dtype = array.shape, array.form.dtype
@@ -209,9 +209,9 @@ class _StoredVariable(Variable):
         return super().chunk(*args, **options | {"from_array_kwargs": arguments})
 
 
-def _stored_values(data: Any) -> _Values | None:
+def _stored_values(data: Any) -> _LazyValues | None:
     """Return the stored values below the steps that decode and select them."""
-    while not isinstance(data, _Values | None):
+    while not isinstance(data, _LazyValues | None):
         data = getattr(data, "array", None)
     return data
 
@@ -241,7 +241,7 @@ class _Group(AbstractDataStore):
 
 
 def _groups(session: frazil.Session, root: str, dropped: set[str], *, is_tree: bool) -> dict[str, _Group]:
-    """Return the groups at and below a path, parents first, or the group alone."""
+    """Return the groups at and below a path, parents first, or only the group."""
     node = session.workspace.require_node(root)
     if node.array is not None:
         raise frazil.InvalidInputError(
@@ -249,7 +249,7 @@ def _groups(session: frazil.Session, root: str, dropped: set[str], *, is_tree: b
             frazil.ErrorKind.INVALID_PATH,
         )
     attributes = {root: json.loads(node.user_data).get("attributes", {})}
-    arrays: dict[str, list[_Stored]] = {root: []}
+    arrays: dict[str, list[_VersionArray]] = {root: []}
     table = session.workspace.node_table()
     below = table.below(root)
     paths = table.paths_list()[below]
@@ -258,7 +258,7 @@ def _groups(session: frazil.Session, root: str, dropped: set[str], *, is_tree: b
     ):
         parent = _parent(path)
         if is_array and parent in arrays and path.rpartition("/")[2] not in dropped:
-            stored = _Stored.of(path, table.ids[row].tobytes(), bytes(table.user_data.bytes(row)))
+            stored = _VersionArray.of(path, table.ids[row].tobytes(), bytes(table.user_data.bytes(row)))
             arrays[parent] += [] if stored is None else [stored]
         elif not is_array and is_tree:
             attributes[path] = json.loads(table.user_data.bytes(row)).get("attributes", {})
@@ -278,7 +278,7 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def _variable(session: frazil.Session, array: _Stored, values: Any) -> Variable:
+def _variable(session: frazil.Session, array: _VersionArray, values: Any) -> Variable:
     names, form, attributes = array.names, array.form, dict(array.attributes)
     if len(names) != len(array.shape):
         raise frazil.InvalidInputError(
@@ -290,7 +290,7 @@ def _variable(session: frazil.Session, array: _Stored, values: Any) -> Variable:
     if "_FillValue" in attributes:
         attributes["_FillValue"] = FillValueCoder.decode(attributes["_FillValue"], form.dtype)
     if values is None:
-        values = indexing.LazilyIndexedArray(_Values(session, array))
+        values = indexing.LazilyIndexedArray(_LazyValues(session, array))
     return Variable(names, values, attributes, encoding)
 
 

@@ -58,8 +58,7 @@ from frazil.zarr_names import (
     RegularChunkGridMetadata,
 )
 from frazil.zarr_store.array_metadata import array_metadata
-from frazil.zarr_store.keys import parse_key
-from frazil.zarr_store.references import SessionStore
+from frazil.zarr_store.references import SessionStore, parse_key
 
 __all__ = ["BulkCodecPipeline"]
 
@@ -240,7 +239,7 @@ def _begin(number: int, bounds: int | I64) -> int:
     return number * bounds if isinstance(bounds, int) else int(bounds[number])
 
 
-#: Up to so many chunks, one after the other is faster than all at once.
+#: Up to this many chunks are read one by one, because that is faster than all at once.
 _FEW: Final = 3
 #: The size of chunks whose decoding does not hold up an event loop, in bytes.
 _QUICK: Final = 1 << 20

@@ -1,4 +1,4 @@
-"""Windows of arrays as batches for training."""
+"""TrainingWindows of arrays as batches for training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import frazil
 from frazil.errors import IcechunkError
-from frazil.loader import Windows
+from frazil.loader import TrainingWindows
 from frazil.storage.checks import TRAFFIC
 
 
@@ -83,17 +83,17 @@ def test_an_epoch_has_each_window_once_and_continues_anywhere(data: st.DataObjec
     session, windows, counts = session_of(length, chunk, hours.tolist()), [], set()
     if len(expected) < world:
         with pytest.raises(IcechunkError, match=f"each of {world} processes must have a window"):
-            Windows(session, ["t"], **arguments)
+            TrainingWindows(session, ["t"], **arguments)
         return
     for rank in range(world):
-        loader = Windows(session, ["t"], rank=rank, **arguments)
+        loader = TrainingWindows(session, ["t"], rank=rank, **arguments)
         counts.add(len(loader))
         batches = starts(iter(loader), loader.window)
         assert len(batches) == max(counts)
         assert all(len(each) == loader.batch_size for each in batches[:-1])
         windows += [each for batch in batches for each in batch]
         cut = number(0, len(batches))
-        first, again = (Windows(session, ["t"], rank=rank, **arguments) for _ in range(2))
+        first, again = (TrainingWindows(session, ["t"], rank=rank, **arguments) for _ in range(2))
         iterator = iter(first)
         for _ in range(cut):
             next(iterator)
@@ -111,11 +111,11 @@ def test_holes_in_time_and_times_of_a_split(tmp_path: Path) -> None:
     hours = [*range(10), *range(48, 60)]
     session = session_of(22, 5, hours)
     with pytest.warns(UserWarning, match="`/time` has holes: 2 windows that cross them are left out"):
-        loader = Windows(session, ["t"], window=3, shuffle=False)
+        loader = TrainingWindows(session, ["t"], window=3, shuffle=False)
     assert sorted(each for batch in starts(iter(loader), 3) for each in batch) == [*range(8), *range(10, 20)]
-    ignoring = Windows(session, ["t"], window=3, shuffle=False, gaps="ignore")
+    ignoring = TrainingWindows(session, ["t"], window=3, shuffle=False, gaps="ignore")
     assert sum(map(len, starts(iter(ignoring), 3))) == 20
-    late = Windows(session, ["t"], window=3, shuffle=False, start="2000-01-03", stop="2000-01-03T06")
+    late = TrainingWindows(session, ["t"], window=3, shuffle=False, start="2000-01-03", stop="2000-01-03T06")
     assert starts(iter(late), 3) == [[10, 11, 12, 13]]
     months = ("M8[M]", "M8[ns]")
     repo = frazil.Repository.create(tmp_path / "months")
@@ -124,13 +124,13 @@ def test_holes_in_time_and_times_of_a_split(tmp_path: Path) -> None:
         for name, values in (("time", times), ("t", np.arange(33.0).reshape(11, 3))):
             names = ["time", "x"][: values.ndim]
             zarr.create_array(store, name=name, data=values, dimension_names=names)
-    loader = Windows(repo, ["t"], window=2, shuffle=False, gaps="skip", stop="2001-11")
+    loader = TrainingWindows(repo, ["t"], window=2, shuffle=False, gaps="skip", stop="2001-11")
     assert starts(iter(loader), 2) == [[0, 1, 2, 3, 4, 6, 7]]
 
 
 def test_an_epoch_reads_each_chunk_once() -> None:
     session = session_of(400, 7)
-    loader = Windows(session, ["t"], window=12, memory=40_000)
+    loader = TrainingWindows(session, ["t"], window=12, memory=40_000)
     TRAFFIC.take_counts()
     frazil.read(session, "t")
     whole, read = TRAFFIC.take_counts().bytes_read, []
@@ -154,10 +154,10 @@ def test_values_are_decoded(tmp_path: Path) -> None:
         packed[:] = [2, -1, 6, 8]
         other = zarr.create_array(store, name="g/q", shape=(4,), dtype="i8", chunks=(3,))
         other[:] = [1, 2, 3, 4]
-    (batch,) = Windows(f"{tmp_path}/ice:g", ["p", "q"], window=2, shuffle=False)
+    (batch,) = TrainingWindows(f"{tmp_path}/ice:g", ["p", "q"], window=2, shuffle=False)
     np.testing.assert_array_equal(batch["p"], [[1, np.nan], [np.nan, 3], [3, 4]])
     assert batch["q"].tolist() == [[1, 2], [2, 3], [3, 4]]
-    (raw,) = Windows(f"{tmp_path}/ice:g", ["p"], window=4, decode=False)
+    (raw,) = TrainingWindows(f"{tmp_path}/ice:g", ["p"], window=4, decode=False)
     assert raw["p"].tolist() == [[2, -1, 6, 8]]
 
 
@@ -167,21 +167,21 @@ def test_another_process_continues_after_a_kill(tmp_path: Path) -> None:
         array = zarr.create_array(store, name="t", shape=(200, 3), chunks=(9, 3), dtype="f4")
         array[:] = np.arange(600).reshape(200, 3)
     program = (
-        "import json, os, signal, sys; from frazil.loader import Windows\n"
-        "loader = Windows(sys.argv[1], ['t'], window=10, seed=3)\n"
+        "import json, os, signal, sys; from frazil.loader import TrainingWindows\n"
+        "loader = TrainingWindows(sys.argv[1], ['t'], window=10, seed=3)\n"
         "for number, batch in enumerate(loader):\n"
         "    open(sys.argv[2], 'w').write(json.dumps(loader.state_dict()))\n"
         "    if number == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     state = tmp_path / "state.json"
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "ice"), str(state)], check=False)
-    loader, whole = (Windows(str(tmp_path / "ice"), ["t"], window=10, seed=3) for _ in range(2))
+    loader, whole = (TrainingWindows(str(tmp_path / "ice"), ["t"], window=10, seed=3) for _ in range(2))
     loader.load_state_dict(json.loads(state.read_text()))
     assert starts(iter(loader), 10) == starts(iter(whole), 10)[3:]
     with repo.transaction("main", message="another version") as store:
         zarr.open_array(store, path="t")[0] = 1
     with pytest.raises(IcechunkError, match="the state must have snapshot_id"):
-        Windows(str(tmp_path / "ice"), ["t"], window=10, seed=3).load_state_dict(loader.state_dict())
+        TrainingWindows(str(tmp_path / "ice"), ["t"], window=10, seed=3).load_state_dict(loader.state_dict())
 
 
 def test_a_damaged_chunk_reaches_the_reader(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_damaged_chunk_reaches_the_reader(tmp_path: Path) -> None:
     for file in (tmp_path / "ice" / "chunks").iterdir():
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with pytest.raises(IcechunkError):
-        list(Windows(str(tmp_path / "ice"), ["t"], window=4))
+        list(TrainingWindows(str(tmp_path / "ice"), ["t"], window=4))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_damaged_chunk_reaches_the_reader(tmp_path: Path) -> None:
 )
 def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(IcechunkError, match=message):
-        Windows(session_of(50, 10), **{"variables": ["t"], **arguments})
+        TrainingWindows(session_of(50, 10), **{"variables": ["t"], **arguments})
 
 
 # JAX warns at each later fork of its process, so it runs in one of its own.
@@ -222,23 +222,23 @@ TENSORS = """
 import sys, warnings
 import numpy as np
 from frazil.errors import InvalidInputError
-from frazil.loader import Windows
+from frazil.loader import TrainingWindows
 
 package, address = sys.argv[1:]
-expected = [batch["t"] for batch in Windows(address, ["t"], window=4)]
+expected = [batch["t"] for batch in TrainingWindows(address, ["t"], window=4)]
 warnings.simplefilter("ignore" if package == "jax" else "error")
-batches = list(getattr(Windows(address, ["t"], window=4), package)())
+batches = list(getattr(TrainingWindows(address, ["t"], window=4), package)())
 assert type(batches[0]["t"]).__module__.split(".")[0] in (package, "jaxlib")
 for batch, values in zip(batches, expected, strict=True):
     np.testing.assert_array_equal(np.asarray(batch["t"]), values)
 if package == "jax":
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
-        list(Windows(address, ["t"], window=4).jax())
+        list(TrainingWindows(address, ["t"], window=4).jax())
     assert ["'t' as float32" in str(each.message) for each in messages] == [True]
     for name in ("large", "time"):
         try:
-            list(Windows(address, [name], window=4).jax())
+            list(TrainingWindows(address, [name], window=4).jax())
         except InvalidInputError as error:
             assert name in str(error)
         else:

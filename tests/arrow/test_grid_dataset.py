@@ -13,9 +13,9 @@ import datafusion
 import duckdb
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pytest
 import zarr
 from hypothesis import given
@@ -91,7 +91,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> arrow.GridDataset:
             ("lat", np.linspace(-90, 90, 64)),
             ("lon", np.arange(64)),
         ):
-            attributes = {"units": "days since 2020-01-01"} if name == "time" else {}
+            attributes: dict[str, Any] = {"units": "days since 2020-01-01"} if name == "time" else {}
             group.create_array(name, data=values, dimension_names=[name], attributes=attributes)
         values = np.random.default_rng(3).random((400, 64, 64))
         group.create_array("t", data=values, chunks=(20, 32, 32), dimension_names=["time", "lat", "lon"])
@@ -286,7 +286,7 @@ def test_tables_of_arrays_versions_and_dimensions(tmp_path: Path) -> None:
 
 
 def test_engines_that_leave_a_scan_leave_no_threads(large: arrow.GridDataset) -> None:
-    assert len(duckdb.sql("select t from large where t > 0.1 limit 3").fetchall()) == 3
+    assert len(duckdb.execute("select t from large where t > 0.1 limit 3").fetchall()) == 3
     assert large.head(5, columns=["t"]).num_rows == 5
     next(iter(large.scanner(["t"]).to_reader()))
     assert not [each for each in threading.enumerate() if each.name.startswith("frazil-scan")]

@@ -61,12 +61,12 @@ def repo(own: Path) -> frazil.Repository:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a command line, and return its output; its errors if the expected status is not 0."""
+    """Run a command line, and return its output; without output its errors."""
 
     def text_of(line: str | list[str], status: int = 0) -> str:
         assert main(shlex.split(line) if isinstance(line, str) else line) == status, capsys.readouterr()
         captured = capsys.readouterr()
-        return captured.out if status == 0 else captured.err
+        return captured.out if status == 0 else captured.err or captured.out
 
     return text_of
 

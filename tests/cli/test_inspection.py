@@ -73,16 +73,12 @@ def test_control_characters_of_a_repository(
             )
             array.attrs["units"] = name
             zarr.create_array(store, name="texts", shape=(1,), dtype=str, overwrite=True)[:] = name
-    lines = ("tree x", "ls x", "du x", "show x", "log x", "log x --patch", "ops x", "status x", "refs x")
-    lines += (
-        "diff x@main~1 main",
-        "diff x@main~1 main --values",
-        "inspect x",
-        "verify x",
-        "stats x",
-        "blame x:{}",
-    )
-    lines += ("history x:{} 0", "cat x:{}", "cat x:texts", "info x:{}", "cat x:{}missing", "set x:{} 0 3")
+    lines = [
+        *("tree x", "ls x", "du x", "show x", "log x", "log x --patch", "ops x", "status x", "refs x"),
+        *("diff x@main~1 main", "diff x@main~1 main --values", "inspect x", "verify x", "stats x"),
+        *("blame x:{}", "history x:{} 0", "cat x:{}", "cat x:texts", "info x:{}", "cat x:{}missing"),
+        "set x:{} 0 3",
+    ]
     for line in lines:
         for more in ([], ["--json"]):
             main([*(each.replace("{}", name) for each in line.split()), *more])
@@ -110,9 +106,41 @@ def test_statistics(own: Path, run: Any) -> None:
     run("cat ice:era5/t ::2 --stats", status=1)  # a step has no box
 
 
+def test_the_values_that_meet_a_condition(own: Path, run: Any) -> None:
+    repo = frazil.Repository.create("heat")
+    with repo.transaction("main", message="values") as store:
+        days: dict[str, Any] = {"units": "days since 2001-01-01"}
+        zarr.create_array(store, name="time", data=np.arange(4), attributes=days, dimension_names=["time"])
+        values = np.array([[280, 281, -1], [282, 300, 283], [299, 284, 285], [301, 286, 287]])
+        zarr.create_array(
+            store,
+            name="t",
+            data=values,
+            chunks=(1, 3),
+            attributes={"units": "K", "_FillValue": -1},
+            dimension_names=["time", "x"],
+        )
+        zarr.create_array(store, name="one", data=np.array(5.0))
+    assert run("cat heat:t --where '>= 300 or is null'").splitlines() == [
+        "index        time  t [K]",
+        "0,2    2001-01-01    NaN",
+        "1,1    2001-01-02    300",
+        "3,0    2001-01-04    301",
+    ]
+    found = document(run, "cat heat:t 1: --where 'between 299 and 300'")
+    assert (found["index"], found["values"]) == ([[1, 1], [2, 0]], [300, 299])
+    assert found["coordinates"] == {"time": ["2001-01-02T00:00:00", "2001-01-03T00:00:00"]}
+    assert document(run, "cat heat:time --where \">= '2001-01-03'\"")["index"] == [[2], [3]]
+    assert run("cat heat:t --where '> 400'") == "no values meet the condition\n"
+    assert document(run, "cat heat:one --where '= 5'")["values"] == [5.0]
+    assert document(run, "cat heat:one --where '> 5'")["values"] == []
+    assert "at character 3, got 'x'" in run("cat heat:t --where '> x'", 1)
+    assert "leave out --raw" in run("cat heat:t --raw --where '> 3'", 2)
+
+
 def test_statistics_of_times_are_times(own: Path, run: Any) -> None:
     repo = frazil.Repository.create("times")
-    days = {"units": "days since 2001-01-01", "calendar": "noleap"}
+    days: dict[str, Any] = {"units": "days since 2001-01-01", "calendar": "noleap"}
     with repo.transaction("main", message="times") as store:
         zarr.create_array(store, name="cf", data=np.array([58.0, 59.0, 61.0]), attributes=days)
         zarr.create_array(store, name="date", data=np.array(["2001-01-01", "NaT", "2001-01-04"], "M8[s]"))
@@ -132,7 +160,7 @@ def test_a_number_that_is_no_time_does_not_hide_the_other_times(own: Path, run: 
     repo = frazil.Repository.create("times")
     with repo.transaction("main", message="times") as store:
         for name, units in (("far", "days since 1970-01-01"), ("wrong", "moons since 1970-01-01")):
-            attributes = {"units": units, "calendar": "noleap"}
+            attributes: dict[str, Any] = {"units": units, "calendar": "noleap"}
             zarr.create_array(store, name=name, data=np.array([0.0, np.nan, 2e8]), attributes=attributes)
     far = "200000000.0 days since 1970-01-01"
     assert document(run, "cat times:far")["values"] == ["1970-01-01T00:00:00", None, far]

@@ -131,7 +131,7 @@ def test_interruptions(
     def fail(_target: object) -> None:
         raise error
 
-    monkeypatch.setattr(history, "Opened", fail)
+    monkeypatch.setattr(history, "OpenTarget", fail)
     with os.fdopen(os.dup(1), "w") as output:  # the process puts another file below standard output
         monkeypatch.setattr(sys, "stdout", output)
         assert main(["refs", "ice"]) == status

@@ -17,11 +17,6 @@ from frazil.repository.catalog.ancestry import version_id
 from frazil.storage.local import LocalStorage
 
 
-@pytest.fixture
-def repo(own: Path) -> frazil.Repository:
-    return frazil.Repository.open(frazil.local_filesystem_storage(str(own / "ice")))
-
-
 def info_of(repo: frazil.Repository) -> RepoInfo:
     return context_of(repo).catalog.repo_info()
 

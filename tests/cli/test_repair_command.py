@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,23 +14,24 @@ import frazil
 from frazil.cli.main import main
 
 
-def test_a_chunk_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+def test_a_chunk_that_does_not_decode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     chunks = frazil.ChunksConfig(checksums=False)
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0, chunks=chunks)
-    repo = frazil.Repository.create(frazil.local_filesystem_storage(one), config)
+    repo = frazil.Repository.create("one", config)
     with repo.transaction("main", message="data") as store:
         zarr.create_array(store, name="t", data=np.arange(300))
-    shutil.copytree(one, other)
+    shutil.copytree("one", "other")
     (chunk,) = (tmp_path / "one" / "chunks").iterdir()
     good = chunk.read_bytes()
     chunk.write_bytes(bytes(len(good)))
-    assert main(["repair", one, "--level", "checksum"]) == 0
-    assert main(["repair", one, "--level", "decode"]) == 1
-    out = capsys.readouterr().out
+    run("repair one --level checksum")
+    out = run("repair one --level decode", 1)
     assert "--lost fill --yes" in out
     assert "--lost previous" not in out  # no older version has data for the chunk
-    assert main(["repair", one, "--level", "decode", "--copy", other, "--yes"]) == 0
+    run("repair one --level decode --copy other --yes")
     assert chunk.read_bytes() == good
 
 

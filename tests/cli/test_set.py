@@ -36,32 +36,24 @@ def test_the_author_of_upkeep(own: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("status", "line", "message"),
     [
-        ("set ice:era5/t 0 '[1, 2]'", "must fit the shape [3]"),
-        ("set ice:era5/t 0 '[[1], [2, 3]]'", "must fit the shape [3]"),
-        ("set ice:era5/t 9,0 1", "the array has the shape [4, 3]"),
-        ("set ice:era5/t a,0 1", "must be indices and slices such as 0,:4,::2, or labels"),
-        ("set ice 0 1", "name an array"),
-        ("history ice:era5/t :,0", "name one cell"),
-        ("cat ice:era5/t time=1 x=2", "Join the parts of a selection with commas: time=1,x=2"),
-        ("cat ice:era5/t lat=2", "no dimension lat in /era5/t: its dimensions have time, x"),
+        (2, "set ice:era5/t 0 '[1, 2]'", "must fit the shape [3]"),
+        (2, "set ice:era5/t 0 '[[1], [2, 3]]'", "must fit the shape [3]"),
+        (2, "set ice:era5/t 9,0 1", "the array has the shape [4, 3]"),
+        (2, "set ice:era5/t a,0 1", "must be indices and slices such as 0,:4,::2, or labels"),
+        (2, "set ice 0 1", "name an array"),
+        (2, "blame ice", "name an array"),
+        (2, "history ice:era5/t :,0", "name one cell"),
+        (2, "cat ice:era5/t time=1 x=2", "Join the parts of a selection with commas: time=1,x=2"),
+        (2, "cat ice:era5/t lat=2", "no dimension lat in /era5/t: its dimensions have time, x"),
+        (1, "cat ice:era5/t time=12", "must be labels of `/era5/time`, got 12: the nearest label is 3 "),
+        (1, "set ice:era5/t 0,0 warm", "/era5/t must have numbers, got warm"),
+        (1, "set ice:era5/time 0 1.5", "/era5/time must have values of int64, got 1.5: the nearest is 2"),
     ],
 )
-def test_wrong_values(line: str, message: str, beside: Path, run: Run) -> None:
-    assert message in run(line, 2)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("cat ice:era5/t time=12", "must be labels of `/era5/time`, got 12: the nearest label is 3 "),
-        ("set ice:era5/t 0,0 warm", "/era5/t must have numbers, got warm"),
-        ("set ice:era5/time 0 1.5", "/era5/time must have values of int64, got 1.5: the nearest is 2"),
-    ],
-)
-def test_values_that_do_not_fit(line: str, message: str, beside: Path, run: Run) -> None:
-    assert message in run(line, 1)
+def test_wrong_values(status: int, line: str, message: str, beside: Path, run: Run) -> None:
+    assert message in run(line, status)
 
 
 @pytest.mark.parametrize(

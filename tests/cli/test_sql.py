@@ -35,7 +35,7 @@ def test_groups_are_tables(run: Any, target: str, table: str) -> None:
 def test_versions_times_texts_and_missing_values(run: Any, own: Path) -> None:
     with frazil.Repository.open(own / "ice").transaction("main", message="inner") as store:
         group = zarr.open_group(store).create_group("deep/inner")
-        attributes = {"units": "hours since 2026-11-01"}
+        attributes: dict[str, Any] = {"units": "hours since 2026-11-01"}
         group.create_array("time", data=np.array([0, 6]), dimension_names=["time"], attributes=attributes)
         group.create_array("p", data=np.array([1.5, np.nan]), dimension_names=["time"])
     (own / "names.csv").write_text("p,name\n1.5,low\n")

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-import pexpect
+import pexpect  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from tests.support.patience import patience
 
@@ -25,7 +25,7 @@ def spawn(line: str, columns: int = 110, **variables: str) -> pexpect.spawn:
     return pexpect.spawn(
         sys.executable,
         ["-m", "frazil", *line.split()],
-        env={**environment, "TERM": "xterm-256color", "PAGER": "cat", **variables},  # type: ignore[arg-type]
+        env={**environment, "TERM": "xterm-256color", "PAGER": "cat", **variables},
         encoding="utf-8",
         timeout=patience(20),
         dimensions=(24, columns),

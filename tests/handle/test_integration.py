@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
+import numpy as np
 import pytest
 import zarr
 from hypothesis import given, settings
@@ -11,7 +14,14 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 import frazil
-from frazil.conflicts import BasicConflictSolver, ConflictDetector, ConflictType, VersionSelection
+from frazil.conflicts import (
+    BasicConflictSolver,
+    Conflict,
+    ConflictDetector,
+    ConflictSolver,
+    ConflictType,
+    VersionSelection,
+)
 from frazil.errors import (
     ConflictError,
     ErrorKind,
@@ -25,7 +35,7 @@ CHUNKS = 4
 OURS, THEIRS = VersionSelection.UseOurs, VersionSelection.UseTheirs
 
 
-def repository():
+def repository() -> frazil.Repository:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     with repo.transaction("main", message="base") as store:
         root = zarr.create_group(store)
@@ -36,62 +46,62 @@ def repository():
     return repo
 
 
-def make(group, name, fill=0):
+def make(group: Any, name: str, fill: int = 0) -> Any:
     array = group.create_array(name, shape=(2 * CHUNKS,), chunks=(2,), dtype="i4", compressors=None)
     array[:] = fill
     return array
 
 
-def edit(repo, branch, *steps, message="edit"):
+def edit(repo: frazil.Repository, branch: str, *steps: Any, message: str = "edit") -> str:
     session = repo.writable_session(branch)
     for step in steps:
         step(zarr.open_group(session.store, mode="r+"))
     return session.commit(message, allow_empty=True)  # what is made and deleted at once is nothing
 
 
-def put(path, chunk, value):
-    def step(root):
+def put(path: str, chunk: int, value: int) -> Any:
+    def step(root: Any) -> None:
         root[path][2 * chunk : 2 * chunk + 2] = value
 
     return step
 
 
-def new(path, fill=0):
+def new(path: str, fill: int = 0) -> Any:
     parent, _, name = path.rpartition("/")
     return lambda root: make(root[parent] if parent else root, name, fill)
 
 
-def drop(path):
+def drop(path: str) -> Any:
     return lambda root: root.__delitem__(path)
 
 
-def note(path, **attributes):
+def note(path: str, **attributes: object) -> Any:
     return lambda root: (root[path] if path else root).attrs.update(attributes)
 
 
-def resize(path, chunks):
+def resize(path: str, chunks: int) -> Any:
     return lambda root: root[path].resize((2 * chunks,))
 
 
-def content(repo, branch="main"):
+def content(repo: frazil.Repository, branch: str = "main") -> dict[str, Any]:
     """By path: attributes, and the values of arrays."""
     root = zarr.open_group(repo.readonly_session(branch).store, mode="r")
     return {
-        path: (dict(node.attrs), node[:].tolist() if isinstance(node, zarr.Array) else None)
+        path: (dict(node.attrs), np.asarray(node[:]).tolist() if isinstance(node, zarr.Array) else None)
         for path, node in root.members(max_depth=None)
     }
 
 
-def numbers(repo, path, branch="main"):
+def numbers(repo: frazil.Repository, path: str, branch: str = "main") -> Any:
     return content(repo, branch)[path][1][::2]
 
 
 @pytest.fixture
-def repo():
+def repo() -> frazil.Repository:
     return repository()
 
 
-def test_a_merge_brings_chunks_nodes_and_metadata(repo):
+def test_a_merge_brings_chunks_nodes_and_metadata(repo: frazil.Repository) -> None:
     edit(repo, "main", put("a", 0, 1), note("b", x=1))
     edit(repo, "dev", put("a", 1, 2), new("g/d", 5), note("g", y=2))
     source = edit(repo, "dev", put("g/d", 2, 6), drop("g/c"))
@@ -112,7 +122,7 @@ def test_a_merge_brings_chunks_nodes_and_metadata(repo):
     assert (diff.new_arrays, diff.deleted_arrays, diff.updated_groups) == ({"/g/d"}, {"/g/c"}, {"/g"})
 
 
-def test_fast_forward(repo):
+def test_fast_forward(repo: frazil.Repository) -> None:
     tip = repo.lookup_branch("main")
     source = edit(repo, "dev", put("a", 0, 1))
     repo.create_branch("other", tip)
@@ -124,16 +134,16 @@ def test_fast_forward(repo):
     assert repo.lookup_snapshot(merged).parent_id == tip
 
 
-class Always:
-    def __init__(self, answer):
+class Always(ConflictSolver):
+    def __init__(self, answer: Any) -> None:
         self.answer = answer
 
-    def solve(self, conflicts):
+    def solve(self, conflicts: Sequence[Conflict]) -> list[Any]:
         return [self.answer] * len(conflicts)
 
 
 @pytest.mark.parametrize("answer", [OURS, THEIRS])
-def test_deleted_in_one_branch_and_changed_in_the_other(repo, answer):
+def test_deleted_in_one_branch_and_changed_in_the_other(repo: frazil.Repository, answer: Any) -> None:
     edit(repo, "main", put("a", 0, 1), new("g/new", 1))
     edit(repo, "dev", drop("a"), drop("g"))
     repo.merge("dev", solver=Always(answer))
@@ -144,7 +154,7 @@ def test_deleted_in_one_branch_and_changed_in_the_other(repo, answer):
         assert set(content(repo)) == {"a", "b", "g", "g/new"}
 
 
-def test_moves_are_merged(repo):
+def test_moves_are_merged(repo: frazil.Repository) -> None:
     edit(repo, "main", put("g/c", 0, 1), new("g/d", 2))
     session = repo.rearrange_session("dev")
     session.move("/g", "/h")
@@ -157,7 +167,7 @@ def test_moves_are_merged(repo):
     assert content(repo) == content(repo, "dev")
 
 
-def test_an_array_that_moved_with_its_group_comes_back_with_its_chunks(repo):
+def test_an_array_that_moved_with_its_group_comes_back_with_its_chunks(repo: frazil.Repository) -> None:
     edit(repo, "main", put("g/c", 3, 7))
     repo.merge("main", into="dev")
     edit(repo, "main", drop("g/c"))
@@ -170,7 +180,7 @@ def test_an_array_that_moved_with_its_group_comes_back_with_its_chunks(repo):
 
 
 @pytest.mark.parametrize("answer", [OURS, THEIRS])
-def test_a_replaced_array_that_was_picked_and_changed_since(repo, answer):
+def test_a_replaced_array_that_was_picked_and_changed_since(repo: frazil.Repository, answer: Any) -> None:
     """Both have one node, which is not the base's."""
     picked = edit(repo, "main", drop("a"), new("a", 7))
     repo.cherry_pick(picked, "dev")
@@ -187,7 +197,7 @@ def test_a_replaced_array_that_was_picked_and_changed_since(repo, answer):
     assert (ids[0] == ids[1]) is (answer is THEIRS)
 
 
-def test_chunks_go_under_other_attributes_and_into_a_larger_array(repo):
+def test_chunks_go_under_other_attributes_and_into_a_larger_array(repo: frazil.Repository) -> None:
     edit(repo, "main", note("a", x=1), resize("b", 6))
     edit(repo, "dev", put("a", 0, 1), put("b", 1, 2))
     repo.merge("dev")
@@ -195,7 +205,7 @@ def test_chunks_go_under_other_attributes_and_into_a_larger_array(repo):
     assert numbers(repo, "b") == [0, 2, 0, 0, 0, 0]
 
 
-def test_cherry_pick(repo):
+def test_cherry_pick(repo: frazil.Repository) -> None:
     edit(repo, "dev", put("a", 0, 1))
     picked = edit(repo, "dev", put("a", 1, 2), new("d", 3), note("b", x=1), message="picked")
     edit(repo, "main", put("a", 3, 9))
@@ -220,15 +230,15 @@ def test_cherry_pick(repo):
     assert numbers(repo, "d") == [7, 8, 3, 3]
 
 
-class Chunks:
-    def __init__(self, answers):
+class Chunks(ConflictSolver):
+    def __init__(self, answers: Any) -> None:
         self.answers = answers
 
-    def solve(self, conflicts):
+    def solve(self, conflicts: Sequence[Conflict]) -> list[Any]:
         return [self.answers for conflict in conflicts]
 
 
-def test_revert(repo):
+def test_revert(repo: frazil.Repository) -> None:
     ids = repo.readonly_session("main").get_node_id("/g/c")
     bad = edit(repo, "main", put("a", 0, 1), drop("g"), new("d"), note("b", x=1), message="bad")
     edit(repo, "main", put("a", 1, 2))
@@ -248,16 +258,17 @@ def test_revert(repo):
     assert [conflict.conflict_type for conflict in error.value.conflicts] == [ConflictType.ChunkDoubleUpdate]
 
 
-def test_names(repo):
+def test_names(repo: frazil.Repository) -> None:
     tip = edit(repo, "dev", put("a", 0, 1))
     repo.create_tag("v1", tip)
     edit(repo, "main", put("a", 1, 1))
     assert repo.lookup_snapshot(repo.cherry_pick("v1")).message == "edit"
     root = list(repo.ancestry(branch="main"))[-1].id
-    for act in (repo.cherry_pick, repo.revert):
+    for pick_or_revert in (repo.cherry_pick, repo.revert):
         with pytest.raises(InvalidInputError):
-            act(root)
-    for act in (repo.merge, repo.cherry_pick, repo.revert):
+            pick_or_revert(root)
+    acts: list[Any] = [repo.merge, repo.cherry_pick, repo.revert]
+    for act in acts:
         with pytest.raises(RefNotFoundError):
             act("nobody")
         with pytest.raises(RefNotFoundError):
@@ -266,14 +277,14 @@ def test_names(repo):
             act("dev", solver=3)
 
 
-def test_a_branch_that_moves_meanwhile(repo):
+def test_a_branch_that_moves_meanwhile(repo: frazil.Repository) -> None:
     edit(repo, "main", put("a", 0, 1))
     edit(repo, "dev", put("a", 1, 2), put("b", 0, 2))
 
-    class Late:
+    class Late(ConflictSolver):
         """Somebody commits while the solver decides."""
 
-        def solve(self, conflicts):
+        def solve(self, conflicts: Sequence[Conflict]) -> list[Any]:
             if not late:
                 late.append(edit(repo, "main", put("a", 2, 3)))
             return [OURS] * len(conflicts)
@@ -288,15 +299,15 @@ def test_a_branch_that_moves_meanwhile(repo):
 
 
 @pytest.mark.parametrize("timeout", [0, 60])
-def test_an_expected_tip(repo, timeout):
+def test_an_expected_tip(repo: frazil.Repository, timeout: Any) -> None:
     """The branch has moved before the call, or moves during the call: nothing happens."""
     repo = repo.reopen(frazil.RepositoryConfig(fast_forward_timeout=timedelta(seconds=timeout)))
     source = edit(repo, "dev", put("a", 0, 1))
     seen = repo.lookup_branch("main")
     tips = [edit(repo, "main", put("b", 0, 1))]
 
-    class Late:
-        def solve(self, conflicts):
+    class Late(ConflictSolver):
+        def solve(self, conflicts: Sequence[Conflict]) -> list[Any]:
             tips.append(edit(repo, "main", put("b", 1, 1)))
             return [OURS] * len(conflicts)
 
@@ -317,7 +328,7 @@ NAMES = ("a", "b", "d", "e")
 
 
 @st.composite
-def edits(draw):
+def edits(draw: Any) -> Any:
     """Some commits, each of some edits: of a chunk, of attributes, a deletion, a new array."""
     step = st.one_of(
         st.tuples(st.just("put"), st.sampled_from(NAMES), st.integers(0, CHUNKS - 1), st.integers(1, 50)),
@@ -331,16 +342,16 @@ def edits(draw):
 class Model:
     """One branch as a dict: name -> (identity, attributes, values of chunks)."""
 
-    def __init__(self, nodes):
+    def __init__(self, nodes: Any) -> None:
         self.nodes = nodes
 
-    def copy(self):
+    def copy(self) -> Any:
         return Model({name: [id_, note_, list(chunks)] for name, (id_, note_, chunks) in self.nodes.items()})
 
-    def plain(self):
+    def plain(self) -> dict[str, Any]:
         return {name: (note_, chunks) for name, (_, note_, chunks) in self.nodes.items()}
 
-    def does(self, kind, name, chunk, value):
+    def does(self, kind: str, name: str, chunk: int, value: int) -> bool:
         """Apply one edit; whether it can be."""
         exists = name in self.nodes
         if exists == (kind == "new"):
@@ -364,7 +375,7 @@ STEPS = {
 }
 
 
-def three_way(base, ours, theirs, ours_wins=False):
+def three_way(base: Any, ours: Any, theirs: Any, ours_wins: bool = False) -> Any:
     """The merge of three models, None where both changed the same differently."""
     out = {}
     for name in {*base.nodes, *ours.nodes, *theirs.nodes}:
@@ -395,7 +406,7 @@ def three_way(base, ours, theirs, ours_wins=False):
     return Model(out)
 
 
-def pick(base, ours, theirs, ours_wins=False):
+def pick(base: Any, ours: Any, theirs: Any, ours_wins: bool = False) -> Any:
     if ours in (base, theirs):
         return theirs
     return ours if theirs == base or ours_wins else None
@@ -403,7 +414,7 @@ def pick(base, ours, theirs, ours_wins=False):
 
 @settings(max_examples=examples(30))
 @given(edits(), edits(), st.booleans())
-def test_rebases_are_those_of_the_model(mine, yours, ours_wins):
+def test_rebases_are_those_of_the_model(mine: Any, yours: Any, ours_wins: bool) -> None:
     """One session against some commits; chunks that both wrote are decided, all else is a conflict."""
     repo, base = small()
     basic = BasicConflictSolver(on_chunk_conflict=OURS, fail_on_delete_of_updated_array=True)
@@ -436,7 +447,7 @@ def test_rebases_are_those_of_the_model(mine, yours, ours_wins):
             assert read(repo.readonly_session("main")) == expected.plain()
 
 
-def small():
+def small() -> Any:
     """A repository with two arrays, and its model."""
     repo, base = frazil.Repository.create(frazil.in_memory_storage()), Model({})
     with repo.transaction("main", message="base") as store:
@@ -447,7 +458,7 @@ def small():
     return repo, base
 
 
-def commits(repo, branch, script, base):
+def commits(repo: frazil.Repository, branch: str, script: Any, base: Any) -> Any:
     """Run a script of commits; the model of what it leaves."""
     model = base.copy()
     for each in script:
@@ -457,14 +468,14 @@ def commits(repo, branch, script, base):
     return model
 
 
-def read(session):
+def read(session: frazil.Session) -> dict[str, Any]:
     root = zarr.open_group(session.store, mode="r")
-    return {name: (array.attrs.get("x", 0), array[::2].tolist()) for name, array in root.arrays()}
+    return {name: (array.attrs.get("x", 0), np.asarray(array[::2]).tolist()) for name, array in root.arrays()}
 
 
 @settings(max_examples=examples(30))
 @given(edits(), edits())
-def test_merges_are_those_of_the_model(mine, yours):
+def test_merges_are_those_of_the_model(mine: Any, yours: Any) -> None:
     repo, base = small()
     repo.create_branch("dev", repo.lookup_branch("main"))
     ours, theirs = commits(repo, "dev", mine, base), commits(repo, "main", yours, base)

@@ -125,11 +125,11 @@ def between(template: MemoryStorage, after: bool, what: Meanwhile) -> tuple[Memo
     """
     storage = copy_of(template)
     writer = frazil.Repository.open(storage)
-    catalog = writer._context.catalog
+    catalog: Any = writer._context.catalog
     hidden = FaultyStorage(storage, lambda key, condition: None)
     hidden.head = lambda key: None if key == REPO else storage.head(key)  # type: ignore[method-assign]
-    catalog.storage = hidden  # type: ignore[misc]
-    done = []
+    catalog.storage = hidden
+    done: list[Any] = []
 
     class Watched(FaultyStorage):
         def put(self, key: str, *arguments: Any) -> Any:
@@ -214,7 +214,8 @@ def test_too_late_for_both(template: MemoryStorage) -> None:
     commit(new, 7)
     hidden = FaultyStorage(storage, lambda key, condition: None)
     hidden.head = lambda key: None if key == REPO else storage.head(key)  # type: ignore[method-assign]
-    old._context.catalog.storage = hidden  # type: ignore[misc]
+    catalog: Any = old._context.catalog
+    catalog.storage = hidden
     commit(old, 8)
     with pytest.raises(frazil.ConflictError, match="main"):
         upgrade(new, dry_run=False)

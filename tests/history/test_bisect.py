@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import ceil, log2
 from typing import Any
 
+import numpy as np
 import pytest
 import zarr
 
 import frazil
-from frazil.history.bisect import BisectReport
+from frazil.history.versions import BisectReport
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def repo() -> frazil.Repository:
 
 def below(limit: int, path: str = "a") -> Any:
     def check(session: frazil.Session) -> bool:
-        return bool(zarr.open_array(session.store, path=path, mode="r")[0] < limit)
+        return bool(np.asarray(zarr.open_array(session.store, path=path, mode="r")[0]) < limit)
 
     return check
 
@@ -102,4 +103,4 @@ def test_wrong_arguments(repo: frazil.Repository) -> None:
     with pytest.raises(frazil.InvalidInputError, match="no commit between"):
         repo.history.bisect(below(1), good="good", bad=list(repo.ancestry(branch="main"))[-4].id, path="c")
     with pytest.raises(TypeError, match="check"):
-        repo.history.bisect(["a"], good="good")
+        repo.history.bisect(["a"], good="good")  # type: ignore[arg-type]  # what is tested

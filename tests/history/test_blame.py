@@ -33,7 +33,7 @@ def created() -> frazil.Repository:
 def write(repo: frazil.Repository, chunk: int, message: str, *, branch: str = "main", path: str = "a") -> str:
     session = repo.writable_session(branch)
     array = zarr.open_array(session.store, path=path)
-    array[2 * chunk] = array[2 * chunk] + 1
+    array[2 * chunk] = np.asarray(array[2 * chunk]) + 1
     return session.commit(message)
 
 
@@ -118,7 +118,7 @@ def test_a_conflict_of_a_merge_that_is_decided_for_the_target(repo: frazil.Repos
     write(repo, 0, "main 0")
     selection = frazil.VersionSelection.UseTheirs  # the branch that receives the merge
     repo.merge("dev", solver=frazil.BasicConflictSolver(on_chunk_conflict=selection))
-    value = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:2].tolist()
+    value = np.asarray(zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:2]).tolist()
     assert value == [2, 1]
     assert messages(repo.history.blame("a")) == ["main 0", "dev 1", "create", "create"]
 

@@ -77,7 +77,8 @@ def test_a_poll_makes_one_request_while_nothing_changes(
         head, get = storage.head, storage.get_versioned
 
         def head_with_etag(self: Any, key: str) -> Any:
-            return dataclasses.replace(head(self, key), etag=get(self, key)[1].etag)
+            found: Any = head(self, key)
+            return dataclasses.replace(found, etag=get(self, key)[1].etag)
 
         monkeypatch.setattr(storage, "head", head_with_etag)
     watch = repo.history.watch("main")

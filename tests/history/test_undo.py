@@ -135,7 +135,8 @@ def test_a_state_without_backup_is_an_error_before_a_change(repo: frazil.Reposit
     update = list(repo.ops_log())[1]
     repo.storage.delete([f"overwritten/{update.backup_path}"])
     before = state(repo)
-    for call in (repo.history.undo, lambda: repo.history.restore_to(update)):
+    calls: list[Callable[[], object]] = [repo.history.undo, lambda: repo.history.restore_to(update)]
+    for call in calls:
         with pytest.raises(frazil.SessionStateError, match="not known any more") as error:
             call()
         assert error.value.kind == "cannot-undo"
@@ -228,10 +229,13 @@ def reads(repo: frazil.Repository, call: Callable[[], object], monkeypatch: pyte
     """The number of files that a call reads."""
     calls: list[str] = []
     get = type(repo.storage).get
+
+    def counted(self: Any, key: str, *more: Any, **options: Any) -> Any:
+        calls.append(key)
+        return get(self, key, *more, **options)
+
     with monkeypatch.context() as patch:
-        patch.setattr(
-            type(repo.storage), "get", lambda self, *a, **k: calls.append(a[0]) or get(self, *a, **k)
-        )
+        patch.setattr(type(repo.storage), "get", counted)
         call()
     return len(calls)
 

@@ -118,7 +118,7 @@ def test_wrong_arguments() -> None:
 # ---- values that are decoded
 
 
-PACKING = {"scale_factor": 0.01, "add_offset": 273.15, "_FillValue": -32768, "units": "K"}
+PACKING: dict[str, Any] = {"scale_factor": 0.01, "add_offset": 273.15, "_FillValue": -32768, "units": "K"}
 
 
 def with_attributes(
@@ -144,7 +144,7 @@ def test_differences_are_those_of_decoded_values() -> None:
     repo = with_attributes(before, PACKING, after, PACKING)
     report = difference(repo)
     assert (report.changed, report.units) == (2, "K")
-    assert (report.mean, report.max, report.rmse) == tuple(map(pytest.approx, (2.5, 2.5, 2.5)))
+    assert (report.mean, report.max, report.rmse) == pytest.approx((2.5, 2.5, 2.5))
     raw = repo.history.diff_values("a", from_tag="v1", to_branch="main", decode=False)
     assert (raw.changed, raw.max, raw.units) == (2, 32775.0, None)
 
@@ -158,7 +158,7 @@ def test_a_change_of_attributes_alone_is_a_change_of_values() -> None:
     array.attrs["scale_factor"] = 0.02
     session.commit("rescaled")
     report = difference(repo)
-    assert (report.changed, report.mean) == (1, pytest.approx(1.0))
+    assert (report.changed, report.mean) == pytest.approx((1, 1.0))
     assert repo.history.diff_values("a", from_tag="v1", to_branch="main", decode=False).changed == 0
     with repo.transaction("main", message="no value is missing") as store:
         array = zarr.open_array(store, path="a")
@@ -170,11 +170,12 @@ def test_a_change_of_attributes_alone_is_a_change_of_values() -> None:
 def test_another_packing_of_the_same_values_is_no_change() -> None:
     before = np.array([*range(-999, 1000), -32768], "i2")
     values = 273.15 + before * 0.01
-    for dtype, attributes in (
+    cases: list[tuple[str, dict[str, Any]]] = [
         ("i4", {"scale_factor": 0.001, "add_offset": 273.15, "missing_value": -1, "units": "K"}),
         ("f8", {"_FillValue": -1.0, "units": "K"}),
         ("f8", {"units": "K"}),
-    ):
+    ]
+    for dtype, attributes in cases:
         scale, offset = attributes.get("scale_factor", 1.0), attributes.get("add_offset", 0.0)
         after = (values - offset) / scale
         after = (np.rint(after) if dtype == "i4" else after).astype(dtype)

@@ -55,7 +55,7 @@ from frazil.jobs.task_results import decode_changes, decode_result, joined
 from frazil.pipeline.ingest.existing import EMPTY, ledger_of
 from frazil.pipeline.provenance import Graph, _step
 from frazil.readers.base_reader import Reader
-from frazil.readers.files import File
+from frazil.readers.files import SourceFile
 from frazil.readers.geotiff import read_directory, read_layout
 from frazil.readers.grib import check_messages, edition, length, packing
 from frazil.readers.hdf5 import Hdf5Reader
@@ -329,9 +329,9 @@ def _chunk_trailer(data: bytes) -> None:
 # Files of other formats
 
 
-def file_of(data: bytes) -> File:
+def file_of(data: bytes) -> SourceFile:
     storage = cast("Storage", BytesStorage(data))
-    return File(f"s3://bucket/{NAME}", len(data), storage=storage, key=NAME)
+    return SourceFile(f"s3://bucket/{NAME}", len(data), storage=storage, key=NAME)
 
 
 def _exhausted(reader: Reader) -> None:

@@ -25,7 +25,7 @@ from frazil.format.older.generations import GENERATIONS
 from frazil.format.transaction_log import Move
 from frazil.jobs.job import Input
 from frazil.jobs.staging import StagedPlan, encode_plan
-from frazil.jobs.task_results import Outcome, Result, Segment, encode_changes, encode_result
+from frazil.jobs.task_results import Outcome, Segment, TaskResult, encode_changes, encode_result
 from frazil.pipeline.publishing import AUDIT
 from frazil.repository.catalog.history_records import JOB
 from frazil.repository.session.staged_work import STAGING
@@ -140,7 +140,7 @@ def result() -> bytes:
     }
     outcome = Outcome(value, 1, 2, 3, 4)
     return encode_result(
-        Result(change_set(), outcome, 1, 2, 0.5, Traffic(), segments=(segment,), reads=reads)
+        TaskResult(change_set(), outcome, 1, 2, 0.5, Traffic(), segments=(segment,), reads=reads)
     )
 
 

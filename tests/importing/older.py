@@ -60,7 +60,8 @@ def virtual_objects(folder: Path, to: Path) -> Iterator[dict[str, Any]]:
 
 def virtual_config(package: Any, places: dict[str, str], prefixes: tuple[str, ...]) -> tuple[Any, Json]:
     """Configuration and authorisation, for Frazil or the reference."""
-    config, access = package.RepositoryConfig(), {}
+    config = package.RepositoryConfig()
+    access: Json = {}
     for prefix in prefixes:
         if prefix == BUCKET:
             store = package.s3_store(
@@ -123,7 +124,7 @@ LEGACY = (
 )
 
 
-def reference_of(ref: ChunkRef) -> Json:
+def reference_of(ref: ChunkRef | None) -> Json:
     """A reference in the words of ``expected.json``."""
     match ref:
         case InlineRef(data):
@@ -137,6 +138,8 @@ def reference_of(ref: ChunkRef) -> Json:
                 for name, value in {"etag": etag, "last_modified": modified}.items()
                 if value is not None
             }
+        case None:
+            raise AssertionError("no reference")
 
 
 def is_too_long(node: Json) -> bool:

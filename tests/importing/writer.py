@@ -185,7 +185,7 @@ class Maker:
         refs = []
         for name, extents in manifests.items():
             box = extents if self.number >= 7 or self.is_draft else []
-            flags = {"flags": []} if self.is_draft else {}
+            flags: dict[str, list[int]] = {"flags": []} if self.is_draft else {}
             refs.append(self.struct(object_id=self.id(name), **flags, extents=box))
         if self.is_draft:
             meta = list(meta)
@@ -288,7 +288,7 @@ def repository(name: str) -> dict[str, bytes]:
     make = Maker(next(each for each in GENERATIONS if each.name == name))
     layout = make.generation.layout
     suffix = layout.suffixes[0]
-    first = {
+    first: dict[tuple[int, ...], Any] = {
         (0, 0): make.payload("inline", CHUNK[:3].tobytes()),
         (0, 1): make.payload("native", "pack", 4, 12),
         (1, 0): make.payload("virtual", LOCATION, 1 << 33, 12, {"ETag": "e"}),
@@ -296,7 +296,7 @@ def repository(name: str) -> dict[str, bytes]:
     }
     second = {index: value for index, value in first.items() if index != (1, 0)}
     second[0, 1] = make.payload("native", "other", 0, 12)
-    scalar = {(): make.payload("inline", struct.pack("<d", 2.5))}
+    scalar: dict[tuple[int, ...], Any] = {(): make.payload("inline", struct.pack("<d", 2.5))}
     group, attributes = "Group", {"Inline": {"title": "é", "n": [1, 2.5, None, True]}}
     nodes: dict[str, tuple[int, Any, Any]] = {
         "/": (1, attributes, group),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import icechunk
 import pytest
@@ -28,18 +29,18 @@ pytestmark = [pytest.mark.deep, pytest.mark.interop, pytest.mark.filterwarnings(
 @pytest.mark.sample(9, 9)
 @pytest.mark.parametrize("mode", ["copy", "reference", "in place"])
 @pytest.mark.parametrize("folder", FOLDERS, ids=named)
-def test_the_reference_reads_it(folder: Path, mode: str, tmp_path: Path) -> None:
+def test_the_reference_reads_it(folder: Path, mode: Any, tmp_path: Path) -> None:
     source = copy_of(folder, tmp_path / "old")
     target = source if mode == "in place" else tmp_path / "new"
     old, new = (frazil.local_filesystem_storage(str(path)) for path in (source, target))
     expected = expected_of(folder)
     with virtual_objects(folder, tmp_path) as places:
         config, access = virtual_config(frazil, places, (BUCKET,))
-        options = {"config": config, "authorize_virtual_chunk_access": access}
+        options: dict[str, Any] = {"config": config, "authorize_virtual_chunk_access": access}
         if mode == "in place":
             report = frazil.upgrade(old, **options)
         else:
-            report = frazil.upgrade(old, new, chunks=mode, **options)
+            report = frazil.upgrade(old, new, **options, chunks=mode)
         repo, theirs = (
             open_imported(package, target, places, report.virtual_prefixes) for package in (frazil, icechunk)
         )

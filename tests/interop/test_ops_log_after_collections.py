@@ -14,6 +14,7 @@ from tests.maintenance.test_backups import TOMORROW, updated
 
 import frazil
 from frazil.repository.catalog import repo_update
+from frazil.repository.clock import now_us
 
 pytestmark = pytest.mark.interop
 
@@ -50,8 +51,7 @@ def test_the_reference_writes_no_entry_that_is_older_than_the_last(
 ) -> None:
     """The times in the ops log are its sequence numbers: commits find collections by them."""
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
-    now = repo_update.now_us
-    monkeypatch.setattr(repo_update, "now_us", lambda: now() + 3600 * 1_000_000)
+    monkeypatch.setattr(repo_update, "now_us", lambda: now_us() + 3600 * 1_000_000)
     repo.create_tag("of the future", repo.lookup_branch("main"))
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
     with pytest.raises(icechunk.IcechunkError, match="timestamp"):

@@ -451,17 +451,17 @@ class Turns(RuleBasedStateMachine):
         values = np.arange(parts * size, dtype="f8") + self.number
         if "forked" in tree:
             del root["forked"]
-        root.create_array("forked", shape=values.shape, chunks=(size,), dtype="f8", compressors=None)
+        forked = root.create_array("forked", shape=values.shape, chunks=(size,), dtype="f8", compressors=None)
         tree.setdefault("", {})
         tree["forked"] = Array(values, (size,), {})
         self.number += 1
         message = f"forks {self.number}"
         if dirty and size > 2:
-            root["forked"][:size] = 77
+            forked[:size] = 77
         forks = [pickle.loads(pickle.dumps(session.fork())) for _ in range(parts)]
         for number, fork in enumerate(forks):
             region = slice(number * size, (number + 1) * size)
-            zarr.open_group(fork.store, mode="a")["forked"][region] = values[region]
+            zarr.open_array(fork.store, path="forked")[region] = values[region]
         session.merge(*(pickle.loads(pickle.dumps(fork)) for fork in forks))
         self.check_tree(session, tree)
         self.committed(branch, session.commit(message), tree, message, {})
@@ -599,8 +599,10 @@ class Turns(RuleBasedStateMachine):
         self.check_tree(session, model.versions[wanted].tree)
 
     def check_tree(self, session: Any, tree: Tree) -> None:
-        root = zarr.open_group(session.store, mode="r") if tree else None
-        members = {"": root} | dict(root.members(max_depth=None)) if root is not None else {}
+        members: dict[str, Any] = {}
+        if tree:
+            root = zarr.open_group(session.store, mode="r")
+            members = {"": root, **dict(root.members(max_depth=None))}
         assert set(members) == set(tree)
         for path, node in tree.items():
             if isinstance(node, Array):

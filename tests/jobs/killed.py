@@ -18,7 +18,7 @@ from tests.jobs.tasks import counts
 import frazil
 from frazil.jobs.staging import StagedRound, Staging
 from frazil.repository.catalog.collection_guard import Lease
-from frazil.spark import Job, Local, Target, Tasks, run_job
+from frazil.spark import Job, Target, Tasks, Threads, run_job
 
 CONFIG = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
 ROWS = 24
@@ -96,7 +96,7 @@ def main(place: str, *points: str) -> None:
         if os.fork() == 0:
             repo = created(Path(place) / point)
             POINTS[point][0]()
-            run_job(counting(repo), Local(2))
+            run_job(counting(repo), Threads(2))
             os._exit(0)
         _, status = os.wait()
         print(point, os.WTERMSIG(status), sep="\t", flush=True)

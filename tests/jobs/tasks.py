@@ -101,7 +101,7 @@ def dies(shared: bytes, task: bytes) -> bytes:
 def reversed_and_more(fork: frazil.ForkSession, shared: tuple[str, str], item: tuple[int, int]) -> Outcome:
     """Work of a second phase: four rows of one array to another, backwards, plus a number."""
     (source, target), (start, more) = shared, item
-    values = zarr.open_array(fork.store, path=source, mode="r")[start : start + 4]
+    values = np.asarray(zarr.open_array(fork.store, path=source, mode="r")[start : start + 4])
     zarr.open_array(fork.store, path=target, mode="r+")[start : start + 4] = values[::-1] + more
     return Outcome(int(values[-1] - 2 * start))
 
@@ -109,7 +109,7 @@ def reversed_and_more(fork: frazil.ForkSession, shared: tuple[str, str], item: t
 def copies(fork: frazil.ForkSession, shared: Any, start: int) -> Outcome:
     """Work of a job that reads another repository."""
     path, source = shared
-    values = zarr.open_array(source.session().store, path="s", mode="r")[start : start + 4]
+    values = np.asarray(zarr.open_array(source.session().store, path="s", mode="r")[start : start + 4])
     zarr.open_array(fork.store, path=path, mode="r+")[start : start + 4] = values
     return Outcome(int(values.sum()), rows=4, chunks=1, bytes_written=values.nbytes)
 
@@ -131,7 +131,7 @@ def leaves_its_process(shared: bytes, task: bytes) -> bytes:
 def tenfold(fork: frazil.ForkSession, shared: tuple[str, str], start: int) -> Outcome:
     """Two rows of one array to another, times ten."""
     source, target = shared
-    values = zarr.open_array(fork.store, path=source, mode="r")[start : start + 2]
+    values = np.asarray(zarr.open_array(fork.store, path=source, mode="r")[start : start + 2])
     zarr.open_array(fork.store, path=target, mode="r+")[start : start + 2] = values * 10
     return Outcome(chunks=1)
 

@@ -20,7 +20,9 @@ orders = st.sampled_from(["C", "F"])
 
 
 @given(st.lists(axis, max_size=4), st.sampled_from([1, 4, 8]), st.integers(1, 3000), orders)
-def test_blocks_are_whole_chunks_of_bounded_size(axes: list, itemsize: int, most: int, order: Any) -> None:
+def test_blocks_are_whole_chunks_of_bounded_size(
+    axes: list[tuple[int, int]], itemsize: int, most: int, order: Any
+) -> None:
     shape, grid = [length for length, _ in axes], [step for _, step in axes]
     starts, stops = blocks(shape, grid, itemsize, most, order)
     assert starts.shape == stops.shape == (len(starts), len(shape))
@@ -36,7 +38,7 @@ def test_blocks_are_whole_chunks_of_bounded_size(axes: list, itemsize: int, most
 
 @pytest.mark.deep
 @given(st.lists(axis, min_size=1, max_size=3), st.integers(1, 3000))
-def test_no_axis_could_be_longer(axes: list, most: int) -> None:
+def test_no_axis_could_be_longer(axes: list[tuple[int, int]], most: int) -> None:
     """What grows first is as long as it can be."""
     shape, grid = [length + 1 for length, _ in axes], [step for _, step in axes]
     block = block_shape(shape, grid, 1, most)

@@ -17,7 +17,7 @@ from tests.support.judge import same_by_reference
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
 from frazil.jobs.task_rounds import write_manifests
-from frazil.spark import Inline, Job, Local, Outcome, Target, Tasks, run_job
+from frazil.spark import Inline, Job, Outcome, Target, Tasks, Threads, run_job
 
 SHAPE = (12, 6)
 SPLIT = 4
@@ -26,9 +26,10 @@ SPLIT = 4
 def new_repo(split: int | None = SPLIT) -> frazil.Repository:
     manifest = None
     if split is not None:
-        dims = {frazil.ManifestSplitDimCondition.Axis(0): split}
-        condition = frazil.ManifestSplitCondition.AnyArray()
-        splitting = frazil.ManifestSplittingConfig.from_dict({condition: dims})
+        rules: dict[Any, dict[Any, int]] = {
+            frazil.ManifestSplitCondition.AnyArray(): {frazil.ManifestSplitDimCondition.Axis(0): split}
+        }
+        splitting = frazil.ManifestSplittingConfig.from_dict(rules)
         manifest = frazil.ManifestConfig(splitting=splitting)
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0, manifest=manifest)
     return frazil.Repository.create(frazil.in_memory_storage(), config)
@@ -40,7 +41,7 @@ def create(session: frazil.Session, name: str, shape: tuple[int, int] = SHAPE) -
     )
 
 
-def work(fork: frazil.ForkSession, shared: Any, item: Any) -> Outcome:
+def work(fork: frazil.Session, shared: Any, item: Any) -> Outcome:
     """Set or delete chunks: coordinates and a number, or None."""
     name, chunks = item
     array = zarr.open_array(fork.store, path=name, mode="r+")
@@ -69,7 +70,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def content(repo: frazil.Repository, name: str) -> dict[tuple[int, ...], int]:
     session = repo.readonly_session("main")
-    array = zarr.open_array(session.store, path=name, mode="r")
+    array: Any = zarr.open_array(session.store, path=name, mode="r")
     index = session.chunk_table(f"/{name}").index.tolist()
     return {tuple(at): int(array[tuple(at)]) for at in index}
 
@@ -189,13 +190,13 @@ def test_the_session_goes_on_with_them() -> None:
     repo = start()
 
     def finish(session: frazil.Session, values: list[Any]) -> None:
-        array = zarr.open_array(session.store, path="x", mode="r+")
+        array: Any = zarr.open_array(session.store, path="x", mode="r+")
         assert array[4:6].tolist() == [[2] * 6] * 2
         array[5, 0] = 7
         array.attrs["done"] = True
 
     run_job(replace(job(repo, [filled("x", range(4, 6), 2)]), finish=finish), Inline())
-    array = zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")
+    array: Any = zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")
     assert array[4:6].tolist() == [[2] * 6, [7] + [2] * 5]
     assert array[:2].tolist() == [[1] * 6] * 2
     assert array.attrs["done"] is True
@@ -306,7 +307,7 @@ def test_garbage_is_collected_at_every_stage(who: str, resumable: bool, tmp_path
         with pytest.raises(SessionStateError) as caught:
             run_job(mine, Collects(collect, resumable=resumable))
         assert caught.value.kind == ErrorKind.GARBAGE_COLLECTED
-        run_job(replace(mine, prepare=job(repo, dealt, prepares).prepare, finish=None), Local(1))
+        run_job(replace(mine, prepare=job(repo, dealt, prepares).prepare, finish=None), Threads(1))
     else:
         run_job(mine, Collects(collect, resumable=resumable))
     expected = dict(item for _, chunks in [*dealt, filled("x", range(11, 12), 7)] for item in chunks.items())

@@ -14,25 +14,13 @@ from zarr.codecs import BytesCodec
 from zarr.core.buffer import cpu
 
 import frazil
+import frazil.pipeline as ops
 from frazil.arrow.grid import Selection, grid_of
 from frazil.errors import FormatError, TaskFailedError
-from frazil.spark import (
-    Inline,
-    Range,
-    Target,
-    coarsen,
-    map_blocks,
-    mean,
-    quantile,
-    rechunk,
-    recompress,
-    select,
-    validate,
-    write_table,
-)
+from frazil.spark import write_table
 from frazil.spark.tables.scan import plan_scan, table
 
-ENGINE: Final = Inline()
+ENGINE: Final = ops.Inline()
 
 
 @pytest.fixture(scope="module")
@@ -60,21 +48,21 @@ def _rows(repo: frazil.Repository) -> pa.Table:
 
 
 def _made(function: Callable[..., Any], *arguments: Any, **more: Any) -> Callable[[frazil.Repository], Any]:
-    return lambda repo: function(repo, *arguments, to=Target(repo, group="o"), engine=ENGINE, **more)
+    return lambda repo: function(repo, *arguments, to=ops.Target(repo, group="o"), engine=ENGINE, **more)
 
 
 OPERATIONS: Final[dict[str, Callable[[frazil.Repository], Any]]] = {
-    "mean": _made(mean, "g/t", "y"),
-    "quantile": _made(quantile, "g/t", 0.5, "y"),
-    "rechunk": _made(rechunk, ["g/t"], {"y": 8, "x": 2}),
-    "recompress": _made(recompress, ["g/t"], codecs=[BytesCodec()]),
-    "map_blocks": _made(partial(map_blocks, np.negative), ["g/t"]),
-    "coarsen": _made(coarsen, ["g/t"], {"y": 2}, "mean"),
-    "select": _made(select, ["g/t"], isel={"y": slice(1, 8)}),
-    "validate": lambda repo: validate(repo, [Range("/g/t", 0, 1)], engine=ENGINE),
+    "mean": _made(ops.mean, "g/t", "y"),
+    "quantile": _made(ops.quantile, "g/t", 0.5, "y"),
+    "rechunk": _made(ops.rechunk, ["g/t"], {"y": 8, "x": 2}),
+    "recompress": _made(ops.recompress, ["g/t"], codecs=[BytesCodec()]),
+    "map_blocks": _made(partial(ops.map_blocks, np.negative), ["g/t"]),
+    "coarsen": _made(ops.coarsen, ["g/t"], {"y": 2}, "mean"),
+    "select": _made(ops.select, ["g/t"], isel={"y": slice(1, 8)}),
+    "validate": lambda repo: ops.validate(repo, [ops.Range("/g/t", 0, 1)], engine=ENGINE),
     "rows": _rows,
     "write_table": lambda repo: write_table(
-        pa.table({"y": [5.0], "x": [1.0], "t": [0.5]}), Target(repo, group="g"), mode="upsert"
+        pa.table({"y": [5.0], "x": [1.0], "t": [0.5]}), ops.Target(repo, group="g"), mode="upsert"
     ),
 }
 

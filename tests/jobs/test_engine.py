@@ -11,6 +11,7 @@ import threading
 import time
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,7 +19,7 @@ from tests.jobs import tasks
 from tests.support.patience import patience
 
 from frazil.errors import IcechunkError, InvalidInputError
-from frazil.spark import Engine, Inline, Local, OnSpark
+from frazil.spark import Engine, Inline, OnSpark, Processes, Threads
 from frazil.spark.runtime.on_spark import _partitions
 from frazil.threads import Purpose
 
@@ -35,7 +36,7 @@ def test_results_come_in_the_order_of_the_tasks(every_engine: Engine, count: int
 @pytest.mark.deep
 def test_the_caller_may_stop(every_engine: Engine, tmp_path: Path) -> None:
     messages = [str(tmp_path / str(n)).encode() for n in range(60)]
-    results = every_engine.run(tasks.touches, messages, b"0.1")
+    results: Any = every_engine.run(tasks.touches, messages, b"0.1")
     assert next(results) == messages[0]
     results.close()
     # Spark has three jobs of 20 tasks each, and the last one has just begun.
@@ -49,7 +50,7 @@ def test_the_caller_may_stop(every_engine: Engine, tmp_path: Path) -> None:
 @pytest.mark.sample(1, 3)
 def test_a_task_that_fails_is_tried_again(every_engine: Engine) -> None:
     messages = [b"", b"", b"raises", b""]
-    if every_engine not in (Inline(), Local(2)):  # else it would be this process
+    if every_engine not in (Inline(), Threads(2)):  # else it would be this process
         messages.append(b"is killed")
     results = every_engine.run(tasks.fails_twice, messages, b"")
     if isinstance(every_engine, Inline):
@@ -65,20 +66,20 @@ def test_a_task_that_a_worker_cannot_load_has_a_message() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, lost.__name__, lost)
         with pytest.raises(IcechunkError, match=r"failed with ModuleNotFoundError: .*gone_in_the_worker"):
-            list(Local(1, processes=True, attempts=1).run(lost.task, [b""], b""))
+            list(Processes(1, attempts=1).run(lost.task, [b""], b""))
 
 
 def test_a_worker_that_always_dies_fails_its_task(tmp_path: Path) -> None:
     with pytest.raises(
         IcechunkError, match=r"task 1 of 1 failed with .*its process ended with signal SIGKILL"
     ):
-        list(Local(1, processes=True, attempts=2).run(tasks.dies, [b""], b""))
+        list(Processes(1, attempts=2).run(tasks.dies, [b""], b""))
 
 
 def test_results_do_not_pile_up(tmp_path: Path) -> None:
     """A caller that is slow holds the tasks back."""
     messages = [str(tmp_path / str(n)).encode() for n in range(60)]
-    results = Local(2).run(tasks.touches, messages, b"0")
+    results: Any = Threads(2).run(tasks.touches, messages, b"0")
     assert list(itertools.islice(results, 3)) == messages[:3]
     time.sleep(0.05)
     assert len(list(tmp_path.iterdir())) <= 3 + 8
@@ -87,39 +88,36 @@ def test_results_do_not_pile_up(tmp_path: Path) -> None:
 
 @pytest.mark.deep
 def test_threads_and_processes_are_what_they_say(tmp_path: Path) -> None:
-    own = {int(r.split()[0]) for r in Local(2).run(tasks.process, [b""] * 4, b"")}
+    own = {int(r.split()[0]) for r in Threads(2).run(tasks.process, [b""] * 4, b"")}
     assert own == {os.getpid()}
     place = str(tmp_path).encode()
-    others = {int(r.split()[0]) for r in Local(2, processes=True).run(tasks.meets_another, [b""] * 6, place)}
+    others = {int(r.split()[0]) for r in Processes(2).run(tasks.meets_another, [b""] * 6, place)}
     assert len(others) == 2
     assert os.getpid() not in others
 
 
 @pytest.mark.deep
 def test_idle_processes_serve_the_next_run() -> None:
-    runs = [
-        {int(r.split()[0]) for r in Local(1, processes=True).run(tasks.process, [b""] * 3, b"")}
-        for _ in range(2)
-    ]
+    runs = [{int(r.split()[0]) for r in Processes(1).run(tasks.process, [b""] * 3, b"")} for _ in range(2)]
     assert runs[0] == runs[1]
     os.environ["FRAZIL_TEST_OTHER"] = "surroundings"
     try:
-        third = {int(r.split()[0]) for r in Local(1, processes=True).run(tasks.process, [b""], b"")}
+        third = {int(r.split()[0]) for r in Processes(1).run(tasks.process, [b""], b"")}
     finally:
         del os.environ["FRAZIL_TEST_OTHER"]
     assert not third & runs[0]
 
 
 def test_inline_stays_in_this_thread() -> None:
-    messages = []
-    assert list(Inline().run(lambda shared, task: messages.append(task) or task, [b"1"], b"")) == [b"1"]
-    assert messages == [b"1"]
+    threads = list(Inline().run(lambda shared, task: b"%d" % threading.get_ident(), [b"1"], b""))
+    assert threads == [b"%d" % threading.get_ident()]
 
 
 @pytest.mark.parametrize("wrong", [{"workers": 0}, {"attempts": 0}])
-def test_what_cannot_be_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(InvalidInputError, match="must be at least 1, got 0"):
-        Local(**wrong)
+def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    for engine in (Threads, Processes):
+        with pytest.raises(InvalidInputError, match="must be at least 1, got 0"):
+            engine(**wrong)
 
 
 @pytest.mark.deep
@@ -146,10 +144,10 @@ def test_each_task_has_a_slot_of_its_own(spark: SparkSession, tmp_path: Path) ->
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
 def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) -> None:
     program = (
-        "import signal, sys; from frazil.spark import Local; from tests.jobs import tasks\n"
+        "import signal, sys; from frazil.spark import Processes, Threads; from tests.jobs import tasks\n"
         # A shell that runs the tests in the background lets its children ignore the signal.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "list(Local(2, processes=True).run(tasks.leaves_its_process, [sys.argv[1].encode()] * 1000, b''))"
+        "list(Processes(2).run(tasks.leaves_its_process, [sys.argv[1].encode()] * 1000, b''))"
     )
     driver = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],
@@ -166,7 +164,7 @@ def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) ->
     else:
         driver.send_signal(number)
     _, stderr = driver.communicate()
-    assert stderr.count(b"Traceback") == (number == signal.SIGINT)  # of the driver alone
+    assert stderr.count(b"Traceback") == (number == signal.SIGINT)  # only of the driver
     pids = [int(path.name) for path in workers]
     until = time.monotonic() + patience(10)
     while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:

@@ -15,42 +15,12 @@ import zarr
 from tests.jobs import tasks
 
 import frazil
+import frazil.pipeline as ops
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, StaleReadError
 from frazil.jobs import job_run as module
-from frazil.jobs.job_history import JOB
-from frazil.spark import (
-    Engine,
-    Exists,
-    Inline,
-    Input,
-    Job,
-    JobResult,
-    Local,
-    Phase,
-    Target,
-    Tasks,
-    Version,
-    anomaly,
-    climatology,
-    coarsen,
-    groupby,
-    ingest,
-    map_blocks,
-    materialize,
-    mean,
-    pyramid,
-    rechunk,
-    regrid,
-    resample,
-    run_again_if_stale,
-    run_job,
-    select,
-    staged_jobs,
-    write_audit_publish,
-    zonal_stats,
-)
+from frazil.repository.catalog.history_records import JOB
 
-ENGINE = Inline()
+ENGINE = ops.Inline()
 
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
@@ -96,18 +66,20 @@ def before_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any
     return arrange
 
 
-def tenfold(repo: frazil.Repository, *inputs: Input, output: str = "bar", **more: Any) -> Job:
+def tenfold(repo: frazil.Repository, *inputs: ops.Input, output: str = "bar", **more: Any) -> ops.Job:
     """``bar`` is ten times ``foo``, as the job's session sees that."""
 
-    def prepare(session: frazil.Session) -> Tasks:
+    def prepare(session: frazil.Session) -> ops.Tasks:
         zarr.create_array(session.store, name=output, shape=(8, 3), chunks=(2, 3), dtype="f8", overwrite=True)
-        return Tasks(range(0, 8, 2), shared=("foo", output))
+        return ops.Tasks(range(0, 8, 2), shared=("foo", output))
 
-    return Job("tenfold", Target(repo), prepare, tasks.tenfold, inputs=inputs, writes=(f"/{output}",), **more)
+    return ops.Job(
+        "tenfold", ops.Target(repo), prepare, tasks.tenfold, inputs=inputs, writes=(f"/{output}",), **more
+    )
 
 
-def foo_of(repo: frazil.Repository, *paths: str) -> Input:
-    return Version.of(repo).input(paths or ["/foo"])
+def foo_of(repo: frazil.Repository, *paths: str) -> ops.Input:
+    return ops.Version.of(repo).input(paths or ["/foo"])
 
 
 @pytest.mark.sample(1)
@@ -116,13 +88,13 @@ def test_a_job_whose_input_was_corrected_is_not_committed(
 ) -> None:
     before_commit(partial(put, repo))
     with pytest.raises(StaleReadError, match=r"`tenfold` .*`/foo`: another session wrote") as error:
-        run_job(tenfold(repo, foo_of(repo)), ENGINE)
+        ops.run_job(tenfold(repo, foo_of(repo)), ENGINE)
     tip = repo.lookup_branch("main")
     assert error.value.snapshot == tip
     assert error.value.kind == ErrorKind.STALE_READ
     assert "Run the job again" in str(error.value)
     assert next(iter(repo.ancestry(branch="main"))).message == "foo = 5"
-    again = run_job(tenfold(repo, foo_of(repo)), ENGINE)
+    again = ops.run_job(tenfold(repo, foo_of(repo)), ENGINE)
     assert not again.done_before
     assert values(repo, "bar").min() == 50
 
@@ -131,8 +103,8 @@ def test_rewritten_manifests_are_no_change() -> None:
     repo = filled(frazil.Repository.create(frazil.in_memory_storage()))
     source = foo_of(repo)
     repo.rewrite_manifests("no data are changed", branch="main")
-    assert Version.of(repo).input(["/foo"]).snapshot != source.snapshot
-    run_job(tenfold(repo, source), ENGINE)
+    assert ops.Version.of(repo).input(["/foo"]).snapshot != source.snapshot
+    ops.run_job(tenfold(repo, source), ENGINE)
 
 
 def test_an_input_that_had_changed_when_the_job_began(repo: frazil.Repository) -> None:
@@ -145,7 +117,7 @@ def test_an_input_that_had_changed_when_the_job_began(repo: frazil.Repository) -
         pytest.fail("a task ran")
 
     with pytest.raises(StaleReadError) as error:
-        run_job(replace(tenfold(repo, source), work=never), ENGINE)
+        ops.run_job(replace(tenfold(repo, source), work=never), ENGINE)
     assert error.value.snapshot == culprit
 
 
@@ -158,11 +130,11 @@ def test_fixed_versions_do_not_change(
     repo.create_branch("dev", tip)
     before_commit(partial(put, repo))
     version = {
-        "tag": partial(Version.of, repo, tag="v1"),
-        "snapshot": partial(Version.of, repo, snapshot_id=tip),
-        "branch": partial(Version.of, repo, branch="dev"),
+        "tag": partial(ops.Version.of, repo, tag="v1"),
+        "snapshot": partial(ops.Version.of, repo, snapshot_id=tip),
+        "branch": partial(ops.Version.of, repo, branch="dev"),
     }[fixed]()
-    mean(version, "foo", "t", to=Target(repo, group="mean"), engine=ENGINE)
+    ops.mean(version, "foo", "t", to=ops.Target(repo, group="mean"), engine=ENGINE)
     assert values(repo, "mean/foo").tolist() == [1, 1, 1]
 
 
@@ -174,7 +146,7 @@ def test_inputs_in_another_repository_are_fixed(before_commit: Callable[[Any], N
         put(target)
 
     before_commit(happens)
-    mean(source, "foo", "t", to=Target(target, group="mean"), engine=ENGINE)
+    ops.mean(source, "foo", "t", to=ops.Target(target, group="mean"), engine=ENGINE)
     assert values(target, "mean/foo").tolist() == [1, 1, 1]
 
 
@@ -185,27 +157,27 @@ def test_a_repository_with_two_addresses_is_one(tmp_path: Path, before_commit: C
     source = frazil.Repository.open(frazil.local_filesystem_storage(str(tmp_path / "link")))
     before_commit(partial(put, repo))
     with pytest.raises(StaleReadError, match="`/foo`"):
-        mean(source, "foo", "t", to=Target(repo, group="mean"), engine=ENGINE)
+        ops.mean(source, "foo", "t", to=ops.Target(repo, group="mean"), engine=ENGINE)
 
 
 def test_inputs_that_are_no_version_of_the_repository_are_fixed(tmp_path: Path) -> None:
     """Files, with a name for their version; and a repository without a commit, the first snapshot of all."""
     repo = filled(frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo"))))
     empty = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "empty")))
-    inputs = [Input("a catalogue", "main", "v1", ("/",), "0" * 32), Version.of(empty).input()]
-    run_job(tenfold(repo, *inputs), ENGINE)
+    inputs = [ops.Input("a catalogue", "main", "v1", ("/",), "0" * 32), ops.Version.of(empty).input()]
+    ops.run_job(tenfold(repo, *inputs), ENGINE)
 
 
 @pytest.mark.sample(1)
 def test_an_output_in_the_group_that_is_read_refuses_nothing(
     repo: frazil.Repository, before_commit: Callable[[Any], None]
 ) -> None:
-    run_job(tenfold(repo, foo_of(repo, "/")), ENGINE)
-    run_job(tenfold(repo, foo_of(repo, "/"), output="group/bar"), ENGINE)
+    ops.run_job(tenfold(repo, foo_of(repo, "/")), ENGINE)
+    ops.run_job(tenfold(repo, foo_of(repo, "/"), output="group/bar"), ENGINE)
     append = tenfold(repo, foo_of(repo, "/foo", "/bar"), output="bar", id="append")
     before_commit(partial(put, repo, "other"))
-    run_job(append, ENGINE)
-    rechunk(repo, ["foo"], {"t": 4}, engine=ENGINE)
+    ops.run_job(append, ENGINE)
+    ops.rechunk(repo, ["foo"], {"t": 4}, engine=ENGINE)
     assert values(repo, "foo").max() == 1
 
 
@@ -223,21 +195,21 @@ def test_inputs_are_compared_at_each_attempt(
 
     monkeypatch.setattr(frazil.Session, "commit", commit)
     with pytest.raises(StaleReadError):
-        run_job(job, ENGINE)
+        ops.run_job(job, ENGINE)
     assert len(attempts) == 3
 
 
 # What was staged
 
 
-def die_before_commit(job: Job, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def die_before_commit(job: ops.Job, engine: ops.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*args: Any) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "commit_job", die)
         with pytest.raises(KeyboardInterrupt):
-            run_job(job, engine)
+            ops.run_job(job, engine)
 
 
 @pytest.mark.sample(1)
@@ -246,11 +218,11 @@ def test_results_of_old_inputs_do_not_stay_staged(
     repo: frazil.Repository, id_: str | None, before_commit: Callable[[Any], None]
 ) -> None:
     before_commit(partial(put, repo))
-    engine = Inline(resumable=True)
+    engine = ops.Inline(resumable=True)
     with pytest.raises(StaleReadError):
-        run_job(tenfold(repo, foo_of(repo), id=id_), engine)
-    assert staged_jobs(repo) == []
-    result = run_job(tenfold(repo, foo_of(repo), id=id_), engine)
+        ops.run_job(tenfold(repo, foo_of(repo), id=id_), engine)
+    assert ops.staged_jobs(repo) == []
+    result = ops.run_job(tenfold(repo, foo_of(repo), id=id_), engine)
     assert result.metrics.resumed == 0
     assert values(repo, "bar").min() == 50
 
@@ -259,23 +231,23 @@ def test_a_resumed_job_compares_what_changed_since_its_first_run(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The input is declared once, at the version of the first run; the second one goes on from there."""
-    engine, source = Inline(resumable=True), foo_of(repo)
+    engine, source = ops.Inline(resumable=True), foo_of(repo)
     die_before_commit(tenfold(repo, source), engine, monkeypatch)
     put(repo, "other")
     put(repo)
     with pytest.raises(StaleReadError):
-        run_job(tenfold(repo, source), engine)
-    assert staged_jobs(repo) == []
+        ops.run_job(tenfold(repo, source), engine)
+    assert ops.staged_jobs(repo) == []
 
 
 @pytest.mark.sample(1)
 def test_a_resumed_job_whose_inputs_stayed_goes_on(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Inline(resumable=True)
+    engine = ops.Inline(resumable=True)
     die_before_commit(tenfold(repo, foo_of(repo)), engine, monkeypatch)
     put(repo, "other")  # the second run's inputs are those of a newer snapshot than its session's
-    assert run_job(tenfold(repo, foo_of(repo)), engine).metrics.resumed == 4
+    assert ops.run_job(tenfold(repo, foo_of(repo)), engine).metrics.resumed == 4
     assert values(repo, "bar").min() == 10
 
 
@@ -283,39 +255,39 @@ def test_a_resumed_job_whose_inputs_stayed_goes_on(
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("engine", [Inline(), Inline(resumable=True), Local(2)], ids=repr)
+@pytest.mark.parametrize("engine", [ops.Inline(), ops.Inline(resumable=True), ops.Threads(2)], ids=repr)
 @pytest.mark.parametrize("path", ["foo", "other"])
 def test_a_job_may_track_what_its_tasks_read(
-    repo: frazil.Repository, engine: Engine, path: str, before_commit: Callable[[Any], None]
+    repo: frazil.Repository, engine: ops.Engine, path: str, before_commit: Callable[[Any], None]
 ) -> None:
     before_commit(partial(put, repo, path))
     job = tenfold(repo, track_reads=True)
     if path == "other":
-        run_job(job, engine)
+        ops.run_job(job, engine)
         assert values(repo, "bar").max() == 10
         return
     with pytest.raises(StaleReadError, match=r"`tenfold` .*`/foo`"):
-        run_job(job, engine)
+        ops.run_job(job, engine)
 
 
 def test_tracked_reads_of_staged_tasks_count_when_the_job_is_resumed(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, before_commit: Callable[[Any], None]
 ) -> None:
-    engine = Inline(resumable=True)
+    engine = ops.Inline(resumable=True)
     die_before_commit(tenfold(repo, track_reads=True), engine, monkeypatch)
     before_commit(partial(put, repo))
     with pytest.raises(StaleReadError):
-        run_job(tenfold(repo, track_reads=True), engine)
+        ops.run_job(tenfold(repo, track_reads=True), engine)
 
 
 def test_what_phases_read_of_rounds_before_is_their_own(
     repo: frazil.Repository, before_commit: Callable[[Any], None]
 ) -> None:
-    def second(session: frazil.Session, values: list[Any]) -> Tasks:
-        return Tasks(range(0, 8, 2), shared=("bar", "bar"))
+    def second(session: frazil.Session, values: list[Any]) -> ops.Tasks:
+        return ops.Tasks(range(0, 8, 2), shared=("bar", "bar"))
 
     before_commit(partial(put, repo, "other"))
-    run_job(tenfold(repo, track_reads=True, phases=(Phase(second, tasks.tenfold),)), ENGINE)
+    ops.run_job(tenfold(repo, track_reads=True, phases=(ops.Phase(second, tasks.tenfold),)), ENGINE)
     assert values(repo, "bar").min() == 100
 
 
@@ -323,12 +295,12 @@ def test_a_plan_may_name_its_inputs(repo: frazil.Repository, before_commit: Call
     job = tenfold(repo)
     before_commit(partial(put, repo))
 
-    def prepare(session: frazil.Session) -> Tasks:
+    def prepare(session: frazil.Session) -> ops.Tasks:
         return replace(job.prepare(session), reads=("foo",))
 
     planned = replace(job, prepare=prepare)
     with pytest.raises(StaleReadError):
-        run_job(planned, ENGINE)
+        ops.run_job(planned, ENGINE)
 
 
 # Run again
@@ -338,7 +310,7 @@ def test_run_again_takes_the_new_version(
     repo: frazil.Repository, before_commit: Callable[[Any], None]
 ) -> None:
     before_commit(partial(put, repo))
-    run_again_if_stale(partial(mean, repo, "foo", "t", engine=ENGINE))
+    ops.run_again_if_stale(partial(ops.mean, repo, "foo", "t", engine=ENGINE))
     assert values(repo, "mean/foo").tolist() == [5, 5, 5]
 
 
@@ -351,13 +323,13 @@ def test_run_again_is_bounded() -> None:
 
     stale, conflict = (partial(fail, of("snapshot")) for of in (StaleReadError, RebaseFailedError))
     with pytest.raises(StaleReadError):
-        run_again_if_stale(stale, attempts=4)
+        ops.run_again_if_stale(stale, attempts=4)
     with pytest.raises(RebaseFailedError):
-        run_again_if_stale(conflict)
+        ops.run_again_if_stale(conflict)
     assert len(calls) == 5
 
     with pytest.raises(InvalidInputError):
-        run_again_if_stale(stale, attempts=0)
+        ops.run_again_if_stale(stale, attempts=0)
 
 
 # What operations name
@@ -380,22 +352,22 @@ def climate() -> frazil.Repository:
 
 COORDINATES = {"/time", "/lat", "/lon"}
 #: Operations with their arguments after the source, and the labels that they read besides the coordinates.
-OPERATIONS: dict[str, tuple[Callable[..., JobResult], list[Any], dict[str, Any], set[str]]] = {
-    "mean": (mean, ["t", "time"], {}, set()),
-    "coslat": (mean, ["t", "lat"], {"weights": "coslat"}, set()),
-    "groupby": (groupby, ["t", "month", "mean"], {}, {"/month"}),
-    "groupby time": (groupby, ["t", "time.season", "mean"], {}, set()),
-    "zones": (zonal_stats, ["t", "region", "mean"], {}, {"/region"}),
-    "bands": (zonal_stats, ["t", [0, 2, 4], "mean"], {}, set()),
-    "resample": (resample, ["t", "YS", "mean"], {}, set()),
-    "climatology": (climatology, ["t", "month", "mean"], {}, set()),
-    "rechunk": (rechunk, [["/"], {"time": 6}], {}, set()),
-    "map_blocks": (partial(map_blocks, np.sqrt), ["t"], {}, set()),
-    "coarsen": (coarsen, [["t"], {"lat": 2}], {}, set()),
-    "pyramid": (pyramid, [["t"]], {"factors": {"lat": 2, "lon": 2}}, set()),
-    "regrid": (regrid, [["t"], {"lat": [0.5, 1], "lon": [0.5, 1]}], {}, set()),
-    "select": (select, [["t"]], {"sel": {"lat": slice(0, 1)}}, set()),
-    "materialize": (materialize, [["t"]], {}, set()),
+OPERATIONS: dict[str, tuple[Callable[..., ops.JobResult], list[Any], dict[str, Any], set[str]]] = {
+    "mean": (ops.mean, ["t", "time"], {}, set()),
+    "coslat": (ops.mean, ["t", "lat"], {"weights": "coslat"}, set()),
+    "groupby": (ops.groupby, ["t", "month", "mean"], {}, {"/month"}),
+    "groupby time": (ops.groupby, ["t", "time.season", "mean"], {}, set()),
+    "zones": (ops.zonal_stats, ["t", "region", "mean"], {}, {"/region"}),
+    "bands": (ops.zonal_stats, ["t", [0, 2, 4], "mean"], {}, set()),
+    "resample": (ops.resample, ["t", "YS", "mean"], {}, set()),
+    "climatology": (ops.climatology, ["t", "month", "mean"], {}, set()),
+    "rechunk": (ops.rechunk, [["/"], {"time": 6}], {}, set()),
+    "map_blocks": (partial(ops.map_blocks, np.sqrt), ["t"], {}, set()),
+    "coarsen": (ops.coarsen, [["t"], {"lat": 2}], {}, set()),
+    "pyramid": (ops.pyramid, [["t"]], {"factors": {"lat": 2, "lon": 2}}, set()),
+    "regrid": (ops.regrid, [["t"], {"lat": [0.5, 1], "lon": [0.5, 1]}], {}, set()),
+    "select": (ops.select, [["t"]], {"sel": {"lat": slice(0, 1)}}, set()),
+    "materialize": (ops.materialize, [["t"]], {}, set()),
 }
 
 
@@ -403,15 +375,19 @@ OPERATIONS: dict[str, tuple[Callable[..., JobResult], list[Any], dict[str, Any],
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_name_all_that_they_read(climate: frazil.Repository, name: str) -> None:
     operation, arguments, keywords, labels = OPERATIONS[name]
-    to = Target(climate, group=f"made/{name.replace(' ', '-')}")
+    to = ops.Target(climate, group=f"made/{name.replace(' ', '-')}")
     result = operation(climate, *arguments, to=to, engine=ENGINE, **keywords)
     (source,) = climate.lookup_snapshot(result.snapshot_id).metadata[JOB]["inputs"]
     assert {"/t", *COORDINATES, *labels} <= set(source["paths"])
 
 
 def test_an_anomaly_names_the_climatology(climate: frazil.Repository) -> None:
-    usual = climatology(climate, "t", "month", "mean", to=Target(climate, group="usual"), engine=ENGINE)
-    result = anomaly(climate, "t", usual, group="usual", to=Target(climate, group="unusual"), engine=ENGINE)
+    usual = ops.climatology(
+        climate, "t", "month", "mean", to=ops.Target(climate, group="usual"), engine=ENGINE
+    )
+    result = ops.anomaly(
+        climate, "t", usual, group="usual", to=ops.Target(climate, group="unusual"), engine=ENGINE
+    )
     inputs = climate.lookup_snapshot(result.snapshot_id).metadata[JOB]["inputs"]
     assert {"/t", "/time"} <= set(inputs[0]["paths"])
     assert {"/usual/t", "/usual/month"} <= set(inputs[1]["paths"])
@@ -434,17 +410,17 @@ def test_an_ingest_whose_labels_were_corrected_is_planned_anew(
 ) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     for number in (1, 2):
-        ingest(day(tmp_path, number, number), repo, mode="append", engine=ENGINE)
+        ops.ingest(day(tmp_path, number, number), repo, mode="append", engine=ENGINE)
 
     def happens() -> None:
         with repo.transaction("main", message="the days were the wrong way round") as store:
             labels = zarr.open_array(store, path="time")
-            labels[:] = labels[:][::-1]
+            labels[:] = np.asarray(labels[:])[::-1]
 
     before_commit(happens)
     corrected = tmp_path / "corrected"
     corrected.mkdir()
-    ingest(day(corrected, 2, 20), repo, mode="upsert", engine=ENGINE)
+    ops.ingest(day(corrected, 2, 20), repo, mode="upsert", engine=ENGINE)
     dataset = xr.open_zarr(repo.readonly_session("main").store, consolidated=False)
     assert dataset.t.sel(time="2026-01-02").values.tolist() == [20, 20, 20]
 
@@ -454,17 +430,19 @@ def test_an_ingest_whose_labels_were_corrected_is_planned_anew(
 def test_results_of_old_inputs_are_not_published(repo: frazil.Repository, source: str) -> None:
     runs: list[str] = []
 
-    def work(target: Target) -> None:
+    def work(target: ops.Target) -> None:
         branch = "main" if source == "main" else target.branch
-        to = Target(repo, target.branch, "mean")
-        mean(Version.of(repo, branch=branch), "foo", "t", to=to, engine=ENGINE)
+        to = ops.Target(repo, target.branch, "mean")
+        ops.mean(ops.Version.of(repo, branch=branch), "foo", "t", to=to, engine=ENGINE)
         runs.append(target.branch)
         put(repo, "other", len(runs))
         if len(runs) == 1:
             put(repo)
 
     def run() -> Any:
-        return write_audit_publish(repo, work, [Exists("/mean/foo")], audit_branch="audit", engine=ENGINE)
+        return ops.write_audit_publish(
+            repo, work, [ops.Exists("/mean/foo")], audit_branch="audit", engine=ENGINE
+        )
 
     with pytest.raises(StaleReadError, match=r"`mean` .*`/foo`"):
         run()
@@ -477,12 +455,12 @@ def test_results_of_old_inputs_are_not_published(repo: frazil.Repository, source
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("source", ["main", "audit"])
 def test_old_work_of_an_earlier_run_starts_again(repo: frazil.Repository, source: str) -> None:
-    def work(target: Target) -> None:
-        to = Target(repo, target.branch, "mean")
-        mean(Version.of(repo, branch=source), "foo", "t", to=to, engine=ENGINE)
+    def work(target: ops.Target) -> None:
+        to = ops.Target(repo, target.branch, "mean")
+        ops.mean(ops.Version.of(repo, branch=source), "foo", "t", to=to, engine=ENGINE)
 
     repo.create_branch("audit", repo.lookup_branch("main"))
-    work(Target(repo, "audit"))
+    work(ops.Target(repo, "audit"))
     put(repo)
-    write_audit_publish(repo, work, [Exists("/mean/foo")], audit_branch="audit", engine=ENGINE)
+    ops.write_audit_publish(repo, work, [ops.Exists("/mean/foo")], audit_branch="audit", engine=ENGINE)
     assert values(repo, "mean/foo").tolist() == [5, 5, 5]

@@ -15,21 +15,9 @@ import zarr
 from tests.jobs import tasks
 
 import frazil
+import frazil.pipeline as ops
 from frazil.errors import IcechunkError
-from frazil.jobs.job_history import JOB
-from frazil.spark import (
-    Engine,
-    Inline,
-    Job,
-    Local,
-    Metrics,
-    Phase,
-    Target,
-    Tasks,
-    Version,
-    job_metrics,
-    run_job,
-)
+from frazil.repository.catalog.history_records import JOB
 
 
 @pytest.fixture
@@ -37,24 +25,26 @@ def repo(tmp_path: Any) -> frazil.Repository:
     return frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
 
 
-def counting(repo: frazil.Repository, rows: int = 12, **more: Any) -> Job:
+def counting(repo: frazil.Repository, rows: int = 12, **more: Any) -> ops.Job:
     """A job that writes 0, 1, 2, ... into an array, four rows a task."""
 
-    def prepare(session: frazil.Session) -> Tasks:
+    def prepare(session: frazil.Session) -> ops.Tasks:
         zarr.create_array(session.store, name="x", shape=(rows,), chunks=(4,), dtype="i4", overwrite=True)
-        return Tasks(range(0, rows, 4), shared="x")
+        return ops.Tasks(range(0, rows, 4), shared="x")
 
     def finish(session: frazil.Session, values: list[Any]) -> None:
         zarr.open_array(session.store, path="x", mode="r+").attrs["sum"] = sum(values)
 
-    return Job("count", Target(repo), prepare, tasks.counts, finish, {"rows": rows}, writes=("/x",), **more)
+    return ops.Job(
+        "count", ops.Target(repo), prepare, tasks.counts, finish, {"rows": rows}, writes=("/x",), **more
+    )
 
 
-@pytest.mark.parametrize("engine", [Inline(), Local(2)], ids=repr)  # others: with the metrics
-def test_all_tasks_are_one_commit(repo: frazil.Repository, engine: Engine) -> None:
+@pytest.mark.parametrize("engine", [ops.Inline(), ops.Threads(2)], ids=repr)  # others: with the metrics
+def test_all_tasks_are_one_commit(repo: frazil.Repository, engine: ops.Engine) -> None:
     before = repo.lookup_branch("main")
-    result = run_job(counting(repo), engine)
-    array = zarr.open_array(result.version.session().store, path="x", mode="r")
+    result = ops.run_job(counting(repo), engine)
+    array: Any = zarr.open_array(result.version.session().store, path="x", mode="r")
     assert array[:].tolist() == list(range(12))
     assert array.attrs["sum"] == sum(range(12))
     commit, first = list(repo.ancestry(branch="main"))[:2]
@@ -72,37 +62,39 @@ def left(repo: frazil.Repository) -> list[str]:
 
 
 def test_a_finished_job_is_not_run_again(repo: frazil.Repository) -> None:
-    engine = Inline()
-    first = run_job(counting(repo), engine)
-    again = run_job(counting(repo), engine)
+    engine = ops.Inline()
+    first = ops.run_job(counting(repo), engine)
+    again = ops.run_job(counting(repo), engine)
     assert again.done_before
     assert (again.id, again.snapshot_id) == (first.id, first.snapshot_id)
     with repo.transaction("main", message="by hand") as store:
         zarr.open_array(store, path="x", mode="r+")[0] = 99
-    mended = run_job(counting(repo), engine)
-    assert not mended.done_before
-    assert zarr.open_array(mended.version.session().store, path="x", mode="r")[0] == 0
+    corrected = ops.run_job(counting(repo), engine)
+    assert not corrected.done_before
+    assert zarr.open_array(corrected.version.session().store, path="x", mode="r")[0] == 0
 
 
 def test_a_second_phase_sees_what_the_first_has_merged(repo: frazil.Repository) -> None:
     """Intermediate arrays are in the session, never in the commit."""
 
-    def first(session: frazil.Session) -> Tasks:
+    def first(session: frazil.Session) -> ops.Tasks:
         for name in ("x", "between"):
             zarr.create_array(session.store, name=name, shape=(12,), chunks=(4,), dtype="i4")
-        return Tasks(range(0, 12, 4), shared="between")
+        return ops.Tasks(range(0, 12, 4), shared="between")
 
-    def second(session: frazil.Session, values: list[Any]) -> Tasks:
+    def second(session: frazil.Session, values: list[Any]) -> ops.Tasks:
         assert values == [6, 22, 38]
-        return Tasks([(start, 100) for start in range(0, 12, 4)], shared=("between", "x"))
+        return ops.Tasks([(start, 100) for start in range(0, 12, 4)], shared=("between", "x"))
 
     def finish(session: frazil.Session, values: list[Any]) -> None:
         assert values == [3 - start for start in (0, 4, 8)]
         del zarr.open_group(session.store, mode="r+")["between"]
 
-    phases = (Phase(second, tasks.reversed_and_more),)
-    result = run_job(Job("two", Target(repo), first, tasks.counts, finish, phases=phases), Inline())
-    root = zarr.open_group(result.version.session().store, mode="r")
+    phases = (ops.Phase(second, tasks.reversed_and_more),)
+    result = ops.run_job(
+        ops.Job("two", ops.Target(repo), first, tasks.counts, finish, phases=phases), ops.Inline()
+    )
+    root: Any = zarr.open_group(result.version.session().store, mode="r")
     assert list(root) == ["x"]
     assert root["x"][:].tolist() == [103, 102, 101, 100, 107, 106, 105, 104, 111, 110, 109, 108]
     assert result.metrics.tasks == 6
@@ -112,14 +104,14 @@ def test_a_second_phase_sees_what_the_first_has_merged(repo: frazil.Repository) 
 
 
 @pytest.mark.sample(1, 3)
-def test_metrics_are_reported_and_stored(tmp_path: Any, every_engine: Engine) -> None:
+def test_metrics_are_reported_and_stored(tmp_path: Any, every_engine: ops.Engine) -> None:
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")), config)
     source = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "source")), config)
     with source.transaction("main", message="data") as store:
         zarr.create_array(store, name="s", data=np.arange(12, dtype="i4"), chunks=(4,), compressors=None)
     planned = partial(_prepared_with, job=counting(repo), source=source)
-    result = run_job(replace(counting(repo), prepare=planned, work=tasks.copies), every_engine)
+    result = ops.run_job(replace(counting(repo), prepare=planned, work=tasks.copies), every_engine)
     metrics = result.metrics
     assert (metrics.tasks, metrics.resumed, metrics.retries, metrics.bytes_written) == (3, 0, 0, 48)
     # of both repositories: three chunks of 16 bytes each, and files of metadata
@@ -127,18 +119,19 @@ def test_metrics_are_reported_and_stored(tmp_path: Any, every_engine: Engine) ->
     assert metrics.stored_bytes_written > 48
     assert metrics.requests > 12
     assert 0 < metrics.longest_task_seconds <= metrics.task_seconds
-    assert zarr.open_array(result.version.session().store, path="x", mode="r")[:].tolist() == list(range(12))
+    array: Any = zarr.open_array(result.version.session().store, path="x", mode="r")
+    assert array[:].tolist() == list(range(12))
     assert left(repo) == []
-    (row,) = job_metrics(repo)
-    assert row == job_metrics(repo, snapshot_id=result.snapshot_id)[0]
+    (row,) = ops.job_metrics(repo)
+    assert row == ops.job_metrics(repo, snapshot_id=result.snapshot_id)[0]
     assert (row["id"], row["name"], row["snapshot_id"]) == (result.id, "count", result.snapshot_id)
-    assert {name: row[name] for name in Metrics.__slots__} == asdict(metrics)
-    assert job_metrics(repo, snapshot_id=list(repo.ancestry(branch="main"))[-1].id) == []
+    assert {name: row[name] for name in ops.Metrics.__slots__} == asdict(metrics)
+    assert ops.job_metrics(repo, snapshot_id=list(repo.ancestry(branch="main"))[-1].id) == []
 
 
-def _prepared_with(session: frazil.Session, job: Job, source: frazil.Repository) -> Tasks:
+def _prepared_with(session: frazil.Session, job: ops.Job, source: frazil.Repository) -> ops.Tasks:
     planned = job.prepare(session)
-    return Tasks(planned.items, shared=(planned.shared, Version.of(source)))
+    return ops.Tasks(planned.items, shared=(planned.shared, ops.Version.of(source)))
 
 
 @pytest.mark.parametrize(
@@ -153,12 +146,12 @@ def _prepared_with(session: frazil.Session, job: Job, source: frazil.Repository)
         ({"id": 5}, "bad-metadata", "job_id must be non-empty text, got 5"),
         ({"prepare": lambda session: None}, "invalid-argument", "must return Tasks, got NoneType"),
         (
-            {"prepare": lambda session: Tasks([1, Lock()])},
+            {"prepare": lambda session: ops.Tasks([1, Lock()])},
             "invalid-argument",
             "item 1 cannot be sent to a task",
         ),
         (
-            {"prepare": lambda session: Tasks([1], Lock())},
+            {"prepare": lambda session: ops.Tasks([1], Lock())},
             "invalid-argument",
             "shared value cannot be sent to a task because of the item 'shared', of the type lock: ",
         ),
@@ -175,16 +168,16 @@ def test_an_invalid_job_does_no_work(
     done: list[Any] = []
     work = more.get("work", lambda fork, shared, item: done.append(item))
     with pytest.raises(IcechunkError, match=message) as caught:
-        run_job(replace(counting(repo), **{"work": work, **more}), Local(1, attempts=1))
+        ops.run_job(replace(counting(repo), **{"work": work, **more}), ops.Threads(1, attempts=1))
     assert caught.value.kind == kind
     assert (done, left(repo)) == ([], [])
 
 
 @pytest.mark.parametrize("id_", ["../../repo", "a/b\n\0c", "ä" * 500, "refs/branch.main/ref.json"])
 def test_an_id_may_be_any_text(repo: frazil.Repository, id_: str) -> None:
-    result = run_job(counting(repo, id=id_), Inline(resumable=True))
+    result = ops.run_job(counting(repo, id=id_), ops.Inline(resumable=True))
     assert (result.id, repo.lookup_branch("main")) == (id_, result.snapshot_id)
-    assert run_job(counting(repo, id=id_), Inline(resumable=True)).done_before
+    assert ops.run_job(counting(repo, id=id_), ops.Inline(resumable=True)).done_before
     assert repo.upkeep.verify("checksum").ok
     folders = {info.key.split("/")[0] for info in repo.storage.list("")}
     assert folders == {"repo", "overwritten", "snapshots", "transactions", "manifests"}
@@ -193,15 +186,19 @@ def test_an_id_may_be_any_text(repo: frazil.Repository, id_: str) -> None:
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_a_failure_leaves_no_lease(spec_version: int) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=spec_version)
-    fails = replace(counting(repo), finish=lambda session, values: 1 / len(values[3:]))
+
+    def finish(session: frazil.Session, values: list[Any]) -> None:
+        raise ZeroDivisionError
+
+    fails = replace(counting(repo), finish=finish)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         gc.collect()  # sessions of other tests warn now
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with pytest.raises(ZeroDivisionError):
-            run_job(fails, Inline())
+            ops.run_job(fails, ops.Inline())
         gc.collect()
     assert not [each for each in warned if each.category is frazil.errors.UncommittedChangesWarning]
     assert left(repo) == []
-    assert run_job(counting(repo), Inline()).metrics.rows == 12
+    assert ops.run_job(counting(repo), ops.Inline()).metrics.rows == 12

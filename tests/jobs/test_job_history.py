@@ -42,8 +42,8 @@ def adding(repo: frazil.Repository, id_: str | None = "monday", **more: Any) -> 
     """A job that adds one to ``x``: the sum tells how often it was committed."""
 
     def prepare(session: frazil.Session) -> Tasks:
-        array = zarr.open_array(session.store, path="x", mode="r+")
-        array[0] = array[0] + 1
+        array: Any = zarr.open_array(session.store, path="x", mode="r+")
+        array[0] += 1
         return Tasks([])
 
     return Job("add", Target(repo), prepare, nothing, id=id_, writes=("/x",), **more)
@@ -54,13 +54,14 @@ def nothing(fork: frazil.ForkSession, shared: Any, item: Any) -> Outcome:
 
 
 def total(repo: frazil.Repository, name: str = "x") -> int:
-    return int(zarr.open_array(repo.readonly_session("main").store, path=name, mode="r")[0])
+    array: Any = zarr.open_array(repo.readonly_session("main").store, path=name, mode="r")
+    return int(array[0])
 
 
 def other_commit(repo: frazil.Repository, name: str = "y") -> str:
     with repo.transaction("main", message=f"other {name}") as store:
-        array = zarr.open_array(store, path=name, mode="r+")
-        array[0] = array[0] + 1
+        array: Any = zarr.open_array(store, path=name, mode="r+")
+        array[0] += 1
     return repo.lookup_branch("main")
 
 
@@ -135,7 +136,7 @@ def test_drivers_after_the_removal(
     """One has begun before the commit of the other, and one begins after its removal."""
     result = beside(repo, removal, id_)
     assert (result.done_before, total(repo), total(repo, "z")) == (True, 1, 0)
-    values = zarr.open_array(result.version.session().store, path="x", mode="r")[:]
+    values: Any = zarr.open_array(result.version.session().store, path="x", mode="r")[:]
     assert values.tolist() == [1]
     again = run_job(adding(repo, id_), ENGINE)
     assert (again.done_before, again.snapshot_id, total(repo)) == (True, result.snapshot_id, 1)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
+from numpy.typing import NDArray
 from tests.jobs import tasks
 
 import frazil
@@ -88,13 +90,17 @@ def test_a_shard_is_stored_as_one_object(repo: frazil.Repository) -> None:
         ([((0,), (4,))], "2 dimensions"),
     ],
 )
-def test_bad_plans_are_refused_before_the_start(repo: frazil.Repository, blocks: list, message: str) -> None:
+def test_bad_plans_are_refused_before_the_start(
+    repo: frazil.Repository, blocks: list[Any], message: str
+) -> None:
     session = repo.writable_session("main")
-    ran = []
     work = [Block("committed", *corners) for corners in blocks]
+
+    def read(block: Block) -> NDArray[Any]:
+        raise AssertionError(f"{block} was read")
+
     with pytest.raises(InvalidInputError, match=message):
-        write_blocks(session, ran.append, work, Inline())
-    assert ran == []
+        write_blocks(session, read, work, Inline())
     assert not session.has_uncommitted_changes
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,8 +21,8 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.jobs import killed
 from tests.jobs.killed import CONFIG, POINTS, ROWS, TASKS, counting, created, opened
+from tests.jobs.tasks import counts
 
 import frazil
 from frazil.errors import (
@@ -34,15 +35,15 @@ from frazil.errors import (
 )
 from frazil.jobs import job_run
 from frazil.jobs.engine import Task
-from frazil.jobs.job_history import JOB
-from frazil.jobs.staging import Folder
+from frazil.jobs.staging import Folder, Staging
 from frazil.jobs.task_results import joined, split
+from frazil.repository.catalog.history_records import JOB
 from frazil.repository.session.staged_work import STAGING
-from frazil.spark import Engine, Inline, JobResult, Local, Tasks, discard_job, run_job, staged_jobs
+from frazil.spark import Engine, Inline, JobResult, Tasks, Threads, discard_job, run_job, staged_jobs
 from frazil.testing import Fault, FaultyStorage
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
-ENGINE = Local(2)
+ENGINE = Threads(2)
 PROGRAM = "import sys; from tests.jobs.killed import main; main(*sys.argv[1:])"
 
 
@@ -78,13 +79,14 @@ def left(repo: frazil.Repository) -> list[str]:
 
 
 def is_right(repo: frazil.Repository, chunks: int = TASKS + 1) -> None:
-    """The data are there, by one commit, and after a collection of garbage so many chunk files are."""
+    """The data are there, by one commit. A collection of garbage leaves ``chunks`` chunk files."""
     for _ in range(2):
         store = repo.readonly_session("main").store
-        array = zarr.open_array(store, path="x", mode="r")
+        array: Any = zarr.open_array(store, path="x", mode="r")
+        other: Any = zarr.open_array(store, path="y", mode="r")
         assert array[:].tolist() == list(range(ROWS))
         assert array.attrs["sum"] == sum(range(ROWS))
-        assert zarr.open_array(store, path="y", mode="r")[:].tolist() == [5, 5, 5]
+        assert other[:].tolist() == [5, 5, 5]
         repo.garbage_collect(TOMORROW)
     assert len([info for info in repo.ancestry(branch="main") if JOB in info.metadata]) == 1
     assert left(repo) == []
@@ -255,19 +257,15 @@ def test_an_id_is_for_one_job(repo: frazil.Repository) -> None:
 
 
 def test_two_drivers_of_one_job(repo: frazil.Repository) -> None:
-    results: list[JobResult] = []
     barrier = threading.Barrier(2)
 
-    def drive() -> None:
+    def drive(_: int) -> JobResult:
         own = opened(Path(repo.storage.root))  # type: ignore[attr-defined]
         barrier.wait()
-        results.append(run_job(counting(own), ENGINE))
+        return run_job(counting(own), ENGINE)
 
-    threads = [threading.Thread(target=drive) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        results = list(threads.map(drive, range(2)))
     assert len({result.snapshot_id for result in results}) == 1
     assert sorted(result.done_before for result in results) == [False, True]
     is_right(repo)
@@ -318,7 +316,7 @@ def test_tasks_that_write_one_chunk_are_an_error_and_not_staged(
 
 
 def writes_one_chunk(fork: frazil.ForkSession, shared: str, start: int) -> Any:
-    return replace(killed.counts(fork, shared, 0), rows=start)
+    return replace(counts(fork, shared, 0), rows=start)
 
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.LOST])
@@ -361,7 +359,7 @@ def test_another_driver_is_done_in_between(
         return call(*args)
 
     owner, name = {
-        "before it opens its session": (job_run.Staging, "open"),
+        "before it opens its session": (Staging, "open"),
         "before it commits": (job_run, "commit_job"),
     }[when]
     monkeypatch.setattr(owner, name, partial(first, call=getattr(owner, name)))
@@ -381,7 +379,7 @@ def test_a_task_that_fails_for_good_leaves_the_others_staged(repo: frazil.Reposi
     job = counting(repo)
     bad = replace(job, work=fails)
     with pytest.raises(IcechunkError, match="task 3 of 6 failed with OSError: no"):
-        run_job(bad, Local(1, attempts=2))
+        run_job(bad, Threads(1, attempts=2))
     assert run_job(job, ENGINE).metrics.resumed >= 2
     is_right(repo)
 
@@ -399,7 +397,7 @@ def test_a_job_that_fails_before_its_work_leaves_nothing(repo: frazil.Repository
 def fails(fork: frazil.ForkSession, shared: str, start: int) -> Any:
     if start == 8:
         raise OSError("no")
-    return killed.counts(fork, shared, start)
+    return counts(fork, shared, start)
 
 
 # Garbage collection
@@ -439,6 +437,6 @@ def test_the_reference_collects_beside_a_staged_job(repo: frazil.Repository, tmp
     assert left(repo) == before
     repo = opened(tmp_path / "repo")
     assert run_job(counting(repo), ENGINE).metrics.resumed == 0
-    read = zarr.open_array(theirs.readonly_session("main").store, path="x", mode="r")
+    read: Any = zarr.open_array(theirs.readonly_session("main").store, path="x", mode="r")
     assert read[:].tolist() == list(range(ROWS))
     is_right(repo)

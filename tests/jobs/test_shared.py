@@ -28,8 +28,8 @@ import frazil
 from frazil.cli.main import main
 from frazil.errors import ErrorKind, IcechunkError
 from frazil.jobs import SharedJob, open_shared, shared, staging, task_results
-from frazil.jobs.job_history import JOB
 from frazil.pipeline import Job, Target, Tasks, discard_job, job_metrics, run_job, staged_jobs
+from frazil.repository.catalog.history_records import JOB
 
 TASKS = 5
 CONFIG = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
@@ -56,8 +56,8 @@ def arrays(session: frazil.Session) -> None:
 
 
 def values(repo: frazil.Repository, path: str = "t") -> list[int]:
-    array: list[int] = zarr.open_array(repo.readonly_session("main").store, path=path, mode="r")[:].tolist()
-    return array
+    array = zarr.open_array(repo.readonly_session("main").store, path=path, mode="r")
+    return list(map(int, np.asarray(array[:])))
 
 
 def write(job: SharedJob, number: int, start: int, stop: int, path: str = "t", **more: Any) -> None:
@@ -86,8 +86,8 @@ def test_tasks_that_die_meet_and_are_lost(storage: frazil.Storage, tmp_path: Pat
     job = open_shared(repo, TASKS, job_id="job", prepare=arrays)
     (tmp_path / "job").write_bytes(pickle.dumps(job))
     # The task 1 runs twice at the same time, the task 2 is killed, and nobody starts the task 4.
-    tasks = [(0,), (1, "meets 1"), (1, "meets 1"), (2, "dies"), (3,)]
-    processes = [start_program(tmp_path, "task", *each) for each in tasks]
+    tasks = [(0, ()), (1, ("meets 1",)), (1, ("meets 1",)), (2, ("dies",)), (3, ())]
+    processes = [start_program(tmp_path, "task", number, *marks) for number, marks in tasks]
     assert list(map(status, processes)) == [0, 0, 0, -signal.SIGKILL, 0]
     repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))  # the lease of the job protects its chunks
     killed, never = job.missing()
@@ -205,14 +205,16 @@ def test_jobs_that_cannot_be_used(repo: frazil.Repository, monkeypatch: pytest.M
 
     with pytest.raises(ArithmeticError):
         open_shared(repo, 2, prepare=broken)
-    assert staged_jobs(repo) == repo.upkeep.leases() == []
+    assert not staged_jobs(repo)
+    assert not repo.upkeep.leases()
     refuses(ErrorKind.NOT_ALLOWED, shared, repo, "job")
     refuses(ErrorKind.INVALID_ARGUMENT, shared)
     refuses(ErrorKind.INVALID_ARGUMENT, open_shared, repo, 0)
     refuses(ErrorKind.REF_NOT_FOUND, open_shared, repo, 2, branch="no")
     job = open_shared(repo, 2, job_id="job", prepare=arrays)
     assert open_shared(repo, 2, job_id="job", prepare=arrays) == open_shared(repo, 2, job_id="job") == job
-    for another in (broken, partial(arrays, 3), lambda session: arrays(session)):
+    prepare: Any = arrays
+    for another in (broken, partial(prepare, 3), lambda session: arrays(session)):
         refuses(ErrorKind.CONFLICTING_ARGUMENTS, open_shared, repo, 2, job_id="job", prepare=another)
     refuses(ErrorKind.CONFLICTING_ARGUMENTS, open_shared, repo, 3, job_id="job")
     for number in (-1, 2):
@@ -234,7 +236,7 @@ def test_jobs_that_cannot_be_used(repo: frazil.Repository, monkeypatch: pytest.M
     for call in (job.missing, job.commit):
         refuses(ErrorKind.NOT_ALLOWED, call)
     run_job(
-        Job("other", Target(repo), lambda session: arrays(session) or Tasks([]), print, id="own"), "inline"
+        Job("other", Target(repo), lambda session: prepare(session) or Tasks([]), prepare, id="own"), "inline"
     )
     refuses(ErrorKind.CONFLICTING_ARGUMENTS, open_shared, repo, 2, job_id="own")
 
@@ -280,6 +282,6 @@ def test_the_commands(repo: frazil.Repository, tmp_path: Path, capfd: pytest.Cap
     status, text = run("open", ice, "--tasks", "2", "--id", "night")
     assert status == 0
     assert "committed before" in text
-    array = zarr.open_array(repo.readonly_session("dev").store, path="t", mode="r")
+    array: Any = zarr.open_array(repo.readonly_session("dev").store, path="t", mode="r")
     assert array[:].tolist() == [7, 7, 6, 6]
     assert values(repo) == [0] * 4

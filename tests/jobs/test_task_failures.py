@@ -24,7 +24,7 @@ import frazil
 import frazil.errors
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, TaskFailedError
 from frazil.jobs.task_failures import failure_of, task_error, unsendable
-from frazil.spark import Engine, Inline, Local, OnSpark
+from frazil.spark import Engine, Inline, OnSpark, Processes, Threads
 from frazil.spark.runtime.errors import from_spark, marked
 
 
@@ -83,10 +83,10 @@ def test_causes_in_the_task_are_preserved(every_engine: Engine) -> None:
 
 def test_errors_that_another_attempt_does_not_cure_get_one(tmp_path: Path) -> None:
     for engine, how, attempts in [
-        (Local(1), "type", 1),
-        (Local(1, processes=True), "exit", 1),
-        (Local(1), "deep", 4),
-        (Local(1, attempts=2), "deep", 2),
+        (Threads(1), "type", 1),
+        (Processes(1), "exit", 1),
+        (Threads(1), "deep", 4),
+        (Threads(1, attempts=2), "deep", 2),
     ]:
         place = tmp_path / f"{how}-{attempts}"
         place.mkdir()
@@ -99,7 +99,7 @@ def test_errors_that_another_attempt_does_not_cure_get_one(tmp_path: Path) -> No
 def test_an_interrupt_is_the_users_where_the_task_runs_in_front_of_him() -> None:
     with pytest.raises(KeyboardInterrupt):
         list(Inline().run(tasks.fails_as, [b"interrupt"], b""))
-    for engine in (Local(1), Local(1, processes=True)):
+    for engine in (Threads(1), Processes(1)):
         error = failed(engine, "interrupt")
         assert error.message.startswith("task 3 of 4 failed with KeyboardInterrupt\n")
 
@@ -117,9 +117,7 @@ _ARGUMENTS: Final[dict[type, tuple[Any, ...]]] = {
 
 
 @pytest.mark.sample(17)
-@pytest.mark.parametrize(
-    "engine", [Inline(), Local(1, attempts=1), Local(1, processes=True, attempts=1)], ids=repr
-)
+@pytest.mark.parametrize("engine", [Inline(), Threads(1, attempts=1), Processes(1, attempts=1)], ids=repr)
 @pytest.mark.parametrize("of", ERRORS, ids=lambda of: of.__name__)
 def test_errors_of_frazil_arrive_whole(engine: Engine, of: type[IcechunkError]) -> None:
     sent = of(*_ARGUMENTS.get(of, ("a text", "io")))
@@ -146,7 +144,7 @@ def test_errors_of_frazil_arrive_whole(engine: Engine, of: type[IcechunkError]) 
     ],
 )
 def test_a_process_that_dies_is_reported(how: str, message: str) -> None:
-    error = failed(Local(1, processes=True, attempts=2), how)
+    error = failed(Processes(1, attempts=2), how)
     assert error.message.startswith(f"task 3 of 4 failed with ChildProcessError: {message}")
     assert (error.kind, error.attempts) == ("worker-lost", 2)
 
@@ -154,7 +152,7 @@ def test_a_process_that_dies_is_reported(how: str, message: str) -> None:
 def test_a_process_that_does_not_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os; os._exit(9)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    error = failed(Local(1, processes=True, attempts=1), "deep")
+    error = failed(Processes(1, attempts=1), "deep")
     assert "its process ended with exit code 9 while it started, before the task" in error.message
     assert error.kind == "worker-lost"
 
@@ -313,7 +311,7 @@ def test_the_part_is_named(function: Any, message: str) -> None:
     with pytest.raises(
         InvalidInputError, match="the function of the tasks cannot be sent to a task"
     ) as caught:
-        list(Local(1, processes=True).run(function, [b""], b""))
+        list(Processes(1).run(function, [b""], b""))
     assert message in caught.value.message
 
 

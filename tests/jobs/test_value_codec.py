@@ -17,7 +17,7 @@ from tests.jobs import killed
 
 import frazil.jobs.engine
 from frazil.jobs.task_results import _Unpickler, dumped, loaded
-from frazil.spark import Local, Outcome
+from frazil.spark import Outcome, Threads
 
 DTYPES = hnp.scalar_dtypes() | hnp.byte_string_dtypes() | hnp.unicode_string_dtypes() | hnp.array_dtypes()
 ARRAYS = hnp.arrays(DTYPES, hnp.array_shapes(min_dims=0, min_side=0, max_dims=3, max_side=3))
@@ -101,7 +101,7 @@ def named(module: str, name: str) -> bytes:
         pickle.dumps(Calls(frazil.jobs.task_results.array_of, "f8", (1 << 60,), b"A" * 8)),
         pickle.dumps(Calls(frazil.jobs.task_results.array_of, "f8", (-1, -1), b"A" * 8)),
         pickle.dumps(Calls(frazil.jobs.task_results.dtype_of, "f8,O")),
-        pickle.dumps(Calls(frazil.jobs.task_results.dtype_of, Local())),
+        pickle.dumps(Calls(frazil.jobs.task_results.dtype_of, Threads())),
     ],
 )
 def test_nothing_else_comes_from_a_storage(data: bytes) -> None:

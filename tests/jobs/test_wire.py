@@ -74,7 +74,6 @@ def change_sets(draw: st.DrawFn) -> ChangeSet:
         draw(st.dictionaries(NODE_IDS, st.booleans(), max_size=3)),
         draw(st.dictionaries(NODE_IDS, edits(), max_size=4)),
         {id_: Move(draw(PATHS), draw(PATHS), id_, draw(st.booleans())) for id_ in ids},
-        draw(st.booleans()),
     )
 
 

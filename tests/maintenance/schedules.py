@@ -154,7 +154,7 @@ class Clocked(MemoryStorage):
     def __reduce__(self) -> tuple[Any, ...]:
         return (_clocked_of, (self._contents.name,))
 
-    def with_settings(self, settings: StorageSettings) -> Storage:
+    def with_settings(self, settings: StorageSettings) -> Clocked:
         return self
 
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:

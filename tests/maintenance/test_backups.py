@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -98,6 +99,12 @@ def scheduled(storage: MemoryStorage, schedule: Schedule, actor: int) -> frazil.
     return opened_by(storage, Seen(storage, lambda what: schedule.request(actor, what)), config(3))
 
 
+def tag_twice(repo: frazil.Repository) -> list[str]:
+    for name in ("a", "b"):
+        repo.create_tag(name, repo.lookup_branch("main"))
+    return ["a", "b"]
+
+
 @pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.parametrize("first", [0, 1])
@@ -109,10 +116,7 @@ def test_updates_at_the_same_time(first: int) -> None:
         count = len(log(storage))
         schedule = Schedule([first] * cut + [1 - first] * 100)
         one, other = (scheduled(storage, schedule, actor) for actor in (0, 1))
-        ends = schedule.run(
-            lambda one=one: [one.create_tag(name, one.lookup_branch("main")) for name in ("a", "b")],
-            lambda other=other: other.garbage_collect(TOMORROW),
-        )
+        ends = schedule.run(partial(tag_twice, one), partial(other.garbage_collect, TOMORROW))
         assert isinstance(ends[0], list), ends
         assert isinstance(ends[1], frazil.GCSummary), ends
         assert len(log(storage)) == count + 3

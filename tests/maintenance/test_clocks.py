@@ -14,25 +14,26 @@ from typing import Any
 import pytest
 import zarr
 from tests.maintenance.schedules import Clocked, HostTime, Seen
-from tests.maintenance.test_in_use import BY_CONTENT, REFUSED, leave_a_chunk, opened_by, repository, write
+from tests.maintenance.test_in_use import (
+    BY_CONTENT,
+    CONFIG,
+    REFUSED,
+    leave_a_chunk,
+    opened_by,
+    repository,
+    write,
+    written,
+)
 from tests.support.tiers import deep
 
 import frazil
 from frazil.errors import IcechunkError, InternalError, SnapshotNotFoundError
 from frazil.host import replace_host
 from frazil.repository import clock
-from frazil.storage.memory import MemoryStorage
 
 AHEAD = (-86_400, -3_600, -1_200, 1_200, 3_600)
 
 Finish = Callable[[], str]
-
-
-def written(repo: frazil.Repository) -> frazil.Session:
-    session = repo.writable_session("main")
-    write(session, 5)
-    session.workspace.writer.flush()
-    return session
 
 
 def commit(repo: frazil.Repository) -> Finish:
@@ -43,24 +44,19 @@ def commit(repo: frazil.Repository) -> Finish:
 def flush_and_tag(repo: frazil.Repository) -> Finish:
     session = written(repo)
 
-    def finish() -> str:
-        id_ = session.flush("on no branch")
-        repo.create_tag("late", id_)
-        return id_
-
-    return finish
+    return lambda: tagged(repo, session.flush("on no branch"))
 
 
 def tag(repo: frazil.Repository) -> Finish:
     session = repo.writable_session("main")
     write(session, 5)
     id_ = session.flush("on no branch")
+    return lambda: tagged(repo, id_)
 
-    def finish() -> str:
-        repo.create_tag("late", id_)
-        return id_
 
-    return finish
+def tagged(repo: frazil.Repository, id_: str) -> str:
+    repo.create_tag("late", id_)
+    return id_
 
 
 def fork(repo: frazil.Repository) -> Finish:
@@ -168,7 +164,7 @@ def test_a_collection_between_writing_and_committing(
     request. It tries again at the end if the error said so.
     """
     scene = Scene(whose, ahead, host)
-    finish = WAYS[way](frazil.Repository.open(scene.storage, scene_config()))
+    finish = WAYS[way](frazil.Repository.open(scene.storage, CONFIG))
     scene.set_clock()
     ends: list[str | IcechunkError] = []
 
@@ -187,10 +183,6 @@ def test_a_collection_between_writing_and_committing(
     require_whole(scene.storage)
 
 
-def scene_config() -> frazil.RepositoryConfig:
-    return frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
-
-
 @contextmanager
 def no_meeting(what: str) -> Iterator[None]:
     yield
@@ -204,7 +196,7 @@ def test_chunks_that_are_reused_and_version_1(
     scene = Scene(whose, ahead, host, version)
     if hours is not None:
         leave_a_chunk(scene.storage, hours)
-    config = scene_config() if hours is None else BY_CONTENT
+    config = CONFIG if hours is None else BY_CONTENT
     finish = commit(frazil.Repository.open(scene.storage, config))
     scene.set_clock()
     scene.collector(no_meeting).garbage_collect(now())
@@ -216,7 +208,7 @@ def test_chunks_that_are_reused_and_version_1(
 def test_leases_last_while_clocks_differ(ahead: float, host: HostTime) -> None:
     """A lease consists of durations: a constant difference of clocks changes nothing."""
     scene = Scene("differs", ahead, host)
-    session = frazil.Repository.open(scene.storage, scene_config()).writable_session("main")
+    session = frazil.Repository.open(scene.storage, CONFIG).writable_session("main")
     part = pickle.loads(pickle.dumps(session.fork()))
     write(part, 5)
     summary = scene.collector(no_meeting).garbage_collect(now())
@@ -228,7 +220,7 @@ def test_leases_last_while_clocks_differ(ahead: float, host: HostTime) -> None:
 
 def test_a_clock_after_the_latest_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python has no time after the year 2262. Nothing is stored meanwhile."""
-    repo = repository(MemoryStorage())
+    repo = repository()
     session = written(repo)
     with monkeypatch.context() as patch:
         patch.setattr(time, "time_ns", _too_late)

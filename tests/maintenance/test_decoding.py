@@ -8,6 +8,7 @@ import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ import frazil
 from frazil.chunks.virtual import VirtualSources
 from frazil.errors import ErrorKind, MissingExtraError
 from frazil.format.ids import chunk_key
+from frazil.format.manifest import NativeRef
 
 CODECS: dict[str, dict[str, Any]] = {
     "zstd": {"compressors": zarr.codecs.ZstdCodec(checksum=True)},
@@ -52,7 +54,8 @@ def test_a_changed_bit_is_seen_by_the_codec(name: str) -> None:
     table = repo.readonly_session("main").chunk_table("/t")
     for row in range(len(table)):
         ref = table.ref(row)
-        key = f"chunks/{frazil.format.ids.id_to_text(ref.chunk_id)}"  # type: ignore[union-attr, attr-defined]
+        assert isinstance(ref, NativeRef)
+        key = chunk_key(ref.chunk_id)
         data = bytes(repo.storage.get(key))
         middle = len(data) // 2 if name != "shards" else 1
         repo.storage.put(key, data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
@@ -97,7 +100,9 @@ def test_an_array_that_cannot_be_opened_is_not_damaged(name: str, lost: Any) -> 
     repo = small()
     with repo.transaction("main", message="an array") as store:
         zarr.create_array(store, name="x", shape=(8,), chunks=(4,), dtype="i4")
-        document = json.loads(store.get_sync("x/zarr.json").to_bytes()) | UNUSABLE[name]
+        stored = store.get_sync("x/zarr.json")
+        assert stored is not None
+        document = json.loads(stored.to_bytes()) | UNUSABLE[name]
         store.set_sync("x/zarr.json", Buffer.from_bytes(json.dumps(document).encode()))
         for row in range(2):
             store.set_sync(f"x/c/{row}", Buffer.from_bytes(bytes(range(100 + row))))
@@ -197,12 +202,12 @@ def test_virtual_objects(tmp_path: Path) -> None:
         ]
 
 
-def test_the_default_level_reads_each_object_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_level_reads_each_object_once(tmp_path: Path) -> None:
     repo = virtual(tmp_path, checksum=datetime.fromtimestamp(1_700_000_100, UTC))
     with repo.transaction("main", message="another manifest") as store:
         zarr.open_array(store, path="t")[:1] = 7
-    reads: list[Any] = []
-    original = VirtualSources.locate
-    monkeypatch.setattr(VirtualSources, "locate", lambda self, ref: reads.append(ref) or original(self, ref))
-    assert repo.upkeep.verify().findings == ()
-    assert len(reads) == 1
+    with mock.patch.object(
+        VirtualSources, "locate", autospec=True, side_effect=VirtualSources.locate
+    ) as reads:
+        assert repo.upkeep.verify().findings == ()
+    assert reads.call_count == 1

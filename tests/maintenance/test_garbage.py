@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Buffer, Iterator
+from collections.abc import Buffer, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputErr
 from frazil.maintenance import collection
 from frazil.maintenance import collection as deletion
 from frazil.maintenance.collection import DeleteLimits, Sweeper
-from frazil.storage.base import ALWAYS, Condition, Refused, Storage, Stored, Version
+from frazil.storage.base import ALWAYS, Condition, Refused, Stored, Version
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.settings import StorageSettings
 
@@ -101,7 +101,7 @@ def test_damage_stops_it_before_anything_is_deleted(folder: str, damage: bytes) 
         with pytest.raises(FormatError, match=name):
             repo.garbage_collect(TOMORROW, dry_run=dry_run)
     assert files(storage) == before
-    assert next(iter(repo.ops_log())).kind != frazil.UpdateType.GCRan
+    assert not isinstance(next(iter(repo.ops_log())).kind, frazil.UpdateType.GCRan)
     storage.put(f"{folder}/{name}", whole)
     repo.garbage_collect(TOMORROW)
     read_everything(repo)
@@ -187,9 +187,11 @@ def test_throttling_is_waited_out() -> None:
 def test_limits(limit: str) -> None:
     storage = littered()
     repo = frazil.Repository.open(storage, CONFIG)
+    none, one = {limit: 0}, {limit: 1}
+    collect: Callable[..., frazil.GCSummary] = partial(repo.garbage_collect, TOMORROW)
     with pytest.raises(InvalidInputError, match=limit):
-        repo.garbage_collect(TOMORROW, **{limit: 0})
-    assert repo.garbage_collect(TOMORROW, **{limit: 1}).snapshots_deleted == 4
+        collect(**none)
+    assert collect(**one).snapshots_deleted == 4
     assert values(repo) == [4] * 4
 
 
@@ -209,7 +211,7 @@ class FullStorage(MemoryStorage):
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
         self.put(to, data)
 
-    def with_settings(self, settings: StorageSettings) -> Storage:
+    def with_settings(self, settings: StorageSettings) -> FullStorage:
         return self
 
 

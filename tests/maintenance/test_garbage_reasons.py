@@ -12,6 +12,7 @@ from tests.maintenance.test_in_use import CONFIG, TOMORROW
 from tests.repository.version_1 import copy_of
 
 import frazil
+from frazil.maintenance.plan import GarbageFiles
 from frazil.ops import GarbageReason
 from frazil.pipeline import Progress
 from frazil.storage.memory import MemoryStorage
@@ -70,6 +71,7 @@ def test_reasons() -> None:
         ("chunks", dev): 1,
         ("chunks", lost): 1,
     }
+    assert isinstance(files, GarbageFiles)
     assert files.count_by_reason()[expired] == 9
     assert "files: <" in repr(repo.garbage_collect(TOMORROW, dry_run=True))
 

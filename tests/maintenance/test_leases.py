@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from tests.maintenance.test_in_use import TOMORROW, repository, values, write
+from tests.maintenance.test_in_use import TOMORROW, repository, require_refusal, values, write, written
 
 import frazil
-from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.maintenance.collection import DeletionResult, Sweeper
 from frazil.repository.catalog import collection_guard as leases
 from frazil.repository.clock import now_us
@@ -31,7 +31,7 @@ def forked(repo: frazil.Repository) -> frazil.Session:
 
 
 def test_leases_end() -> None:
-    repo = repository(MemoryStorage())
+    repo = repository()
     forked(repo)
     now = now_us()
     (lease,) = leases.in_force(repo.storage, now)
@@ -51,22 +51,20 @@ def test_no_lease_lasts_longer_than_a_job() -> None:
 
 
 def test_a_lease_that_is_broken() -> None:
-    repo = repository(MemoryStorage())
+    repo = repository()
     session = forked(repo)
     (lease,) = repo.upkeep.leases()
     assert lease.purpose == "fork"
     assert lease.protects_since <= lease.taken_at < lease.ends_at
     repo.upkeep.break_lease(lease.id)
     assert repo.garbage_collect(TOMORROW).chunks_deleted == 1
-    with pytest.raises(SessionStateError) as error:
-        session.commit("of chunks that are gone")
-    assert error.value.kind == ErrorKind.GARBAGE_COLLECTED
+    require_refusal(session)
     assert values(repo) == [1] * 8
 
 
 @pytest.mark.parametrize("name", ["", "x", "../repo", "job.x"])
 def test_only_leases_are_broken(name: str) -> None:
-    repo = repository(MemoryStorage())
+    repo = repository()
     with pytest.raises(InvalidInputError, match="lease_id must be the id of a lease") as error:
         repo.upkeep.break_lease(name)
     assert error.value.kind == ErrorKind.NOT_ALLOWED
@@ -90,15 +88,14 @@ def test_a_resumed_job_keeps_the_lease_that_it_has() -> None:
     [b"", b"[]", b"\xff", b'{"age": "x", "left": -1e400}', b'{"age": -5}', b'{"left": -%d}' % 10**40],
 )
 def test_a_damaged_lease_spares_nothing_for_long(content: bytes) -> None:
-    storage = MemoryStorage()
-    repo = repository(storage)
-    storage.put("leases/damaged", content)
+    repo = repository()
+    repo.storage.put("leases/damaged", content)
     assert repo.upkeep.leases()[0].purpose == ""
-    assert leases.in_force(storage, now_us() + HOUR) == []
+    assert leases.in_force(repo.storage, now_us() + HOUR) == []
 
 
 def test_who_holds_garbage_back_is_said() -> None:
-    repo = repository(MemoryStorage())
+    repo = repository()
     session = repo.writable_session("main", name="nightly import")
     write(session, 4)
     session.fork()
@@ -120,7 +117,7 @@ def test_who_holds_garbage_back_is_said() -> None:
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_a_dry_run_says_what_each_lease_holds_back(spec_version: int) -> None:
     """It is what the collection deletes as soon as the lease is broken."""
-    repo = repository(MemoryStorage(), spec_version)
+    repo = repository(version=spec_version)
     repo.create_branch("old", repo.lookup_branch("main"))
     leased = [forked(repo) for _ in range(2)]
     session = repo.writable_session("old")
@@ -142,8 +139,8 @@ def test_a_dry_run_says_what_each_lease_holds_back(spec_version: int) -> None:
 
 
 def test_leases_are_broken_by_name() -> None:
-    storage = MemoryStorage()
-    repo = repository(storage)
+    repo = repository()
+    storage = repo.storage
     for name in ("a", "a", "b", ""):
         session = repo.writable_session("main", name=name)
         write(session, 4)
@@ -181,16 +178,13 @@ def collect_with(repo: frazil.Repository, act: Callable[[], object]) -> frazil.G
 
 def test_a_session_with_a_lease_commits_during_a_collection() -> None:
     """The list of the collection, which commits compare with, does not have the chunks of the session."""
-    repo = repository(MemoryStorage())
+    repo = repository()
     session = forked(repo)
     collect_with(repo, lambda: session.commit("meanwhile"))
     assert values(repo) == [1, 1, 4, 4, 4, 4, 1, 1]
 
 
 def test_a_lease_that_is_taken_during_a_collection() -> None:
-    repo = repository(MemoryStorage())
-    session = repo.writable_session("main")
-    write(session, 4)
-    session.workspace.writer.flush()
-    summary = collect_with(repo, session.fork)
+    repo = repository()
+    summary = collect_with(repo, written(repo).fork)
     assert (summary.chunks_deleted, summary.leases_respected) == (0, 1)

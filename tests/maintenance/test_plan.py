@@ -22,7 +22,8 @@ TOMORROW = datetime.now(UTC) + timedelta(days=1)
 
 
 def root_of(repo: frazil.Repository) -> str:
-    return [*repo.ancestry(branch="main")][-1].id
+    *_, root = repo.ancestry(branch="main")
+    return str(root.id)
 
 
 def stored(repo: frazil.Repository) -> dict[str, bytes]:
@@ -87,6 +88,6 @@ def test_a_plan_that_was_looked_at_reads_manifests_once() -> None:
 
 def test_an_unknown_engine_is_refused_with_the_known_names() -> None:
     repo = frazil.Repository.create(MemoryStorage())
-    with pytest.raises(frazil.errors.InvalidInputError, match=r"'inline'.*'local'.*'spark'") as error:
+    with pytest.raises(frazil.errors.InvalidInputError, match=r"'inline'.*'processes'.*'spark'") as error:
         repo.upkeep.collect(TOMORROW, engine="fast")  # type: ignore[arg-type]
     assert error.value.kind == frazil.errors.ErrorKind.UNKNOWN_CHOICE

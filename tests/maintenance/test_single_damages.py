@@ -15,7 +15,7 @@ import pytest
 import zarr
 import zarr.codecs
 import zstandard
-from tests.maintenance.test_verification import flipped, keys
+from tests.maintenance.test_verification import keys
 from tests.repository.version_1 import copy_of
 
 import frazil
@@ -23,6 +23,7 @@ from frazil.format.envelope import HEADER_BYTES
 from frazil.format.ids import ids_to_text
 from frazil.format.repo_info import decode_repo_info
 from frazil.maintenance.verification.findings import LEVELS
+from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 
 M, E, C, D = LEVELS
@@ -63,8 +64,16 @@ def content(data: bytes) -> bytes:
         return data
 
 
+def flipped(at: float) -> Callable[[bytes], bytes]:
+    def flip(data: bytes) -> bytes:
+        place = min(int(at * len(data)), len(data) - 1)
+        return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
+
+    return flip
+
+
 #: Not in the header of a metadata file, where a bit may be in the name of the writer.
-FLIPS = [flipped(at) for at in (0.0, 0.55, 0.7, 0.85, 1.0)]
+FLIPS: list[Callable[[bytes], bytes | None]] = [flipped(at) for at in (0.0, 0.55, 0.7, 0.85, 1.0)]
 #: The ways of damage; a way may be several changes, each of which counts alone.
 WAYS: dict[str, list[Callable[[bytes], bytes | None]]] = {
     "deleted": [lambda data: None],
@@ -76,8 +85,16 @@ WAYS: dict[str, list[Callable[[bytes], bytes | None]]] = {
     "zeros": [lambda data: bytes(len(data))],
 }
 
-_METADATA = dict.fromkeys(WAYS, M)
-_CHECKED = {"deleted": E, "cut": C, "half": E, "empty": E, "bit": C, "longer": C, "zeros": C}
+_METADATA: dict[str, str | None] = dict.fromkeys(WAYS, M)
+_CHECKED: dict[str, str | None] = {
+    "deleted": E,
+    "cut": C,
+    "half": E,
+    "empty": E,
+    "bit": C,
+    "longer": C,
+    "zeros": C,
+}
 _PLAIN = dict.fromkeys(("deleted", "cut", "half", "empty"), E)
 #: Kind of file -> way -> the lowest level that sees it.
 SEEN: dict[str, dict[str, str | None]] = {
@@ -145,7 +162,12 @@ def prepared(kind: str) -> tuple[frazil.Repository, list[str]]:
     return repo, keys[-2:]
 
 
-def damages(storage: MemoryStorage, keys: list[str], way: str) -> Iterator[set[str]]:
+def harm(storage: Storage, key: str, change: Callable[[bytes], bytes | None]) -> None:
+    after = change(bytes(storage.get(key)))
+    storage.delete([key]) if after is None else storage.put(key, after)
+
+
+def damages(storage: Storage, keys: list[str], way: str) -> Iterator[set[str]]:
     """Yields the damaged keys, once for each single damage, which is undone afterwards."""
     before = {key: bytes(storage.get(key)) for key in keys}
     if way == "exchanged":
@@ -173,7 +195,7 @@ def require_cell(kind: str, way: str, levels: tuple[Any, ...]) -> None:
     lowest = SEEN[kind][way]
     for damaged in damages(repo.storage, keys, way):
         for level in levels:
-            expected = lowest is not None and LEVELS.index(lowest) <= LEVELS.index(level)  # type: ignore[arg-type]
+            expected = lowest is not None and LEVELS.index(lowest) <= LEVELS.index(level)
             problems = {each.key for each in repo.upkeep.verify(level).problems}
             assert bool(problems & damaged) == expected, (level, problems)
             assert problems <= damaged or way == "exchanged" or kind in ("snapshot v1", "ref v1")
@@ -192,3 +214,12 @@ def test_one_damage_of_each_kind(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "way"), CELLS)
 def test_each_damage_is_seen_at_its_level(kind: str, way: str) -> None:
     require_cell(kind, way, LEVELS)
+
+
+@pytest.mark.parametrize("change", [change for way in WAYS.values() for change in way])
+def test_all_files_damaged_at_once_are_findings(change: Callable[[bytes], bytes | None]) -> None:
+    repo = frazil.Repository.open(copy_of(template(2)))
+    for folder in ("snapshots", "transactions", "manifests", "chunks", "overwritten", "repo"):
+        for key in keys(repo.storage, folder) if folder != "repo" else ["repo"]:
+            harm(repo.storage, key, change)
+    assert not repo.upkeep.verify("checksum").ok

@@ -96,7 +96,7 @@ def test_ranges_that_are_refused(since: Any, until: Any, options: Any, text: str
     repo.create_branch("dev", ids[1])
     with repo.transaction("dev", message="dev") as store:
         zarr.create_group(store, path="dev")
-    names = dict(enumerate(ids)) | {"dev": repo.lookup_branch("dev"), None: None}
+    names: dict[Any, Any] = dict(enumerate(ids)) | {"dev": repo.lookup_branch("dev"), None: None}
     with pytest.raises(InvalidInputError, match=text) as error:
         repo.upkeep.squash(MAIN, names[since], names[until], **options).apply()
     assert error.value.kind == ErrorKind.NOT_ALLOWED
@@ -121,7 +121,7 @@ def test_a_collection_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     repo, ids = commits()
     storage = repo.storage
     put = type(storage).put
-    collected = []
+    collected: list[str] = []
 
     def put_and_collect(self: Any, key: str, data: Any, *args: Any) -> Any:
         answer = put(self, key, data, *args)

@@ -21,6 +21,7 @@ from frazil.errors import ConflictError, InvalidInputError
 from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.maintenance.verification import plan
+from frazil.maintenance.verification.repo_state import state_of
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -65,28 +66,6 @@ def keys(storage: Any, folder: str) -> list[str]:
     return sorted(each.key for each in storage.list(folder))
 
 
-# Damage
-
-
-def flipped(at: float) -> Callable[[bytes], bytes]:
-    def flip(data: bytes) -> bytes:
-        place = min(int(at * len(data)), len(data) - 1)
-        return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
-
-    return flip
-
-
-#: Not in the header, where a bit may be in the name of the writer.
-FLIPS = {f"a bit at {at}": flipped(at) for at in (0.0, 0.6, 1.0)}
-DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
-    "deleted": lambda data: None,
-    "cut": lambda data: data[:-1],
-    "emptied": lambda data: b"",
-    "longer": lambda data: data + b"\0\0\0\0",
-    **FLIPS,
-}
-
-
 def test_damage_of_repo_is_a_finding_that_names_a_backup() -> None:
     repo = small()
     backups = keys(repo.storage, "overwritten")
@@ -96,16 +75,6 @@ def test_damage_of_repo_is_a_finding_that_names_a_backup() -> None:
     for key in backups:
         repo.storage.put(key, b"")
     assert "no backup can be read" in repo.upkeep.verify().findings[0].detail
-
-
-def test_all_files_damaged_at_once_are_findings() -> None:
-    for how in DAMAGE:
-        repo = small()
-        for folder in ("snapshots", "transactions", "manifests", "chunks", "overwritten", "repo"):
-            for key in keys(repo.storage, folder) if folder != "repo" else ["repo"]:
-                after = DAMAGE[how](bytes(repo.storage.get(key)))
-                repo.storage.delete([key]) if after is None else repo.storage.put(key, after)
-        assert not repo.upkeep.verify("checksum").ok
 
 
 def test_a_tip_of_spec_version_1_that_cannot_be_read_hides_what_is_before() -> None:
@@ -164,7 +133,7 @@ def test_chunks_of_arrays_that_are_in_no_snapshot() -> None:
 
 def test_an_ops_log_that_always_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     repo = small()
-    states = plan.state_of
+    states = state_of
 
     def moved(context: Any) -> Any:
         state = states(context)

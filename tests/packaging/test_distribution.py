@@ -103,7 +103,7 @@ def test_the_wheel_commits_with_the_rules_of_windows(wheel: Path, tmp_path: Path
     program = ROOT / "tests" / "support" / "windows.py"
     done = run(sys.executable, program, tmp_path / "ice", cwd=tmp_path, PYTHONPATH=str(installed))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["Windows", "False", str(installed / "frazil" / "__init__.py")]
+    assert done.stdout.split() == ["WindowsSystem", "False", str(installed / "frazil" / "__init__.py")]
 
 
 @pytest.mark.deep

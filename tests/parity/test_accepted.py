@@ -124,15 +124,15 @@ def arrays_in_metadata(package: Any, folder: Path) -> Any:
     repo.set_metadata(metadata)
     old = package.Repository.create(package.in_memory_storage(), spec_version=1)
     ids = [each.writable_session("main").commit("x", metadata, allow_empty=True) for each in (repo, old)]
-    metadata = [each.lookup_snapshot(id_).metadata for each, id_ in zip((repo, old), ids, strict=True)]
-    return repo.get_metadata(), metadata
+    stored = [each.lookup_snapshot(id_).metadata for each, id_ in zip((repo, old), ids, strict=True)]
+    return repo.get_metadata(), stored
 
 
 @program
 def text_that_is_none(package: Any, folder: Path) -> Any:
     repo = repository(package)
     tip = repo.lookup_branch("main")
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: repo.writable_session("main").commit("\ud800", allow_empty=True),
         lambda: repo.rewrite_manifests("\ud800", branch="main"),
         lambda: repo.create_branch("\ud800", tip),
@@ -149,7 +149,7 @@ def text_that_is_none(package: Any, folder: Path) -> Any:
 @program
 def no_dask_arrays(package: Any, folder: Path) -> Any:
     session = repository(package).writable_session("main")
-    array = zarr.open_array(session.fork().store, path="a")
+    array: Any = zarr.open_array(session.fork().store, path="a")
     store_dask = importlib.import_module(f"{package.__name__}.dask").store_dask
     with pytest.raises(ValueError, match="sources"):
         store_dask(sources=[1], targets=[array])
@@ -159,7 +159,7 @@ def no_dask_arrays(package: Any, folder: Path) -> Any:
 def test_a_store_is_no_session() -> None:
     store = repository(frazil).writable_session("main").store
     with pytest.raises(TypeError, match="session must be Session, got IcechunkStore"):
-        frazil.xarray.to_icechunk(xarray.Dataset(), store)  # type: ignore[arg-type]
+        frazil.xarray.to_icechunk(xarray.Dataset(), store)
     target = np.zeros(4)
     with pytest.raises(frazil.InvalidInputError, match="stores of one session"):
         frazil.dask.store_dask(sources=[dask.array.zeros(4)], targets=[target])  # type: ignore[list-item]

@@ -1,8 +1,8 @@
-"""Configuration beside the reference's: what one implementation persists, the other reads."""
+"""Configuration of both implementations: what one implementation persists, the other reads."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ RETRIES: dict[Any, Any] = {
     frazil: frazil.config.RepoUpdateRetryConfig,
     icechunk: icechunk._icechunk_python.RepoUpdateRetryConfig,
 }
-STORES = {
+STORES: dict[str, Callable[[Any], Any]] = {
     "s3://b/p/": lambda p: p.s3_store(region="us-east-1"),
     "s3://c/": lambda p: p.s3_store(
         region="yes", endpoint_url="http://127.0.0.1:1", allow_http=True, s3_compatible=True
@@ -185,7 +185,7 @@ def test_manifests_are_split_where_the_reference_splits(tmp_path: Path, rules: A
     )
     array[...] = 1
     snapshot = repo.inspect_snapshot(session.commit("all"))
-    nodes = (json.loads(snapshot) if isinstance(snapshot, str) else snapshot)["nodes"]
+    nodes = snapshot["nodes"]
     (refs,) = (node["manifest_refs"] for node in nodes if node["node_type"] == "array")
     extents = {tuple(map(tuple, ref["extents"])) for ref in refs}
 
@@ -212,7 +212,7 @@ EXPRESSIONS = (
 
 def test_expressions_match_as_in_the_reference() -> None:
     split, dim = icechunk.ManifestSplitCondition, icechunk.ManifestSplitDimCondition
-    rules = {
+    rules: dict[Any, dict[Any, int]] = {
         split.path_matches(f"^/{at}/") & split.name_matches(regex): {dim.Any(): 1}
         for at, (regex, _) in enumerate(EXPRESSIONS)
     }

@@ -205,7 +205,7 @@ def outcomes(package: Any, theirs: Edit, ours: dict[str, Edit]) -> dict[tuple[st
     session.commit("theirs")
     outcomes: dict[tuple[str, str], Any] = {}
     for name, solver in pairs:
-        first = outcomes.get((name, "detector"))
+        first: Any = outcomes.get((name, "detector"))
         if solver != "detector" and not isinstance(first, list):
             continue  # nothing to solve
         if solver in ("theirs", "fail") and not any("Chunk" in kind for kind, _, _ in first):
@@ -398,10 +398,10 @@ def test_the_reference_reads_merges_picks_and_reverts(tmp_path: Path) -> None:
         root.create_group("g").create_array("c", shape=(800,), chunks=(100,), dtype="i8")[:] = 2
     repo.create_branch("dev", repo.lookup_branch("main"))
     with repo.transaction("dev", message="dev") as store:
-        root = zarr.open_group(store, mode="r+")
-        root["g/c"][:100] = 3
-        root.create_array("d", shape=(2,), chunks=(1,), dtype="i8")[:] = 4
-        del root["a"]
+        dev: Any = zarr.open_group(store, mode="r+")
+        dev["g/c"][:100] = 3
+        dev.create_array("d", shape=(2,), chunks=(1,), dtype="i8")[:] = 4
+        del dev["a"]
     with repo.transaction("main", message="main") as store:
         zarr.open_array(store, path="g/c")[700:] = 5
     merged = repo.merge("dev")

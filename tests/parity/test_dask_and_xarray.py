@@ -11,16 +11,19 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-import dask.array as da
+import dask.array
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from numpy.typing import NDArray
 from zarr.core.buffer import default_buffer_prototype
 
 pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 PACKAGES = ("frazil", "icechunk")
+#: Most functions of dask have no types.
+da: Any = dask.array
 
 
 class Kit:
@@ -56,13 +59,14 @@ class Kit:
 
         return asyncio.run(collect())
 
-    def read_arrays(self) -> dict[str, np.ndarray]:
+    def read_arrays(self) -> dict[str, NDArray[Any]]:
         root = zarr.open_group(self.repo.readonly_session("main").store, mode="r")
-        return {name: array[:] for name, array in root.arrays()}
+        return {name: np.asarray(array[:]) for name, array in root.arrays()}
 
     def read(self, group: str | None = None) -> xr.Dataset:
         store = self.repo.readonly_session("main").store
-        return xr.open_zarr(store, group=group, consolidated=False, chunks=None).load()
+        dataset: xr.Dataset = xr.open_zarr(store, group=group, consolidated=False, chunks=None)
+        return dataset.load()
 
 
 def both() -> tuple[Kit, Kit]:
@@ -104,7 +108,9 @@ def weather(times: int = 12, start: int = 0) -> xr.Dataset:
     return dataset
 
 
-FIRST = {"encoding": {"wind": {"chunks": (4, 3, 8)}, "flag": {"chunks": (4,)}, "time": {"chunks": (4,)}}}
+FIRST: dict[str, Any] = {
+    "encoding": {"wind": {"chunks": (4, 3, 8)}, "flag": {"chunks": (4,)}, "time": {"chunks": (4,)}}
+}
 PART = weather(4, 12).drop_vars(["height", "name"])
 REGION = (weather()[["wind"]].isel(time=slice(4, 8)) * 2).drop_vars(["name"])
 PLAIN = [
@@ -136,7 +142,7 @@ def test_first_write(options: dict[str, Any], chunks: dict[str, int] | None) -> 
     check(*(outcome(kit, do) for kit in both()))
 
 
-CHANGES = {
+CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "append": (PART, {"append_dim": "time"}),
     "append in mode a": (PART, {"append_dim": "time", "mode": "a"}),
     "append in mode a-": (PART, {"append_dim": "time", "mode": "a-"}),
@@ -188,7 +194,7 @@ def test_changed(change: str, chunked: bool) -> None:
 # ---- dask ------------------------------------------------------------------------------------------
 
 
-def arrays(store: Any) -> list[zarr.Array]:
+def arrays(store: Any) -> list[zarr.Array[Any]]:
     root = zarr.open_group(store, mode="a")
     return [root.require_array(name, shape=(8, 12), chunks=(2, 3), dtype="f8") for name in ("a", "b")]
 
@@ -201,7 +207,7 @@ def with_arrays(kit: Kit) -> Any:
 
 
 DATA = np.random.default_rng(0).random((8, 12))
-STORES = {
+STORES: dict[str, tuple[list[Any], list[int], dict[str, Any]]] = {
     "one": ([da.from_array(DATA, chunks=(4, 6))], [0], {}),
     "two": ([da.from_array(DATA, chunks=(4, 12)), da.from_array(DATA, chunks=(2, 3)) + 1], [0, 1], {}),
     "few at a time": ([da.from_array(DATA, chunks=(2, 3))], [0], {"split_every": 2}),
@@ -237,13 +243,13 @@ def test_store_dask(case: str) -> None:
         np.testing.assert_equal(ours[1], theirs[1])
 
 
-def lazily(kit: Kit, fork: Any) -> list[da.Array]:
+def lazily(kit: Kit, fork: Any) -> list[Any]:
     sources = [da.from_array(DATA, chunks=(4, 6)), da.from_array(DATA, chunks=(2, 12)) * 2]
     return list(da.store(sources, arrays(fork.store), compute=False, return_stored=True, load_stored=False))
 
 
-def by_function(kit: Kit, fork: Any) -> da.Array:
-    def write(block_id: tuple[int, ...]) -> zarr.Array:
+def by_function(kit: Kit, fork: Any) -> Any:
+    def write(block_id: tuple[int, ...]) -> zarr.Array[Any]:
         own = fork.fork()
         target = arrays(own.store)[0]
         target[4 * block_id[0] : 4 * block_id[0] + 4] = DATA[:4] + block_id[0]
@@ -263,7 +269,7 @@ def test_session_merge_reduction(build_arrays: Callable[[Kit, Any], Any], split_
         session.merge(merged)
         session.commit("merged")
         read.append(kit.read_arrays())
-    np.testing.assert_equal(*read)
+    np.testing.assert_equal(read[0], read[1])
     assert (read[0]["a"] > 0).all()
 
 
@@ -283,7 +289,7 @@ def test_a_reduction_that_users_write_themselves() -> None:
         session.merge(merged)
         session.commit("merged")
         read.append(kit.read_arrays())
-    np.testing.assert_equal(*read)
+    np.testing.assert_equal(read[0], read[1])
     np.testing.assert_array_equal(read[0]["b"], DATA * 2)
 
 

@@ -5,6 +5,7 @@ readable for it, and told in the same logs.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def both(tmp_path: Path) -> tuple[Side, Side]:
 
 
 def edit(session: Any) -> None:
-    root = zarr.open_group(session.store)
+    root: Any = zarr.open_group(session.store)
     root["b"][4:] = 9
     root["g"].attrs["k"] = 1
     root["g/a"].resize((4,))
@@ -60,7 +61,7 @@ def edit(session: Any) -> None:
 
 
 def undo(session: Any) -> None:
-    root = zarr.open_group(session.store)
+    root: Any = zarr.open_group(session.store)
     del root["new"]
     root["b"][:] = 7
 
@@ -148,7 +149,7 @@ def change_again(root: Any) -> None:
 
 
 #: What somebody does who has not seen that commit, and whether it goes on top.
-MEANWHILE = {
+MEANWHILE: dict[str, tuple[Callable[[Any], object], bool]] = {
     "chunks of another array": (lambda root: root["b"].__setitem__(slice(4), 8), True),
     "a group where one was made and deleted": (lambda root: root.create_group("gone"), True),
     "a group where one was made": (lambda root: root.create_group("made"), False),
@@ -185,7 +186,8 @@ def test_rebases_over_an_amended_commit(both: tuple[Side, Side], case: str) -> N
             late.rebase(solver)
             late.commit("late")
             store = ours.repo.readonly_session("main").store
-            assert zarr.open_array(store, path="arr", mode="r")[:].tolist() == [1, 1, 3, 3]
+            array: Any = zarr.open_array(store, path="arr", mode="r")
+            assert array[:].tolist() == [1, 1, 3, 3]
         else:
             with pytest.raises(side.package.RebaseFailedError):
                 late.rebase(solver)

@@ -314,7 +314,7 @@ CASES: dict[str, Act] = {
     "reindex while moving": lambda s: s.moving.reindex_array("/a", lambda at: at),
     "reindex out of the grid": lambda s: s.session.reindex_array("/a", lambda at: [at[0], 2]),
     "reindex by nothing": lambda s: s.session.reindex_array("/a", 3),
-    "a rule that fails": lambda s: s.session.reindex_array("/a", lambda at: {}[0]),
+    "a rule that fails": lambda s: s.session.reindex_array("/a", lambda at: [][0]),
     # amend and flush
     "amend the first": amended_first,
     "nothing to amend": lambda s: s.session.amend("x"),

@@ -166,7 +166,7 @@ def test_packs_live_while_one_chunk_does(tmp_path: Path, collector: str) -> None
     summary = side.open().repo.garbage_collect(datetime.now(UTC))
     assert (summary.snapshots_deleted, summary.manifests_deleted, summary.chunks_deleted) == (1, 1, 0)
     for each in (ours, theirs):
-        values = zarr.open_array(each.open().repo.readonly_session("main").store, path="x", mode="r")[:]
+        values: Any = zarr.open_array(each.open().repo.readonly_session("main").store, path="x", mode="r")[:]
         assert values.tolist() == [6] * 63 + [5]
     with repo.transaction("main", message="the last one") as store:
         zarr.open_array(store, path="x")[63] = 7

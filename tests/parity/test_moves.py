@@ -101,10 +101,10 @@ def test_both_move_the_same(planted: Path, moves: list[tuple[str, str]], more: l
         # Each reads what either has written, and tells the same of both commits together.
         texts = set()
         for side in both:
-            ours, theirs = sides(side.path)
-            check_same(ours.open(), theirs.open())
-            first = [entry.id for entry in ours.repo.ancestry(branch="main")][-2]
-            for reader in (ours, theirs):
+            readers = [each.open() for each in sides(side.path)]
+            check_same(*readers)
+            first = [entry.id for entry in readers[0].repo.ancestry(branch="main")][-2]
+            for reader in readers:
                 texts.add(repr(reader.repo.diff(from_snapshot_id=first, to_branch="main")))
         assert len(texts) == 1
     finally:

@@ -34,7 +34,7 @@ def test_both_rewrite_the_same(method: str, version: int, tmp_path: Path) -> Non
             root.create_array("y", shape=(4, 6), chunks=(1, 2), dtype="i4")[:2] = 2
             root.create_array("empty", shape=(4,), chunks=(1,), dtype="i4")
             root.create_group("g")
-        history = [[], []]
+        history: list[list[Any]] = [[], []]
         for size in (5, 3, 100):
             config = side.config(inline_chunk_threshold_bytes=0, manifest=splitting(side.package, size))
             repo = (

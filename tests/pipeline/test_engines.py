@@ -13,7 +13,7 @@ import zarr
 
 import frazil
 from frazil import pipeline
-from frazil.pipeline import Inline, Local, Target
+from frazil.pipeline import Inline, Processes, Target
 
 
 @pytest.fixture
@@ -53,8 +53,9 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "text": (
         "fast",
         frazil.InvalidInputError,
-        r"engine must be 'inline', 'local' or 'spark', got 'fast'$",
+        r"engine must be 'inline', 'processes', 'spark' or 'threads', got 'fast'$",
     ),
+    "local": ("local", frazil.InvalidInputError, r"got 'local'\. Did you mean `threads` or `processes`\?$"),
     "number": (3, TypeError, r"engine must be Engine or None, got int$"),
     "class": (Inline, TypeError, r"got type\. Pass an instance, such as Inline\(\)$"),
     "session": (SparkSession(), TypeError, r"got SparkSession\. Pass OnSpark\(spark\)$"),
@@ -94,7 +95,7 @@ def test_the_default_is_processes_where_spark_is_not_in_use(monkeypatch: pytest.
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
     monkeypatch.delitem(sys.modules, "pyspark.sql", raising=False)  # another test may have a session
-    assert pipeline.default_engine() == Local(processes=True)
+    assert pipeline.default_engine() == Processes()
 
 
 @pytest.mark.spark

@@ -125,7 +125,7 @@ def repo(has_bounds: bool) -> frazil.Repository:
 def contents(repo: frazil.Repository, group: str) -> dict[str, Any]:
     """Return the values and attributes of the arrays below a group."""
     members = zarr.open_group(repo.readonly_session("main").store, path=group, mode="r").members(None)
-    arrays = {path: each for path, each in members if isinstance(each, zarr.Array)}
+    arrays: dict[str, Any] = {path: each for path, each in members if isinstance(each, zarr.Array)}
     return {
         path: (np.asarray(each[...]), each.metadata.dimension_names, dict(each.attrs))
         for path, each in arrays.items()

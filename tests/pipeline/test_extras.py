@@ -110,7 +110,7 @@ IMPORTS = [
     ("dask", "import frazil.xarray", "frazil.xarray", "xarray"),
     ("dask", "import frazil.dask", "frazil.dask", "xarray"),
     ("xarray", "from frazil.pipeline import mean", "frazil.pipeline.mean", "pipeline"),
-    ("cloudpickle", "import frazil.pipeline as p; p.Local()", "frazil.pipeline.Local", "pipeline"),
+    ("cloudpickle", "import frazil.pipeline as p; p.Threads()", "frazil.pipeline.Threads", "pipeline"),
     ("pandas", "from frazil.pipeline import regrid", "frazil.pipeline.regrid", "pipeline"),
     ("pyarrow", "from frazil.pipeline import *", "frazil.pipeline.IngestResult", "pipeline"),
     ("cftime", "from frazil.pipeline import ingest", "frazil.pipeline.ingest", "pipeline"),
@@ -142,11 +142,11 @@ def test_an_import_ends_with_one_line(tmp_path: Path) -> None:
 
 LOADER = """
 import frazil, numpy, zarr
-from frazil.loader import Windows
+from frazil.loader import TrainingWindows
 repo = frazil.Repository.create(frazil.in_memory_storage())
 with repo.transaction("main", message="an array") as store:
     zarr.create_array(store, name="t", data=numpy.arange(4))
-next(iter(Windows(repo.readonly_session("main"), ["t"], window=2).PACKAGE()))
+next(iter(TrainingWindows(repo.readonly_session("main"), ["t"], window=2).PACKAGE()))
 """
 
 
@@ -169,7 +169,7 @@ import frazil, sys
 from frazil.pipeline import Target, ingest, inspect_files
 repo = frazil.Repository.create(frazil.local_filesystem_storage("ice"))
 for name in sys.argv[1:] or ["hdf5", "grib", "geotiff"]:
-    for engine in ("inline", "local"):
+    for engine in ("inline", "processes"):
         try:
             inspect_files([name], concat_dim="time", engine=engine)
         except frazil.MissingExtraError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
     ValidationFailedError,
 )
-from frazil.pipeline.publishing import operation as module
-from frazil.repository.catalog import history_records as job_records
-from frazil.repository.catalog.history_records import JOBS
-from frazil.spark import (
+from frazil.pipeline import (
     Exists,
     Inline,
     Range,
@@ -35,13 +31,16 @@ from frazil.spark import (
     rollback_to,
     write_audit_publish,
 )
+from frazil.pipeline.publishing import operation as module
+from frazil.repository.catalog import history_records as job_records
+from frazil.repository.catalog.history_records import JOBS
 
 RULES = (Exists("/mean/t"), Range("/mean/t", 0, 100))
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> frazil.Repository:
-    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+def repo() -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
     observe(repo, 20)
     return repo
 
@@ -65,12 +64,12 @@ class Pipeline:
         self.runs += not result.done_before
         return result
 
-    def run(self, **more: Any) -> module.Published:
+    def run(self, **more: Any) -> module.PublishSummary:
         return write_audit_publish(self.repo, self, RULES, engine=Inline(), **more)
 
 
 def value(repo: frazil.Repository, branch: str = "main") -> float:
-    return float(zarr.open_array(repo.readonly_session(branch).store, path="mean/t", mode="r")[0])
+    return float(frazil.read(repo.readonly_session(branch), "mean/t")[0])
 
 
 @pytest.mark.deep
@@ -78,7 +77,7 @@ def test_what_is_checked_is_published_once(repo: frazil.Repository) -> None:
     pipeline = Pipeline(repo)
     before = repo.lookup_branch("main")
     first = pipeline.run(tag="v1")
-    assert first.report is not None
+    assert first.report
     assert first.report.ok
     assert first.snapshot_id == repo.lookup_branch("main") == repo.lookup_tag("v1")
     assert value(repo) == 20
@@ -107,7 +106,8 @@ def test_failed_work_stays_on_its_branch_and_starts_again(repo: frazil.Repositor
     assert not raised.value.report.ok
     assert repo.lookup_branch("main") == tip
     assert value(repo, "audit/main") == 200
-    assert lineage(repo, repo.lookup_branch("audit/main")).audit["ok"] is False
+    audit: Any = lineage(repo, repo.lookup_branch("audit/main")).audit
+    assert audit["ok"] is False
     observe(repo, 50)
     assert pipeline.run().report is not None
     assert value(repo) == 50
@@ -263,16 +263,9 @@ def test_in_a_repository_of_spec_version_1() -> None:
 # ---- publications whose commit was removed -----------------------------------------------------------
 
 
-@pytest.fixture
-def memory() -> frazil.Repository:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
-    observe(repo, 20)
-    return repo
-
-
 def publish_once(
     repo: frazil.Repository, job_id: str | None = "monday"
-) -> tuple[module.Published, list[str]]:
+) -> tuple[module.PublishSummary, list[str]]:
     """Publish, and return the snapshots that the work committed."""
     runs: list[str] = []
     published = write_audit_publish(
@@ -292,10 +285,10 @@ def amend(repo: frazil.Repository) -> None:
 
 
 def first_commit(repo: frazil.Repository) -> str:
-    return [*repo.ancestry(branch="main")][-1].id
+    return list(repo.ancestry(branch="main"))[-1].id
 
 
-REMOVALS = {
+REMOVALS: dict[str, Any] = {
     "amend": amend,
     "squash": lambda repo: (observe(repo, 30), repo.upkeep.squash("main", first_commit(repo)).apply()),
     "squash of the tip": lambda repo: repo.upkeep.squash("main", first_commit(repo), message="all").apply(),
@@ -307,40 +300,40 @@ REMOVALS = {
 @pytest.mark.parametrize("recent", [64, 0], ids=["with a record", "with a mark alone"])
 @pytest.mark.parametrize("removal", REMOVALS.values(), ids=REMOVALS)
 def test_a_publication_whose_commit_was_removed_is_done_once(
-    memory: frazil.Repository, removal: Any, recent: int, monkeypatch: pytest.MonkeyPatch
+    repo: frazil.Repository, removal: Any, recent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_records, "_RECENT", recent)
-    first, runs = publish_once(memory)
+    first, runs = publish_once(repo)
     assert len(runs) == 1
-    removal(memory)
-    assert first.snapshot_id not in [info.id for info in memory.ancestry(branch="main")]
+    removal(repo)
+    assert first.snapshot_id not in [info.id for info in repo.ancestry(branch="main")]
     for _ in range(2):
-        again, runs = publish_once(memory)
+        again, runs = publish_once(repo)
         assert (again.done_before, runs) == (True, [])
-        assert again.snapshot_id in [info.id for info in memory.ancestry(branch="main")]
-        amend(memory)
+        assert again.snapshot_id in [info.id for info in repo.ancestry(branch="main")]
+        amend(repo)
 
 
-def test_a_publication_that_a_reset_removed_runs_again(memory: frazil.Repository) -> None:
-    before = memory.lookup_branch("main")
-    publish_once(memory)
-    memory.reset_branch("main", before)
-    again, runs = publish_once(memory)
+def test_a_publication_that_a_reset_removed_runs_again(repo: frazil.Repository) -> None:
+    before = repo.lookup_branch("main")
+    publish_once(repo)
+    repo.reset_branch("main", before)
+    again, runs = publish_once(repo)
     assert (again.done_before, len(runs)) == (False, 1)
-    assert publish_once(memory)[0].done_before
-    (record,) = [each for each in memory.metadata[JOBS] if each["id"] == "frazil_audit:monday"]
+    assert publish_once(repo)[0].done_before
+    (record,) = [each for each in repo.metadata[JOBS] if each["id"] == "frazil_audit:monday"]
     assert record["snapshot"] == again.snapshot_id
 
 
 @pytest.mark.parametrize("job_id", ["monday", None])
 def test_a_squash_after_a_crash_leaves_no_audit_branch(
-    memory: frazil.Repository, monkeypatch: pytest.MonkeyPatch, job_id: str | None
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, job_id: str | None
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(module, "delete_if_published", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            publish_once(memory, job_id)
-    REMOVALS["squash of the tip"](memory)
-    again, runs = publish_once(memory, job_id)
+            publish_once(repo, job_id)
+    REMOVALS["squash of the tip"](repo)
+    again, runs = publish_once(repo, job_id)
     assert (again.done_before, len(runs)) == ((True, 0) if job_id else (False, 1))
-    assert memory.list_branches() == {"main"}
+    assert repo.list_branches() == {"main"}

@@ -18,10 +18,10 @@ import pytest
 import frazil
 import frazil.spark
 from frazil.pipeline import *
-from frazil.pipeline import Inline, Local, default_engine, max, min, sum
+from frazil.pipeline import Inline, Processes, Threads, default_engine, max, min, sum
 
 def main():
-    assert default_engine() == Local(processes=True)
+    assert default_engine() == Processes()
     for day in range(2):
         with h5py.File(f"day{day}.nc", "w") as file:
             file["time"] = np.arange(2) + 2 * day
@@ -44,7 +44,7 @@ def main():
         return 2 * block
 
     assert values("data/t") == np.arange(12.0).reshape(4, 3).tolist()
-    for engine in (None, "local", "inline", Local(2), Inline()):
+    for engine in (None, "processes", "inline", Threads(2), Inline()):
         name = f"/by/{type(engine).__name__}/{engine if isinstance(engine, str) else 0}"
         assert not mean(repo, "data/t", "time", to=Target(repo, "main", name), engine=engine).done_before
         assert values(f"{name}/data/t") == [4.5, 5.5, 6.5]
@@ -60,7 +60,7 @@ def main():
     write_audit_publish(repo, coarser, rules)
     assert values("coarse/data/t") == [[1.0], [4.0], [7.0], [10.0]]
     assert len(lineage_graph(repo).steps) == 9
-    assert repo.upkeep.verify(engine="local").ok
+    assert repo.upkeep.verify(engine="processes").ok
     assert job_metrics(repo)
     loaded = sorted(name for name, module in sys.modules.items() if "pyspark" in name and module is not None)
     assert loaded == [], loaded

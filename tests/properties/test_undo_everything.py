@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.support.examples import examples
 
 import frazil
-from frazil.history.undo import UNDO, Part, fields_of
+from frazil.history.undo import UNDO, StateField, fields_of
 from frazil.repository.catalog import repo_changes
 
 pytestmark = pytest.mark.deep
@@ -106,7 +106,7 @@ class Undoing(RuleBasedStateMachine):
         """The last state is that of the model, and users see their metadata alone."""
         state = self.states[-1][1]
         assert self.state() == state
-        users = {name: value[0] for (part, name), value in self.fields(state) if part is Part.METADATA}
+        users = {name: value[0] for (part, name), value in self.fields(state) if part is StateField.METADATA}
         assert self.repo.get_metadata() == users
         record = self.repo._context.catalog.repo_info().metadata.get(UNDO, {})
         assert len(json.dumps(record)) < 1024
@@ -117,8 +117,10 @@ class Undoing(RuleBasedStateMachine):
     def is_possible(self, changes: Changes) -> bool:
         """Whether all fields have the first value, so that the second one can replace it."""
         state = self.states[-1][1]
-        tags = [name for name, (before, after) in changes.items() if name[0] is Part.TAG and before is None]
-        opens = (Part.STATUS, "") in changes
+        tags = [
+            name for name, (before, after) in changes.items() if name[0] is StateField.TAG and before is None
+        ]
+        opens = (StateField.STATUS, "") in changes
         fits = all(state.get(name) == before for name, (before, _) in changes.items())
         return fits and not tags and (opens or self.is_open())
 
@@ -307,7 +309,7 @@ class Undoing(RuleBasedStateMachine):
     @precondition(is_open)
     @rule(name=NAMES)
     def undo_of_a_branch(self, name: str) -> None:
-        every = [each for each in self.current if (Part.BRANCH, name) in each.left]
+        every = [each for each in self.current if (StateField.BRANCH, name) in each.left]
         if not every:
             return
         done = every[-1]

@@ -17,7 +17,7 @@ eccodes = pytest.importorskip("eccodes")
 
 
 #: A grid with coordinates of two dimensions.
-LAMBERT: dict[str, object] = {
+LAMBERT: dict[str, Any] = {
     "gridType": "lambert",
     "Nx": 6,
     "Ny": 4,
@@ -32,7 +32,7 @@ LAMBERT: dict[str, object] = {
 }
 
 
-def message(edition: int, *, ni: int = 6, nj: int = 4, packing: str = "", **keys: object) -> bytes:
+def message(edition: int, *, ni: int = 6, nj: int = 4, packing: str = "", **keys: Any) -> bytes:
     """One field of ``nj`` rows; ``keys`` are set in their order, ``values`` last."""
     handle = eccodes.codes_grib_new_from_samples(f"regular_ll_pl_grib{edition}")
     grid = {
@@ -55,7 +55,7 @@ def message(edition: int, *, ni: int = 6, nj: int = 4, packing: str = "", **keys
     return data
 
 
-def field(name: str, level: int | None = 2, *, edition: int = 2, kind: str = "", **keys: object) -> bytes:
+def field(name: str, level: int | None = 2, *, edition: int = 2, kind: str = "", **keys: Any) -> bytes:
     """A field at a height above ground, at the surface (``level`` None) or of another ``kind`` of level."""
     typed = kind or ("surface" if level is None else "heightAboveGround")
     return message(edition, typeOfLevel=typed, level=level or 0, shortName=name, **keys)
@@ -70,7 +70,7 @@ def dataset(reader: Reader) -> xr.Dataset:
     return xr.decode_cf(xr.Dataset(variables, attrs=schema.attrs), decode_timedelta=True)
 
 
-def cubes(path: Path, **options: object) -> list[xr.Dataset]:
+def cubes(path: Path, **options: Any) -> list[xr.Dataset]:
     """What cfgrib splits a file into."""
     datasets: list[xr.Dataset] = cfgrib.open_datasets(path, backend_kwargs={"indexpath": "", **options})
     return datasets

@@ -32,7 +32,7 @@ def write_file(path: Path, bands: int = 1, dtype: str = "int16", **more: Any) ->
     return values
 
 
-LAYOUTS = {
+LAYOUTS: dict[str, dict[str, Any]] = {
     "whole": {},
     "strips": {"blockysize": 16},
     "even strips": {"blockysize": 10},
@@ -106,7 +106,7 @@ def test_metadata(tmp_path: Path) -> None:
         (3413, {"grid_mapping_name": "polar_stereographic", "standard_parallel": 70}),
     ],
 )
-def test_grid_mappings(epsg: int, expected: dict, tmp_path: Path) -> None:
+def test_grid_mappings(epsg: int, expected: dict[str, Any], tmp_path: Path) -> None:
     write_file(tmp_path / "a.tif", crs=f"EPSG:{epsg}")
     with open_source(str(tmp_path / "a.tif")) as reader:
         mapping = reader.schema().variables["spatial_ref"].attrs
@@ -289,7 +289,7 @@ def test_nodata_that_no_pixel_can_have(nodata: bytes, tmp_path: Path) -> None:
         ({"dtype": "complex_int16"}, "pixels of 32 bits"),
     ],
 )
-def test_why_not(more: dict, why: str, tmp_path: Path) -> None:
+def test_why_not(more: dict[str, Any], why: str, tmp_path: Path) -> None:
     write_file(tmp_path / "a.tif", **more)
     with open_source(str(tmp_path / "a.tif")) as reader:
         assert why_not(reader, "band_data") == why

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,7 +121,10 @@ def test_keys_without_fields(tmp_path: Path) -> None:
 def test_grids_of_one_size_stay_apart(tmp_path: Path) -> None:
     """cfgrib gives the coordinates of the first field to both."""
     path = tmp_path / "a.grib"
-    shifted = {"longitudeOfFirstGridPointInDegrees": 10, "longitudeOfLastGridPointInDegrees": 15}
+    shifted: dict[str, Any] = {
+        "longitudeOfFirstGridPointInDegrees": 10,
+        "longitudeOfLastGridPointInDegrees": 15,
+    }
     path.write_bytes(field("2t", 2) + field("2t", 2, step=6, **shifted))
     with open_source(str(path)) as reader:
         result = dataset(reader)
@@ -131,7 +135,7 @@ def test_grids_of_one_size_stay_apart(tmp_path: Path) -> None:
     assert ends == [0, 10]
 
 
-GRIDS: dict[str, dict[str, object]] = {
+GRIDS: dict[str, dict[str, Any]] = {
     "regular": {},
     "rotated": {"gridType": "rotated_ll"},
     "lambert": LAMBERT,
@@ -145,11 +149,11 @@ GRIDS: dict[str, dict[str, object]] = {
 def test_values_are_at_the_places_of_eccodes(
     edition: int, grid: str, mode: tuple[int, ...], tmp_path: Path
 ) -> None:
-    keys: dict[str, object] = dict(zip(SCANNING, mode, strict=True))
+    keys: dict[str, Any] = dict(zip(SCANNING, mode, strict=True))
     if edition == 1 and keys.pop("alternativeRowScanning"):
         pytest.skip("edition 1 does not have this key")
     ends = {"latitude": (0, 3) if mode[1] else (3, 0), "longitude": (5, 0) if mode[0] else (0, 5)}
-    corners = {
+    corners: dict[str, Any] = {
         f"{name}Of{which}GridPointInDegrees": value
         for name, values in ends.items()
         for which, value in zip(("First", "Last"), values, strict=True)

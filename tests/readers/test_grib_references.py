@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.pipeline.ingest.netcdf_files import stored_dataset
+from tests.pipeline.ingest.netcdf_files import ingest, stored_dataset
 from tests.readers.comparing import read_all, same, same_by_references, sample_files, why_not
 from tests.readers.gribs import LAMBERT, field, message
 
@@ -16,15 +17,14 @@ import frazil
 from frazil.errors import MissingExtraError
 from frazil.readers.base_reader import ChunkReferences
 from frazil.readers.registry import open_source
-from frazil.spark import Inline, ingest
 
 gribberish = pytest.importorskip("gribberish")
 
 VALUES = np.random.default_rng(1).normal(280, 20, 24)
-NOTHING: dict[str, object] = {"bitmapPresent": 1, "missingValue": 9999, "values": np.full(24, 9999.0)}
+NOTHING: dict[str, Any] = {"bitmapPresent": 1, "missingValue": 9999, "values": np.full(24, 9999.0)}
 
 
-def packed(kind: str, bits: int, **keys: object) -> bytes:
+def packed(kind: str, bits: int, **keys: Any) -> bytes:
     return message(2, shortName="t", packing=kind, bitsPerValue=bits, **keys)
 
 
@@ -41,7 +41,7 @@ def test_samples(path: Path) -> None:
 )
 def test_packings(kind: str, bits: int, missing: bool, tmp_path: Path) -> None:
     values = VALUES.copy()
-    keys: dict[str, object] = {"bitsPerValue": bits} if bits else {}
+    keys: dict[str, Any] = {"bitsPerValue": bits} if bits else {}
     if missing:
         values[::5] = 9999
         keys |= {"bitmapPresent": 1, "missingValue": 9999}
@@ -73,7 +73,7 @@ def test_a_hypercube_with_gaps(tmp_path: Path) -> None:
 def several_fields() -> bytes:
     """A message with sections 4 to 7 twice."""
     one = message(2, shortName="t")
-    at, starts = 16, {}
+    at, starts = 16, dict[int, int]()
     while at < len(one) - 4:
         starts.setdefault(one[at + 4], at)
         at += int.from_bytes(one[at : at + 4], "big")
@@ -127,7 +127,7 @@ def test_an_archive_of_references_is_the_copy(tmp_path: Path) -> None:
     paths = []
     for day in (1, 2, 3):
         path = tmp_path / f"{day}.grib2"
-        keys = {"dataDate": 20200100 + day}
+        keys: dict[str, Any] = {"dataDate": 20200100 + day}
         path.write_bytes(
             b"".join(
                 [
@@ -145,10 +145,10 @@ def test_an_archive_of_references_is_the_copy(tmp_path: Path) -> None:
         f"file://{tmp_path}/", frazil.local_filesystem_store(str(tmp_path))
     )
     repos = [frazil.Repository.create(frazil.in_memory_storage()) for _ in range(3)]
-    virtual = ingest(paths, repos[0], virtual=True, containers=[container], engine=Inline())
-    copy = ingest(paths, repos[1], engine=Inline())
-    for path in paths:
-        daily = ingest(path, repos[2], virtual=True, containers=[container], mode="append", engine=Inline())
+    virtual = ingest(paths, repos[0], virtual=True, containers=[container])
+    copy = ingest(paths, repos[1])
+    for file in paths:
+        daily = ingest(file, repos[2], virtual=True, containers=[container], mode="append")
     for each in (virtual, copy, daily):
         assert each.version is not None
         assert stored_dataset(each.version).identical(stored_dataset(copy.version))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
 from tests.readers.comparing import (
     read_all,
+    references_of,
     same,
     same_as_xarray,
     same_by_references,
@@ -32,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")
 VALUES = np.arange(24).reshape(2, 3, 4)
 
 
-def packed(file) -> None:
+def packed(file: Any) -> None:
     variable = file.createVariable(
         "packed", "i2", ("z", "y", "x"), fill_value=-999, zlib=True, chunksizes=(1, 2, 3)
     )
@@ -42,14 +44,14 @@ def packed(file) -> None:
     variable[0, 0, 0] = -999
 
 
-def calendars(file) -> None:
+def calendars(file: Any) -> None:
     for calendar in ("noleap", "360_day", "gregorian", "julian"):
         variable = file.createVariable(calendar, "f8", ("y",))
         variable.setncatts({"units": "days since 2000-02-27 00:00", "calendar": calendar})
         variable[...] = [0, 1, 2.5]
 
 
-def strings(file) -> None:
+def strings(file: Any) -> None:
     words = file.createVariable("words", str, ("z", "y"))
     words[...] = np.array([["", "a", "øresund"], ["b" * 70, "日本", "c d"]], object)
     characters = file.createVariable("characters", "S1", ("z", "x"))
@@ -59,17 +61,17 @@ def strings(file) -> None:
     file.setncattr("empty", "")
 
 
-def big_endian(file) -> None:
+def big_endian(file: Any) -> None:
     for kind in ("i2", "i4", "f4", "f8"):
         file.createVariable(kind, f">{kind}", ("y", "x"), endian="big", zlib=True)[...] = VALUES[0]
 
 
-def every_type(file) -> None:
+def every_type(file: Any) -> None:
     for kind in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"):
         file.createVariable(kind, kind, ("y",))[...] = [0, 1, 100]
 
 
-def scalars(file) -> None:
+def scalars(file: Any) -> None:
     file.createVariable("height", "f8", ())[...] = 2.0
     file.createVariable("crs", "i4", ()).setncatts({"grid_mapping_name": "rotated_latitude_longitude"})
     file.createVariable("data", "f4", ("x",)).setncatts({"grid_mapping": "crs", "coordinates": "height lat"})
@@ -77,7 +79,7 @@ def scalars(file) -> None:
     file.createVariable("lat", "f4", ("x",))[...] = [1, 2, 3, np.nan]
 
 
-def unlimited(file) -> None:
+def unlimited(file: Any) -> None:
     file.createDimension("t", None)
     file.createDimension("u", None)
     file.createVariable("long", "f4", ("t", "x"), chunksizes=(2, 4))[:4] = np.arange(16).reshape(4, 4)
@@ -87,26 +89,26 @@ def unlimited(file) -> None:
     file.createVariable("never", "f8", ("u", "x"))
 
 
-def zero_length(file) -> None:
+def zero_length(file: Any) -> None:
     file.createDimension("none", None)
     file.createVariable("nothing", "f4", ("none", "x"))
     file.createVariable("none", "f8", ("none",))
 
 
-def enumeration(file) -> None:
+def enumeration(file: Any) -> None:
     clouds = file.createEnumType(np.uint8, "clouds", {"clear": 0, "broken": 1, "missing": 255})
     file.createVariable("cloud", clouds, ("x",), fill_value=255)[...] = [0, 1, 0, 255]
 
 
-def names(file) -> None:
+def names(file: Any) -> None:
     """A variable with the name of a dimension that is not its own, and a coordinate of two dimensions."""
     file.createVariable("y", "f4", ("x",))[...] = [1, 2, 3, 4]
     file.createVariable("x", "f4", ("x", "z"))[...] = VALUES[0, :2].T
 
 
-def checked(file) -> None:
+def checked(file: Any) -> None:
     file.createDimension("far", 500)
-    compressors = {
+    compressors: dict[str, dict[str, Any]] = {
         "sums": {"fletcher32": True},
         "shuffled": {"zlib": True, "shuffle": True, "complevel": 7},
     }
@@ -138,7 +140,7 @@ FEATURES = [
 ]
 
 
-def write_file(path: Path, feature: Callable) -> Path:
+def write_file(path: Path, feature: Callable[..., Any]) -> Path:
     with netCDF4.Dataset(path, "w") as file:
         file.setncatts({"title": feature.__name__, "numbers": np.array([1.5, 2.5], "f4"), "n": np.int64(5)})
         for name, size in {"z": 2, "y": 3, "x": 4}.items():
@@ -148,7 +150,7 @@ def write_file(path: Path, feature: Callable) -> Path:
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_features(feature: Callable, tmp_path: Path) -> None:
+def test_features(feature: Callable[..., Any], tmp_path: Path) -> None:
     path = write_file(tmp_path / "a b.nc", feature)  # a name that a URL has to escape
     added = ("flag_values", "flag_meanings") if feature is enumeration else ()
     with (
@@ -187,19 +189,19 @@ def test_groups(tmp_path: Path) -> None:
 # HDF5 that is not NetCDF-4
 
 
-def make_hdf5(path: Path, make: Callable) -> Path:
+def make_hdf5(path: Path, make: Callable[..., Any]) -> Path:
     with h5py.File(path, "w", **({"userblock_size": 1024} if make is userblock else {})) as file:
         make(file)
     return path
 
 
-def userblock(file) -> None:
+def userblock(file: Any) -> None:
     file["whole"] = VALUES
     file.create_dataset("cut", data=VALUES, chunks=(1, 2, 3), compression="gzip")
     file.create_dataset("empty", (3, 4), "f4", fillvalue=7)
 
 
-def types(file) -> None:
+def types(file: Any) -> None:
     file["bool"] = np.array([True, False, True])
     file["half"] = np.arange(4, dtype="f2")
     file["complex"] = np.arange(4) * (1 + 2j)
@@ -220,7 +222,7 @@ def types(file) -> None:
 
 
 @pytest.mark.parametrize("make", [userblock, types])
-def test_plain_hdf5(make: Callable, tmp_path: Path) -> None:
+def test_plain_hdf5(make: Callable[..., Any], tmp_path: Path) -> None:
     path = make_hdf5(tmp_path / "a.h5", make)
     with h5py.File(path) as file, open_source(str(path)) as reader:
         dims = {name: each.dims for name, each in reader.schema().variables.items()}
@@ -260,8 +262,8 @@ def test_more_than_four_gigabytes(tmp_path: Path) -> None:
     with open_source(str(path)) as reader:
         same(reader.read("large", (slice(1_199_999_997, None),)), np.array([1, 2, 3], "f4"))
         same(read_all(reader, "small"), [1, 2, 3])
-        assert reader.references("small").offset[0] > 1 << 32
-        assert reader.references("large").length[0] == 4_800_000_000
+        assert references_of(reader, "small").offset[0] > 1 << 32
+        assert references_of(reader, "large").length[0] == 4_800_000_000
     path.unlink()
 
 
@@ -343,7 +345,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     # a byte in a chunk with a sum
     broken = bytearray(whole)
     with open_source(str(path)) as reader:
-        references = reader.references("sums")
+        references = references_of(reader, "sums")
         broken[int(references.offset[0]) + 5] ^= 1
     path.write_bytes(broken)
     with open_source(str(path)) as reader, pytest.raises(FormatError, match="values of 'sums'"):
@@ -407,7 +409,9 @@ def test_texts_that_h5py_does_not_convert() -> None:
 
 
 @pytest.mark.parametrize("name", PLUGIN_PACKAGES)
-def test_filters_of_installed_packages_are_loaded(name: str, tmp_path: Path, monkeypatch) -> None:
+def test_filters_of_installed_packages_are_loaded(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / name / "plugins").mkdir(parents=True)
     (tmp_path / name / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))

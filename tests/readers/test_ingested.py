@@ -12,6 +12,7 @@ import icechunk
 import numpy as np
 import pytest
 import xarray as xr
+from tests.pipeline.ingest.netcdf_files import ingest
 from tests.readers import test_geotiff as test_geotiff_layouts
 from tests.readers import test_hdf5, test_netcdf3
 from tests.readers import test_zarr as test_zarr_groups
@@ -19,7 +20,6 @@ from tests.readers.comparing import as_text, plain, read_all, sample_files
 
 import frazil
 from frazil.readers.registry import open_source
-from frazil.spark import Inline, ingest
 
 pytestmark = [
     pytest.mark.deep,
@@ -57,7 +57,8 @@ def identical(dataset: xr.Dataset, expected: xr.Dataset) -> None:
 
 def theirs(path: Path, container: Path | None) -> Any:
     """A store of the published icechunk."""
-    config, access = icechunk.RepositoryConfig.default(), None
+    config = icechunk.RepositoryConfig.default()
+    access: dict[str, Any] | None = None
     if container is not None:
         prefix = f"file://{container}/"
         config.set_virtual_chunk_container(
@@ -124,7 +125,13 @@ def test_zarr(version: int, virtual: bool, tmp_path: Path) -> None:
 def test_geotiff(virtual: bool, tmp_path: Path) -> None:
     folder = tmp_path / "in here"
     folder.mkdir()
-    layout = {"tiled": True, "blockxsize": 32, "blockysize": 16, "compress": "deflate", "nodata": 3}
+    layout: dict[str, Any] = {
+        "tiled": True,
+        "blockxsize": 32,
+        "blockysize": 16,
+        "compress": "deflate",
+        "nodata": 3,
+    }
     values = test_geotiff_layouts.write_file(folder / "a.tif", 3, **layout)
     with open_source(str(folder / "a.tif")) as reader:
         schema = reader.schema()
@@ -146,7 +153,7 @@ def same_everywhere(path: Path, original: xr.Dataset, place: Path, *, virtual: b
     prefix = f"file://{path.parent}/"
     files = frazil.local_filesystem_store(str(path.parent))
     containers = [frazil.VirtualChunkContainer(prefix, files)] if virtual else []
-    result = ingest(str(path), repo, virtual=virtual, containers=containers, allow={"hole"}, engine=Inline())
+    result = ingest(str(path), repo, virtual=virtual, containers=containers, allow={"hole"})
     # Copies are chunks like all others: that both read them alike is shown elsewhere.
     ours = [result.version.session().store] if virtual else []
     for store in (*ours, theirs(place, path.parent if virtual else None)):

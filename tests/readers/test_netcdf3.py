@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.readers.comparing import (
     read_all,
+    references_of,
     same,
     same_as_xarray,
     same_by_references,
@@ -19,7 +21,7 @@ from tests.readers.comparing import (
 from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, FormatError
-from frazil.readers.files import File
+from frazil.readers.files import SourceFile
 from frazil.readers.registry import open_source
 
 netCDF4 = pytest.importorskip("netCDF4")  # noqa: N816
@@ -87,7 +89,9 @@ def test_features(format: str, records: int, alone: bool, tmp_path: Path) -> Non
     records=st.integers(0, 4),
     data=st.data(),
 )
-def test_any_layout(shapes: list, kinds: list, records: int, data: st.DataObject, tmp_path_factory) -> None:
+def test_any_layout(
+    shapes: list[Any], kinds: list[str], records: int, data: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     path = tmp_path_factory.mktemp("any") / "a.nc"
     with netCDF4.Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
         file.createDimension("r", None)
@@ -121,10 +125,16 @@ def test_records_far_from_each_other_are_read_alone(tmp_path: Path, monkeypatch:
         file["t"][:] = [1, 2, 3, 4]
     with open_source(str(path)) as reader:
         reader.schema()
-        calls, read = [], File.read
-        monkeypatch.setattr(File, "read", lambda *each: calls.append(each[1:]) or read(*each))
+        ranges: list[tuple[int, int]] = []
+        read = SourceFile.read
+
+        def recorded(file: SourceFile, start: int, stop: int) -> bytes:
+            ranges.append((start, stop))
+            return read(file, start, stop)
+
+        monkeypatch.setattr(SourceFile, "read", recorded)
         same(reader.read("t", (slice(1, 4),)), np.array([2, 3, 4], ">f8"))
-    assert sum(stop - start for start, stop in calls) == 24
+    assert sum(stop - start for start, stop in ranges) == 24
 
 
 def test_a_file_that_does_not_know_its_records(tmp_path: Path) -> None:
@@ -171,13 +181,13 @@ def test_more_than_four_gigabytes(tmp_path: Path) -> None:
         file.createVariable("far", "i4", ("y",))[...] = [1, 2, 3, 4, 5]
     data = path.read_bytes()
     with open_source(str(path)) as reader:
-        begin = int(reader.references("far").offset[0])
+        begin = int(references_of(reader, "far").offset[0])
     with path.open("r+b") as changed:
         changed.write(data.replace(begin.to_bytes(8, "big"), (5_000_000_000).to_bytes(8, "big")))
         changed.seek(5_000_000_000)
         changed.write(data[begin:])
     with open_source(str(path)) as reader, opened(path) as original:
-        assert reader.references("far").offset.tolist() == [5_000_000_000]
+        assert references_of(reader, "far").offset.tolist() == [5_000_000_000]
         same(read_all(reader, "far"), original["far"].values)
         same(reader.read("far", (slice(1, 3),)), np.array([2, 3], ">i4"))
     path.unlink()

@@ -30,6 +30,8 @@ pytestmark = [
 ]
 BIG = np.random.default_rng(3).random((400, 5000))  # 16 MB
 
+Places = dict[str, tuple[str, dict[str, Any]]]
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -62,7 +64,7 @@ def server(folder: Path) -> Iterator[ObjectServer]:
 
 
 @pytest.fixture
-def places(server: ObjectServer) -> dict[str, tuple[str, dict[str, Any]]]:
+def places(server: ObjectServer) -> Places:
     """Where the files are besides: URL of the folder, and options of its storage."""
     options = {"endpoint_url": server.url, "region": "us-east-1", "access_key_id": "a"}
     switches = {"allow_http": True, "force_path_style": True, "secret_access_key": "b"}
@@ -83,7 +85,12 @@ def sent(server: ObjectServer) -> list[int]:
 @pytest.mark.parametrize("scheme", ["s3", "http"])
 @pytest.mark.parametrize("name", ["big.h5", "a.nc", "a.tif", "a.grib", "2.zarr", "3.zarr"])
 def test_every_format(
-    name: str, scheme: str, places: dict, folder: Path, monkeypatch, tmp_path: Path
+    name: str,
+    scheme: str,
+    places: Places,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     url, options = places[scheme]
@@ -110,7 +117,9 @@ def test_every_format(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_part_is_not_the_whole(places: dict, server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_is_not_the_whole(
+    places: Places, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Metadata and two chunks of sixteen megabytes: a few blocks."""
     monkeypatch.setattr(base_reader, "SCHEMAS", Schemas())
     url, options = places["http"]
@@ -126,7 +135,7 @@ def test_a_part_is_not_the_whole(places: dict, server: ObjectServer, monkeypatch
 
 
 @pytest.mark.parametrize("scheme", ["s3", "http"])
-def test_missing_files(scheme: str, places: dict) -> None:
+def test_missing_files(scheme: str, places: Places) -> None:
     url, options = places[scheme]
     with pytest.raises(StorageError, match="none"):
         open_source(f"{url}/none.nc", storage_options=options)

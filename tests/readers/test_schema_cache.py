@@ -8,18 +8,17 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-import h5py
+import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 import pytest
 from tests.counting import python_steps
-from tests.pipeline.ingest.netcdf_files import daily_files, write
+from tests.pipeline.ingest.netcdf_files import daily_files, ingest, write
 
 import frazil
 from frazil.readers import base_reader
 from frazil.readers.base_reader import FileSchema, Schemas
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.readers.registry import open_source
-from frazil.spark import Inline, ingest
 
 
 def wide(path: Path, variables: int, *, inner: bool = False) -> str:
@@ -72,7 +71,8 @@ def test_a_schema_takes_steps_for_each_variable(
     def counted(node: h5py.h5i.ObjectID) -> bytes | None:
         nonlocal names
         names += 1
-        return get_name(node)
+        name: bytes | None = get_name(node)
+        return name
 
     monkeypatch.setattr(h5py.h5i, "get_name", counted)
     steps, group = [], "/inner" if inner else "/"
@@ -92,8 +92,8 @@ def test_metadata_are_read_once_for_each_file(tmp_path: Path, parts: Counter[str
     """To find the dimension, to inspect, to plan and to copy."""
     paths = daily_files(tmp_path / "days", 7)
     repo = frazil.Repository.create(frazil.in_memory_storage())
-    ingest(paths[:5], repo, engine=Inline())
-    ingest(paths, repo, mode="upsert", engine=Inline())
+    ingest(paths[:5], repo)
+    ingest(paths, repo, mode="upsert")
     assert parts == {Path(path).as_uri(): 1 for path in paths}
 
 

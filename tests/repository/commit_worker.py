@@ -9,7 +9,7 @@ from frazil.storage import local_filesystem_storage
 GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {"worker": "%s"}}'
 
 
-def main(root, worker, count):
+def main(root: str, worker: str, count: int) -> None:
     repo = Repository.open(local_filesystem_storage(root))
     for message in (f"{worker}/{n}" for n in range(count)):
         while True:

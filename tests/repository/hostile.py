@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+import numpy as np
 import zarr
 from tests.support.loopback_http import LoopbackHttp
 
@@ -104,4 +105,4 @@ def hostile(prefix: str, store: Mapping[str, Any], location: str | None = None) 
 def read(repo: frazil.Repository) -> bytes:
     """The virtual chunk."""
     array = zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")
-    return bytes(array[:].tolist())
+    return bytes(np.asarray(array[:]).tolist())

@@ -5,22 +5,26 @@ stand-in for another implementation, which locks the inode of ``repo`` (``flock`
 time and size, and renames a new file. It does not know the locks of Frazil, and leaves no backups.
 """
 
+from __future__ import annotations
+
 import fcntl
 import itertools
 import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import frazil
 from frazil.format.repo_info import decode_repo_info, encode_repo_info
 
 
-def etag(status):
+def etag(status: Any) -> Any:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def inode_writer(root, name):
+def inode_writer(root: str, name: str) -> Iterator[Any]:
     path = os.path.join(root, "repo")
     for number in itertools.count():
         key = f"{name}.{number}"
@@ -40,14 +44,14 @@ def inode_writer(root, name):
         yield key
 
 
-def frazil_writer(root, name):
+def frazil_writer(root: str, name: str) -> Iterator[Any]:
     repo = frazil.Repository.open(frazil.local_filesystem_storage(root))
     for number in itertools.count():
         session = repo.writable_session("main")
         yield session.commit(f"{name}.{number}", allow_empty=True, rebase_with=frazil.ConflictDetector())
 
 
-def main(root, kind, name, done):
+def main(root: str, kind: str, name: str, done: str) -> None:
     changes = {"frazil": frazil_writer, "inode": inode_writer}[kind](root, name)
     with open(done, "a", buffering=1) as file:
         file.writelines(f"{change}\n" for change in changes)

@@ -7,6 +7,7 @@ import contextvars
 import gc
 import inspect
 import threading
+from collections.abc import Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -163,11 +164,13 @@ async def test_iterators_can_be_left_and_closed() -> None:
         break
     async for _ in repo.ops_log_async():
         break
-    async with aclosing(session.chunk_coordinates("/a", batch_size=3)) as coordinates:
+    coordinates_of: Any = session.chunk_coordinates("/a", batch_size=3)
+    async with aclosing(coordinates_of) as coordinates:
         async for coords in coordinates:
             assert coords == (0,)
             break
-    async with aclosing(session.store.list()) as keys:
+    keys_of: Any = session.store.list()
+    async with aclosing(keys_of) as keys:
         async for _ in keys:
             break
     log = repo.ops_log()
@@ -183,7 +186,7 @@ async def test_iterators_can_be_left_and_closed() -> None:
 async def test_a_cancelled_step_is_not_lost() -> None:
     release = threading.Event()
 
-    def numbers():
+    def numbers() -> Iterator[Any]:
         yield 1
         release.wait(patience(30))
         yield 2
@@ -201,7 +204,7 @@ async def test_a_cancelled_step_is_not_lost() -> None:
 
 
 async def test_an_error_of_a_step_is_raised_once() -> None:
-    def broken():
+    def broken() -> Iterator[Any]:
         yield 1
         raise frazil.StorageError("gone")
 

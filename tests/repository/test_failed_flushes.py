@@ -22,7 +22,7 @@ import zarr
 from tests.repository.test_outcome import ONLY_VERSION_2, OPERATIONS, Prepare, quick, raised_by, write
 
 import frazil
-from frazil.errors import ErrorKind, OutcomeUnknownError, StorageError, TaskFailedError
+from frazil.errors import ErrorKind, IcechunkError, OutcomeUnknownError, StorageError, TaskFailedError
 from frazil.handle.upgrade import upgrade_icechunk_repository
 from frazil.jobs.staging import Folder
 from frazil.storage import files, local_filesystem_storage, system
@@ -133,7 +133,7 @@ def _repository(storage: Storage, version: int) -> frazil.Repository:
 @pytest.mark.parametrize(("version", "name"), CASES)
 def test_the_last_flush_fails(version: int, name: str, tmp_path: Path) -> None:
     """A flush that fails once is repeated. If the second one fails, too, nobody can tell what stays."""
-    outcomes = []
+    outcomes: list[tuple[IcechunkError | None, int]] = []
     for number in range(3):
         root = tmp_path / str(number)
         work = EVERY[name](_repository(local_filesystem_storage(root), version))
@@ -241,7 +241,7 @@ class Refusals:
         return None
 
     def __enter__(self) -> None:
-        self._patches = [mock.patch.object(os, "open", self._opened)]
+        self._patches: list[Any] = [mock.patch.object(os, "open", self._opened)]
         if self._name != "open":
             self._patches.append(mock.patch.object(self._module, self._name, self._called))
         for patch in self._patches:

@@ -259,8 +259,8 @@ def test_the_users_own_container_leads_where_it_says(listener: Listener) -> None
             assert read(each) == DATA
         assert SECRET in listener.everything
         listener.visits.clear()
-    for access in (s3_anonymous_credentials(), None):
-        assert read(opened(storage, prefix, access, config)) == DATA
+    for no_access in (s3_anonymous_credentials(), None):
+        assert read(opened(storage, prefix, no_access, config)) == DATA
         assert listener.visits
         assert "authorization" not in listener.visits[0].headers
         assert SECRET not in listener.everything

@@ -1,9 +1,12 @@
 """Eight processes commit to one repository on the local file system."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.patience import patience
@@ -16,17 +19,17 @@ WORKER = Path(__file__).with_name("commit_worker.py")
 PROCESSES = 8
 
 
-def start(root, worker, count):
+def start(root: Path, worker: int, count: int) -> Any:
     command = [sys.executable, str(WORKER), str(root), f"worker{worker}", str(count)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def finish(process):
+def finish(process: subprocess.Popen[str]) -> None:
     out, err = process.communicate(timeout=patience(180))
     assert (process.returncode, out) == (0, "done\n"), err
 
 
-def check(root, count, spec_version=2):
+def check(root: Path, count: int, spec_version: int = 2) -> None:
     repo = Repository.open(local_filesystem_storage(str(root)))
     commits = list(repo.ancestry(branch="main"))
     messages = Counter(commit.message for commit in commits)
@@ -49,7 +52,7 @@ def check(root, count, spec_version=2):
 @pytest.mark.deep
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("spec_version", [1, 2])
-def test_no_commit_is_lost_or_duplicated(spec_version, tmp_path):
+def test_no_commit_is_lost_or_duplicated(spec_version: int, tmp_path: Path) -> None:
     Repository.create(local_filesystem_storage(str(tmp_path)), spec_version=spec_version)
     count = 10 * spec_version
     for process in [start(tmp_path, worker, count) for worker in range(PROCESSES)]:

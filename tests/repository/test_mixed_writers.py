@@ -1,10 +1,13 @@
 """Local commits together with another implementation that locks the inode of ``repo``: nothing is lost."""
 
+from __future__ import annotations
+
 import itertools
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.patience import patience
@@ -16,19 +19,19 @@ WRITER = Path(__file__).with_name("mixed_writer.py")
 COUNT = 60
 
 
-def acknowledged(path):
+def acknowledged(path: Path) -> list[str]:
     lines = path.read_text().split("\n") if path.exists() else [""]
     return lines[:-1]  # the last line of a killed process may be incomplete
 
 
 @pytest.mark.deep
 @pytest.mark.skipif(sys.platform == "win32", reason="no flock")
-def test_nothing_is_lost_beside_writers_that_lock_the_inode(tmp_path):
+def test_nothing_is_lost_beside_writers_that_lock_the_inode(tmp_path: Path) -> None:
     root, done = str(tmp_path / "ice"), {kind: tmp_path / kind for kind in ("frazil", "inode")}
     frazil.Repository.create(frazil.local_filesystem_storage(root))
     names = itertools.count()
 
-    def start(kind):
+    def start(kind: str) -> Any:
         return kind, subprocess.Popen(
             [sys.executable, WRITER, root, kind, f"{kind}{next(names)}", done[kind]]
         )

@@ -53,11 +53,20 @@ BY_ID: dict[str, Use] = {
     "inspect snapshot": lambda repo, text: repo.inspect_snapshot(text)["id"],
     "inspect log": lambda repo, text: repo.inspect_transaction_log(text)["header"],
 }
+
+
 #: Takes names of refs too.
+def _named(
+    create: Callable[[str, str], None], lookup: Callable[[str], str], text: str, ref: str = "new"
+) -> str:
+    create(ref, text)
+    return lookup(ref)
+
+
 BY_NAME: dict[str, Use] = {
-    "branch": lambda repo, text: (repo.create_branch("new", text), repo.lookup_branch("new"))[1],
-    "tag": lambda repo, text: (repo.create_tag("new", text), repo.lookup_tag("new"))[1],
-    "reset": lambda repo, text: (repo.reset_branch("dev", text), repo.lookup_branch("dev"))[1],
+    "branch": lambda repo, text: _named(repo.create_branch, repo.lookup_branch, text),
+    "tag": lambda repo, text: _named(repo.create_tag, repo.lookup_tag, text),
+    "reset": lambda repo, text: _named(repo.reset_branch, repo.lookup_branch, text, "dev"),
 }
 INTEGRATION: dict[str, Use] = {
     "merge": lambda repo, text: repo.merge(text),

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Buffer, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import zarr
 from tests.support.patience import patience
@@ -91,7 +92,7 @@ def _open(storage: Remote, **settings: Any) -> frazil.Repository:
 
 
 def _read(repo: frazil.Repository, name: str) -> None:
-    assert (zarr.open_group(repo.readonly_session("main").store, mode="r")[name][:] == 8).all()  # type: ignore[index]
+    assert (np.asarray(zarr.open_group(repo.readonly_session("main").store, mode="r")[name][:]) == 8).all()  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("num_bytes", "again"), [(None, 20), (1 << 20, 0), (10, 20)])
@@ -152,7 +153,9 @@ def test_manifests_are_preloaded(storage: Remote, preload: Any, expected: int) -
         assert storage.reads["manifests"] == expected  # the second session finds them
 
 
-def test_a_failed_preload_is_an_error_of_the_read_that_needs_it(storage: Remote, monkeypatch) -> None:
+def test_a_failed_preload_is_an_error_of_the_read_that_needs_it(
+    storage: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
     preload = frazil.ManifestPreloadConfig(preload_if=CONDITION.true())
     repo = _open(storage, manifest=frazil.ManifestConfig(preload=preload))
 

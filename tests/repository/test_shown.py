@@ -19,6 +19,9 @@ from frazil.handle.version_history import ROWS, HistoryTable
 from frazil.repository.catalog.version_info import Diff
 from frazil.storage.local import LocalStorage
 
+#: Rooms whose records are public.
+ROOMS = ("frazil.repository", "frazil.handle", "frazil.history")
+
 
 def history(commits: int = 3) -> frazil.Repository:
     repo = frazil.Repository.create(frazil.in_memory_storage())
@@ -160,13 +163,14 @@ def test_differences_leave_out_what_is_empty() -> None:
 
 def test_values_name_modules_that_exist() -> None:
     def subclasses(cls: type) -> Iterator[type]:
+        each: type
         for each in cls.__subclasses__():
             yield each
             yield from subclasses(each)
 
     for cls in subclasses(Record):
         path = cls.__dict__.get("shown_as")
-        if not isinstance(path, str) or not cls.__module__.startswith("frazil.repository"):
+        if not isinstance(path, str) or not cls.__module__.startswith(ROOMS):
             continue
         module, _, name = f"frazil.{path}".rpartition(".")
         # The reference has `repository.RepoStatus`. Here `frazil` has all of them.

@@ -1,10 +1,14 @@
 """The retry loop: what is reported as done is there, once; what is reported as failed is not."""
 
+from __future__ import annotations
+
 import itertools
 import threading
+from typing import Any
 
 import pytest
 
+import frazil
 from frazil.errors import ConflictError, ErrorKind
 from frazil.format.ids import OVERWRITTEN, REPO
 from frazil.format.repo_info import UpdateKind, encode_repo_info, new_repo_info
@@ -18,28 +22,28 @@ from frazil.testing import Fault, FaultyStorage
 QUICK = RetryPolicy(tries=20, initial_backoff_ms=1, max_backoff_ms=2)
 
 
-def counting():
+def counting() -> Any:
     return set_metadata(lambda existing: {"n": existing.get("n", 0) + 1})
 
 
-def repository(choose=lambda key, condition: None):
+def repository(choose: Any = lambda key, condition: None) -> FaultyStorage:
     storage = FaultyStorage(MemoryStorage(), choose)
     storage.inner.put(REPO, encode_repo_info(new_repo_info(1)), IfAbsent())
     return storage
 
 
-def update(storage, change, keep=1000, policy=QUICK):
+def update(storage: frazil.Storage, change: Any, keep: int = 1000, policy: Any = QUICK) -> Any:
     return update_repo_info(storage, change, UpdateSettings(policy, keep, 1))
 
 
-def log(storage):
+def log(storage: frazil.Storage) -> list[Any]:
     return list(ops_log(storage, read_repo_info(storage)[0]))
 
 
 @pytest.mark.parametrize("keep", [1, 2, 1000])
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("times", [1, 3])
-def test_every_fault_counts_once(fault, times, keep):
+def test_every_fault_counts_once(fault: str, times: int, keep: int) -> None:
     faults = iter([fault] * times)
     storage = repository(lambda key, condition: next(faults, None) if key == REPO else None)
     for n in range(1, 4):
@@ -50,19 +54,21 @@ def test_every_fault_counts_once(fault, times, keep):
 
 
 @pytest.mark.parametrize("keep", [1, 3, 1000])
-def test_the_update_is_in_the_history_after_updates_of_others(keep):
+def test_the_update_is_in_the_history_after_updates_of_others(
+    keep: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The answer is lost, and before the loop looks, five others have changed the repository."""
     busy = threading.local()
     faults = iter([Fault.ANSWER_LOST])
 
-    def choose(key, condition):
+    def choose(key: str, condition: object) -> Any:
         return None if key != REPO or getattr(busy, "yes", False) else next(faults, None)
 
     storage = repository(choose)
     original = storage.get_versioned
     reads_of_repo = itertools.count()
 
-    def get_versioned(key):
+    def get_versioned(key: str) -> Any:
         if key == REPO and not getattr(busy, "yes", False) and next(reads_of_repo) == 1:
             busy.yes = True
             for _ in range(5):
@@ -70,13 +76,13 @@ def test_the_update_is_in_the_history_after_updates_of_others(keep):
             busy.yes = False
         return original(key)
 
-    storage.get_versioned = get_versioned
+    monkeypatch.setattr(storage, "get_versioned", get_versioned)
     update(storage, counting(), keep)
     assert read_repo_info(storage)[0].metadata == {"n": 6}
     assert len(log(storage)) == 7
 
 
-def test_always_refused_ends_after_the_given_tries_and_leaves_no_backups():
+def test_always_refused_ends_after_the_given_tries_and_leaves_no_backups() -> None:
     storage = repository(lambda key, condition: Fault.REFUSED if key == REPO else None)
     with pytest.raises(ConflictError) as error:
         update(storage, counting(), policy=RetryPolicy(tries=7, initial_backoff_ms=1, max_backoff_ms=1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,65 +24,12 @@ from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing import Fault, FaultyStorage
 
-FAULTS = list(Fault)
-
-
-def save(repo: frazil.Repository) -> None:
-    repo.reopen(frazil.RepositoryConfig(inline_chunk_threshold_bytes=8)).save_config()
-
-
-#: What is done, the files that it writes under a condition, and how one sees that it was done.
-ACTS: dict[str, tuple[Any, str, Any]] = {
-    "commit": (
-        lambda r: commit(r, 9),
-        "refs/branch.main/",
-        lambda r: next(iter(r.ancestry(branch="main"))).message == "commit 9",
-    ),
-    "branch": (
-        lambda r: r.create_branch("new", r.lookup_tag("t")),
-        "refs/branch.new/",
-        lambda r: r.lookup_branch("new") == r.lookup_tag("t"),
-    ),
-    "reset": (
-        lambda r: r.reset_branch("dev", r.lookup_tag("t"), from_snapshot_id=r.lookup_branch("dev")),
-        "refs/branch.dev/",
-        lambda r: r.lookup_branch("dev") == r.lookup_tag("t"),
-    ),
-    "tag": (
-        lambda r: r.create_tag("new", r.lookup_branch("dev")),
-        "refs/tag.new/",
-        lambda r: r.lookup_tag("new") == r.lookup_branch("dev"),
-    ),
-    "delete a tag": (lambda r: r.delete_tag("t"), "refs/tag.t/", lambda r: r.list_tags() == set()),
-    "config": (
-        save,
-        CONFIG,
-        lambda r: frazil.Repository.fetch_config(r.storage).inline_chunk_threshold_bytes == 8,
-    ),
-}
-
 
 @pytest.fixture(scope="module")
 def template() -> MemoryStorage:
     storage = MemoryStorage()
     with_history(storage)
     return storage
-
-
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("act", ACTS)
-def test_every_fault_counts_once(act: str, fault: Fault, times: int, template: MemoryStorage) -> None:
-    do, prefix, done = ACTS[act]
-    faults = itertools.repeat(fault, times)
-    storage = FaultyStorage(
-        copy_of(template), lambda key, condition: next(faults, None) if key.startswith(prefix) else None
-    )
-    repo = frazil.Repository.open(storage)
-    do(repo)
-    again = frazil.Repository.open(storage.inner)
-    assert done(again)
-    assert len(list(again.ancestry(branch="main"))) == 4 + (act == "commit")
 
 
 def test_the_commit_is_in_the_history_after_commits_of_others(template: MemoryStorage) -> None:
@@ -108,7 +54,7 @@ def test_the_commit_is_in_the_history_after_commits_of_others(template: MemorySt
                 busy.yes = True
                 commit(frazil.Repository.open(inner), 10)
 
-    storage.put = put  # type: ignore[method-assign]
+    storage.put = put  # type: ignore[method-assign, assignment]
     id_ = commit(frazil.Repository.open(storage), 9)
     history = [entry.message for entry in frazil.Repository.open(inner).ancestry(branch="main")]
     assert history[:3] == ["commit 10", "commit 9", "commit 4"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import xarray as xr
 from pyspark.sql import SparkSession

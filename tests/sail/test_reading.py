@@ -114,7 +114,7 @@ def test_times_are_the_same_instants_in_every_zone(
         assert [int(each[0]) for each in seconds if each] == [1704067200] * 2
         assert rows(frames["rows"]) == expected(repo)
     finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
 
 
 @pytest.mark.parametrize("table", SCHEMAS)

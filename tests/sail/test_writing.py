@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import xarray as xr
 from pyspark.sql import SparkSession

@@ -29,8 +29,10 @@ def main(arguments: list[str]) -> int:
     """Run what the command line says. Return 1 if a promise is broken or a mutant is not noticed."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("seed", type=int, nargs="?", help="run the plan of this seed")
-    parser.add_argument("--requests", type=int, default=0, help="run seeds until so many requests are made")
-    parser.add_argument("--orders", action="store_true", help="run all orders of operations beside a commit")
+    parser.add_argument("--requests", type=int, default=0, help="run seeds until this many requests are made")
+    parser.add_argument(
+        "--orders", action="store_true", help="run all orders of operations together with a commit"
+    )
     parser.add_argument("--mutants", action="store_true", help="run all mutants of the code")
     parser.add_argument("--processes", type=int, default=1, help="the number of processes")
     options = parser.parse_args(arguments)
@@ -47,7 +49,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(parts: Iterator[Part], requests: int, processes: int) -> Tally:
-    """Run all parts, and then seeds until they have made so many requests."""
+    """Run all parts, and then seeds until they have made this many requests."""
     counts, failures = Counter[str](), list[str]()
     reported = time.monotonic()
     seeds: Iterator[Part] = (("seeds", SEEDS_OF_PART * number, "") for number in count())

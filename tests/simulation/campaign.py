@@ -36,7 +36,7 @@ def _outcomes(kind: str, number: int, operation: str) -> Iterable[tuple[str, Out
             seeds = range(number, number + SEEDS_OF_PART)
             return ((f"seed {seed}", execute(random_plan(seed))) for seed in seeds)
         case "orders":
-            name = f"commit beside {operation}, seed {number}"
+            name = f"commit with {operation}, seed {number}"
             outcomes = orders(pair(operation, seed=number))
             return ((f"{name}, turns {outcome.plan.turns}", outcome) for outcome in outcomes)
     found = MUTANTS[number].find()

@@ -22,7 +22,7 @@ from unittest import mock
 
 import frazil.storage.local  # noqa: F401 - the modules of local storages are loaded
 
-#: With more changes of names at a time, only the loss of all, of none, and of each alone is tried.
+#: With more changes of names at a time, only the loss of all, of none, and of each single one is tried.
 _ALL_SUBSETS = 6
 
 

@@ -96,7 +96,7 @@ class Judge:
 
     def _judge_backups(self) -> None:
         info = decode_repo_info(self.run.network.objects.objects[REPO].data, REPO)
-        for name in {*info.ops.backups.texts(), info.repo_before_updates} - {"", None}:
+        for name in filter(None, {*info.ops.backups.texts(), info.repo_before_updates}):
             if backup_key(name) not in self.run.network.objects.objects:
                 raise Violation("backup", f"`repo` names `{name}`, which is not stored")
 

@@ -303,7 +303,7 @@ MUTANTS = (
         Mutant(
             "a collection stores no list", "CollectionRecord.with_list", _with_empty_list, _CONTENT, seed=3
         ),
-        Mutant("a commit does not look for files", "RequiredFiles.keys", returning([]), _CONTENT, seed=21),
+        Mutant("a commit does not look for files", "CommitReferences.keys", returning([]), _CONTENT, seed=21),
         Mutant("a commit ignores lists", "CollectionRecord.garbage", returning(_NO_IDS), _CONTENT),
         Mutant("a commit sees no collection", "has_collected", _without_collections, _CONTENT, seed=3),
         operations=_COLLECTING,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tests.simulation.plan import ClientPlan, Plan
 from tests.simulation.run import Outcome, execute
 
-#: Operations that run beside a commit.
+#: Operations that run together with a commit.
 BESIDE = (
     *(
         "commit",
@@ -39,7 +39,7 @@ SEEDS = (0, 1, 2)
 
 
 def pair(operation: str, *, seed: int = 0) -> Plan:
-    """Return a plan for a commit beside an operation, after a history of a few versions."""
+    """Return a plan for a commit together with an operation, after a history of a few versions."""
     version = 1 if operation == "upgrade" else 2
     return Plan(
         seed,
@@ -53,7 +53,7 @@ def pair(operation: str, *, seed: int = 0) -> Plan:
 
 
 def orders(plan: Plan, *, preemptions: int = 2) -> Iterator[Outcome]:
-    """Yield the outcomes of all different orders with at most so many preemptions."""
+    """Yield the outcomes of all different orders with at most this many preemptions."""
     first, second = (client.name for client in plan.clients)
     yield from _orders(plan, {0: first}, (first, second), preemptions)
     yield from _orders(plan, {0: second}, (second, first), preemptions)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from greenlet import getcurrent, greenlet
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # it ships no types
 
 #: Microseconds that a request takes, on average.
 REQUEST_US = 5_000
@@ -150,7 +150,7 @@ class Scheduler:
             task.is_ready = None
 
     def pause(self, seconds: float) -> None:
-        """Let other tasks run for so many seconds of the simulated time."""
+        """Let other tasks run for a number of seconds of the simulated time."""
         task = self.current
         if task is None:
             self.now_us += int(seconds * 1e6)

@@ -15,7 +15,7 @@ from tests.simulation.scheduler import Scheduler, Turns
 
 import frazil
 from frazil.errors import ErrorKind, StorageError
-from frazil.storage import files, local
+from frazil.storage import files
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, IfVersion, Stored
 from frazil.storage.local import FileReplacement, LocalStorage
 from frazil.storage.local_commit import Replacement
@@ -202,8 +202,7 @@ def _believed(key: str, path: str, flusher: files.Flusher, undo: object = None) 
 def test_the_simulation_notices_that_a_failed_flush_is_a_success(
     sequence: Sequence_, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (files, local):
-        monkeypatch.setattr(module, "flush_name", _believed)
+    monkeypatch.setattr(files, "flush_name", _believed)
     assert refused_flushes(sequence, tmp_path / "ice")
 
 

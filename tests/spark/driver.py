@@ -41,7 +41,7 @@ class Losing:
 
     @property
     def resumable(self) -> bool:
-        return self.engine.resumable
+        return bool(getattr(self.engine, "resumable", False))
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         return self.engine.run(functools.partial(_lost, task, self.marks, self.victim), tasks, shared)

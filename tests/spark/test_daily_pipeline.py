@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ def files(directory: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in paths if path.is_file()}
 
 
-def is_up_to_date(directory: Path, left_out: set[str] = frozenset()) -> None:
+def is_up_to_date(directory: Path, left_out: Collection[str] = ()) -> None:
     """What readers find is what the archive holds, and its monthly means."""
     names = [path for path in sorted((directory / "archive").glob("*.nc")) if path.name not in left_out]
     storage = frazil.local_filesystem_storage(str(directory / "repository"))
@@ -43,7 +44,7 @@ def is_up_to_date(directory: Path, left_out: set[str] = frozenset()) -> None:
             assert dataset[name].attrs == expected[name].attrs
         np.testing.assert_array_equal(dataset.time, expected.time)
         means = xr.open_zarr(store, group="climatology/weather", consolidated=False)
-        with xr.set_options(use_flox=False):
+        with xr.set_options(use_flox=False):  # type: ignore[no-untyped-call]  # xarray
             monthly = expected.astype("f8").groupby("time.month").mean()
         for name in ("t2m", "tp"):
             np.testing.assert_allclose(means[name], monthly[name], rtol=1e-6, atol=1e-6)

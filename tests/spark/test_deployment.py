@@ -137,6 +137,6 @@ def test_pipelines_of_batches_through_connect(connected: Driver, tmp_path: Path)
     path = tmp_path / "repo"
     storage = frazil.local_filesystem_storage(str(path))
     repo = frazil.Repository.create(storage)
-    connected.run(Case("pipelines", pipelines, batches_are_published), storage, tmp_path, losing=False)
-    batches_are_published(repo)
+    case = Case("pipelines", pipelines, lambda repo, _: batches_are_published(repo))
+    case.check(repo, connected.run(case, storage, tmp_path, losing=False))
     same_by_reference(path)

@@ -24,7 +24,7 @@ from frazil.errors import AlreadyExistsError, ConflictError, InvalidInputError
 from frazil.spark import register
 from frazil.spark.functions.sql_functions import (
     UPKEEP,
-    Call,
+    UpkeepCall,
     UpkeepFunction,
     options_of_call,
     rewrite_manifests,
@@ -64,12 +64,12 @@ class Statement:
     """A statement that Spark has analyzed: it may be evaluated more than once, each time in a new process."""
 
     function: UpkeepFunction
-    call: Call
+    call: UpkeepCall
     values: Mapping[str, Any]
 
     def rows(self) -> list[Mapping[str, Any]]:
         call = pickle.loads(pickle.dumps(self.call))
-        rows = [dict(each) for each in self.function.work(call, **self.values)]
+        rows: list[Mapping[str, Any]] = [dict(each) for each in self.function.work(call, **self.values)]
         assert all(list(each) == self.function.schema.names for each in rows)
         return rows
 
@@ -81,7 +81,7 @@ class Statement:
 def analyzed(repo: frazil.Repository, name: str, /, **arguments: Any) -> Statement:
     function = FUNCTIONS[name]
     values = function.parse(arguments)[1]
-    return Statement(function, Call(repo, Profiles(), function.pin(repo, **values)), values)
+    return Statement(function, UpkeepCall(repo, Profiles(), function.pin(repo, **values)), values)
 
 
 def messages(repo: frazil.Repository, branch: str = "main") -> list[str]:
@@ -310,7 +310,9 @@ def test_functions_on_spark(climate: SparkSession, repo: frazil.Repository) -> N
         climate.sql("DROP TABLE climate_rows")
 
 
-def lost_once(call: Call, mark: str, branch: str = "main", message: str = "") -> Iterator[Mapping[str, Any]]:
+def lost_once(
+    call: UpkeepCall, mark: str, branch: str = "main", message: str = ""
+) -> Iterator[Mapping[str, Any]]:
     """Do the work. The first process that does it is killed before Spark gets the result."""
     rows = list(rewrite_manifests(call, branch, message))
     if not Path(mark).exists():

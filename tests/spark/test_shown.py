@@ -17,14 +17,14 @@ import frazil
 from frazil.pipeline.ingest.report import Report as InspectReport
 from frazil.spark import (
     Block,
-    Copied,
+    CopySummary,
     Graph,
     IngestResult,
     Inline,
     JobResult,
     Metrics,
     Plan,
-    Published,
+    PublishSummary,
     Report,
     Row,
     StagedJob,
@@ -86,9 +86,9 @@ RESULTS: dict[type, Callable[[], Any]] = {
     IngestResult: ingested,
     Metrics: lambda: METRICS,
     InspectReport: lambda: inspect_files(files(), engine=Inline()),
-    Published: lambda: Published(version(), report(100), value=BAD * 500),
+    PublishSummary: lambda: PublishSummary(version(), report(100), value=BAD * 500),
     Report: lambda: report(100),
-    Copied: lambda: Copied(10**6, 10**12, 5),
+    CopySummary: lambda: CopySummary(10**6, 10**12, 5),
     StagedJob: lambda: StagedJob("1", BAD, "main", "ABC", datetime(2026, 1, 2, tzinfo=UTC), 7),
     Plan: lambda: plan(10_000),
     WriteResult: lambda: WriteResult(12, 10**5, 10**9, 7),
@@ -99,12 +99,12 @@ RESULTS: dict[type, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("kind", RESULTS, ids=lambda kind: kind.__name__)
-def test_results_fit_on_a_screen_and_are_escaped_in_html(kind: type) -> None:
-    result = RESULTS[kind]()
+def test_results_fit_on_a_screen_and_are_escaped_in_html(kind: Any) -> None:
+    result: Any = RESULTS[kind]()
     assert type(result) is kind
     text = repr(result)
     lines = text.rstrip("\n").split("\n")
-    assert lines[0] == f"<frazil.{kind.shown_as}>"  # type: ignore[attr-defined]  # of all records
+    assert lines[0] == f"<frazil.{kind.shown_as}>"
     assert len(lines) <= LINES
     assert all(len(line) <= WIDTH for line in lines), text
     assert all(": " in line for line in lines[1:])

@@ -40,7 +40,7 @@ def _session_of(start: Callable[[], AbstractContextManager[RunningServer]]) -> I
 @pytest.fixture(scope="session")
 def ministack() -> Iterator[RunningServer]:
     pytest.importorskip(
-        "ministack", reason="ministack is not installed: this environment has the core packages alone"
+        "ministack", reason="ministack is not installed: this environment has only the core packages"
     )
     yield from _session_of(servers.ministack)
 

@@ -12,26 +12,11 @@ import pytest
 from tests.support.object_server import Conditions, ObjectServer
 from tests.support.patience import patience
 
+import frazil
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, StorageError
 from frazil.storage.base import IfAbsent, Stored
 from frazil.storage.buckets import s3_addressing
-from frazil.storage.credential_families import GcsBearerCredential, S3StaticCredentials
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
-from frazil.storage.services import (
-    azure_storage,
-    gcs_storage,
-    hf_storage,
-    r2_storage,
-    s3_storage,
-    tigris_storage,
-)
-from frazil.storage.settings import (
-    StorageConcurrencySettings,
-    StorageRetriesSettings,
-    StorageSettings,
-    StorageTimeoutSettings,
-)
-from frazil.storage.web_storages import http_storage, redirect_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +36,7 @@ def server() -> Iterator[ObjectServer]:
 
 
 def _s3(server: ObjectServer, **options: Any) -> Storage:
-    return s3_storage(bucket="bucket", prefix="p", endpoint_url=server.url, allow_http=True, **options)
+    return frazil.s3_storage(bucket="bucket", prefix="p", endpoint_url=server.url, allow_http=True, **options)
 
 
 _SECRET = "TOP-SECRET"
@@ -62,14 +47,14 @@ _S3_KEY: dict[str, Any] = {
 }
 
 _MAKE: dict[str, Callable[[], Storage]] = {
-    "s3": lambda: s3_storage(bucket="b", prefix="p", **_S3_KEY),
-    "r2": lambda: r2_storage(bucket="b", prefix="p", account_id="id", **_S3_KEY),
-    "tigris": lambda: tigris_storage(bucket="b", prefix="p", region="iad", **_S3_KEY),
-    "hf": lambda: hf_storage(bucket="b", prefix="p", namespace="me", **_S3_KEY),
-    "gcs": lambda: gcs_storage(bucket="b", prefix="p", bearer_token=_SECRET),
-    "azure": lambda: azure_storage(account="a", container="c", prefix="p", access_key=_SECRET),
-    "http": lambda: http_storage("https://127.0.0.1/p", headers={"authorization": _SECRET}),
-    "redirect": lambda: redirect_storage("https://127.0.0.1/p"),
+    "s3": lambda: frazil.s3_storage(bucket="b", prefix="p", **_S3_KEY),
+    "r2": lambda: frazil.r2_storage(bucket="b", prefix="p", account_id="id", **_S3_KEY),
+    "tigris": lambda: frazil.tigris_storage(bucket="b", prefix="p", region="iad", **_S3_KEY),
+    "hf": lambda: frazil.hf_storage(bucket="b", prefix="p", namespace="me", **_S3_KEY),
+    "gcs": lambda: frazil.gcs_storage(bucket="b", prefix="p", bearer_token=_SECRET),
+    "azure": lambda: frazil.azure_storage(account="a", container="c", prefix="p", access_key=_SECRET),
+    "http": lambda: frazil.http_storage("https://127.0.0.1/p", headers={"authorization": _SECRET}),
+    "redirect": lambda: frazil.redirect_storage("https://127.0.0.1/p"),
 }
 
 
@@ -94,7 +79,7 @@ def test_what_is_sent(server: ObjectServer) -> None:
         read_headers={"x-mine": "read"},
         write_headers={"x-mine": "write"},
     ).with_settings(
-        StorageSettings(storage_class="STANDARD_IA", chunks_storage_class="GLACIER_IR"),
+        frazil.StorageSettings(storage_class="STANDARD_IA", chunks_storage_class="GLACIER_IR"),
     )
     storage.put("chunks/a", b"1")
     storage.put("repo", b"1", IfAbsent())
@@ -174,13 +159,13 @@ def test_a_broken_profile_is_an_error_of_configuration(
     (tmp_path / "credentials").write_text("no section\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     with pytest.raises(StorageError) as caught:
-        s3_storage(bucket="bucket", prefix="p").head("repo")
+        frazil.s3_storage(bucket="bucket", prefix="p").head("repo")
     assert caught.value.kind == ErrorKind.STORAGE_CONFIG
 
 
 def test_anonymous_gcs_asks_nobody_for_a_token(server: ObjectServer) -> None:
     config = {"base_url": server.url, "allow_http": "true"}
-    storage = gcs_storage(bucket="bucket", prefix="p", anonymous=True, config=config)
+    storage = frazil.gcs_storage(bucket="bucket", prefix="p", anonymous=True, config=config)
     # It would have to ask the metadata address, which is a closed port here: that would be an error.
     storage.put("repo", b"1")
     assert bytes(storage.get("repo")) == b"1"
@@ -213,14 +198,14 @@ def test_addressing(bucket: str, endpoint: str | None, force: bool, expected: tu
 _calls: list[datetime] = []
 
 
-def _keys(lifetime: int = 60) -> S3StaticCredentials:
+def _keys(lifetime: int = 60) -> frazil.S3StaticCredentials:
     _calls.append(datetime.now(UTC))
     expires = _calls[-1] + timedelta(seconds=lifetime)
-    return S3StaticCredentials(f"KEY{len(_calls)}", "s", expires_after=expires)
+    return frazil.S3StaticCredentials(f"KEY{len(_calls)}", "s", expires_after=expires)
 
 
-def _token() -> GcsBearerCredential:
-    return GcsBearerCredential("from-a-function")
+def _token() -> frazil.GcsBearerCredential:
+    return frazil.GcsBearerCredential("from-a-function")
 
 
 def test_refreshable_credentials(server: ObjectServer) -> None:
@@ -246,7 +231,7 @@ def test_scattered_credentials_travel_until_they_expire(server: ObjectServer) ->
 
 def test_refreshable_gcs_token(server: ObjectServer) -> None:
     config = {"google_base_url": server.url, "allow_http": "true"}
-    storage = gcs_storage(bucket="bucket", prefix="p", get_credentials=_token, config=config)
+    storage = frazil.gcs_storage(bucket="bucket", prefix="p", get_credentials=_token, config=config)
     storage.head("repo")
     assert server.requests[-1].headers["authorization"] == "Bearer from-a-function"
 
@@ -259,7 +244,7 @@ def test_azure(server: ObjectServer) -> None:
         {"anonymous": True},
     )
     for arguments in ways:
-        storage = azure_storage(account="a", container="c", prefix="p", config=config, **arguments)
+        storage = frazil.azure_storage(account="a", container="c", prefix="p", config=config, **arguments)
         assert storage.head("repo") is None
     headers = [request.headers.get("authorization", "") for request in server.requests]
     assert headers[0].startswith("SharedKey a:")
@@ -271,7 +256,7 @@ def test_azure(server: ObjectServer) -> None:
 
 def test_tigris(server: ObjectServer) -> None:
     def make(**more: Any) -> Storage:
-        return tigris_storage(
+        return frazil.tigris_storage(
             bucket="bucket",
             prefix="p",
             endpoint_url=server.url,
@@ -298,16 +283,18 @@ def test_tigris(server: ObjectServer) -> None:
 
 
 def test_r2_and_hf() -> None:
-    assert "endpoint_url: https://s3.hf.co/me\n" in repr(hf_storage(bucket="b", prefix="p", namespace="me"))
+    assert "endpoint_url: https://s3.hf.co/me\n" in repr(
+        frazil.hf_storage(bucket="b", prefix="p", namespace="me")
+    )
     with pytest.raises(InvalidInputError):
-        s3_storage(bucket="b", prefix="p", legacy_rooted_keys=True)
-    text = repr(r2_storage(prefix="the-bucket/the/prefix", account_id="id", anonymous=True))
+        frazil.s3_storage(bucket="b", prefix="p", legacy_rooted_keys=True)
+    text = repr(frazil.r2_storage(prefix="the-bucket/the/prefix", account_id="id", anonymous=True))
     assert "bucket: the-bucket\nprefix: the/prefix\nregion: auto\n" in text
     assert "endpoint_url: https://id.r2.cloudflarestorage.com\n" in text
     incomplete: list[dict[str, Any]] = [{"bucket": "b"}, {"account_id": "id"}]
     for arguments in incomplete:
         with pytest.raises(StorageError) as caught:
-            r2_storage(**arguments)
+            frazil.r2_storage(**arguments)
         assert caught.value.kind == ErrorKind.STORAGE_CONFIG
 
 
@@ -317,12 +304,14 @@ def test_r2_and_hf() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: gcs_storage(bucket="b", prefix="p", bearer_token="t", config={"nonsense": "1"}),
-        lambda: azure_storage(
+        lambda: frazil.gcs_storage(bucket="b", prefix="p", bearer_token="t", config={"nonsense": "1"}),
+        lambda: frazil.azure_storage(
             account="a", container="c", prefix="p", anonymous=True, config={"nonsense": "1"}
         ),
-        lambda: http_storage("http://127.0.0.1:9", opts={"timeout": "eternal"}),
-        lambda: s3_storage(bucket="b", prefix="p", anonymous=True, checksum_algorithm=ChecksumAlgorithm.Sha1),
+        lambda: frazil.http_storage("http://127.0.0.1:9", opts={"timeout": "eternal"}),
+        lambda: frazil.s3_storage(
+            bucket="b", prefix="p", anonymous=True, checksum_algorithm=ChecksumAlgorithm.Sha1
+        ),
     ],
 )
 def test_unknown_options_are_an_error_of_configuration(make: Callable[[], Storage]) -> None:
@@ -335,10 +324,10 @@ def test_unknown_options_are_an_error_of_configuration(make: Callable[[], Storag
 
 
 def test_timeouts_and_retries_reach_the_client() -> None:
-    storage = s3_storage(bucket="b", prefix="p", anonymous=True).with_settings(
-        StorageSettings(
-            retries=StorageRetriesSettings(3, 7, 11),
-            timeouts=StorageTimeoutSettings(1000, 2000, 3000, 4000),
+    storage = frazil.s3_storage(bucket="b", prefix="p", anonymous=True).with_settings(
+        frazil.StorageSettings(
+            retries=frazil.StorageRetriesSettings(3, 7, 11),
+            timeouts=frazil.StorageTimeoutSettings(1000, 2000, 3000, 4000),
         )
     )
     client = storage._read_client()  # type: ignore[attr-defined]
@@ -356,16 +345,18 @@ def test_timeouts_and_retries_reach_the_client() -> None:
 
 def test_the_stream_timeout_reaches_the_client() -> None:
     for given, expected in ((60, "1m"), (5, "5s"), (0, None)):
-        storage = s3_storage(bucket="b", prefix="p", anonymous=True, network_stream_timeout_seconds=given)
+        storage = frazil.s3_storage(
+            bucket="b", prefix="p", anonymous=True, network_stream_timeout_seconds=given
+        )
         client = storage._read_client()  # type: ignore[attr-defined]
         assert client.client_options.get("read_timeout") == expected
 
 
 def test_large_writes_go_in_parts(server: ObjectServer) -> None:
     storage = _s3(server, anonymous=True).with_settings(
-        StorageSettings(
+        frazil.StorageSettings(
             minimum_size_for_multipart_upload=6 << 20,
-            concurrency=StorageConcurrencySettings(2, 5 << 20),
+            concurrency=frazil.StorageConcurrencySettings(2, 5 << 20),
         )
     )
     data = bytes(range(256)) * (11 << 12)

@@ -10,6 +10,7 @@ import pytest
 
 from frazil import credentials as c
 from frazil.errors import InvalidInputError
+from frazil.storage.credential_families import AnyAzureRefreshableCredential
 
 SOON = datetime(2030, 1, 1, tzinfo=UTC)
 SECRET = "hush-do-not-print"
@@ -75,7 +76,7 @@ def fresh_gcs() -> c.GcsBearerCredential:
     return c.GcsBearerCredential("fresh")
 
 
-def fresh_azure() -> c.AnyAzureRefreshableCredential:
+def fresh_azure() -> AnyAzureRefreshableCredential:
     return c.AzureRefreshableCredential.SasToken("fresh")
 
 

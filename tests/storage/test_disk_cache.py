@@ -433,7 +433,7 @@ def repository(
 ) -> tuple[str, dict[str, Any]]:
     """A repository on S3, and the options of its URL, with a cache that the environment sets."""
     storage = ministack.storage()
-    bucket = storage.bucket.name  # type: ignore[attr-defined]
+    bucket = storage.bucket.name
     options = {
         "endpoint_url": f"http://127.0.0.1:{ministack.port}",
         "region": "us-east-1",

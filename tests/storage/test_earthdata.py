@@ -192,7 +192,7 @@ def test_a_job_outlives_its_keys(endpoint: Endpoint, tmp_path: Path) -> None:
             assert (frazil.read(repo.readonly_session("main"), "a") == values).all()
             assert time.monotonic() < end
         before = keys_of(server)
-        result = pipeline.materialize(repo, ["/a"], engine=pipeline.Local(2, processes=True))
+        result = pipeline.materialize(repo, ["/a"], engine=pipeline.Processes(2))
         assert (frazil.read(result.version.session(), "a") == values).all()
         assert keys_of(server) - before  # worker processes have asked, too
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import pytest
 from tests.messages import check
-from tests.support import servers
 from tests.support.loopback_http import LoopbackHttp
 
 import frazil
@@ -21,6 +20,7 @@ from frazil.errors import ErrorKind
 from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.credential_families import Credentials
 from frazil.storage.foreign_objects import open_foreign
+from frazil.testing.processes import free_port
 
 _ONCE: Final = frazil.StorageSettings(
     retries=frazil.StorageRetriesSettings(max_tries=1, initial_backoff_ms=1, max_backoff_ms=1)
@@ -175,7 +175,7 @@ def test_without_credentials_the_message_says_how_to_give_them(
     make: Callable[[], Storage], word: str, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LoopbackHttp(answering(403, "denied")) as server:
-        port = server.port if answer == "denied" else servers.free_port()
+        port = server.port if answer == "denied" else free_port()
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{port}")
         monkeypatch.setenv("METADATA_IP", f"127.0.0.1:{port}")
         monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{port}")
@@ -185,7 +185,7 @@ def test_without_credentials_the_message_says_how_to_give_them(
 
 
 def test_servers_that_cannot_be_reached() -> None:
-    nobody = f"http://127.0.0.1:{servers.free_port()}"
+    nobody = f"http://127.0.0.1:{free_port()}"
 
     def require(endpoint: str, kind: ErrorKind, word: str, **options: Any) -> None:
         check(lambda: s3(endpoint, **options).get("repo"), frazil.StorageError, kind, word)
@@ -235,7 +235,7 @@ def test_secrets_of_a_client_are_in_no_message() -> None:
         container="ice",
         prefix="p",
         sas_token="sv=1&sig=verysecret",
-        config={"endpoint": f"http://127.0.0.1:{servers.free_port()}", "allow_http": "true"},
+        config={"endpoint": f"http://127.0.0.1:{free_port()}", "allow_http": "true"},
     ).with_settings(_ONCE)
     error = check(lambda: storage.get("repo"), frazil.StorageError, ErrorKind.STORAGE_UNREACHABLE)
     assert "verysecret" not in f"{error} {error.__cause__}"
@@ -271,7 +271,7 @@ def test_what_a_web_server_answers_is_a_cause(status: int, kind: ErrorKind, word
 
 
 def test_a_web_server_that_cannot_be_reached() -> None:
-    nobody = f"http://127.0.0.1:{servers.free_port()}"
+    nobody = f"http://127.0.0.1:{free_port()}"
     unreachable = _K.STORAGE_UNREACHABLE
     check(lambda: web(nobody).get("repo"), frazil.StorageError, unreachable, nobody)
     chunks = open_foreign(frazil.http_store(), Credentials.HttpAccess(), f"{nobody}/", _ONCE)

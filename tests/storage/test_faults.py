@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.fault_proxy import Fault, FaultProxy
 
+import frazil
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Stored
 from frazil.storage.object_store import ObjectStorage
-from frazil.storage.settings import (
-    StorageRetriesSettings,
-    StorageSettings,
-    StorageTimeoutSettings,
-)
 from frazil.testing.storage_suite import add_line
 
 if TYPE_CHECKING:
@@ -25,11 +21,11 @@ if TYPE_CHECKING:
 
     from tests.support.servers import RunningServer
 
-_QUICK = StorageSettings(
-    retries=StorageRetriesSettings(max_tries=4, initial_backoff_ms=10, max_backoff_ms=50)
+_QUICK = frazil.StorageSettings(
+    retries=frazil.StorageRetriesSettings(max_tries=4, initial_backoff_ms=10, max_backoff_ms=50)
 )
 #: For answers that never come.
-_IMPATIENT = replace(_QUICK, timeouts=StorageTimeoutSettings(operation_attempt_timeout_ms=3_000))
+_IMPATIENT = replace(_QUICK, timeouts=frazil.StorageTimeoutSettings(operation_attempt_timeout_ms=3_000))
 
 
 @pytest.fixture(
@@ -145,14 +141,11 @@ def test_no_update_is_lost_under_faults(
         for pattern in ("^PUT ", "^GET "):
             proxy.add(fault, pattern, times=2)
 
-    def work() -> None:
+    def work(_: int) -> None:
         for _ in range(5):
             add_line(storage, "repo", uuid.uuid4().hex)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
     lines = bytes(direct.get("repo")).split(b"\n")
     assert len(lines) == len(set(lines)) == 21

@@ -8,23 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import frazil
+from frazil.credentials import Credentials, HttpAccess, LocalFileSystemAccess, s3_anonymous_credentials
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
-from frazil.storage.credential_families import Credentials, HttpAccess, LocalFileSystemAccess
-from frazil.storage.credentials import (
-    azure_credentials,
-    gcs_credentials,
-    s3_anonymous_credentials,
-    s3_static_credentials,
-)
 from frazil.storage.foreign_objects import ForeignObjects, file_etag, open_foreign
-from frazil.storage.object_store_config import (
-    ObjectStoreConfig,
-    azure_store,
-    gcs_store,
-    http_store,
-    local_filesystem_store,
-    s3_store,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,15 +20,15 @@ if TYPE_CHECKING:
     from tests.support.servers import RunningServer
 
 _DATA = bytes(range(100))
-_KEY = s3_static_credentials(access_key_id="testkey", secret_access_key="testsecret")
+_KEY = frazil.s3_static_credentials(access_key_id="testkey", secret_access_key="testsecret")
 Place = tuple[ForeignObjects, str, str]
 
 
 def _s3(server: RunningServer) -> Place:
     storage = server.storage()
-    bucket = storage.bucket.name  # type: ignore[attr-defined]
+    bucket = storage.bucket.name
     storage.put("data/a b%20c.nc", _DATA)
-    config = s3_store(
+    config = frazil.s3_store(
         region="us-east-1",
         endpoint_url=f"http://127.0.0.1:{server.port}",
         allow_http=True,
@@ -55,35 +42,37 @@ def _s3(server: RunningServer) -> Place:
 
 def _gcs(server: RunningServer) -> Place:
     storage = server.storage()
-    bucket = storage.bucket.name  # type: ignore[attr-defined]
+    bucket = storage.bucket.name
     storage.put("a.nc", _DATA)
-    config = gcs_store({"base_url": f"http://127.0.0.1:{server.port}", "allow_http": "true"})
-    foreign = open_foreign(config, Credentials.Gcs(gcs_credentials(bearer_token="t")), f"gs://{bucket}/")
+    config = frazil.gcs_store({"base_url": f"http://127.0.0.1:{server.port}", "allow_http": "true"})
+    foreign = open_foreign(
+        config, Credentials.Gcs(frazil.gcs_credentials(bearer_token="t")), f"gs://{bucket}/"
+    )
     return foreign, f"gs://{bucket}/a.nc", f'"{storage.get_versioned("a.nc")[1].etag}"'
 
 
 def _http(server: RunningServer) -> Place:
     storage = server.storage()
-    bucket = storage.bucket.name  # type: ignore[attr-defined]
+    bucket = storage.bucket.name
     storage.put("dir/a b.nc", _DATA)
     prefix = f"http://127.0.0.1:{server.port}/{bucket}/"
-    foreign = open_foreign(http_store(), HttpAccess, prefix)
+    foreign = open_foreign(frazil.http_store(), HttpAccess, prefix)
     return foreign, f"{prefix}dir/a%20b.nc", f'"{storage.get_versioned("dir/a b.nc")[1].etag}"'
 
 
 def _azure(server: RunningServer) -> Place:
     storage = server.storage()
-    bucket = storage.bucket
+    bucket: Any = storage.bucket
     storage.put("a.nc", _DATA)
-    config = azure_store(account=bucket.account, config=dict(bucket.config))  # type: ignore[attr-defined]
-    container = bucket.name  # type: ignore[attr-defined]
-    foreign = open_foreign(config, Credentials.Azure(bucket.credentials), f"az://{container}/")  # type: ignore[attr-defined]
+    config = frazil.storage.azure_store(account=bucket.account, config=dict(bucket.config))
+    container = bucket.name
+    foreign = open_foreign(config, Credentials.Azure(bucket.credentials), f"az://{container}/")
     return foreign, f"az://{container}/a.nc", f'"{storage.get_versioned("a.nc")[1].etag}"'
 
 
 def _file(path: Path) -> Place:
     (path / "a.nc").write_bytes(_DATA)
-    foreign = open_foreign(local_filesystem_store(str(path)), LocalFileSystemAccess, f"file://{path}/")
+    foreign = open_foreign(frazil.local_filesystem_store(str(path)), LocalFileSystemAccess, f"file://{path}/")
     return foreign, f"file://{path}/a.nc", file_etag(os.stat(path / "a.nc"))
 
 
@@ -135,13 +124,13 @@ def test_a_place(place: Place) -> None:
 
 
 def test_keys_that_the_client_would_tidy_up_are_refused() -> None:
-    foreign = open_foreign(s3_store(region="x"), Credentials.S3(s3_anonymous_credentials()), "s3://b/")
+    foreign = open_foreign(frazil.s3_store(region="x"), Credentials.S3(s3_anonymous_credentials()), "s3://b/")
     for key in ("a//b", "../b", "a/./b", "", "a/"):
         with pytest.raises(InvalidInputError) as caught:
             foreign.get(f"s3://b/{key}", 0, 1)
         assert caught.value.kind == ErrorKind.INVALID_VIRTUAL_REF
     with pytest.raises(InvalidInputError, match="query"):
-        open_foreign(http_store(), None, "http://127.0.0.1:9/").get("http://127.0.0.1:9/a?b", 0, 1)
+        open_foreign(frazil.http_store(), None, "http://127.0.0.1:9/").get("http://127.0.0.1:9/a?b", 0, 1)
 
 
 # files
@@ -178,8 +167,8 @@ def test_a_file_changed_a_fraction_of_a_second_later_has_changed(tmp_path: Path)
 def test_file_urls_are_read_as_the_reference_reads_them(tmp_path: Path, url: str, name: str | None) -> None:
     for each in ("plain.bin", "with space.bin", "with%20code.bin", "a#b.bin", "q?x.bin", "grön.bin"):
         (tmp_path / each).write_text(each)
-    foreign = open_foreign(local_filesystem_store("/ignored"), None, f"file://{tmp_path}/")
-    foreign = open_foreign(local_filesystem_store(str(tmp_path)), None, f"file://{tmp_path}")
+    foreign = open_foreign(frazil.local_filesystem_store("/ignored"), None, f"file://{tmp_path}/")
+    foreign = open_foreign(frazil.local_filesystem_store(str(tmp_path)), None, f"file://{tmp_path}")
     if name is None:
         with pytest.raises(StorageError):
             foreign.get(f"file://{tmp_path}/{url}", 0, 1)
@@ -192,7 +181,7 @@ def test_files_outside_are_not_read(tmp_path: Path, url: str) -> None:
     (tmp_path / "dir").mkdir()
     (tmp_path / "x").write_text("secret")
     base = f"file://{tmp_path}/dir"
-    foreign = open_foreign(local_filesystem_store(str(tmp_path / "dir")), LocalFileSystemAccess, base)
+    foreign = open_foreign(frazil.local_filesystem_store(str(tmp_path / "dir")), LocalFileSystemAccess, base)
     with pytest.raises(InvalidInputError) as caught:
         foreign.get(f"{base}{url}", 0, 1)
     assert caught.value.kind == ErrorKind.INVALID_VIRTUAL_REF
@@ -201,11 +190,11 @@ def test_files_outside_are_not_read(tmp_path: Path, url: str) -> None:
 def test_else_it_is_below_the_path_of_the_store(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.nc").write_bytes(_DATA)
-    foreign = open_foreign(local_filesystem_store(str(tmp_path)), None, "file:///far/away/")
+    foreign = open_foreign(frazil.local_filesystem_store(str(tmp_path)), None, "file:///far/away/")
     assert foreign.get("file:///far/away/sub/a.nc", 3, 6) == _DATA[3:6]
-    near = open_foreign(local_filesystem_store("/etc"), None, f"file://{tmp_path}/")
+    near = open_foreign(frazil.local_filesystem_store("/etc"), None, f"file://{tmp_path}/")
     assert near.get(f"file://{tmp_path}/sub/a.nc", 3, 6) == _DATA[3:6]
-    nowhere = open_foreign(local_filesystem_store(""), None, "file:///far/away/")
+    nowhere = open_foreign(frazil.local_filesystem_store(""), None, "file:///far/away/")
     with pytest.raises(StorageError) as caught:
         nowhere.get("file:///far/away/sub/a.nc", 3, 6)
     assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
@@ -222,12 +211,20 @@ def test_a_large_range_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_what_does_not_fit_is_refused() -> None:
     cases = [
-        (ObjectStoreConfig.Gcs(None), Credentials.S3(s3_anonymous_credentials()), "gs://b/a"),
-        (ObjectStoreConfig.Azure({}), Credentials.Azure(azure_credentials(anonymous=True)), "az://b/a"),
-        (s3_store(region="x"), HttpAccess, "s3://b/a"),
+        (
+            frazil.ObjectStoreConfig.Gcs(None),
+            Credentials.S3(s3_anonymous_credentials()),
+            "gs://b/a",
+        ),
+        (
+            frazil.ObjectStoreConfig.Azure({}),
+            Credentials.Azure(frazil.azure_credentials(anonymous=True)),
+            "az://b/a",
+        ),
+        (frazil.s3_store(region="x"), HttpAccess, "s3://b/a"),
     ]
     for config, credentials, url in cases:
         with pytest.raises(IcechunkError):
             open_foreign(config, credentials, url[:6]).get(url, 0, 1)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError):
-        open_foreign(ObjectStoreConfig.InMemory(), None, "memory://")
+        open_foreign(frazil.ObjectStoreConfig.InMemory(), None, "memory://")

@@ -4,7 +4,7 @@ import asyncio
 import pickle
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import zarr
@@ -193,7 +193,8 @@ def test_a_server_without_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(StorageError, match="after its end"):
             storage.get("repo", 1 << 20, 1 << 21)
         web = frazil.Repository.open(storage)
-        assert (zarr.open_array(web.readonly_session("main").store, mode="r")[:] == 2).all()
+        array: Any = zarr.open_array(web.readonly_session("main").store, mode="r")
+        assert (array[:] == 2).all()
         for write in (
             lambda: web.writable_session("main"),
             lambda: frazil.Repository.create(storage),

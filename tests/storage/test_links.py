@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,13 @@ from tests.repository.hostile import DATA
 import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import StorageError
-from frazil.storage import files
 from frazil.storage.foreign_objects import open_foreign
 from frazil.storage.object_store_config import local_filesystem_store
 
 
 @pytest.fixture(params=["with /proc", "without"])
 def trusted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder, with a secret beside it."""
+    """A folder, next to a secret."""
     if request.param == "without":
         readlink = os.readlink
 
@@ -29,7 +29,7 @@ def trusted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
                 raise FileNotFoundError(path)
             return readlink(path)
 
-        monkeypatch.setattr(files.os, "readlink", no_proc)
+        monkeypatch.setattr(os, "readlink", no_proc)
     (tmp_path / "secret").write_bytes(DATA)
     (tmp_path / "trusted-other").mkdir()
     (tmp_path / "trusted-other" / "secret").write_bytes(DATA)
@@ -59,8 +59,8 @@ def test_virtual_chunks(trusted: Path) -> None:
     (trusted / "beside").symlink_to(trusted.parent / "trusted-other")
     (trusted / "chain").symlink_to("file")
     for name in ("file", "up/secret", "beside/secret", "chain", "folder/../file"):
-        _refused(lambda name=name: foreign.get(f"{base}/{name}", 0, 8))
-        _refused(lambda name=name: foreign.size(f"{base}/{name}"))
+        _refused(partial(foreign.get, f"{base}/{name}", 0, 8))
+        _refused(partial(foreign.size, f"{base}/{name}"))
 
 
 def test_named_pipes_are_not_waited_for(trusted: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_prefix_itself_may_be_a_link(trusted: Path) -> None:
     for path, url in (("", f"file://{link}"), (str(link), "file:///far/away")):
         foreign = open_foreign(local_filesystem_store(path), LocalFileSystemAccess, f"{url}/")
         assert foreign.get(f"{url}/data", 0, 8) == DATA
-        _refused(lambda foreign=foreign, url=url: foreign.get(f"{url}/out", 0, 8))
+        _refused(partial(foreign.get, f"{url}/out", 0, 8))
 
 
 def test_objects_of_a_repository(trusted: Path) -> None:

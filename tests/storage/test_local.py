@@ -5,7 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from frazil.storage.local_commit import Replacement
 from frazil.testing.storage_suite import StorageSuite, add_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -79,7 +80,7 @@ def test_a_server_refuses_bytes_when_the_file_is_closed(
     storage = LocalStorage(tmp_path, flush=flush)
     first = storage.put("a", b"first")
     assert isinstance(first, Stored)
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: storage.put("b", b"new", IfAbsent()),
         lambda: storage.put_many([("c", b"new")]),
         lambda: storage.put("a", b"second", IfVersion(first.version)),
@@ -103,19 +104,12 @@ def test_two_instances_on_one_root_exclude_each_other(tmp_path: Path) -> None:
     instances = [LocalStorage(tmp_path / "root"), LocalStorage(link)]
     instances[0].put("repo", b"begin", IfAbsent())
 
-    def work(storage: LocalStorage, name: str) -> None:
+    def work(name: int) -> None:
         for number in range(50):
-            add_line(storage, "repo", f"{name}-{number}")
+            add_line(instances[name % 2], "repo", f"{name}-{number}")
 
-    threads = [
-        threading.Thread(target=work, args=(instance, f"{number}-{thread}"))
-        for number, instance in enumerate(instances)
-        for thread in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
     assert len(bytes(instances[0].get("repo")).split(b"\n")) == 201
 
 
@@ -152,9 +146,9 @@ def test_relative_paths_are_fixed_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "here" / "repo").read_bytes() == b"x"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for path, expected in (("~/weather", tmp_path / "home/weather"), (PurePath("~"), tmp_path / "home")):
-        storage = local_filesystem_storage(path)
-        assert isinstance(storage, LocalStorage)
-        assert storage.root == expected
+        home = local_filesystem_storage(path)
+        assert isinstance(home, LocalStorage)
+        assert home.root == expected
 
 
 def test_hidden_files_are_not_objects(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.support.patience import patience
 import frazil
 from frazil.errors import StorageError, UnreachableError
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings, StorageTimeoutSettings
-from frazil.storage.web_client import CONNECTIONS, Answer, WebClient, web_options
+from frazil.storage.web_client import CONNECTIONS, Response, WebClient, web_options
 
 CERTIFICATE = Path(__file__).with_name("loopback.pem")
 AUTHORITY = "-----BEGIN CERT" + CERTIFICATE.read_text().partition("-----BEGIN CERT")[2]
@@ -332,14 +332,14 @@ def test_errors_and_logs_keep_passwords_and_name_the_cause(caplog: pytest.LogCap
 
 @pytest.mark.parametrize("number", ["", "-1", "x", "²", "1" * 5000, "1_0", " 1"])
 def test_numbers_that_no_server_should_send(number: str) -> None:
-    answer = Answer(206, {"content-range": f"bytes {number}-/{number}", "content-length": number}, b"")
+    answer = Response(206, {"content-range": f"bytes {number}-/{number}", "content-length": number}, b"")
     assert (answer.size, answer.length) == (0, None)
     with pytest.raises(UnreachableError, match="content-range"):
         answer.range()
-    answer = Answer(206, {"content-range": "bytes 8-15/99", "content-length": "8"}, bytes(8))
+    answer = Response(206, {"content-range": "bytes 8-15/99", "content-length": "8"}, bytes(8))
     assert (answer.range(), answer.size, answer.length) == ((8, 16), 99, 8)
 
 
 def test_times() -> None:
     for text, seconds in (("Thu, 01 Jan 1970 00:00:08 GMT", 8), ("Fri, 31 Dec 99999999999 1:1:1 GMT", 0)):
-        assert Answer(200, {"last-modified": text}, b"").modified == seconds
+        assert Response(200, {"last-modified": text}, b"").modified == seconds

@@ -3,7 +3,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from threading import Barrier
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 import zarr
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Buffer, Iterator
     from pathlib import Path
 
-    from frazil.storage.base import Condition, ObjectInfo, Refused, Storage
+    from frazil.storage.base import Condition, ObjectInfo, Refused
 
 
 FIRST_SNAPSHOT = snapshot_key(INITIAL_SNAPSHOT_ID)
@@ -94,7 +94,7 @@ class _Partly(MemoryStorage):
         self.is_local = False
         self.respected = respected
 
-    def with_settings(self, settings: StorageSettings) -> Storage:
+    def with_settings(self, settings: StorageSettings) -> Self:
         return self
 
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
@@ -189,7 +189,7 @@ def test_two_creations_at_the_same_time() -> None:
     class Shared(MemoryStorage):
         is_local = False
 
-        def with_settings(self, settings: StorageSettings) -> Storage:
+        def with_settings(self, settings: StorageSettings) -> Self:
             return self
 
         def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -218,7 +218,7 @@ def test_a_creation_keeps_the_first_snapshot_of_another_one(is_local: bool, is_c
     """The other one writes its files, all or without ``repo``, after this one has listed an empty storage."""
 
     class Late(MemoryStorage):
-        def with_settings(self, settings: StorageSettings) -> Storage:
+        def with_settings(self, settings: StorageSettings) -> Self:
             return self
 
         def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,21 +51,13 @@ def _commit_from_many_threads(storage: Storage, direct: Storage, version: int) -
     session = frazil.Repository.create(direct, spec_version=version).writable_session("main")
     zarr.create_array(session.store, shape=(_WRITERS,), chunks=(1,), dtype="i4")
     session.commit("begin")
-    errors: list[BaseException] = []
 
     def work(writer: int) -> None:
-        try:
-            for number in range(1, _COMMITS + 1):
-                _commit(storage, writer, number)
-        except BaseException as error:
-            errors.append(error)
+        for number in range(1, _COMMITS + 1):
+            _commit(storage, writer, number)
 
-    threads = [threading.Thread(target=work, args=(writer,)) for writer in range(_WRITERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    with ThreadPoolExecutor(_WRITERS) as threads:
+        list(threads.map(work, range(_WRITERS)))
     repository = frazil.Repository.open(direct)
     messages = [snapshot.message for snapshot in repository.ancestry(branch="main")]
     expected = {f"{writer}: {number}" for writer in range(_WRITERS) for number in range(1, _COMMITS + 1)}

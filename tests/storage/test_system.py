@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,14 @@ import pytest
 from tests.support import windows
 from tests.support.patience import patience
 
+from frazil import host
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage import system
 from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored
 from frazil.storage.disk_cache import CachedStorage, cache_usage
 from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
-from frazil.storage.system import Windows
+from frazil.storage.system import WindowsSystem
 from frazil.storage.urls import parse_url
 from frazil.testing.storage_suite import StorageSuite
 
@@ -39,7 +41,7 @@ def on_windows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return
     if sys.platform != "linux":
         pytest.skip("the stand-ins of Windows are for Linux")
-    monkeypatch.setattr(system, "files", Windows(windows.locking))
+    monkeypatch.setattr(system, "files", WindowsSystem(windows.locking))
     with windows.stand_in():
         yield
 
@@ -64,9 +66,11 @@ class WindowsSuite(StorageSuite):
         if KEYS[key]:
             super().test_keys_with_odd_characters(storage, key)
             return
-        for call in (storage.put, storage.get, storage.head, storage.list):
+        calls: list[Callable[[str], object]] = [storage.get, storage.head, storage.list]
+        calls.append(lambda key: storage.put(key, b"x"))
+        for call in calls:
             with pytest.raises(InvalidInputError) as caught:
-                call(key, b"x") if call == storage.put else call(key)  # type: ignore[operator]
+                call(key)
             assert caught.value.kind == ErrorKind.BAD_KEY_PREFIX
         with pytest.raises(InvalidInputError):
             storage.delete([key])
@@ -85,7 +89,7 @@ class TestWindowsWithFat(WindowsSuite):
 
     @pytest.fixture
     def storage(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
-        monkeypatch.setattr(system, "files", Windows(windows.locking))
+        monkeypatch.setattr(system, "files", WindowsSystem(windows.locking))
         with windows.stand_in(has_links=False):
             yield LocalStorage(tmp_path)
 
@@ -129,9 +133,12 @@ def test_a_write_waits_for_a_reader_of_the_old_file(tmp_path: Path, monkeypatch:
     assert sorted(os.listdir(tmp_path)) == ["repo", "repo#0"]
     monkeypatch.setattr(system, "PATIENCE_SECONDS", 60)
     readers = [0, 0, reader]
-    monkeypatch.setattr(
-        system.host, "pause", lambda seconds: readers and os.close(readers.pop(0) or os.dup(0))
-    )
+
+    def close_reader(seconds: float) -> None:
+        if readers:
+            os.close(readers.pop(0) or os.dup(0))
+
+    monkeypatch.setattr(host, "pause", close_reader)
     assert isinstance(storage.put("repo", b"2", IfVersion(stored.version)), Stored)
     assert storage.get("repo") == b"2"
     readers += [0, os.open(tmp_path / "repo", os.O_RDONLY)]
@@ -191,7 +198,7 @@ def test_processes_of_windows_commit(tmp_path: Path) -> None:
     for process in processes:
         output, errors = process.communicate(timeout=patience(300))
         assert process.returncode == 0, errors
-        assert output.startswith("Windows False "), output  # without the classes of POSIX
+        assert output.startswith("WindowsSystem False "), output  # without the classes of POSIX
     assert len((tmp_path / "shared" / "lines").read_bytes()) == len(processes) * windows.LINES
 
 
@@ -208,7 +215,7 @@ PATHS = {
 
 @pytest.mark.parametrize("path", PATHS)
 def test_urls_of_windows(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "files", Windows(windows.locking))
+    monkeypatch.setattr(system, "files", WindowsSystem(windows.locking))
     assert parse_url(path).key == path
     assert system.files.file_url(path) == PATHS[path]
     short = path.replace("\\\\?\\UNC\\", "\\\\").removeprefix("\\\\?\\")

@@ -40,7 +40,7 @@ class Target:
 
 
 def from_python(url: str, options: Options) -> bytes:
-    return bytes(frazil.storage_from_url(url, **options).get("object"))
+    return bytes(frazil.storage_from_url(url, options).get("object"))
 
 
 def from_command_line(url: str, options: Options) -> bytes:

@@ -50,13 +50,13 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 @pytest.fixture(params=["inline", "threads", "processes", pytest.param("spark", marks=pytest.mark.spark)])
 def every_engine(request: pytest.FixtureRequest) -> Engine:
     """Each back end, in turn."""
-    from frazil.pipeline import Inline, Local
+    from frazil.pipeline import Inline, Processes, Threads
 
     if request.param == "spark":
         import frazil.spark
 
         return frazil.spark.OnSpark(request.getfixturevalue("spark"), jobs=3)
-    return {"inline": Inline(), "threads": Local(2), "processes": Local(2, processes=True)}[request.param]
+    return {"inline": Inline(), "threads": Threads(2), "processes": Processes(2)}[request.param]
 
 
 def in_folders(item: pytest.Item) -> bool:
@@ -79,7 +79,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_pyfunc_call() -> Generator[None, object, object]:
     """Remove the variable of pytest that differs from test to test.
 
-    An idle process of `Local` serves a later run in the same environment only: each test would start its own.
+    An idle process of `Processes` serves only later runs in the same environment. With the variable, each
+    test starts its own processes.
     """
     os.environ.pop("PYTEST_CURRENT_TEST", None)
     return (yield)

@@ -13,4 +13,6 @@ def examples(count: int) -> int:
 
     `quick` tries a fifth, `ci` half, `weekly` twice and `fuzz` fifty times as many.
     """
-    return max(1, round(count * settings.default.max_examples / _FULL))
+    return max(
+        1, round(count * settings.get_profile(settings.get_current_profile_name()).max_examples / _FULL)
+    )

@@ -57,12 +57,12 @@ def same_by_reference(place: Path | tuple[RunningServer, str], repo: frazil.Repo
         arrays = dict(_arrays(theirs_read))
         assert dict(_arrays(ours_read)).keys() == arrays.keys()
         for path, array in arrays.items():
-            copy = ours_read[path]
+            copy: Any = ours_read[path]
             assert dict(copy.attrs) == dict(array.attrs)
             np.testing.assert_array_equal(copy[...], array[...], path)
 
 
-def _arrays(group: zarr.Group) -> Iterator[tuple[str, zarr.Array]]:
+def _arrays(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any]]]:
     return ((path, node) for path, node in group.members(max_depth=None) if isinstance(node, zarr.Array))
 
 

@@ -104,9 +104,10 @@ def stand_in(*, has_links: bool = True) -> Iterator[None]:
     def readlink(path: Any, **options: Any) -> str:
         if os.fspath(path).startswith("/proc"):
             raise FileNotFoundError(errno.ENOENT, "there is no /proc", path)
-        return real_readlink(path, **options)
+        target: str = real_readlink(path, **options)
+        return target
 
-    replaced = {"open": opened, "fsync": fsync, "link": link, "readlink": readlink}
+    replaced: dict[str, Any] = {"open": opened, "fsync": fsync, "link": link, "readlink": readlink}
     replaced |= {name: unless_open(getattr(os, name)) for name in ("replace", "rename", "unlink", "remove")}
     with mock.patch.multiple(os, **replaced):
         absent = {name: vars(os).pop(name) for name in _ABSENT if name in vars(os)}

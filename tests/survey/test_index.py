@@ -11,9 +11,9 @@ from frazil.format.columns import Ragged
 from frazil.format.ids import id_matrix
 from frazil.format.snapshot import ManifestFiles
 from frazil.storage.memory import MemoryStorage
-from frazil.survey import index
+from frazil.survey import survey
 from frazil.survey.columns import ManifestChunks, SnapshotManifests
-from frazil.survey.index import StoredIndex, decode_index, index_parts, read_index, store_index
+from frazil.survey.survey import StoredIndex, decode_index, index_parts, read_index, store_index
 
 ID = st.binary(min_size=12, max_size=12)
 TABLES = st.dictionaries(ID, st.lists(ID, max_size=4, unique=True), max_size=5)
@@ -95,8 +95,8 @@ def test_the_newest_object_counts_and_others_are_replaced() -> None:
 
 
 def test_the_object_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "MOST_DIGESTS", 4)
-    monkeypatch.setattr(index, "MOST_USES", 1)
+    monkeypatch.setattr(survey, "MOST_DIGESTS", 4)
+    monkeypatch.setattr(survey, "MOST_USES", 1)
     large = index_of(
         {b"s" * 12: [b"m" * 12], b"t" * 12: [b"m" * 12]}, {b"m" * 12: [1, 2, 3], b"n" * 12: [1, 2]}
     )

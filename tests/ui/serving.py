@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -123,3 +125,24 @@ def hosted(folder: Path, headers: Mapping[str, str] | None = None) -> Iterator[s
         finally:
             server.shutdown()
             thread.join()
+
+
+def tree_of(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + patience(30)
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def pids(file: Path, count: int) -> list[int]:
+    wait_for(lambda: file.exists() and len(file.read_text().split()) == count)
+    return [int(each) for each in file.read_text().split()]
+
+
+def runs(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zarr
-from tests.support.browser import browser as browser
-from tests.support.patience import patience
 from tests.ui.serving import Client, hosted, repository, served
 
 import frazil
@@ -19,24 +16,6 @@ from frazil.repository.target import Target
 from frazil.ui.server import Site
 
 pytestmark = pytest.mark.browser
-
-#: The beginnings of addresses that the page may request.
-HERE = ("http://127.0.0.1:", "blob:http://127.0.0.1:", "data:")
-
-
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """An empty page. Errors, refusals of the policy and requests to other machines are failures."""
-    page = browser.new_page()
-    page.set_default_timeout(1000 * patience(20))
-    problems: list[str] = []
-    policy = "Security Policy"
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: policy in message.text and problems.append(message.text))
-    page.on("request", lambda request: request.url.startswith(HERE) or problems.append(request.url))
-    yield page
-    page.close()
-    assert problems == []
 
 
 def sees_the_refs(page: Any) -> None:
@@ -56,7 +35,7 @@ def test_over_the_server(page: Any, site: Site) -> None:
 def test_over_the_server_at_an_array(page: Any, client: Client) -> None:
     """The first view is the picture; colours by statistics that do not exist are no errors in the console."""
     errors: list[str] = []
-    page.on("console", lambda message: message.type == "error" and errors.append(message.text))
+    page.on("console", lambda message: errors.extend([message.text] * (message.type == "error")))
     page.goto(client.server.url)
     page.get_by_text("4,000 values: 0 to 3999").wait_for()
     page.get_by_role("tab", name="Chunks").click()
@@ -104,7 +83,7 @@ def test_requests_of_the_first_picture(
     monkeypatch.chdir(tmp_path)
     assert main(["ui", "ice", "--static", "page"]) == 0
     requests: list[str] = []
-    page.on("request", lambda request: request.url.startswith("http") and requests.append(request.url))
+    page.on("request", lambda request: requests.extend([request.url] * request.url.startswith("http")))
     with hosted(tmp_path) as root:
         page.goto(f"{root}page/index.html#/v/main/t?view=data")
         page.get_by_text("4,000 values: 0 to 3999").wait_for()

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tests.support.servers import RunningServer, ministack
 from tests.ui.serving import hosted, repository
-from tests.ui.test_browser import browser, page  # noqa: F401  # fixtures
 
 from frazil.cli.main import main
 
@@ -40,16 +39,13 @@ def upload(folder: Path, server: RunningServer) -> str:
     return address
 
 
-def sees_the_values(page: Any, address: str) -> None:  # noqa: F811
+def sees_the_values(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data")
     page.get_by_text("4,000 values: 0 to 3999").wait_for()
 
 
 def test_page_and_data_in_a_bucket(
-    page: Any,  # noqa: F811
-    s3: RunningServer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    page: Any, s3: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository(tmp_path / "ice", 2)
     monkeypatch.chdir(tmp_path)
@@ -57,11 +53,7 @@ def test_page_and_data_in_a_bucket(
     sees_the_values(page, f"{upload(tmp_path, s3)}/ice/explorer/index.html")
 
 
-def test_data_of_another_host(
-    page: Any,  # noqa: F811
-    s3: RunningServer,
-    tmp_path: Path,
-) -> None:
+def test_data_of_another_host(page: Any, s3: RunningServer, tmp_path: Path) -> None:
     folder = repository(tmp_path / "ice", 2)
     with hosted(folder, RULE) as allowed, hosted(folder) as closed, hosted(tmp_path) as root:
         for name, url in (("s3", f"{upload(tmp_path, s3)}/ice"), ("allowed", allowed), ("closed", closed)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import http.client
 import os
 import select
@@ -12,15 +11,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.patience import patience
-from tests.ui.serving import Client, repository, served
+from tests.ui.serving import Client, pids, repository, runs, served, tree_of, wait_for
 
 import frazil
 from frazil.cli.main import main
@@ -34,11 +32,6 @@ from frazil.ui.server import Site
 def chunk_of(folder: Path) -> tuple[str, bytes]:
     path = max((folder / "chunks").iterdir(), key=lambda each: each.stat().st_size)
     return f"chunks/{path.name}", path.read_bytes()
-
-
-def tree_of(folder: Path) -> dict[str, str]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 # ---- who ---------------------------------------------------------------------------------------------
@@ -492,34 +485,8 @@ def test_a_command_that_fails(client: Client, query: str, folder: Path) -> None:
     assert tree_of(folder) == before
 
 
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The program of slow answers is one that never ends, and writes its process id."""
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/pids\nexec sleep 600\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    return tmp_path / "pids"
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + patience(30)
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def pids(file: Path, count: int) -> list[int]:
-    wait_for(lambda: file.exists() and len(file.read_text().split()) == count)
-    return [int(each) for each in file.read_text().split()]
-
-
 def is_answered(connection: http.client.HTTPConnection) -> bool:
     return bool(select.select([connection.sock], [], [], 0)[0])
-
-
-def runs(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 def test_slow_answers_do_not_delay_others_and_end_with_their_clients(client: Client, slow: Path) -> None:
@@ -529,9 +496,13 @@ def test_slow_answers_do_not_delay_others_and_end_with_their_clients(client: Cli
     running = pids(slow, 2)
     assert client.get("/api/verify").status == 503
     assert all(client.get("/repo/repo").status == 200 for _ in range(20))
+
+    def is_left(count: int) -> bool:
+        return sum(map(runs, running)) == count
+
     for connection, left in zip(waiting, (1, 0), strict=True):
         connection.close()
-        wait_for(lambda left=left: sum(map(runs, running)) == left)
+        wait_for(partial(is_left, left))
     # there is room again, soon after the end of a process
     connection = client.connect()
 
@@ -622,7 +593,13 @@ def test_the_command_serves_until_it_is_interrupted(folder: Path, number: signal
         (["ice", "--write", "--static", "page"], "--write"),
     ],
 )
-def test_wrong_arguments(folder: Path, words: list[str], message: str, capsys, monkeypatch) -> None:
+def test_wrong_arguments(
+    folder: Path,
+    words: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(folder.parent)
     assert main(["ui", *words]) != 0
     assert message in capsys.readouterr().err

@@ -13,7 +13,6 @@ import pytest
 import zarr
 from tests.support.patience import patience
 from tests.ui.serving import hosted
-from tests.ui.test_browser import browser, page  # noqa: F401  # fixtures
 
 import frazil
 from frazil.cli.main import main
@@ -84,7 +83,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"{root_url}page/index.html"
 
 
-def test_history_by_keyboard(page: Any, address: str) -> None:  # noqa: F811
+def test_history_by_keyboard(page: Any, address: str) -> None:
     page.goto(address)
     page.get_by_role("option", name="correct one day").wait_for()
     commits = page.get_by_role("listbox")
@@ -99,13 +98,13 @@ def test_history_by_keyboard(page: Any, address: str) -> None:  # noqa: F811
     page.get_by_text("1 of 3 commits").wait_for()
 
 
-def test_names_are_text(page: Any, address: str) -> None:  # noqa: F811
+def test_names_are_text(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/")
     page.get_by_text("<img src=x onerror=alert(1)>", exact=True).wait_for()
     assert page.locator("img").count() == 0
 
 
-def test_values_at_a_typed_date(page: Any, address: str) -> None:  # noqa: F811
+def test_values_at_a_typed_date(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data")
     page.get_by_role("textbox", name="time").fill("2020-01-02")
     page.keyboard.press("Enter")
@@ -118,12 +117,12 @@ def test_values_at_a_typed_date(page: Any, address: str) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("projection", ["natural", "equal", "plate", "globe"])
-def test_maps(page: Any, address: str, projection: str) -> None:  # noqa: F811
+def test_maps(page: Any, address: str, projection: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data&proj={projection}")
     page.get_by_role("application", name="Map of t").wait_for()
 
 
-def test_line_and_table(page: Any, address: str) -> None:  # noqa: F811
+def test_line_and_table(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data&x=0&y=none")
     page.get_by_role("img", name="Line of t along time").locator("canvas").wait_for()
     page.get_by_role("combobox", name="Show").select_option("table")
@@ -131,7 +130,7 @@ def test_line_and_table(page: Any, address: str) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("calendar", CALENDARS)
-def test_times_have_the_dates_of_their_calendar(page: Any, address: str, calendar: str) -> None:  # noqa: F811
+def test_times_have_the_dates_of_their_calendar(page: Any, address: str, calendar: str) -> None:
     cftime = pytest.importorskip("cftime", reason="needs the group `test`")
     units = "days since 1500-02-27"
     numbers = [0, 1.5 if calendar == "noleap" else 1, 2]
@@ -146,21 +145,18 @@ def test_times_have_the_dates_of_their_calendar(page: Any, address: str, calenda
     page.get_by_text(f"6 values: {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}").wait_for()
 
 
-def test_difference_of_times_is_a_duration(page: Any, address: str) -> None:  # noqa: F811
+def test_difference_of_times_is_a_duration(page: Any, address: str) -> None:
     page.goto(f"{address}#/diff/main~1/main/times/noleap?view=data")
     page.get_by_text(
         "1 of 3 values differ; mean of the values that differ +0.5 days; largest 0.5 days"
     ).wait_for()
 
 
-def test_a_typed_place_is_never_another_one(page: Any, address: str) -> None:  # noqa: F811
+def test_a_typed_place_is_never_another_one(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data")
     date = page.get_by_role("textbox", name="time")
     for text, reason in (
-        (
-            "1990",
-            "time goes from 2020-01-01 to 2020-01-04, and the nearest label is 2020-01-01. Shown: 2020",
-        ),
+        ("1990", "time goes from 2020-01-01 to 2020-01-04, and the nearest label is 2020-01-01. Shown: 2020"),
         ("2019-02-29", "The calendar standard has no date 2019-02-29"),
         ("#4", "The indices of time go from 0 to 3. Shown: 2020-01-01."),
     ):
@@ -187,13 +183,13 @@ def test_a_typed_place_is_never_another_one(page: Any, address: str) -> None:  #
     page.get_by_text("No cell of this part of the grid is at longitude 200, latitude 0.").wait_for()
 
 
-def test_north_is_up_where_latitudes_are_known(page: Any, address: str) -> None:  # noqa: F811
+def test_north_is_up_where_latitudes_are_known(page: Any, address: str) -> None:
     for array, first in (("t", "60"), ("ocean/sst", "4")):
         page.goto(f"{address}#/v/main/{array}?view=data&show=table")
         page.get_by_role("rowheader").first.get_by_text(first, exact=True).wait_for()
 
 
-def test_flags_have_meanings_and_no_mean(page: Any, address: str) -> None:  # noqa: F811
+def test_flags_have_meanings_and_no_mean(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/flags?view=data")
     page.get_by_text("4 values. 4 (bad): 3; 0 (good): 1.").wait_for()
     page.get_by_role("application").focus()
@@ -201,7 +197,7 @@ def test_flags_have_meanings_and_no_mean(page: Any, address: str) -> None:  # no
     page.get_by_text("dimension 1 1, dimension 0 0: 4 (bad)").wait_for()
 
 
-def test_groups_of_frazil_itself_have_an_address_only(page: Any, address: str) -> None:  # noqa: F811
+def test_groups_of_frazil_itself_have_an_address_only(page: Any, address: str) -> None:
     page.goto(address)
     page.get_by_role("link", name="/times/noleap").wait_for()
     assert page.get_by_text(".frazil").count() == 0
@@ -215,12 +211,12 @@ def test_groups_of_frazil_itself_have_an_address_only(page: Any, address: str) -
     page.get_by_text("3 values: 0 to 2").wait_for()
 
 
-def colour_at(page: Any, x: float, y: float) -> Any:  # noqa: F811
+def colour_at(page: Any, x: float, y: float) -> Any:
     image = pytest.importorskip("PIL.Image", reason="needs the group `test`")
     return image.open(io.BytesIO(page.screenshot())).convert("RGB").getpixel((round(x), round(y)))
 
 
-def test_dot_of_the_selected_commit(page: Any, address: str) -> None:  # noqa: F811
+def test_dot_of_the_selected_commit(page: Any, address: str) -> None:
     """The dot of the selected commit is larger, also on the first screen, and lies above its row."""
     page.goto(address)
     lane, side = (11, 92, 158), 3  # pixels from the middle of a dot that only the larger one covers
@@ -254,7 +250,7 @@ def wait_for_cells(map_: Any, condition: Callable[[list[list[int]]], bool]) -> N
         assert time.monotonic() < end, cells
 
 
-def test_chunks_by_commit(page: Any, address: str) -> None:  # noqa: F811
+def test_chunks_by_commit(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=chunks&colour=commit")
     commits = page.get_by_role("list", name="Commits that wrote these chunks")
     commits.get_by_text("3 chunks").wait_for()
@@ -269,7 +265,7 @@ def test_chunks_by_commit(page: Any, address: str) -> None:  # noqa: F811
     page.get_by_role("heading", name="correct one day").wait_for()
 
 
-def test_chunks_by_statistics(page: Any, address: str) -> None:  # noqa: F811
+def test_chunks_by_statistics(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=chunks&colour=kind")
     page.get_by_role("combobox", name="Colour").select_option("largest value")
     legend = page.locator(".legend")
@@ -283,7 +279,7 @@ def test_chunks_by_statistics(page: Any, address: str) -> None:  # noqa: F811
     legend.get_by_text("1 chunk without statistics").wait_for()
 
 
-def test_points_as_lines(page: Any, address: str) -> None:  # noqa: F811
+def test_points_as_lines(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data&i=1,0,0")
     image = page.get_by_role("application")
     image.focus()
@@ -302,7 +298,7 @@ def test_points_as_lines(page: Any, address: str) -> None:  # noqa: F811
     assert "p=1.4.2" in page.url
 
 
-def test_play_and_stop(page: Any, address: str) -> None:  # noqa: F811
+def test_play_and_stop(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data")
     page.get_by_role("button", name="Play along time").click()
     page.get_by_text("values of 4 frames").wait_for()
@@ -317,7 +313,7 @@ def test_play_and_stop(page: Any, address: str) -> None:  # noqa: F811
     page.get_by_text("40 values: 80 to 119").wait_for()
 
 
-def test_projected_rasters(page: Any, address: str) -> None:  # noqa: F811
+def test_projected_rasters(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/polar/ice?view=data&proj=local")
     page.get_by_role("application", name="Map of ice").wait_for()
     page.get_by_role("combobox", name="Map").select_option("grid")
@@ -329,14 +325,14 @@ def test_projected_rasters(page: Any, address: str) -> None:  # noqa: F811
     page.get_by_text("does not know the coordinate reference system EPSG:2056").wait_for()
 
 
-def test_chunk_and_its_writer(page: Any, address: str) -> None:  # noqa: F811
+def test_chunk_and_its_writer(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=chunks&cell=2,0,0")
     page.get_by_role("button", name="Which commit wrote it?").click()
     page.get_by_text("correct one day").nth(1).wait_for()
 
 
 @pytest.mark.parametrize("array", ["t", "whole", "again"])
-def test_difference_begins_at_the_change(page: Any, address: str, array: str) -> None:  # noqa: F811
+def test_difference_begins_at_the_change(page: Any, address: str, array: str) -> None:
     page.goto(f"{address}#/v/main/{array}")
     page.get_by_role("link", name="Differences from its parent").click()
     is_again = array == "again"  # with a chunk whose values are the same
@@ -345,12 +341,12 @@ def test_difference_begins_at_the_change(page: Any, address: str, array: str) ->
     page.get_by_text(f"0 new, {1 + is_again} changed, 0 gone").wait_for()
 
 
-def test_version_that_does_not_exist(page: Any, address: str) -> None:  # noqa: F811
+def test_version_that_does_not_exist(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/nothing/")
     page.get_by_role("alert").get_by_text("no branch, tag or commit nothing").wait_for()
 
 
-def test_enter_opens_the_version(page: Any, address: str) -> None:  # noqa: F811
+def test_enter_opens_the_version(page: Any, address: str) -> None:
     page.goto(f"{address}?embed")
     page.get_by_role("listbox").focus()
     page.keyboard.press("Home")
@@ -359,12 +355,12 @@ def test_enter_opens_the_version(page: Any, address: str) -> None:  # noqa: F811
     assert page.get_by_role("banner").count() == 0
 
 
-def test_chunk_with_too_many_values(page: Any, address: str) -> None:  # noqa: F811
+def test_chunk_with_too_many_values(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/large?view=chunks&cell=0")
     page.get_by_text("too many values to show: 5,000,000").wait_for()
 
 
-def test_frame_that_may_store_nothing(page: Any, address: str) -> None:  # noqa: F811
+def test_frame_that_may_store_nothing(page: Any, address: str) -> None:
     """As in a frame on another site, whose visitors refuse its cookies."""
     refuse = "get() { throw new DOMException('refused', 'SecurityError') }"
     for name in ("localStorage", "sessionStorage"):
@@ -383,7 +379,7 @@ window.fetch = (url, ...rest) => String(url).includes("/chunks/") ? never : fetc
 """
 
 
-def test_request_without_an_answer(page: Any, address: str) -> None:  # noqa: F811
+def test_request_without_an_answer(page: Any, address: str) -> None:
     """Whoever leaves a view that still waits gets all of the next one."""
     page.add_init_script(NO_CHUNKS)
     page.goto(f"{address}#/v/main/again?view=data")
@@ -392,7 +388,7 @@ def test_request_without_an_answer(page: Any, address: str) -> None:  # noqa: F8
     page.get_by_role("treeitem", name="data changed by this commit").first.wait_for()
 
 
-def test_drag_that_the_browser_ends(page: Any, address: str) -> None:  # noqa: F811
+def test_drag_that_the_browser_ends(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data")
     image = page.get_by_role("application")
     box = image.locator("canvas").bounding_box()

@@ -14,7 +14,6 @@ from typing import Any, cast
 import pytest
 from tests.support.patience import patience
 from tests.ui.serving import repository
-from tests.ui.test_browser import browser, page  # noqa: F401  # fixtures
 
 import frazil
 from frazil.credentials import LocalFileSystemAccess
@@ -27,7 +26,7 @@ Answer = tuple[dict[str, Any], bytes | None]
 _ONE = threading.Lock()
 
 
-class Channel(comm.base_comm.BaseComm):  # type: ignore[misc]
+class Channel(comm.base_comm.BaseComm):  # type: ignore[misc, name-defined]
     """The kernel's end of a widget, which records what a notebook would get."""
 
     def publish_msg(self, msg_type: str, data: Any = None, **others: Any) -> None:
@@ -228,7 +227,7 @@ class _Notebook(BaseHTTPRequestHandler):
 
 
 @pytest.mark.browser
-def test_widgets_in_a_page(page: Any, folder: Path) -> None:  # noqa: F811
+def test_widgets_in_a_page(page: Any, folder: Path) -> None:
     explorer = Explorer(frazil.Repository.open(str(folder)))
     handler = type("Handler", (_Notebook,), {"explorer": explorer})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, ThreadPoolExecutor(1) as pool:

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 import zarr
-from tests.ui.serving import Client, Reply, served
-from tests.ui.test_browser import browser, page  # noqa: F401  # fixtures
-from tests.ui.test_server import pids, runs, slow, tree_of, wait_for  # noqa: F401  # a fixture
+from tests.ui.serving import Client, Reply, pids, runs, served, tree_of, wait_for
 
 import frazil
 from frazil.errors import ErrorKind
@@ -190,10 +188,7 @@ def test_the_update_of_the_plan_is_undone_or_none(writer: Client, repo: frazil.R
     assert repo.list_branches() == {"main", "winter", "new"}
 
 
-def test_a_change_does_not_end_with_its_client(
-    writer: Client,
-    slow: Path,  # noqa: F811
-) -> None:
+def test_a_change_does_not_end_with_its_client(writer: Client, slow: Path) -> None:
     connections = [writer.connect(), writer.connect()]
     headers = {**writer.token, "Content-Type": "application/json"}
     body = json.dumps({**MERGE, "version": ID, "tip": ID})
@@ -210,11 +205,7 @@ def test_a_change_does_not_end_with_its_client(
 
 
 @pytest.mark.browser
-def test_a_spike_is_undone_by_keyboard(
-    page: Any,  # noqa: F811
-    writer: Client,
-    repo: frazil.Repository,
-) -> None:
+def test_a_spike_is_undone_by_keyboard(page: Any, writer: Client, repo: frazil.Repository) -> None:
     put(repo, "main", 0, 7, "A spike")
     put(repo, "main", 3, 9, "Later work")
     page.goto(writer.server.url)
@@ -246,11 +237,7 @@ def test_a_spike_is_undone_by_keyboard(
 
 
 @pytest.mark.browser
-def test_a_refusal_and_a_page_that_may_not_write(
-    page: Any,  # noqa: F811
-    writer: Client,
-    site: Site,
-) -> None:
+def test_a_refusal_and_a_page_that_may_not_write(page: Any, writer: Client, site: Site) -> None:
     page.goto(writer.server.url)
     page.get_by_role("button", name="New tag…").click()
     page.get_by_role("textbox", name="Name").fill("v1")

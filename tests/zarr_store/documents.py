@@ -7,7 +7,7 @@ import json
 from zarr.core.buffer import Buffer, cpu
 
 from frazil import IcechunkStore
-from frazil.zarr_store.keys import Document, parse_key
+from frazil.zarr_store.references import Document, parse_key
 
 GROUP = b'{"zarr_format": 3, "node_type": "group"}'
 EDGE = 16

@@ -61,7 +61,7 @@ SELECTIONS: Final[dict[str, Callable[[zarr.Array[Any]], Any]]] = {
     "all": lambda array: array[:],
     "region": lambda array: array[2:7, 1:3],
     "cell": lambda array: array[4, 0],
-    "orthogonal": lambda array: array.oindex[[0, 5], [1, 2]],
+    "orthogonal": lambda array: array.oindex[np.array([0, 5]), np.array([1, 2])],
     "coordinates": lambda array: array.vindex[[0, 5], [1, 2]],
     "mask": lambda array: array.vindex[VALUES >= 0],
     "block": lambda array: array.blocks[1, 0],

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import InvalidInputError
-from frazil.zarr_store.keys import Document, chunk_keys, document_keys, parse_key
+from frazil.zarr_store.references import Document, chunk_keys, document_keys, parse_key
 
 VALID = {
     "zarr.json": ("/", Document.V3),

@@ -20,7 +20,7 @@ import frazil.arrow
 from frazil import extras
 from frazil.cli import main
 from frazil.errors import InvalidInputError, MissingExtraError, UnreadableArrayWarning
-from frazil.loader import Windows
+from frazil.loader import TrainingWindows
 from frazil.zarr_store.arrays import array_at
 
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -74,14 +74,14 @@ def test_an_array_that_no_package_reads_does_not_spoil_its_group(
         lambda: frazil.reduce(frazil.Array(session, "/bad")),
         lambda: frazil.where(frazil.Array(session, "/bad"), "> 0"),
         lambda: frazil.arrow.dataset(session, variables=["bad"]),
-        lambda: Windows(session, ["bad"], window=1),
+        lambda: TrainingWindows(session, ["bad"], window=1),
         lambda: repo.upkeep.build_statistics("main", ["/bad"]),
     ):
         with pytest.raises(error, match=part) as raised:
             read()
         assert raised.value.kind in ("unsupported-array", "missing-extra")  # type: ignore[attr-defined]
     assert frazil.arrow.dataset(session, variables=["good"]).to_table()["good"].to_pylist() == [1] * 4
-    assert len(list(Windows(session, ["good"], window=1, batch_size=4))) == 1
+    assert len(list(TrainingWindows(session, ["good"], window=1, batch_size=4))) == 1
     with pytest.warns(UnreadableArrayWarning, match=part):
         assert frazil.arrow.dataset(session).count_rows() == 4
     with pytest.warns(UnreadableArrayWarning, match=part):
@@ -127,18 +127,20 @@ def test_numbers_of_ml_dtypes_are_read(name: str) -> None:
         frazil.arrow.dataset(session, variables=["a0"])
     with pytest.raises(InvalidInputError, match=name):
         frazil.reduce(frazil.Array(session, "/a0"))
-    data = xr.open_dataset(session, engine="frazil")
+    open_dataset: Any = xr.open_dataset  # its annotation has no sessions
+    data = open_dataset(session, engine="frazil")
     for number in range(len(options)):
-        array = frazil.Array(session, f"/a{number}")
-        for read in (
-            array[:],
+        elements = frazil.Array(session, f"/a{number}")
+        reads: tuple[Any, ...] = (
+            elements[:],
             zarr.open_array(session.store, path=f"a{number}")[:],
             data[f"a{number}"].values,
-        ):
+        )
+        for read in reads:
             assert read.dtype == dtype
             np.testing.assert_array_equal(read.astype("f8"), expected)
-        np.testing.assert_array_equal(array[[7, 0, 4]].astype("f8"), expected[[7, 0, 4]])
-        np.testing.assert_array_equal(array[1:8:3].astype("f8"), expected[1:8:3])
+        np.testing.assert_array_equal(elements[[7, 0, 4]].astype("f8"), expected[[7, 0, 4]])
+        np.testing.assert_array_equal(elements[1:8:3].astype("f8"), expected[1:8:3])
 
 
 @pytest.mark.parametrize(
@@ -158,9 +160,9 @@ def test_fill_values_of_small_numbers(name: str, fill: Any, expected: float) -> 
     codecs = [BYTES if name == "bfloat16" else {"name": "bytes"}]
     change(session.store, "t", {"data_type": name, "fill_value": fill, "codecs": codecs})
     array = zarr.open_array(session.store, path="t")
-    assert np.array_equal(array[:].astype("f8"), [expected] * 2, equal_nan=True)
+    assert np.array_equal(np.asarray(array[:]).astype("f8"), [expected] * 2, equal_nan=True)
     array[0] = 1
-    assert array[:].astype("f8")[0] == 1
+    assert np.asarray(array[:]).astype("f8")[0] == 1
 
 
 def test_other_arrays_do_not_import_the_package() -> None:

@@ -131,7 +131,7 @@ def test_holes_offsets_and_failures(store: IcechunkStore, files: str) -> None:
 def test_checksums(store: IcechunkStore, files: str) -> None:
     path = files.removeprefix("file://") + "0.bin"
     modified = datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
-    one = {"offset": 0, "length": NBYTES}
+    one: Any = {"offset": 0, "length": NBYTES}
     store.set_virtual_ref("a/c/0/0/0", f"{files}0.bin", checksum=modified + timedelta(seconds=1), **one)
     np.testing.assert_array_equal(read(store)[0, :2], DATA[0, :2])
     store.set_virtual_ref("a/c/0/0/0", f"{files}0.bin", checksum=modified - timedelta(days=1), **one)
@@ -290,6 +290,7 @@ def test_batches_have_a_size(store: IcechunkStore) -> None:
     async def coordinates() -> list[Any]:
         return [each async for each in store.session.chunk_coordinates("/a", batch_size=-1)]
 
-    for ask in (lambda: batches(store, "a", 0), lambda: asyncio.run(coordinates())):
+    asks: list[Callable[[], object]] = [lambda: batches(store, "a", 0), lambda: asyncio.run(coordinates())]
+    for ask in asks:
         with pytest.raises(frazil.InvalidInputError, match="at least 1"):
             ask()

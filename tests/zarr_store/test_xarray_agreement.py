@@ -19,6 +19,9 @@ from xarray.testing import assert_equal, assert_identical
 import frazil
 from frazil.xarray import CHECKS, to_icechunk
 
+#: xarray's annotations have no stores.
+open_datatree: Any = xr.open_datatree
+
 # xarray warns of integers without a fill value, and of times that it would store in other units.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:saving variable:xarray.SerializationWarning", "ignore:Times can't be serialized:UserWarning"
@@ -36,10 +39,11 @@ def writable() -> frazil.Session:
 
 
 def read(session: frazil.Session) -> xr.Dataset:
-    return xr.open_zarr(session.store, consolidated=False, chunks=None).load()
+    dataset: xr.Dataset = xr.open_zarr(session.store, consolidated=False, chunks=None).load()
+    return dataset
 
 
-def days(start: str, count: int, step: str = "1D") -> np.ndarray:
+def days(start: str, count: int, step: str = "1D") -> Any:
     return xr.date_range(start, periods=count, freq=step).values
 
 
@@ -175,10 +179,7 @@ def test_appended(chunked: bool) -> None:
 def parts() -> dict[str, xr.Variable]:
     """Both parts of what is not the same as one part of four days."""
     grown = ("t", "number")
-    return {
-        name: xr.Variable.concat([weather().variables[name], more().variables[name]], "time")
-        for name in grown
-    }
+    return {name: xr.concat([weather()[name], more()[name]], "time").variable for name in grown}
 
 
 #: What is left out, or differs in what is for readers.
@@ -516,7 +517,7 @@ def test_a_tree() -> None:
     to_icechunk(tree, session, group="first")
     to_icechunk(tree.chunk(), session, group="copy", encoding={"/daily": {"t": {"chunks": (1, 3)}}})
     for group in ("first", "copy"):
-        back = xr.open_datatree(session.store, engine="zarr", group=group, consolidated=False).load()
+        back = open_datatree(session.store, engine="zarr", group=group, consolidated=False).load()
         xr.testing.assert_equal(back, tree)
     assert xr.open_zarr(session.store, group="copy/daily", consolidated=False)["t"].encoding["chunks"] == (
         1,

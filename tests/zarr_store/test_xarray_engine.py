@@ -22,6 +22,13 @@ import frazil.xarray
 from frazil.errors import IcechunkError, UnreadableArrayWarning
 from frazil.storage.checks import TRAFFIC
 
+#: xarray's annotations have no sessions and stores.
+open_dataset: Any = xr.open_dataset
+open_datatree: Any = xr.open_datatree
+open_groups: Any = xr.open_groups
+from_array: Any = da.from_array
+compute: Any = dask.base.compute
+
 
 def weather(days: int = 3) -> xr.Dataset:
     """A dataset with packed numbers, missing values, times, text and a scalar."""
@@ -70,14 +77,14 @@ def test_addresses_and_arguments_name_a_version(folder: str) -> None:
         (repo.readonly_session(tag="v1").store, {"group": "era5/air"}, old),
     ]
     for source, options, expected in cases:
-        assert_identical(xr.open_dataset(source, engine="frazil", **options), expected)
+        assert_identical(open_dataset(source, engine="frazil", **options), expected)
 
 
 @pytest.mark.parametrize("options", [{}, {"mask_and_scale": False}, {"decode_times": False}, {"chunks": {}}])
 def test_datasets_are_those_of_the_engine_zarr(folder: str, options: dict[str, Any]) -> None:
     session = frazil.Repository.open(folder).readonly_session("main")
-    theirs = xr.open_dataset(session.store, engine="zarr", group="era5/air", consolidated=False, **options)
-    ours = xr.open_dataset(session, engine="frazil", group="era5/air", **options)
+    theirs = open_dataset(session.store, engine="zarr", group="era5/air", consolidated=False, **options)
+    ours = open_dataset(session, engine="frazil", group="era5/air", **options)
     assert_identical(ours, theirs)
     for name, variable in ours.variables.items():
         expected = {"fill_value": variable.encoding.get("fill_value"), **theirs[name].encoding}
@@ -95,9 +102,9 @@ def test_datasets_are_those_of_the_engine_zarr(folder: str, options: dict[str, A
 
 def test_values_are_read_when_they_are_needed(folder: str) -> None:
     # With chunks, xarray before 2026.7 looks for a file with the name of a local address
-    data = xr.open_dataset(f"file://{folder}:era5/air", engine="frazil", chunks={})
+    data = open_dataset(f"file://{folder}:era5/air", engine="frazil", chunks={})
     assert data["t"].chunks == ((1,) * 5, (3,), (2, 2))
-    assert not xr.open_dataset(f"{folder}:era5/air", engine="frazil")["t"].variable._in_memory
+    assert not open_dataset(f"{folder}:era5/air", engine="frazil")["t"].variable._in_memory
     assert data["t"].mean().compute().item() == weather(5)["t"].mean().item()
     both = xr.open_mfdataset(
         [f"{folder}@v1:era5/air", f"{folder}@v1:era5/air"],
@@ -125,11 +132,11 @@ def test_a_dataset_reads_the_arrays_that_it_opened(session: frazil.Session) -> N
         lambda: zarr.open_array(session.store, path="t").resize((4,)),
         lambda: zarr.open_array(session.store, path="t").attrs.update(scale_factor=4.0),
     ):
-        lazy = xr.open_dataset(session, engine="frazil")
+        lazy = open_dataset(session, engine="frazil")
         change()
         refuses(lazy)
         data.frazil.to(session, mode="w")
-    lazy = xr.open_dataset(session, engine="frazil")
+    lazy = open_dataset(session, engine="frazil")
     zarr.open_array(session.store, path="t").attrs["note"] = "harmless"
     zarr.open_array(session.store, path="t")[0] = 5
     session.commit("read after the commit, too")
@@ -149,15 +156,18 @@ def test_arrays_that_cannot_be_opened_are_left_out(session: frazil.Session) -> N
                 dtype="i4",
                 dimension_names=[name],
             )[:] = [1, 2, 3]
-    document = json.loads(session.store.get_sync("g/crs/zarr.json").to_bytes())
-    for name, part in {
+    value = session.store.get_sync("g/crs/zarr.json")
+    assert value is not None
+    document = json.loads(value.to_bytes())
+    parts: dict[str, dict[str, Any]] = {
         "codec": {"codecs": [{"name": "no.such.codec"}]},
         "type": {"data_type": "int1000"},
-    }.items():
+    }
+    for name, part in parts.items():
         data = json.dumps({**document, **part, "shape": [], "dimension_names": []}).encode()
         session.store.set_sync(f"g/{name}/zarr.json", cpu.Buffer.from_bytes(data))
     with pytest.warns(UnreadableArrayWarning) as caught:
-        opened = xr.open_dataset(session, engine="frazil", group="g")
+        opened = open_dataset(session, engine="frazil", group="g")
     assert_identical(opened.load(), weather())
     texts = sorted(str(each.message) for each in caught)
     for text, (name, cause) in zip(
@@ -170,27 +180,27 @@ def test_arrays_that_cannot_be_opened_are_left_out(session: frazil.Session) -> N
     with pytest.raises(Exception, match="int1000"):
         frazil.read(session, "g/type")
     dropped = ["codec", "type", "uneven", "time2"]
-    assert_identical(xr.open_dataset(session, engine="frazil", group="g", drop_variables=dropped), weather())
+    assert_identical(open_dataset(session, engine="frazil", group="g", drop_variables=dropped), weather())
 
 
 #: Ways to open a group: a function of the repository.
 OPENED: dict[str, Callable[[frazil.Repository], xr.Dataset | xr.DataTree]] = {
-    "address": lambda repo: xr.open_dataset("ice@main:g", engine="frazil", chunks={}),
-    "group": lambda repo: xr.open_dataset(Path("ice"), group="g", engine="frazil", chunks={"x": 5}),
-    "branch": lambda repo: xr.open_dataset("ice:g", engine="frazil", branch="main", chunks={}),
+    "address": lambda repo: open_dataset("ice@main:g", engine="frazil", chunks={}),
+    "group": lambda repo: open_dataset(Path("ice"), group="g", engine="frazil", chunks={"x": 5}),
+    "branch": lambda repo: open_dataset("ice:g", engine="frazil", branch="main", chunks={}),
     "files": lambda repo: xr.open_mfdataset(["ice:g"], engine="frazil"),
-    "tree": lambda repo: xr.open_datatree("ice", engine="frazil", chunks={})["g"],
-    "repository": lambda repo: xr.open_dataset(repo, group="g", engine="frazil", chunks={}),
-    "session": lambda repo: xr.open_dataset(
+    "tree": lambda repo: open_datatree("ice", engine="frazil", chunks={})["g"],
+    "repository": lambda repo: open_dataset(repo, group="g", engine="frazil", chunks={}),
+    "session": lambda repo: open_dataset(
         repo.readonly_session("main"), group="g", engine="frazil", chunks={}
     ),
     "store": lambda repo: xr.open_zarr(repo.readonly_session("main").store, group="g", consolidated=False),
     "array": lambda repo: xr.Dataset(
-        {"t": ("x", da.from_array(frazil.Array(repo.readonly_session("main"), "g/t")))}
+        {"t": ("x", from_array(frazil.Array(repo.readonly_session("main"), "g/t")))}
     ),
-    "later": lambda repo: xr.open_dataset("ice:g", engine="frazil").chunk({}),
-    "rows": lambda repo: xr.open_dataset("ice:g", engine="frazil").isel(x=slice(1, 4)).chunk({}),
-    "changed": lambda repo: xr.open_dataset(
+    "later": lambda repo: open_dataset("ice:g", engine="frazil").chunk({}),
+    "rows": lambda repo: open_dataset("ice:g", engine="frazil").isel(x=slice(1, 4)).chunk({}),
+    "changed": lambda repo: open_dataset(
         repo.writable_session("main"), group="g", engine="frazil", chunks={}
     ),
 }
@@ -210,12 +220,12 @@ def test_dask_names_contain_the_version(tmp_path: Path, monkeypatch: pytest.Monk
     for form in OPENED:
         arrays = [each[form] for each in opened]
         assert len({each.data.name for each in arrays}) == 3, form
-        assert [set(each.values) for each in dask.compute(*arrays)] == [{0}, {1}, {2}], form
+        assert [set(each.values) for each in compute(*arrays)] == [{0}, {1}, {2}], form
     session = repo.writable_session("main")
     states = []
     for value in (3, 4):
         zarr.open_array(session.store, path="g/t")[:] = value
-        states.append(xr.open_dataset(session, group="g", engine="frazil", chunks={})["t"].data)
+        states.append(open_dataset(session, group="g", engine="frazil", chunks={})["t"].data)
     assert len({*(each.name for each in states), opened[-1]["session"].data.name}) == 3
 
 
@@ -230,7 +240,7 @@ def test_a_version_is_not_the_one_that_a_cluster_has(tmp_path: Path, monkeypatch
     ):
         for value in range(3):
             xr.Dataset({"t": ("x", np.full(5, value))}).frazil.to("ice:g", mode="w")
-            data = xr.open_dataset("ice:g", engine="frazil", chunks={}).persist()
+            data = open_dataset("ice:g", engine="frazil", chunks={}).persist()
             assert set(data["t"].values) == {value}
 
 
@@ -245,12 +255,12 @@ def test_a_tree_needs_few_requests(tmp_path: Path) -> None:
     session.commit("sweeps")
     TRAFFIC.take_counts()
     session = frazil.Repository.open_session(memory)
-    tree = xr.open_datatree(session, engine="frazil", group="sweep")
+    tree = open_datatree(session, engine="frazil", group="sweep")
     assert TRAFFIC.take_counts().requests <= 8
     assert_identical(
-        tree.load(), xr.open_datatree(session.store, engine="zarr", group="sweep", consolidated=False)
+        tree.load(), open_datatree(session.store, engine="zarr", group="sweep", consolidated=False)
     )
-    groups = xr.open_groups(session, engine="frazil", drop_variables=["y"])
+    groups = open_groups(session, engine="frazil", drop_variables=["y"])
     assert set(groups) == {"/", "/sweep", *(f"/sweep/{number}" for number in range(50))}
     assert set(groups["/sweep/7"].variables) == {"t", "x"}
 
@@ -268,8 +278,8 @@ def test_wrong_sources(folder: str) -> None:
         (session, {"tag": "v1"}, "leave out tag"),
     ]:
         with pytest.raises(IcechunkError, match=message):
-            xr.open_dataset(source, engine="frazil", **options)
-    assert not xr.open_dataset(folder, engine="frazil", drop_variables="plain").variables
+            open_dataset(source, engine="frazil", **options)
+    assert not open_dataset(folder, engine="frazil", drop_variables="plain").variables
 
 
 def test_writes_and_reads_have_the_same_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,8 +306,8 @@ def test_writes_and_reads_have_the_same_addresses(tmp_path: Path, monkeypatch: p
         assert (data.frazil.to(target, group=group, **options) is None) == (
             target in (written, written.store)
         )
-        assert_identical(xr.open_dataset(target, engine="frazil", group=group).load(), data)
-    assert set(xr.open_groups(written, engine="frazil")) == {"/", "/e", "/f"}
+        assert_identical(open_dataset(target, engine="frazil", group=group).load(), data)
+    assert set(open_groups(written, engine="frazil")) == {"/", "/e", "/f"}
     assert {each.name for each in tmp_path.iterdir()} == {"ice", "a@b", "a:b", "C:"}
     for target in (3, None, b"ice", repo.readonly_session("main")):
         with pytest.raises((TypeError, frazil.ReadOnlyError)):
@@ -338,10 +348,10 @@ def test_wrong_writes_create_no_repository(
 
 def test_the_accessor_writes_to_a_session(session: frazil.Session) -> None:
     assert weather().frazil.to(session, group="a") is None
-    assert_identical(xr.open_dataset(session, engine="frazil", group="a"), weather())
+    assert_identical(open_dataset(session, engine="frazil", group="a"), weather())
     later = weather()
     with pytest.raises(IcechunkError, match="time"):  # the labels are stored already
         later.frazil.append(session, "time", group="a")
     tree = xr.DataTree.from_dict({"/": weather(), "/.b": weather()})
     tree.frazil.to(session, group="tree")
-    assert_identical(xr.open_datatree(session, engine="frazil", group="tree").load(), tree)
+    assert_identical(open_datatree(session, engine="frazil", group="tree").load(), tree)

@@ -57,7 +57,7 @@ class TestStore(theirs.ZarrBase):
 
 
 class TestRegionAuto(theirs.TestZarrRegionAuto):
-    def create_zarr_target(self) -> contextlib.AbstractContextManager[frazil.IcechunkStore]:
+    def create_zarr_target(self) -> Any:
         return target()
 
 

@@ -1,1 +1,8 @@
-"""Answers about values: what the statistics of chunks prove, and what is read for the rest."""
+"""Answers about values: what the statistics of chunks prove, and what is read for the rest.
+
+tiles        what is known of the tiles of an array: chunks, or inner chunks of shards
+kernels      the table of statistics: partial results of cells and of tiles
+plan         which tiles of a box are used, and which are read
+reduction    `frazil.reduce`
+matches      `frazil.where`
+"""

@@ -1,14 +1,18 @@
 """The kernels of reductions: how partial results are computed, merged and finished, by statistic.
 
-A partial result has one row for each group with cells. Variances are combined as by Chan, Golub and LeVeque
-(1979), with d the difference of the means: M2 = M2a + M2b + d^2 * Wa * Wb / (Wa + Wb). Floats are added in
-float64; integers are added exactly, modulo 2**64.
+A partial result comes from cells, or from the statistics of tiles: of chunks, or of inner chunks of shards.
+It has one row for each group with cells. Variances are combined as by Chan, Golub and LeVeque (1979), with d
+the difference of the means: M2 = M2a + M2b + d^2 * Wa * Wb / (Wa + Wb). Floats are added in float64; integers
+are added exactly, modulo 2**64. A kernel for cells of the type ``object`` has exact results of integers, as
+integers and fractions of Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -44,7 +48,9 @@ class Cells:
         return np.asarray(ufunc.reduceat(values, self.starts, axis=0, dtype=dtype))
 
     def spread(self, rows: Values) -> Values:
-        """Return a row for each group -> a row for each cell of it."""
+        """Return a row for each group -> a row for each cell of it. One row can be broadcast."""
+        if len(self.starts) == 1:
+            return rows
         return np.repeat(rows, np.diff(self.starts, append=len(self.values)), axis=0)
 
     def count(self) -> Values:
@@ -79,6 +85,82 @@ def cells(
     return Cells(values, groups.astype(np.int64), starts.astype(np.int64), weights, valid, positions)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Tiles:
+    """Statistics of tiles, ordered by group as `Cells` are.
+
+    ``columns`` have one place for each tile, in a grid or in a list:
+
+    - ``count``: the number of values; ``gaps``: the number of others, NaN and missing values;
+    - ``low`` and ``high``: the smallest and the largest value; any number if there is none;
+    - the columns of `frazil.format.chunk_statistics`: numbers before they are unpacked. Exact integers have
+      digits along one axis more.
+
+    The values of ``cells`` (tiles, *retained dimensions) are False for tiles that do not count. ``rows``
+    returns a column in their order. ``count`` is the number of values of each group. ``scale`` and ``offset``
+    unpack numbers.
+    """
+
+    columns: Mapping[str, Values]
+    cells: Cells
+    rows: Callable[[Values], Values]
+    count: Values
+    scale: float
+    offset: float
+
+    @staticmethod
+    def of(
+        columns: Mapping[str, Values],
+        is_used: Mask,
+        packing: tuple[float, float] = (1.0, 0.0),
+        *,
+        codes: Index | None = None,
+        over: Sequence[int] | None = None,
+    ) -> Tiles:
+        """Return tiles in the order of their groups. A tile that is not used counts as one without values.
+
+        ``codes`` are the groups of the places along the axes ``over``; None: one group. ``over`` None are all
+        axes; the others are retained.
+        """
+        axes = range(is_used.ndim)
+        over = tuple(axes) if over is None else tuple(over)
+        order = (*over, *(axis for axis in axes if axis not in over))
+        shape = tuple(is_used.shape[axis] for axis in order)
+        shape = (prod(shape[: len(over)]), *shape[len(over) :])
+        used = is_used.transpose(order).reshape(shape)
+        ranked: Any = slice(None)
+        groups = starts = np.zeros(min(1, shape[0]), np.int64)
+        if codes is not None:
+            ranked = np.argsort(codes, kind="stable")
+            is_row = used.any(axis=tuple(range(1, used.ndim))) & (codes >= 0)
+            ranked = ranked[is_row[ranked]]
+            groups, starts = np.unique(codes[ranked], return_index=True)
+
+        def rows(column: Values) -> Values:
+            more = tuple(range(len(order), column.ndim))
+            turned = column.transpose(*order, *more)
+            return np.asarray(turned.reshape(*shape, *column.shape[len(order) :])[ranked])
+
+        cells = Cells(used[ranked], groups.astype(np.int64), starts.astype(np.int64))
+        tiles = Tiles(columns, cells, rows, cells.values, *packing)
+        return replace(tiles, count=tiles.added("count"))
+
+    def used(self, column: Values, identity: Any = 0) -> Values:
+        """Return the rows of a column, with ``identity`` for tiles that are not used."""
+        rows, is_used = self.rows(column), self.cells.values
+        if is_used.all():
+            return rows
+        return np.where(is_used.reshape(*is_used.shape, *[1] * (rows.ndim - is_used.ndim)), rows, identity)
+
+    def added(self, name: str) -> Values:
+        """Return the sum of a column in each group. Digits become integers of Python."""
+        total = self.cells.fold(np.add, self.used(self.columns[name]))
+        if total.ndim == self.cells.values.ndim:
+            return total
+        powers = np.array([1 << _DIGIT * place for place in range(total.shape[-1])], object)
+        return np.asarray(total.astype(object) @ powers)
+
+
 @dataclass(slots=True)
 class Partial:
     """The state of a statistic after some cells: a row of each of ``fields`` for each of ``groups``.
@@ -91,12 +173,20 @@ class Partial:
 
 
 _COUNT: Final = (np.int64, 0)
+_DIGIT: Final = 32
+#: Numerators and denominators -> fractions, element by element.
+_fractions: Callable[..., Values] = np.frompyfunc(Fraction, 2, 1)
 
 
 class Kernel:
     """One statistic, by partial results. The first field is the count of valid cells."""
 
     __slots__ = ()
+
+    @property
+    def takes_tiles(self) -> bool:
+        """Whether the statistics of tiles can have the partial result."""
+        return type(self).partial_of_tiles is not Kernel.partial_of_tiles
 
     @property
     def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
@@ -110,6 +200,14 @@ class Kernel:
 
     def partial_of(self, cells: Cells) -> Partial:
         """Return the partial result of some cells."""
+        raise NotImplementedError
+
+    def is_open(self, columns: Mapping[str, Values]) -> Mask:
+        """Return which tiles have statistics that leave their partial result open."""
+        return np.zeros(columns["count"].shape, np.bool_)
+
+    def partial_of_tiles(self, tiles: Tiles) -> Partial:
+        """Return the partial result of tiles whose statistics do not leave it open."""
         raise NotImplementedError
 
     def merge_fields(self, a: Fields, b: Fields) -> Fields:
@@ -145,7 +243,7 @@ def absorb_partial(kernel: Kernel, total: Partial, part: Partial) -> None:
     rows: Any = np.searchsorted(total.groups, part.groups)
     if rows[-1] - rows[0] == len(rows) - 1:  # no copies
         rows = slice(rows[0], rows[-1] + 1)
-    merged = kernel.merge_fields(tuple(each[rows] for each in total.fields), part.fields)
+    merged = kernel.merge_fields(tuple(field[rows] for field in total.fields), part.fields)
     for into, values in zip(total.fields, merged, strict=True):
         into[rows] = values
 
@@ -176,6 +274,10 @@ class Count(Kernel):
         if cells.valid is None and cells.values.dtype.kind == "f":
             return Partial(cells.groups, (cells.fold(np.add, ~np.isnan(cells.values), np.int64),))
         return Partial(cells.groups, (cells.count(),))
+
+    def partial_of_tiles(self, tiles: Tiles) -> Partial:
+        """Return the number of values of each group."""
+        return Partial(tiles.cells.groups, (tiles.count,))
 
     def finish_fields(self, fields: Fields) -> Values:
         """Return the counts."""
@@ -208,14 +310,25 @@ class Sum(Kernel):
         weight = cells.fold(np.add, _broadcast(weights, valid, values.shape), np.float64)
         return Partial(cells.groups, (count, cells.fold(np.add, values * weights, self.dtype), weight))
 
+    def partial_of_tiles(self, tiles: Tiles) -> Partial:
+        """Return count and total of each group, from sums before unpacking."""
+        count, total, dtype = tiles.count, tiles.added("sum"), np.dtype(self.dtype)
+        if dtype.kind in "iu":  # modulo 2**64, as numpy adds
+            total = (total & ((1 << 64) - 1)).astype(np.uint64).view(dtype)
+        elif dtype.kind == "f":
+            total = total.astype(dtype) * tiles.scale + count * tiles.offset
+        return Partial(tiles.cells.groups, (count, total))
+
     def finish_fields(self, fields: Fields) -> Values:
         """Return the sums or the means; NaN where there are too few cells."""
         count, total = fields[:2]
         weight = fields[2] if self.weighted else count
         if not self.mean:
             return enough_cells(total, count, self.min_count)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return enough_cells(np.where(weight == 0, np.nan, total / weight), count, self.min_count)
+        is_empty = weight == 0
+        with np.errstate(invalid="ignore"):
+            means = np.where(is_empty, np.nan, total / np.where(is_empty, 1, weight))
+        return enough_cells(means, count, self.min_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,27 +338,51 @@ class Variance(Kernel):
     root: bool = False
     ddof: int = 0
     min_count: int | None = None
+    dtype: Any = np.float64
 
     @property
     def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
         """The fields: count, weight, mean, and sum of squared differences."""
-        return (_COUNT, (np.float64, 0), (np.float64, 0), (np.float64, 0))
+        return (_COUNT, (self.dtype, 0), (self.dtype, 0), (self.dtype, 0))
 
     def partial_of(self, cells: Cells) -> Partial:
         """Return count, weight, mean and sum of squared differences of each group."""
-        valid = cells.valid
+        valid = None if cells.valid is None or cells.valid.all() else cells.valid
         values = cells.values.astype(np.float64)
-        weights = np.ones((1,) * values.ndim) if cells.weights is None else cells.weights
-        w = _broadcast(weights, valid, values.shape)
+        count = cells.count()
+        weight, w = count.astype(np.float64), None
+        if cells.weights is not None or valid is not None:
+            weights = np.ones((1,) * values.ndim) if cells.weights is None else cells.weights
+            w = _broadcast(weights, valid, values.shape)
+            weight = cells.fold(np.add, w, np.float64)
         if valid is not None:
             values[~valid] = 0
-        weight = cells.fold(np.add, w, np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            mean = cells.fold(np.add, values * w) / np.where(weight == 0, 1, weight)
+            mean = cells.fold(np.add, values if w is None else values * w) / np.where(weight == 0, 1, weight)
             values -= cells.spread(mean)
             values *= values
-            m2 = cells.fold(np.add, values * w)
-        return Partial(cells.groups, (cells.count(), weight, mean, m2))
+            m2 = cells.fold(np.add, values if w is None else values * w)
+        return Partial(cells.groups, (count, weight, mean, m2))
+
+    def partial_of_tiles(self, tiles: Tiles) -> Partial:
+        """Return the fields of each group, from sums and squares before unpacking."""
+        count, total, squares = tiles.count, tiles.added("sum"), tiles.added("squares")
+        divisor, dtype, groups = np.where(count == 0, 1, count), np.dtype(self.dtype), tiles.cells.groups
+        if total.dtype.kind == "O":  # exact, as the difference of large numbers must be
+            distances = squares * divisor - total * total
+            if dtype.kind == "O":
+                return Partial(
+                    groups, (count, *map(_fractions, (count, total, distances), (1, divisor, divisor)))
+                )
+            mean, distances = (total / divisor).astype(dtype), distances / divisor
+        else:
+            mean, own = total / divisor, tiles.columns["count"]
+            means = tiles.columns["sum"] / np.where(own == 0, 1, own)
+            d = tiles.rows(means) - tiles.cells.spread(mean)
+            distances = squares + tiles.cells.fold(np.add, tiles.used(own) * d**2)
+        m2 = distances.astype(dtype) * tiles.scale**2
+        mean = np.where(count == 0, 0, mean * tiles.scale + tiles.offset)
+        return Partial(groups, (count, count.astype(dtype), mean, m2))
 
     def merge_fields(self, a: Fields, b: Fields) -> Fields:
         """Return the fields of both parts together, by the formula of the module."""
@@ -263,8 +400,8 @@ class Variance(Kernel):
         """Return the variances or standard deviations; NaN where there are too few cells."""
         count, weight, _, m2 = fields
         left = weight - self.ddof
-        with np.errstate(divide="ignore", invalid="ignore"):
-            variance = np.where(left <= 0, np.nan, m2 / left)
+        with np.errstate(invalid="ignore"):
+            variance = np.where(left <= 0, np.nan, m2 / np.where(left <= 0, 1, left)).astype(np.float64)
             return enough_cells(np.sqrt(variance) if self.root else variance, count, self.min_count)
 
 
@@ -283,13 +420,14 @@ class Extreme(Kernel):
     @property
     def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
         """The fields: count, and the worst value of the type."""
-        dtype = np.dtype(self.dtype)
-        if dtype.kind == "f":
-            return (_COUNT, (dtype, -np.inf if self.largest else np.inf))
+        return (_COUNT, (self.dtype, self._identity(np.dtype(self.dtype))))
+
+    def _identity(self, dtype: np.dtype[Any]) -> Any:
+        if dtype.kind in "fO":
+            return -np.inf if self.largest else np.inf
         if dtype.kind == "b":
-            return (_COUNT, (dtype, not self.largest))
-        limits = np.iinfo(dtype)
-        return (_COUNT, (dtype, limits.min if self.largest else limits.max))
+            return not self.largest
+        return np.iinfo(dtype).min if self.largest else np.iinfo(dtype).max
 
     @property
     def merge(self) -> np.ufunc:
@@ -301,9 +439,29 @@ class Extreme(Kernel):
         values = cells.values
         if self.are_truths:
             values = values != 0
-        elif cells.valid is not None:
-            values = np.where(cells.valid, values, values.dtype.type(self.identities[1][1]))
-        return Partial(cells.groups, (cells.count(), cells.fold(self.merge, values)))
+        elif cells.valid is not None and not cells.valid.all():
+            values = np.where(cells.valid, values, values.dtype.type(self._identity(values.dtype)))
+        values = cells.fold(self.merge, values).astype(self.dtype, copy=False)
+        return Partial(cells.groups, (cells.count(), values))
+
+    def is_open(self, columns: Mapping[str, Values]) -> Mask:
+        """Return which tiles may have a zero between their extremes, if the kernel asks for one."""
+        asks = self.are_truths and not self.largest
+        return np.asarray((columns["low"] < 0) & (columns["high"] > 0) & asks)
+
+    def partial_of_tiles(self, tiles: Tiles) -> Partial:
+        """Return count and extreme value of each group."""
+        columns = tiles.columns
+        low, high, has_values = columns["low"], columns["high"], columns["count"] > 0
+        identity = self._identity(np.dtype(np.bool_ if self.are_truths else low.dtype))
+        if not self.are_truths:
+            column = np.where(has_values, high if self.largest else low, low.dtype.type(identity))
+        elif self.largest:
+            column = (columns["gaps"] > 0) | (has_values & ((low != 0) | (high != 0)))
+        else:
+            column = ~has_values | (low > 0) | (high < 0)
+        values = tiles.cells.fold(self.merge, tiles.used(column, column.dtype.type(identity)))
+        return Partial(tiles.cells.groups, (tiles.count, values.astype(self.dtype)))
 
     def finish_fields(self, fields: Fields) -> Values:
         """Return the extreme values; NaN where there are too few cells."""
@@ -362,7 +520,9 @@ def _broadcast(values: Values, valid: Mask | None, shape: tuple[int, ...], other
 
 
 def accumulator(dtype: np.dtype[Any], weighted: bool = False) -> np.dtype[Any]:
-    """Return the type in which a sum is added: float64, int64 or uint64."""
+    """Return the type in which a sum is added: float64, int64 or uint64; numbers of Python for ``object``."""
+    if dtype.kind == "O":
+        return dtype
     if dtype.kind == "f" or weighted:
         return np.dtype(np.float64)
     return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
@@ -370,11 +530,36 @@ def accumulator(dtype: np.dtype[Any], weighted: bool = False) -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """A statistic: its kernel for cells of a data type, and the data type of its result."""
+    """A statistic.
+
+    Attributes:
+        kernel: The kernel for cells of a data type, whether they have weights, ``ddof`` and ``min_count``.
+        dtype: The data type of the result, of that of the cells and whether they have weights.
+        takes_weights: Whether cells can have weights.
+        needs_cells: Whether a group without a cell has no value.
+        has_units: Whether the result is a value, or a square of values. Counts and truths have no units, and
+            no ``min_count``.
+        is_composable: Whether the statistic of statistics of parts is a statistic of the whole.
+        kinds: The kinds of other data types than real numbers that have the statistic in xarray.
+    """
 
     kernel: Callable[[np.dtype[Any], bool, int, int | None], Kernel]
     dtype: Callable[[np.dtype[Any], bool], np.dtype[Any]]
     takes_weights: bool = False
+    needs_cells: bool = True
+    has_units: bool = True
+    is_composable: bool = True
+    kinds: str = ""
+
+
+def _variance(root: bool) -> Statistic:
+    return Statistic(
+        lambda dtype, w, ddof, least: Variance(root, ddof, least, accumulator(dtype, True)),
+        _float,
+        takes_weights=True,
+        is_composable=False,
+        kinds="c",
+    )
 
 
 def _float(dtype: np.dtype[Any], weighted: bool) -> np.dtype[Any]:
@@ -385,18 +570,46 @@ def _sum(dtype: np.dtype[Any], weighted: bool) -> np.dtype[Any]:
     return dtype if dtype.kind == "f" else accumulator(dtype, weighted)
 
 
-#: All statistics with a kernel. ``quantile`` and ``median`` have their own: see `quantiles`.
+def _same(dtype: np.dtype[Any], weighted: bool) -> np.dtype[Any]:
+    return dtype
+
+
+def _truth(dtype: np.dtype[Any], weighted: bool) -> np.dtype[Any]:
+    return np.dtype(np.bool_)
+
+
+#: All statistics with a kernel. ``quantile`` and ``median`` have their own: see `frazil.pipeline.quantile`.
 STATISTICS: Final[dict[str, Statistic]] = {
-    "count": Statistic(lambda dtype, w, ddof, least: Count(), lambda *_: np.dtype(np.int64), True),
-    "sum": Statistic(lambda dtype, w, ddof, least: Sum(accumulator(dtype, w), False, least, w), _sum, True),
-    "mean": Statistic(lambda dtype, w, ddof, least: Sum(np.dtype("f8"), True, least, w), _float, True),
-    "var": Statistic(lambda dtype, w, ddof, least: Variance(False, ddof, least), _float, True),
-    "std": Statistic(lambda dtype, w, ddof, least: Variance(True, ddof, least), _float, True),
-    "min": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, False, least), lambda dtype, w: dtype),
-    "max": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, True, least), lambda dtype, w: dtype),
-    "any": Statistic(lambda *_: Extreme(np.dtype("?"), True, None, True), lambda *_: np.dtype("?")),
-    "all": Statistic(lambda *_: Extreme(np.dtype("?"), False, None, True), lambda *_: np.dtype("?")),
-    "first": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, False), lambda dtype, w: dtype),
-    "last": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, True), lambda dtype, w: dtype),
+    "count": Statistic(
+        lambda *_: Count(),
+        lambda *_: np.dtype(np.int64),
+        takes_weights=True,
+        has_units=False,
+        is_composable=False,
+        kinds="cMm",
+    ),
+    "sum": Statistic(
+        lambda dtype, w, ddof, least: Sum(accumulator(dtype, w), False, least, w),
+        _sum,
+        takes_weights=True,
+        needs_cells=False,
+        kinds="cm",
+    ),
+    "mean": Statistic(
+        lambda dtype, w, ddof, least: Sum(accumulator(dtype, True), True, least, w),
+        _float,
+        takes_weights=True,
+        kinds="cMm",
+    ),
+    "var": _variance(root=False),
+    "std": _variance(root=True),
+    "min": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, False, least), _same, kinds="cMm"),
+    "max": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, True, least), _same, kinds="cMm"),
+    "any": Statistic(lambda *_: Extreme(np.dtype("?"), True, None, True), _truth, has_units=False, kinds="c"),
+    "all": Statistic(
+        lambda *_: Extreme(np.dtype("?"), False, None, True), _truth, has_units=False, kinds="c"
+    ),
+    "first": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, False), _same),
+    "last": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, True), _same),
 }
-WEIGHTED: Final = tuple(name for name, each in STATISTICS.items() if each.takes_weights)
+WEIGHTED: Final = tuple(name for name, row in STATISTICS.items() if row.takes_weights)

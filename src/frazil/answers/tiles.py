@@ -29,7 +29,7 @@ from frazil.arrays.element_statistics import (
     signed_digits,
 )
 from frazil.arrays.encoding import Encoding, encoding_of, tiles_of_chunks
-from frazil.arrays.selection import chunk_bounds
+from frazil.arrays.selection import chunk_bounds, chunk_numbers
 from frazil.cf import Coding
 from frazil.changes.node_changes import rows_of
 from frazil.errors import FormatError, StorageError
@@ -113,6 +113,14 @@ class TileGrid:
                 low = int(np.searchsorted(length, start, "left"))
                 high = int(np.searchsorted(length, stop, "right")) - 1
             tiles.append((low, max(low, count if stop >= size else high)))
+        return tuple(tiles)
+
+    def met_tiles(self, elements: Sequence[tuple[int, int]]) -> Box:
+        """Return the tiles that a box of elements meets, which is not empty."""
+        tiles = []
+        for (start, stop), length in zip(elements, self.encoding.lengths, strict=True):
+            numbers = chunk_numbers(np.array([start, stop - 1]), length)
+            tiles.append((int(numbers[0]), int(numbers[1]) + 1))
         return tuple(tiles)
 
     def elements_of(self, tiles: Box) -> Box:

@@ -9,7 +9,7 @@ their chunk: a difference of large sums would lose the digits of a small varianc
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -66,11 +66,12 @@ class Meaning:
     coding: Coding
     is_wanted: bool | None
 
-    def hidden(self, coding: Coding, rows: NDArray[Any]) -> NDArray[np.bool_]:
+    def hidden(self, coding: Coding, rows: NDArray[Any] | Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
         """Return which rows have elements that statistics leave out as missing, and that are values here."""
         has_missing = coding.promoted is not None or coding.is_time
         is_same = has_missing and repr(coding.fills) == repr(self.coding.fills)
-        return np.zeros(rows.shape, np.bool_) if is_same else np.asarray(rows["missing"] > 0)
+        missing = rows["missing"]
+        return np.zeros(missing.shape, np.bool_) if is_same else np.asarray(missing > 0)
 
 
 @lru_cache(256)

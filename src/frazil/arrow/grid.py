@@ -67,6 +67,10 @@ class Values:
         """Return the values of a region."""
         return Values(self.data[region], None if self.null is None else self.null[region])
 
+    def flat(self) -> Values:
+        """Return the values as one dimension."""
+        return Values(self.data.reshape(-1), None if self.null is None else self.null.reshape(-1))
+
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
@@ -132,12 +136,11 @@ def decoder(
         coding = coding_of(attributes, dtype, times=False)
     if coding.is_time:
         return Decoder(TIMESTAMP if coding.calendar else pa.duration("us"), coding)
-    plain = np.dtype(bool) if coding.boolean else coding.floating or coding.unsigned or coding.dtype
-    column_type = _type_of(plain)
+    column_type = _type_of(coding.number_dtype)
     if column_type is None:
         raise column_error(
-            f"`{path}` must have numbers, booleans, text, bytes or times, got {plain}. Name the other arrays "
-            "with the option variables"
+            f"`{path}` must have numbers, booleans, text, bytes or times, got {coding.number_dtype}. "
+            "Name the other arrays with the option variables"
         )
     return Decoder(column_type, coding)
 
@@ -268,7 +271,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class _Array:
+class _GridArray:
     name: str
     path: str
     shape: tuple[int, ...]
@@ -279,7 +282,7 @@ class _Array:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ragged:
+class _RaggedData:
     """Ragged data: the dimension of the observations (``sample``), and that of the instances."""
 
     instances: Instances
@@ -313,7 +316,7 @@ def grid_of(session: Session, selection: Selection) -> Grid:
                 if not chosen or node.array.dimension_names == (name,):
                     warn_of_unreadable(path, error)
                 continue
-            arrays.append(_Array(*named, np.dtype(array.dtype), dict(array.attrs)))
+            arrays.append(_GridArray(*named, np.dtype(array.dtype), dict(array.attrs)))
     by_name = {each.name: each for each in arrays}
     names = list(selection.variables) or _largest(arrays)
     for name in names:
@@ -344,13 +347,13 @@ def grid_of(session: Session, selection: Selection) -> Grid:
     return Grid(tuple(dims), tuple(dims.values()), columns, blocks)
 
 
-def _named_by(arrays: Iterable[_Array], attribute: str) -> set[str]:
+def _named_by(arrays: Iterable[_GridArray], attribute: str) -> set[str]:
     """Return the names that an attribute of the arrays lists."""
     texts = (array.attributes.get(attribute) for array in arrays)
     return {name for each in texts if isinstance(each, str) for name in each.split()}
 
 
-def _largest(arrays: Sequence[_Array]) -> list[str]:
+def _largest(arrays: Sequence[_GridArray]) -> list[str]:
     """Return the variables on the dimensions of the array with the most dimensions."""
     helpers = _named_by(arrays, "coordinates") | _named_by(arrays, "bounds")
     data = [
@@ -382,24 +385,24 @@ def _largest(arrays: Sequence[_Array]) -> list[str]:
     return [each.name for each in data if set(each.dims) <= dims]
 
 
-def _ragged(arrays: Sequence[_Array]) -> _Ragged | None:
+def _ragged(arrays: Sequence[_GridArray]) -> _RaggedData | None:
     """Return how the data are ragged; None if they are not."""
     for each in arrays:
         sample = each.attributes.get("sample_dimension")
         if isinstance(sample, str) and len(each.dims) == 1:
-            return _Ragged(Instances(each.path, True), sample, each.dims[0])
+            return _RaggedData(Instances(each.path, True), sample, each.dims[0])
         instance = each.attributes.get("instance_dimension")
         if isinstance(instance, str) and len(each.dims) == 1:
-            return _Ragged(Instances(each.path, False), each.dims[0], instance)
+            return _RaggedData(Instances(each.path, False), each.dims[0], instance)
     return None
 
 
 def _columns(
-    arrays: Sequence[_Array],
+    arrays: Sequence[_GridArray],
     names: Sequence[str],
     dims: Mapping[str, int],
     selection: Selection,
-    ragged: _Ragged | None,
+    ragged: _RaggedData | None,
 ) -> tuple[Column, ...]:
     """Return the columns: dimensions first, then values of instances, coordinates and variables."""
     order = list(dims)
@@ -407,13 +410,13 @@ def _columns(
     keys = _named_by(arrays, "coordinates") | _named_by(map(by_name.__getitem__, names), "ancillary")
     bounds = _named_by(arrays, "bounds")
 
-    def column(array: _Array, is_key: bool, instances: Instances | None = None) -> Column:
+    def column(array: _GridArray, is_key: bool, instances: Instances | None = None) -> Column:
         axes = (0,) if instances else tuple(order.index(dim) for dim in array.dims)
         cf, calendars = selection.cf, selection.calendars
         codec = decoder(array.path, array.dtype, array.attributes, cf=cf, calendars=calendars)
         return Column(array.name, array.path, axes, codec, array.chunks, array.shape, is_key, instances)
 
-    def fits(array: _Array) -> bool:
+    def fits(array: _GridArray) -> bool:
         return all(dims.get(dim) == size for dim, size in zip(array.dims, array.shape, strict=True))
 
     columns: dict[str, Column] = {}

@@ -12,9 +12,11 @@ import math
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import product
 from math import prod
+from operator import and_
 from os import PathLike
 from typing import Any, Final, override
 
@@ -24,14 +26,21 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.dataset as ds  # type: ignore[import-untyped]
 from pyarrow.fs import LocalFileSystem  # type: ignore[import-untyped]
 
-from frazil.arrays.array import Array
-from frazil.arrow.cells import broadcast, read_column, spread
-from frazil.arrow.column_ranges import Intervals, Ranges, column_ranges, finest_block, has_ranges
-from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
+from frazil.answers.conditions import ValueRanges
+from frazil.answers.ranges import Intervals
+from frazil.arrow.cells import (
+    BlockReader,
+    Region,
+    column_ranges,
+    finest_block,
+    has_ranges,
+    prefetched,
+    shape_of,
+)
+from frazil.arrow.grid import Column, Grid, Selection, grid_of, to_arrow
 from frazil.arrow.pruning import columns_of, matching_intervals, matching_parts, regions_of
 from frazil.handle.addresses import open_address
 from frazil.repository.session.session import Session
-from frazil.threads import SIZES, Purpose, in_order, thread_pool
 
 #: The rows of a batch.
 _BATCH_ROWS: Final = 1 << 17
@@ -47,90 +56,45 @@ _ROUNDING: Final = 1e-5
 #: The column with the numbers of rows in the grid. No array has this name.
 _NUMBER: Final = "/"
 
-type _Region = tuple[slice, ...]
 #: Names of columns, expressions by name, or all columns.
 type _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 
 
-@dataclass(slots=True, eq=False)
-class _Cells:
-    """The columns of a grid, read by region. Coordinates of one dimension stay in memory."""
-
-    session: Session
-    grid: Grid
-    _coordinates: dict[str, Values] = field(default_factory=dict)
-    _arrays: dict[str, Array] = field(default_factory=dict)
-    #: Column -> a region and its rows: neighbouring regions often have the same values of a coordinate.
-    _repeated: dict[str, tuple[Any, pa.Array]] = field(default_factory=dict)
-
-    def type(self, column: Column) -> pa.DataType:
-        """Return the type of a column. Times are in UTC, without a time zone, as in xarray."""
-        coding = column.decoder.coding
-        if column.type == pa.int64() and coding.packed_dtype == np.uint64 and coding.floating is None:
-            return pa.uint64()
-        return pa.timestamp("us") if pa.types.is_timestamp(column.type) else column.type
-
-    def coordinate(self, column: Column) -> Values:
-        """Return all values of a column of one dimension."""
-        if column.name not in self._coordinates:
-            self._coordinates[column.name] = read_column(self.session, column)
-        return self._coordinates[column.name]
-
-    def rows(self, column: Column, region: _Region) -> pa.Array:
-        """Return the values of a column for all cells of a region."""
-        own = tuple(region[axis] for axis in column.axes)
-        shape = tuple(each.stop - each.start for each in region)
-        if len(own) == len(shape) > 1:
-            return to_arrow(spread(self._values(column, own), column.axes, shape), self.type(column))
-        repeated = self._repeated.get(column.name)
-        if repeated is not None and repeated[0] == (own, shape):
-            return repeated[1]
-        values = self._values(column, own)
-        if values.data.dtype.kind in "OUTSV":  # each value becomes a text of Arrow once
-            flat = np.arange(values.data.size).reshape(values.data.shape)
-            texts = to_arrow(spread(values, tuple(range(len(own))), values.data.shape), self.type(column))
-            rows = texts.take(pa.array(broadcast(flat, column.axes, shape).reshape(-1)))
-        else:
-            rows = to_arrow(spread(values, column.axes, shape), self.type(column))
-        self._repeated[column.name] = (own, shape), rows
-        return rows
-
-    def _values(self, column: Column, own: _Region) -> Values:
-        if len(column.axes) == 1 and (column.is_key or column.path is None):
-            return self.coordinate(column).take(own)
-        assert column.path is not None
-        if column.path not in self._arrays:
-            self._arrays[column.path] = Array(self.session, column.path)
-        return column.decoder.decode(np.asarray(self._arrays[column.path][own]))
+def _without_zones(column: Column) -> Column:
+    """Return a column with times in UTC that have no time zone, as in xarray, and with whole ``uint64``."""
+    coding, kind = column.decoder.coding, column.type
+    if kind == pa.int64() and coding.packed_dtype == np.uint64 and coding.floating is None:
+        kind = pa.uint64()
+    elif pa.types.is_timestamp(kind):
+        kind = pa.timestamp("us")
+    return replace(column, decoder=replace(column.decoder, type=kind))
 
 
 def _all_of(filters: Sequence[pc.Expression | None]) -> pc.Expression | None:
     """Return the expression that all filters hold; None without filters."""
-    both: pc.Expression | None = None
-    for each in filters:
-        if each is not None:
-            both = each if both is None else both & each
-    return both
+    needed = [each for each in filters if each is not None]
+    return reduce(and_, needed) if needed else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Scan:
+class _GridScan:
     """The rows of a grid: those of regions, a product of intervals along each dimension."""
 
-    cells: _Cells
+    reader: BlockReader
+    grid: Grid
     schema: pa.Schema
     axes: tuple[Intervals, ...] | None = None
 
-    def matching(self, expression: pc.Expression | None) -> _Scan:
+    def matching(self, expression: pc.Expression | None) -> _GridScan:
         """Return the scan of the blocks with cells that a filter may choose."""
-        grid = self.cells.grid
+        grid = self.grid
         if self.axes is not None:
             return self
         names = set() if expression is None else columns_of(expression, self.schema)
         axes = []
         for axis, (size, block) in enumerate(zip(grid.shape, grid.block, strict=True)):
             coordinates = {
-                each.name: to_arrow(self.cells.coordinate(each), self.cells.type(each))
+                each.name: to_arrow(self.reader.coordinate(each), each.type)
                 for each in grid.columns
                 if each.name in names and each.is_key and each.axes == (axis,)
             }
@@ -143,7 +107,7 @@ class _Scan:
             axes.append(regions_of(intervals, block, max(chunks, default=1)))
         return replace(self, axes=tuple(axes))
 
-    def parts(self, count: int) -> list[_Scan]:
+    def parts(self, count: int) -> list[_GridScan]:
         """Return about ``count`` scans of parts along the first dimension with enough blocks."""
         assert self.axes is not None
         if not self.axes:
@@ -157,10 +121,10 @@ class _Scan:
             for each in rows
         ]
 
-    def blocks(self, expression: pc.Expression | None, needed: Sequence[Column]) -> Iterator[list[_Region]]:
+    def blocks(self, expression: pc.Expression | None, needed: Sequence[Column]) -> Iterator[list[Region]]:
         """Yield the parts of each block with cells that a filter may choose, by the statistics of chunks."""
         assert self.axes is not None
-        session, grid, axes = self.cells.session, self.cells.grid, self.axes
+        session, grid, axes = self.reader.session, self.grid, self.axes
         names = set() if expression is None else columns_of(expression, self.schema)
         data = [each for each in needed if each.path and not (each.is_key and len(each.axes) == 1)]
         conditions = [each for each in data if each.name in names and has_ranges(session, each)]
@@ -169,7 +133,7 @@ class _Scan:
             yield from ([region] for region in product(*slices))
             return
 
-        def ranges(boxes: Sequence[Intervals]) -> dict[str, Ranges]:
+        def ranges(boxes: Sequence[Intervals]) -> dict[str, ValueRanges]:
             values = ((each.name, column_ranges(session, each, boxes)) for each in conditions)
             return {name: each for name, each in values if each is not None}
 
@@ -193,23 +157,23 @@ class _Scan:
             names = names.union(*(columns_of(each, self.schema) for each in columns.values()))
         else:
             names, columns = names.union(columns), list(columns)
-        needed = [each for each in self.cells.grid.columns if each.name in names]
+        needed = [each for each in self.grid.columns if each.name in names]
         schema = pa.schema([self.schema.field(each.name) for each in needed])
 
         numbered = columns if isinstance(columns, Mapping) else {name: pc.field(name) for name in columns}
         numbered = {**numbered, _NUMBER: pc.field(_NUMBER)}
 
-        def read(region: _Region, is_part: bool) -> pa.Table:
+        def read(region: Region, is_part: bool) -> pa.Table:
             if needed:
-                rows = pa.table([self.cells.rows(each, region) for each in needed], schema=schema)
+                rows = pa.table([self.reader.rows(each, region) for each in needed], schema=schema)
             else:
-                rows = pa.table([pa.nulls(prod(each.stop - each.start for each in region))], [""]).select([])
+                rows = pa.table([pa.nulls(prod(shape_of(region)))], [""]).select([])
             if expression is None and isinstance(columns, list):
                 return rows.select(columns)
             if not is_part:
                 return ds.dataset(rows).to_table(columns=columns, filter=expression)
             cells = np.ix_(*(np.arange(each.start, each.stop) for each in region))
-            numbers = np.ravel_multi_index(cells, self.cells.grid.shape).reshape(-1)
+            numbers = np.ravel_multi_index(cells, self.grid.shape).reshape(-1)
             rows = rows.append_column(_NUMBER, pa.array(numbers))
             return ds.dataset(rows).to_table(columns=numbered, filter=expression)
 
@@ -221,18 +185,13 @@ class _Scan:
                 for at, region in enumerate(parts, 1)
             )
             tables = list[pa.Table]()
-            with thread_pool(Purpose.SCAN_READS) as pool:
-                for is_part, is_last, rows in in_order(
-                    lambda each: pool.submit(lambda: (*each[1:], read(*each[:2]))),
-                    regions,
-                    SIZES[Purpose.SCAN_READS],
-                ):
-                    tables.append(rows)
-                    if is_last:
-                        if is_part:  # rows in the order that they have when the block is read whole
-                            rows = pa.concat_tables(tables).sort_by(_NUMBER).drop_columns(_NUMBER)
-                        tables.clear()
-                        yield from rows.to_batches(max_chunksize=batch_rows)
+            for is_part, is_last, rows in prefetched(lambda each: (*each[1:], read(*each[:2])), regions):
+                tables.append(rows)
+                if is_last:
+                    if is_part:  # rows in the order that they have when the block is read whole
+                        rows = pa.concat_tables(tables).sort_by(_NUMBER).drop_columns(_NUMBER)
+                    tables.clear()
+                    yield from rows.to_batches(max_chunksize=batch_rows)
 
         return GridScanner(self.schema, projected, batches)
 
@@ -314,16 +273,15 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
     """
 
     def __init__(self, session: Session, grid: Grid, where: pc.Expression | None = None) -> None:
-        cells = _Cells(session, grid)
-        schema = pa.schema([pa.field(each.name, cells.type(each)) for each in grid.columns])
+        grid = replace(grid, columns=tuple(map(_without_zones, grid.columns)))
+        schema = grid.schema()
         ipc, system = ds.IpcFileFormat(), LocalFileSystem()
         super().__init__([ipc.make_fragment(_NO_FILE, system)], schema, ipc, system)
-        self._scan = _Scan(cells, schema)
+        self._scan = _GridScan(BlockReader(session), grid, schema)
         self._where = where
 
     def __reduce__(self) -> tuple[Any, ...]:
-        cells = self._scan.cells
-        return (GridDataset, (cells.session, cells.grid, self._where))
+        return (GridDataset, (self._scan.reader.session, self._scan.grid, self._where))
 
     @override
     def scanner(
@@ -398,8 +356,7 @@ class GridDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships 
             >>> arrow.dataset("land").filter(pc.field("x") < 3).count_rows()
             3
         """
-        cells = self._scan.cells
-        return GridDataset(cells.session, cells.grid, _all_of([self._where, expression]))
+        return GridDataset(self._scan.reader.session, self._scan.grid, _all_of([self._where, expression]))
 
 
 def within_bounds(dataset: GridDataset, bounds: Iterable[tuple[str, float, float]]) -> GridDataset:
@@ -422,7 +379,7 @@ def within_bounds(dataset: GridDataset, bounds: Iterable[tuple[str, float, float
 class _GridFragment(ds.Fragment):  # type: ignore[misc]  # pyarrow ships no types
     """A part of the rows of a dataset."""
 
-    def __init__(self, scan: _Scan, where: pc.Expression | None) -> None:
+    def __init__(self, scan: _GridScan, where: pc.Expression | None) -> None:
         self._scan, self._where = scan, where
 
     @property

@@ -26,7 +26,8 @@ import pyarrow.dataset as ds  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from pyarrow.fs import LocalFileSystem  # type: ignore[import-untyped]
 
-from frazil.arrow.column_ranges import Intervals, Ranges
+from frazil.answers.conditions import ValueRanges
+from frazil.answers.ranges import Intervals
 from frazil.arrow.grid import Values, to_arrow
 from frazil.format.columns import I64
 
@@ -41,16 +42,16 @@ _MOST_PIECES: Final = 1 << 12
 def columns_of(expression: pc.Expression, schema: pa.Schema) -> set[str]:
     """Return the names of the columns that an expression needs."""
 
-    def among(names: list[str]) -> set[str]:
+    def columns_among(names: list[str]) -> set[str]:
         rest = pa.schema([each for each in schema if each.name not in names])
         try:
             ds.Scanner.from_batches([], schema=rest, columns={"": expression})
         except (pa.ArrowInvalid, pa.ArrowKeyError):  # it cannot do without one of them
             half = len(names) // 2
-            return among(names[:half]) | among(names[half:]) if half else set(names)
+            return columns_among(names[:half]) | columns_among(names[half:]) if half else set(names)
         return set()
 
-    return among(schema.names)
+    return columns_among(schema.names)
 
 
 def matching_intervals(
@@ -167,7 +168,7 @@ def _compatible(
 
 
 def matching_boxes(
-    expression: pc.Expression, schema: pa.Schema, ranges: Mapping[str, Ranges], is_box: NDArray[np.bool_]
+    expression: pc.Expression, schema: pa.Schema, ranges: Mapping[str, ValueRanges], is_box: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Return which boxes have rows that an expression may choose, among those of ``is_box``.
 
@@ -192,23 +193,23 @@ def matching_boxes(
 
 
 def _sorts_of_rows(
-    name: str, column: pa.DataType, ranges: Ranges, shape: tuple[int, ...], places: I64, has_set: bool
+    name: str, column: pa.DataType, ranges: ValueRanges, shape: tuple[int, ...], places: I64, has_set: bool
 ) -> Iterator[list[pc.Expression]]:
     """Yield the guarantees of the sorts of rows of each box."""
 
-    def among(array: NDArray[Any]) -> NDArray[Any]:
+    def of_boxes(array: NDArray[Any]) -> NDArray[Any]:
         return np.broadcast_to(array, shape).reshape(-1)[places]
 
-    null = among(~(ranges.has_values & ranges.is_known))
-    low, high = (to_arrow(Values(among(each), null), column) for each in (ranges.low, ranges.high))
+    null = of_boxes(~(ranges.has_values & ranges.is_known))
+    low, high = (to_arrow(Values(of_boxes(each), null), column) for each in (ranges.low, ranges.high))
     field, nothing = pc.field(name), pc.field(name).is_null()
     nan = field == pa.scalar(math.nan, column) if pa.types.is_floating(column) else None
     flags = (ranges.is_known, ranges.has_values, ranges.has_nan, ranges.has_null)
     # pyarrow folds more of what is equal to a value, but one zero is not the other one.
     is_one = pc.fill_null(pc.equal(low, high), False).to_numpy(zero_copy_only=False)
     if pa.types.is_floating(column):
-        is_one = is_one & (among(ranges.low) != 0)
-    for at, (is_known, has_values, has_nan, has_null) in enumerate(zip(*map(among, flags), strict=True)):
+        is_one = is_one & (of_boxes(ranges.low) != 0)
+    for at, (is_known, has_values, has_nan, has_null) in enumerate(zip(*map(of_boxes, flags), strict=True)):
         sorts = [] if is_known else [pc.scalar(True)]
         if is_known and has_values:
             sorts.append(field == low[at] if is_one[at] else _between(name, low[at], high[at], has_set))
@@ -224,7 +225,7 @@ def matching_parts(
     schema: pa.Schema,
     blocks: Sequence[Intervals],
     steps: Sequence[int],
-    ranges_of: Callable[[Sequence[Intervals]], Mapping[str, Ranges]],
+    ranges_of: Callable[[Sequence[Intervals]], Mapping[str, ValueRanges]],
 ) -> Iterator[list[tuple[slice, ...]]]:
     """Yield the parts of each block with rows that an expression may choose; one part if it is whole.
 

@@ -24,8 +24,8 @@ from frazil.about import PACKAGE_FOLDER
 from frazil.chunks.ranges import copy_into
 from frazil.display import some_of
 from frazil.errors import ChangedFileWarning, ErrorKind, InvalidInputError, StorageError
+from frazil.lazy_names import ModuleOnDemand
 from frazil.storage.access import require_hint
-from frazil.storage.chunk_places import open_on_demand
 from frazil.storage.option_names import shown_url
 
 if TYPE_CHECKING:
@@ -34,7 +34,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.format.manifest import VirtualRef
+    from frazil.storage import foreign_objects
+    from frazil.storage.credential_families import AnyCredential
+    from frazil.storage.foreign_objects import ForeignObjects
     from frazil.storage.object_store_config import AnyObjectStoreConfig
+else:
+    foreign_objects = ModuleOnDemand("frazil.storage.foreign_objects")
 
 RELATIVE: Final = "vcc://"
 #: The cache of places: the largest number of locations, and the length of the longest one.
@@ -175,6 +180,17 @@ class WarningReader:
         self.changed.add(url)
         if is_new:
             warnings.warn(error.message, ChangedFileWarning, skip_file_prefixes=(PACKAGE_FOLDER,))
+
+
+def open_on_demand(
+    config: AnyObjectStoreConfig,
+    credentials: AnyCredential | None,
+    url_prefix: str,
+    *,
+    user_agent: str | None = None,
+) -> ForeignObjects:
+    """Return the result of ``open_foreign``. Its module loads the clients of many storages on demand."""
+    return foreign_objects.open_foreign(config, credentials, url_prefix, user_agent=user_agent)
 
 
 class VirtualSources:

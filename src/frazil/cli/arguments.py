@@ -17,7 +17,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from frazil.cli.command import Note, argument, option, verb
-from frazil.cli.opening import Opened
+from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.repository.target import Target, parse_target, parse_time
@@ -57,7 +57,7 @@ class TargetType(click.ParamType):  # type: ignore[type-arg]  # generic from cli
                 # The typed path may lack the first slash.
                 group, _, beginning = incomplete.rpartition(":")[2].rpartition("/")
                 parent = f"/{group.strip('/')}"
-                names = Opened(target).workspace.children(parent)
+                names = OpenTarget(target).workspace.children(parent)
                 paths = (f"{parent.rstrip('/')}/{each}" for each in names if each.startswith(beginning))
                 return [CompletionItem(str(replace(target, path=path))) for path in paths]
             if target.version is None and not incomplete.endswith("@"):
@@ -86,7 +86,7 @@ class LocationType(TargetType):
 
 
 class VersionType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
-    """The type of arguments that name a version beside the target: a text, which the shell completes."""
+    """The type of arguments that name one more version: a text, which the shell completes."""
 
     name = "version"
 
@@ -104,7 +104,7 @@ class VersionType(click.ParamType):  # type: ignore[type-arg]  # generic from cl
 
 def _refs(target: Target, beginning: str) -> list[tuple[str, str]]:
     """Return the names of branches and tags with this beginning, each with its kind."""
-    info = Opened(target).info
+    info = OpenTarget(target).info
     kinds = (("branch", info.branches), ("tag", info.tags))
     return [(name, kind) for kind, ids in kinds for name in sorted(ids) if name.startswith(beginning)]
 
@@ -194,10 +194,17 @@ def _target(metavar: str, **settings: Any) -> Note:
     return argument(**{"type": TargetType(), "default": ".", "metavar": metavar, **settings})
 
 
+def _with_path(_ctx: click.Context, _param: click.Parameter, target: Target) -> Target:
+    """Return a target that names an array."""
+    if target.path is None:
+        raise click.UsageError("name an array: LOCATION[@VERSION]:PATH")
+    return target
+
+
 # The repository, version and node that a command works on
 AnyTarget = Annotated[Target, _target("[LOCATION[@VERSION][:PATH]]")]
 RequiredTarget = Annotated[Target, _target("LOCATION[@VERSION][:PATH]", required=True, default=None)]
-NodeTarget = Annotated[Target, _target("LOCATION[@VERSION]:PATH")]
+ArrayTarget = Annotated[Target, _target("LOCATION[@VERSION]:PATH", callback=_with_path)]
 BranchTarget = Annotated[Target, _target("LOCATION[@BRANCH]")]
 BranchNodeTarget = Annotated[Target, _target("LOCATION[@BRANCH]:PATH")]
 Location = Annotated[Target, _target("[LOCATION]", type=LOCATION)]
@@ -222,8 +229,8 @@ Raw = Annotated[
     bool, option(help="Stored elements instead of values: without packing, missing values, times.")
 ]
 Engine = Annotated[
-    Literal["inline", "local", "spark"],
-    option(help="Where tasks run: in this process (inline), in processes of this machine (local), on Spark."),
+    Literal["inline", "threads", "processes", "spark"],
+    option(help="Where tasks run: in this process (inline), in its threads, in other processes, on Spark."),
 ]
 Time = Annotated[datetime | None, option(metavar="TIME", callback=converted(moment))]
 Number = Annotated[int | None, option("-n", "--number", type=click.IntRange(min=1), metavar="N")]

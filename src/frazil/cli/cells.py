@@ -51,7 +51,7 @@ _LABEL: Final = re.compile(r"([^=~]*)[=~](.*)", re.DOTALL)
 _PART: Final = re.compile(r"\s*(?:(-?\d+)|(-?\d*)\s*:\s*(-?\d*)(?:\s*:\s*(\d*))?|(\.\.\.))\s*")
 
 
-class Selection(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
+class SelectionType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
     """The type of a selection: a tuple of indices and slices, or labels by the names of dimensions."""
 
     name = "slice"
@@ -74,7 +74,7 @@ class Selection(click.ParamType):  # type: ignore[type-arg]  # generic from clic
         return tuple(_selector(match) for match in matches if match is not None)
 
 
-SELECTION: Final = Selection()
+SELECTION: Final = SelectionType()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def selected_shape(shape: tuple[int, ...], indices: Indices) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class CellValues:
     """Values of cells, and which are missing, None if none is.
 
     Attributes:
@@ -224,12 +224,12 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SelectionAxis:
     """A dimension of a selection: its name, and the labels of its cells, or their positions."""
 
     name: str
     positions: Values
-    labels: Cells | None
+    labels: CellValues | None
     attributes: Mapping[str, Any]
 
     @property
@@ -289,10 +289,10 @@ class OpenArray:
         """Return the stored elements of a selection."""
         return np.asarray(self.array[indices or ...])
 
-    def cells(self, elements: Values) -> Cells:
+    def cells(self, elements: Values) -> CellValues:
         """Return the values of elements. A number that is no time stays a number, as text with its units."""
         try:
-            return Cells(self.coding, *self.coding.decode(elements))
+            return CellValues(self.coding, *self.coding.decode(elements))
         except InvalidInputError:
             if not self.coding.is_time:
                 raise
@@ -306,9 +306,9 @@ class OpenArray:
                 values[at] = f"{element} {self.coding.units}"
             else:
                 values[at], missing[at] = value[()], is_missing is not None and bool(is_missing)
-        return Cells(self.coding, values, missing)
+        return CellValues(self.coding, values, missing)
 
-    def axes(self, indices: Indices) -> list[Axis]:
+    def axes(self, indices: Indices) -> list[SelectionAxis]:
         """Return the dimensions of the array, with the cells of a selection: a scalar at one index."""
         axes = []
         ndim = self.array.ndim
@@ -318,10 +318,12 @@ class OpenArray:
         by_dimension = [*indices[:at], *[slice(None)] * (ndim - at - len(after)), *after]
         for name, length, index in zip(names, self.array.shape, by_dimension, strict=True):
             positions = np.arange(length)[index]
-            axes.append(Axis(name or "", np.asarray(positions), *self._labels(name, length, index)))
+            axes.append(SelectionAxis(name or "", np.asarray(positions), *self._labels(name, length, index)))
         return axes
 
-    def _labels(self, name: str | None, length: int, index: Any) -> tuple[Cells | None, Mapping[str, Any]]:
+    def _labels(
+        self, name: str | None, length: int, index: Any
+    ) -> tuple[CellValues | None, Mapping[str, Any]]:
         """Return the labels of cells along a dimension, None without a coordinate, and its attributes."""
         path = f"{self.path.rpartition('/')[0]}/{name}"
         node = self._session.workspace.node(path) if name and path != self.path else None
@@ -344,14 +346,16 @@ def shortened(times: Values) -> Values:
     return np.array([each.removesuffix(midnight) for each in flat], object).reshape(times.shape)
 
 
-def place(axes: Sequence[Axis]) -> str:
+def place(axes: Sequence[SelectionAxis]) -> str:
     """Return the labels of the dimensions of a selection at one index, such as ``lat=10, lon=300``."""
     return ", ".join(
         f"{each.name}={each.texts[0]}" for each in axes if each.labels and not each.positions.ndim
     )
 
 
-def lines_of(name: str, cells: Cells, axes: Sequence[Axis], *, by_label: bool = False) -> Iterator[str]:
+def lines_of(
+    name: str, cells: CellValues, axes: Sequence[SelectionAxis], *, by_label: bool = False
+) -> Iterator[str]:
     """Yield the lines of cells: a table with labels for one or two dimensions, else a line for each row.
 
     The line of one cell has its value only; ``by_label`` has a line with its labels before it.
@@ -405,7 +409,7 @@ def values_of(coding: Coding, shape: tuple[int, ...], text: str, name: str) -> V
 _DENSITY: Final = np.array(list(" .:-=+*#%@"))
 
 
-def plot_lines(cells: Cells, axes: Sequence[Axis]) -> Iterator[str]:
+def plot_lines(cells: CellValues, axes: Sequence[SelectionAxis]) -> Iterator[str]:
     """Yield the lines of a plot of one or two dimensions, and a line with the limits of the values.
 
     A matrix that is larger than the terminal is thinned out. Rows of ascending latitudes are reversed.

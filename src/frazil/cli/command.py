@@ -77,7 +77,7 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("tag", "repository", "create or delete a tag"),
         Verb("merge", "edits", "bring the changes of a version into a branch"),
         Verb("cherry-pick", "edits", "repeat a commit on a branch"),
-        Verb("revert", "edits", "undo a commit on a branch"),
+        Verb("revert", "edits", "commit the inverse of a commit on a branch"),
         Verb("reset", "repository", "move a branch to another version"),
         Verb("undo", "repository", "undo the last update of the repository"),
         Verb("redo", "repository", "make an undone update again"),
@@ -166,7 +166,7 @@ class Frazil(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the sections of commands, from the table alone."""
+        """Write the sections of commands, from the table only."""
         width = max(map(len, VERBS))
         for title, verbs in SECTIONS.items():
             with formatter.section(title):
@@ -241,7 +241,7 @@ def verb(
     """Return a decorator that makes a command of the function that declares it.
 
     Commands that share their work share its declaration: ``like`` is the function with the work. Its
-    parameters, except those for keywords alone, and their descriptions come before those of the command.
+    parameters, except those that only keywords set, and their descriptions come before those of the command.
     """
 
     def declare(function: Callable[..., int | None]) -> VerbCommand:

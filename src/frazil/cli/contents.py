@@ -11,10 +11,10 @@ import click
 import numpy as np
 
 import frazil
-from frazil.cli.arguments import AnyTarget, Everything, NodeTarget, Raw
+from frazil.cli.arguments import AnyTarget, ArrayTarget, Everything, Raw
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import SHORT, below, clock, node_at, node_document, shown, summary
-from frazil.cli.opening import Opened
+from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output, picked, table
 from frazil.display import counted
 from frazil.format.chunk_table import ChunkKind
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from frazil.repository.session.workspace import Workspace
 
 
-def sizes_below(version: Opened, everything: bool) -> list[dict[str, Any]]:
+def sizes_below(version: OpenTarget, everything: bool) -> list[dict[str, Any]]:
     """Return the number of chunks and bytes of each array at and below the path of a version."""
     nodes = version.workspace.snapshot.nodes
     arrays = [(nodes.node(row), None) for row in _arrays_below(version, everything)]
@@ -42,7 +42,7 @@ def sizes_below(version: Opened, everything: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _arrays_below(version: Opened, everything: bool) -> list[int]:
+def _arrays_below(version: OpenTarget, everything: bool) -> list[int]:
     """Return the rows of the arrays at and below the path of a version, in its table of nodes."""
     node_at(version.workspace, version.path)
     nodes = version.workspace.snapshot.nodes
@@ -67,7 +67,7 @@ def ls(output: Output, target: AnyTarget, everything: Everything) -> None:
         frazil ls ice@v1:era5       a group of a tag
         frazil ls ice --json        with chunks, codecs and attributes
     """
-    version = Opened(target)
+    version = OpenTarget(target)
     nodes = version.workspace
     members = [node_at(nodes, version.path)]
     if members[0].array is None:
@@ -100,7 +100,7 @@ def tree(
         frazil tree ice@dev:era5    a group of a branch
         frazil tree ice --depth 1   only the members of the root
     """
-    version = Opened(target)
+    version = OpenTarget(target)
     documents, lines = [], []
     for lasts, document in _walk(version.workspace, version.path, (), depth, everything):
         stem = "".join("    " if last else "│   " for last in lasts[:-1])
@@ -135,7 +135,7 @@ def info(output: Output, target: AnyTarget) -> None:
         frazil info ice@v1:era5/t   an array of a tag
         frazil info ice:/           the root group with its attributes
     """
-    opened = Opened(target)
+    opened = OpenTarget(target)
     if target.path is None and target.version is None:
         document = _repository_document(opened.repo)
     else:
@@ -176,12 +176,13 @@ def _info_text(name: str, value: Any) -> str:
 @verb("cat", ignore_unknown_options=True)
 def cat(
     output: Output,
-    target: NodeTarget,
+    target: ArrayTarget,
     selection: Annotated[str, argument(default="", metavar="[SLICE]")],
     everything: Annotated[bool, option("--all")],
     raw: Raw,
     plot: bool,
     stats: bool,
+    where: Annotated[str, option("--where", metavar="CONDITION")] = "",
 ) -> None:
     """Print values of an array as text, with their units and, for one or two dimensions, the labels.
 
@@ -197,10 +198,15 @@ def cat(
     --stats prints the mean, the extremes and the numbers of values instead. It reads only chunks without
     statistics and chunks that are partly in SLICE: `frazil stats --build` stores statistics.
 
+    --where prints the values that meet a condition, each with its index and its labels: comparisons with
+    numbers or times, IN, BETWEEN and IS NULL, joined by AND, OR and NOT. It reads only chunks that can have
+    such values by their statistics.
+
     Args:
         everything: Also read more than a million values.
         plot: Draw the values in the terminal.
         stats: Print the mean, the extremes and the number of values, NaN and missing values.
+        where: Print only the values that meet a condition such as "> 40 and <= 50".
 
     Examples:
         frazil cat ice:era5/t 0,:2         the first values of the first step
@@ -209,19 +215,23 @@ def cat(
         frazil cat ice:era5/t 0 --raw      the stored elements
         frazil cat ice:era5/t --plot       a picture in the terminal
         frazil cat ice:era5/t --stats      the mean and the extremes, and how many chunks were read
+        frazil cat ice:era5/t --where "> 40 or is null"   the places of these values
         frazil cat ice:era5/t -1 --json    the last step as nested lists, with its shape, type and units
     """
     from frazil.cli.cells import SELECTION, OpenArray, indices_of, lines_of, plot_lines, selected_shape
 
-    if target.path is None:
-        raise click.UsageError("name an array: LOCATION[@VERSION]:PATH")
     selected = SELECTION.convert(selection or (), None, None)
-    version = Opened(target)
+    version = OpenTarget(target)
     session = version.session()
     opened = OpenArray(session, version.path, raw=raw)
     indices = indices_of(session, version.path, selected)
     if stats:
         _emit_statistics(output, version, opened, indices, raw=raw)
+        return
+    if where:
+        if raw or plot:
+            raise click.UsageError("--where compares decoded values: leave out --raw and --plot")
+        _emit_matches(output, version, opened, frazil.where(opened.array, where, indices or ...), everything)
         return
     count = math.prod(selected_shape(opened.array.shape, indices))
     if count > _MOST and not everything:
@@ -249,7 +259,9 @@ def cat(
 _STATISTICS = ("size", "count", "nan", "missing", "min", "max", "mean", "std", "chunks", "chunks_read")
 
 
-def _emit_statistics(output: Output, version: Opened, opened: OpenArray, indices: Any, *, raw: bool) -> None:
+def _emit_statistics(
+    output: Output, version: OpenTarget, opened: OpenArray, indices: Any, *, raw: bool
+) -> None:
     """Print the statistics of the values of a selection. Times are texts, and numbers in JSON."""
     from frazil.cli.cells import place
 
@@ -271,6 +283,38 @@ def _emit_statistics(output: Output, version: Opened, opened: OpenArray, indices
     where = place(opened.axes(indices))
     rows += [("at", where)] if where else []
     output.emit({"path": version.path, "version": version.id, "units": units, **numbers}, table(rows))
+
+
+def _emit_matches(
+    output: Output, version: OpenTarget, opened: OpenArray, matches: frazil.Matches, everything: bool
+) -> None:
+    """Print the values that meet a condition, with their indices and labels."""
+    from frazil.cli.cells import shortened
+
+    if (count := matches.count()) > _MOST and not everything:
+        raise click.UsageError(
+            f"{count:,} values meet the condition, expected at most {_MOST:,}. Pass a SLICE, or --all"
+        )
+    points = matches.points()
+    index = tuple(points.T)
+    elements = np.reshape(opened.elements(index), -1)[:count]
+    cells, labelled = opened.cells(elements), [each for each in opened.axes(index) if each.labels]
+    document = {
+        "path": version.path,
+        "version": version.id,
+        "dtype": str(elements.dtype),
+        "units": cells.units or None,
+        "index": points.tolist(),
+        "coordinates": {each.name: each.labels.documents() for each in labelled if each.labels},
+        "values": cells.documents(),
+    }
+    name = version.path.rpartition("/")[2]
+    title = f"{name} [{cells.units}]" if cells.units else name
+    columns = [["index", *(",".join(map(str, each)) for each in points.tolist())]]
+    columns += [[each.name, *each.texts] for each in labelled]
+    columns.append([title, *shortened(cells.texts()).tolist()])
+    lines = table(zip(*columns, strict=True), right=frozenset(range(1, len(columns))))
+    output.emit(document, lines if count else ["no values meet the condition"], pages=True)
 
 
 @verb("du")
@@ -295,7 +339,7 @@ def du(
     """
     from frazil.jobs.progress import size
 
-    version = Opened(target)
+    version = OpenTarget(target)
     rows = sorted(sizes_below(version, everything), key=lambda row: (-row["bytes"], row["path"]))
     numbers = ("chunks", "bytes", "native", "inline", "virtual")
     total = {"path": version.path, **{name: sum(row[name] for row in rows) for name in numbers}}
@@ -329,7 +373,7 @@ def stats(output: Output, target: AnyTarget, everything: Everything, build: bool
     from frazil.jobs.progress import size
     from frazil.maintenance.chunk_statistics import coverage
 
-    opened = Opened(target)
+    opened = OpenTarget(target)
     rows, failures = _arrays_below(opened, everything), 0
     if build or rebuild:
         nodes = opened.workspace.snapshot.nodes.paths_list()
@@ -390,7 +434,7 @@ def inspect(
         frazil inspect ice --manifests       the manifests of a version
         frazil inspect ice --repo            refs, snapshots and newest updates
     """
-    version = Opened(target)
+    version = OpenTarget(target)
     handle = version.repo
     document: Any
     if manifest is not None:

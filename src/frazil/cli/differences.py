@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final
 import click
 import numpy as np
 
-from frazil.cli.arguments import AnyTarget, NodeTarget, Raw, Version
+from frazil.cli.arguments import AnyTarget, ArrayTarget, Raw, Version
 from frazil.cli.cells import SELECTION, Indices, Labels, OpenArray, indices_of, place
 from frazil.cli.command import argument, verb
 from frazil.cli.documents import SHORT, clock, diff_document, diff_lines
-from frazil.cli.opening import Opened
+from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output, picked, table
 from frazil.display import counted
 from frazil.errors import IcechunkError, MissingExtraError
@@ -66,7 +66,7 @@ def diff(
     """
     if raw and not values:
         raise click.UsageError("--raw is for --values")
-    version = Opened(target)
+    version = OpenTarget(target)
     after = id_to_text(version_id(version.info, to.removeprefix("@")))
     difference = version.repo.diff(from_snapshot_id=version.id, to_snapshot_id=after)
     changes = diff_document(difference, version.path)
@@ -86,7 +86,7 @@ def diff(
     return int(exit_code and any(changes.values()))
 
 
-def _shapes(before: Opened, after: bytes, paths: list[str]) -> dict[str, Any]:
+def _shapes(before: OpenTarget, after: bytes, paths: list[str]) -> dict[str, Any]:
     """Return the earlier and the later shape of arrays that grew or shrank, by their later paths."""
     if not paths:
         return {}
@@ -111,7 +111,7 @@ def _values_line(document: dict[str, Any]) -> str:
 
 
 @verb("blame")
-def blame(output: Output, target: NodeTarget, chunks: bool) -> None:
+def blame(output: Output, target: ArrayTarget, chunks: bool) -> None:
     """Show which commits wrote the chunks of an array last, newest first.
 
     A line has the id, the time in UTC, the number of chunks, the author and the message of a commit. The
@@ -124,9 +124,7 @@ def blame(output: Output, target: NodeTarget, chunks: bool) -> None:
         frazil blame ice:era5/t            the commits of `main`
         frazil blame ice@v2:era5/t --chunks  also the indices of their chunks
     """
-    if target.path is None:
-        raise click.UsageError("name an array: LOCATION[@VERSION]:PATH")
-    version = Opened(target)
+    version = OpenTarget(target)
     answer = version.repo.history.blame(version.path, snapshot_id=version.id)
     counts = np.bincount(answer.number, minlength=len(answer.commits)).tolist()
     indices: list[Any] = [[]] * len(counts)
@@ -148,7 +146,7 @@ def blame(output: Output, target: NodeTarget, chunks: bool) -> None:
 
 @verb("history", ignore_unknown_options=True)
 def history(
-    output: Output, target: NodeTarget, cell: Annotated[Indices | Labels, argument(type=SELECTION)], raw: Raw
+    output: Output, target: ArrayTarget, cell: Annotated[Indices | Labels, argument(type=SELECTION)], raw: Raw
 ) -> None:
     """Show the commits that wrote the chunk of one cell, newest first.
 
@@ -164,11 +162,9 @@ def history(
         frazil history ice:era5/t 0,1           the cell at an index
         frazil history ice@v2:era5/time time=2  the cell at a label, in the history of a tag
     """
-    if target.path is None:
-        raise click.UsageError("name an array: LOCATION[@VERSION]:PATH")
     if isinstance(cell, tuple) and not all(isinstance(each, int) for each in cell):
         raise click.UsageError("name one cell: an index for each dimension, such as 0,1, or labels")
-    version = Opened(target)
+    version = OpenTarget(target)
     session = version.session()
     node = session.workspace.require_array(version.path)
     assert node.array is not None
@@ -181,7 +177,7 @@ def history(
         )
     index = tuple(each.item() for each in cells)
     commits = version.repo.history.history_of(version.path, index, snapshot_id=version.id)
-    values = _Values(version, node, index, raw)
+    values = _CellHistory(version, node, index, raw)
     ends = [(values.parent_of(each.snapshot_id), each.snapshot_id) for each in commits]
     values.read({version.id, *(id_ for pair in ends for id_ in pair if id_ is not None)})
     documents = [
@@ -215,10 +211,10 @@ _UNREADABLE: Final = ("unreadable", "", None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Values:
+class _CellHistory:
     """The values of one cell of an array in several versions, by the ids of their snapshots."""
 
-    version: Opened
+    version: OpenTarget
     node: Node
     index: tuple[int, ...]
     raw: bool

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from frazil.cli.opening import Opened
+from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output, picked, visible
 from frazil.display import counted
 from frazil.format.ids import NODE_ID_BYTES, id_to_text
@@ -196,7 +196,7 @@ class BranchChange:
     def __init__(self, output: Output, target: Target, dry_run: bool, *, node: str = "") -> None:
         if node and target.path in (None, "/"):
             raise click.UsageError(f"name {node}: LOCATION[@BRANCH]:PATH")
-        self.opened: Final = Opened(target, dry_run=dry_run)
+        self.opened: Final = OpenTarget(target, dry_run=dry_run)
         self.repo: Final = self.opened.repo
         self.branch: Final = self.opened.branch
         self.path: Final = self.opened.path

@@ -14,7 +14,7 @@ import frazil
 from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import BranchChange, confirm, node_at, node_document
-from frazil.cli.opening import Opened
+from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
@@ -132,10 +132,10 @@ def cherry_pick(output: Output, **arguments: Any) -> None:
 
 @verb("revert", commits=True, like=_integrate)
 def revert(output: Output, **arguments: Any) -> None:
-    """Undo on a branch (default: `main`) what the commit VERSION changed. Later commits stay.
+    """Commit the inverse of the commit VERSION on a branch (default: `main`). Later commits stay.
 
     Examples:
-        frazil revert ice main                   undo the newest commit
+        frazil revert ice main                   the inverse of the newest commit
         frazil revert ice main~1 --dry-run       show what the revert of the commit before it would change
     """
     _integrate(output, method="revert", **arguments)
@@ -328,7 +328,7 @@ def attrs(
         frazil attrs ice@dev:era5 --unset title          remove one of them
     """
     if not values and not unset:
-        version = Opened(target)
+        version = OpenTarget(target)
         attributes = node_document(node_at(version.workspace, version.path))["attributes"]
         lines = (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in attributes.items())
         output.emit(attributes, lines)

@@ -26,7 +26,7 @@ from frazil.cli.documents import (
     version_document,
     version_line,
 )
-from frazil.cli.opening import Opened
+from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output, picked, table
 from frazil.display import counted
 from frazil.extras import needs
@@ -69,7 +69,7 @@ def log(
         frazil log ice:era5/t --patch     the versions that changed an array, with what they changed
         frazil log ice --since 7d --json  the versions of the last seven days, for programs
     """
-    version = Opened(target)
+    version = OpenTarget(target)
     if graph:
         if patch or since is not None or target.path is not None:
             raise click.UsageError("--graph shows whole histories. Leave out --patch, --since and the path")
@@ -87,12 +87,12 @@ def _log_lines(output: Output, documents: Iterator[dict[str, Any]], patch: bool)
             yield from (f"    {each}" for each in diff_lines(output, document["changes"]))
 
 
-def _documents(version: Opened, since: datetime | None, changes: bool) -> Iterator[dict[str, Any]]:
+def _documents(version: OpenTarget, since: datetime | None, changes: bool) -> Iterator[dict[str, Any]]:
     """Yield the documents of versions, newest first; with ``changes`` only those that changed the path."""
     refs = refs_of_snapshots(version.info)
     versions: Iterator[tuple[SnapshotInfo, dict[str, Any]]]
     if changes:
-        from frazil.history.bisect import version_changes
+        from frazil.history.versions import version_changes
         from frazil.repository.catalog.presentation import diff
 
         nothing, path = Diff(), version.path
@@ -111,7 +111,7 @@ def _documents(version: Opened, since: datetime | None, changes: bool) -> Iterat
         yield {**document, "changes": changed} if changes else document
 
 
-def _draw(output: Output, version: Opened, number: int | None) -> None:
+def _draw(output: Output, version: OpenTarget, number: int | None) -> None:
     from frazil.handle.version_history import ancestry_graph
 
     is_whole = version.target.version is None
@@ -138,7 +138,7 @@ def show(output: Output, target: args.AnyTarget, chunks: bool) -> None:
         frazil show ice@v1 --chunks      a tag, with the indices of all changed chunks
         frazil show ice@main~2:era5      the changes of a group, two versions ago
     """
-    version = Opened(target)
+    version = OpenTarget(target)
     info = version.repo.lookup_snapshot(version.id)
     document = version_document(info, refs_of_snapshots(version.info).get(info.id, ()))
     if info.parent_id is not None:
@@ -174,7 +174,7 @@ def refs(output: Output, target: args.Location) -> None:
         frazil refs ice          all branches and tags
         frazil refs ice --json   the same for programs
     """
-    documents = _ref_documents(Opened(target).info)
+    documents = _ref_documents(OpenTarget(target).info)
     rows = table((each["kind"], each["name"], each["id"][:SHORT], clock(each["time"])) for each in documents)
     lines = (output.paint(line, each["kind"]) for each, line in zip(documents, rows, strict=True))
     output.emit(documents, lines, pages=True)
@@ -209,7 +209,7 @@ def status(output: Output, target: args.Location) -> None:
     from frazil.repository.catalog.collection_guard import leases
     from frazil.repository.catalog.presentation import repo_status
 
-    context = Opened(target).context
+    context = OpenTarget(target).context
     info = context.catalog.repo_info()
     state = repo_status(info.status)
     branches = [each for each in _ref_documents(info) if each["kind"] == "branch"]
@@ -257,7 +257,7 @@ def ops(output: Output, target: args.Location, number: args.Number, since: args.
         frazil ops ice --since 1d   the updates of the last day
         frazil ops ice --json       for programs
     """
-    updates: Iterator[Update] = iter(Opened(target).repo.ops_log())
+    updates: Iterator[Update] = iter(OpenTarget(target).repo.ops_log())
     if since is not None:
         updates = takewhile(lambda each: each.updated_at >= since, updates)
     documents = map(update_document, islice(updates, number))
@@ -313,7 +313,7 @@ def watch(
         frazil watch ice --since 1d --timeout 0s  the versions of the last day, and no wait
         frazil watch ice --timeout 5m --json      for programs
     """
-    opened = Opened(target)
+    opened = OpenTarget(target)
     repo = opened.repo
     branch = (target.version or MAIN) if cursor else opened.branch
     if since is not None and cursor is None:
@@ -357,7 +357,7 @@ def bisect(
     """
     if (rules is None) == (not program):
         raise click.UsageError("name either --rules FILE or a program behind `--`")
-    opened = Opened(target)
+    opened = OpenTarget(target)
     check: Any
     if rules is None:
         check = _program_check(output, target, program)

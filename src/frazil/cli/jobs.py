@@ -11,8 +11,8 @@ import click
 
 from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import clock, emit_tip
-from frazil.cli.opening import Opened
+from frazil.cli.documents import BranchChange, clock
+from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output, picked, table
 from frazil.display import counted
 from frazil.errors import ErrorKind, SessionStateError
@@ -37,7 +37,7 @@ _JOB: Final = ("id", "name", "branch", "snapshot_id", "started_at")
 def _job(target: Target, job_id: str) -> SharedJob:
     from frazil.jobs import shared
 
-    opened = Opened(target)
+    opened = OpenTarget(target)
     return shared(opened.repo, job_id, opened.branch)
 
 
@@ -65,7 +65,7 @@ def job_open(
     """
     from frazil.jobs import open_shared
 
-    opened = Opened(target)
+    opened = OpenTarget(target)
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # the line below says it
         job = open_shared(opened.repo, tasks, branch=opened.branch, job_id=job_id)
     if job.snapshot_id is not None:
@@ -144,7 +144,7 @@ def job_status(
     if job_id is None:
         from frazil.jobs.staging import staged_jobs
 
-        jobs = staged_jobs(Opened(target).repo)
+        jobs = staged_jobs(OpenTarget(target).repo)
         rows = ((each.id, each.name, each.branch, clock(each.started_at), str(each.tasks)) for each in jobs)
         output.emit(
             [picked(each, *_JOB, results="tasks") for each in jobs], table(rows, right=frozenset({4}))
@@ -176,19 +176,7 @@ def job_commit(
     """
     from frazil.jobs import shared
 
-    opened = Opened(target)
-    before = opened.repo.lookup_branch(opened.branch)
-    result = shared(opened.repo, job_id, opened.branch).commit(message, metadata)
-    further = (
-        [f"the job `{job_id}` was committed before, as {result.snapshot_id}"] if result.done_before else []
-    )
-    emit_tip(
-        output,
-        opened.repo,
-        opened.branch,
-        before,
-        dry_run=False,
-        further=further,
-        job=job_id,
-        done_before=result.done_before,
-    )
+    change = BranchChange(output, target, dry_run=False)
+    result = shared(change.repo, job_id, change.branch).commit(message, metadata)
+    before = f"the job `{job_id}` was committed before, as {result.snapshot_id}"
+    change.emit([before] * result.done_before, job=job_id, done_before=result.done_before)

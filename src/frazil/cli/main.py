@@ -23,7 +23,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Final, TextIO
+from typing import Any, Final
 
 import click
 
@@ -84,16 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.simplefilter("always", UnreadableArrayWarning)
         show, shown = warnings.showwarning, set[str]()
 
-        def note(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def note(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if category is not UnreadableArrayWarning:
-                show(message, category, filename, lineno, file, line)
+                show(message, category, *place, **more)
             elif str(message) not in shown:
                 print(f"frazil: {visible(str(message))}", file=sys.stderr)
             shown.add(str(message))

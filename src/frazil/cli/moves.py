@@ -13,7 +13,7 @@ from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.contents import sizes_below
 from frazil.cli.documents import SHORT, BranchChange, emit_tip
-from frazil.cli.opening import Opened, author_metadata, storage_of
+from frazil.cli.opening import OpenTarget, author_metadata, storage_of
 from frazil.cli.output import Output, picked
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
@@ -60,7 +60,7 @@ def _replicate(
     settings: dict[str, Any] = {"dry_run": dry_run, "engine": engine, **further}
     storage = storage_of(target)
     to, output.location = output.location, str(Target(source.location))
-    repo = Opened(source).repo
+    repo = OpenTarget(source).repo
     output.location = to
     with output.progress(operation) as bar:
         replicate = getattr(frazil.pipeline, f"{operation}_repository")
@@ -126,7 +126,7 @@ def export(
     """
     import frazil.pipeline
 
-    version = Opened(target)
+    version = OpenTarget(target)
     if dry_run:
         rows = sizes_below(version, everything=False)
         counts = {name: sum(row[name] for row in rows) for name in ("chunks", "bytes")}
@@ -188,7 +188,7 @@ def adopt(
     store = read_zarr_store(storage_of(source))  # a wrong store must not leave a new repository
     storage = storage_of(target, dry_run)
     open_or_create(storage)
-    opened = Opened(target, storage)
+    opened = OpenTarget(target, storage)
     repo, branch = opened.repo, opened.branch
     config = repo.config
     config.set_virtual_chunk_container(place)
@@ -371,7 +371,7 @@ def ingest(
     compound: Literal["skip", "fields"] = "skip",
     on_problem: Literal["fail", "skip", "quarantine"] = "fail",
     on_change: Literal["fail", "ignore", "rewrite"] = "fail",
-    engine: Literal["auto", "inline", "local", "spark"] = "auto",
+    engine: Literal["auto", "inline", "threads", "processes", "spark"] = "auto",
 ) -> int:
     """Write many files into one dataset, in one commit.
 
@@ -403,8 +403,8 @@ def ingest(
         compound: Leave out HDF5 variables of compound types, or make an array of each field.
         on_problem: What happens to files with problems.
         on_change: What happens to files that changed since they were ingested.
-        engine: Where tasks run: in this process (inline), in processes of this machine (local), on Spark, or
-            inline for a few small files, else local.
+        engine: Where tasks run: in this process (inline), in its threads, in processes of this machine, on
+            Spark, or inline for a few small files, else processes.
 
     Examples:
         frazil ingest 'era5/*.nc' ice --inspect                print the problems of the files
@@ -420,7 +420,7 @@ def ingest(
 
     files = list(source)
     # Missing files must not leave a new repository.
-    automatic = "inline" if is_small(files) or dry_run else "local"
+    automatic = "inline" if is_small(files) or dry_run else "processes"
     common: dict[str, Any] = {
         "concat_dim": concat_dim,
         "variables": variables,

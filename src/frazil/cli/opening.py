@@ -2,7 +2,7 @@
 
 The history, the branches and the tags are in one file, ``repo``. To look at nodes, a command opens the
 context of the repository, and to change it, the class `Repository`, whose methods import all maintenance. So
-each step is an attribute of `Opened`, which imports and reads what it needs.
+each step is an attribute of `OpenTarget`, which imports and reads what it needs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def author_metadata() -> dict[str, Any]:
     return {"author": name} if name else {}
 
 
-class Opened:
+class OpenTarget:
     """A repository, and the version and node of it that a target names.
 
     Attributes:

@@ -1,7 +1,7 @@
 """The output of a command: text for people, JSON for programs, and progress on a terminal.
 
-Standard output has the result alone. Questions, progress and errors go to standard error. Colours, a pager
-and shortened texts appear only on a terminal. In a pipe, the same columns are plain and complete.
+Standard output contains only the result. Questions, progress and errors go to standard error. Colours, a
+pager and shortened texts appear only on a terminal. In a pipe, the same columns are plain and complete.
 """
 
 from __future__ import annotations

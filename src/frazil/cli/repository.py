@@ -15,7 +15,7 @@ from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import SHORT, BranchChange, confirm
 from frazil.cli.history import rules_of, update_document
-from frazil.cli.opening import Opened, storage_of
+from frazil.cli.opening import OpenTarget, storage_of
 from frazil.cli.output import Output, picked
 from frazil.errors import ConflictError, ErrorKind
 from frazil.handle.repository import context_of
@@ -70,7 +70,7 @@ def upgrade(output: Output, target: args.Location, dry_run: args.DryRun, yes: ar
         frazil upgrade ice --dry-run   do everything except writing
         frazil upgrade ice --yes       upgrade, without a question
     """
-    repo = Opened(target).repo
+    repo = OpenTarget(target).repo
     before = int(repo.spec_version)
     if before > 1:
         line = f"nothing to do: spec version {before}"
@@ -113,7 +113,7 @@ def undo(
         raise click.UsageError("an undo concerns a whole branch or repository. Leave out :PATH")
     if None not in (branch, target.version) and branch != target.version:
         raise click.UsageError(f"name one branch, either {target.version} in the target or --branch {branch}")
-    plan = Opened(target).repo.history.undo(branch=branch or target.version)
+    plan = OpenTarget(target).repo.history.undo(branch=branch or target.version)
     last = plan.updates[0].updated_at
     if update not in (None, last):
         text = f"the update to undo must be that of {update}, got {last}. Nothing was changed"
@@ -129,7 +129,7 @@ def redo(output: Output, target: args.Location, dry_run: args.DryRun, yes: args.
         frazil redo ice             make it again
         frazil redo ice --dry-run   show what would change
     """
-    _apply(output, "Redo", Opened(target).repo.history.redo(), dry_run, yes)
+    _apply(output, "Redo", OpenTarget(target).repo.history.redo(), dry_run, yes)
 
 
 @verb("restore-to")
@@ -149,7 +149,7 @@ def restore_to(
         frazil restore-to ice ~2 --dry-run    show what would change without the last two updates
         frazil restore-to ice ~1 -y           take back the last update
     """
-    repo = Opened(target).repo
+    repo = OpenTarget(target).repo
     at: Any = when if isinstance(when, datetime) else next(islice(repo.ops_log(), when, None), None)
     if at is None:
         raise click.UsageError(f"the ops log has fewer than {when} updates before this state")
@@ -202,7 +202,7 @@ def config(
     """
     if online and read_only is not None:
         raise click.UsageError("--online and --read-only exclude each other")
-    repo = Opened(target, dry_run=dry_run).repo
+    repo = OpenTarget(target, dry_run=dry_run).repo
     if online:
         repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.online))
     if values:
@@ -233,7 +233,7 @@ def config(
 
 
 def _saved_config(repo: Repository) -> frazil.RepositoryConfig:
-    """Return the saved configuration alone: not the defaults of the storage, as a handle has them."""
+    """Return only the saved configuration: not the defaults of the storage, as a handle has them."""
     return frazil.Repository.fetch_config(repo.storage) or frazil.RepositoryConfig()
 
 
@@ -250,7 +250,7 @@ def _options(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
     """Yield the options that are set, by dotted names."""
     for name, value in document.items():
         if name == "virtual_chunk_containers" and value is not None:
-            yield name, list(value)  # the prefixes alone: options of stores may hold secrets
+            yield name, list(value)  # only the prefixes: options of stores may hold secrets
         elif isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
             yield from _options(value, f"{prefix}{name}.")
         elif value is not None:
@@ -284,7 +284,7 @@ def _change_ref(
         raise click.UsageError("a branch or tag names a whole version. Leave out :PATH")
     if delete and target.version is not None:
         raise click.UsageError(f"--delete deletes the {kind} NAME. Leave out @VERSION")
-    opened = Opened(target, dry_run=dry_run)
+    opened = OpenTarget(target, dry_run=dry_run)
     repo = opened.repo
     lookup = getattr(repo, f"lookup_{kind}")
     if delete:
@@ -382,7 +382,7 @@ def protect(
         frazil protect ice 'release-*' --by ada       only ada moves these branches
         frazil protect ice main --rules rules.yaml    only versions that an audit with these rules has passed
     """
-    repo = Opened(target, dry_run=dry_run).repo
+    repo = OpenTarget(target, dry_run=dry_run).repo
     if name is None:
         protections = list(map(_protection_document, repo.branch_protections()))
         output.emit(protections, map(_protection_line, protections))
@@ -401,7 +401,7 @@ def unprotect(output: Output, target: args.Location, name: args.Version, dry_run
         frazil unprotect ice main            remove the protection of `main`
         frazil unprotect ice main --dry-run  only check whether it is possible
     """
-    Opened(target, dry_run=dry_run).repo.unprotect_branch(name)
+    OpenTarget(target, dry_run=dry_run).repo.unprotect_branch(name)
     action = "would remove" if dry_run else "removed"
     output.emit({"pattern": name, "dry_run": dry_run}, [f"{action} the protection of {name}"])
 

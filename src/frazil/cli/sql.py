@@ -15,7 +15,7 @@ import numpy as np
 from frazil.cli.arguments import RequiredTarget
 from frazil.cli.command import argument, verb
 from frazil.cli.documents import below, node_at
-from frazil.cli.opening import Opened
+from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output, table
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.repository.paths import HIDDEN
@@ -48,7 +48,7 @@ def sql(
     """
     import duckdb
 
-    version = Opened(target)
+    version = OpenTarget(target)
     node_at(version.workspace, version.path)
     connection = duckdb.connect()
     datasets: dict[str, GridDataset] = {}
@@ -84,7 +84,7 @@ def sql(
     output.emit(documents, map(output.cut, lines), pages=True)
 
 
-def _tables(version: Opened) -> dict[str, str]:
+def _tables(version: OpenTarget) -> dict[str, str]:
     """Return the paths of the groups at and below the path of a version, by the names of their tables."""
     nodes = version.workspace.snapshot.nodes
     groups = nodes.select_nodes(~np.asarray(nodes.is_array)).paths_list()
@@ -94,7 +94,7 @@ def _tables(version: Opened) -> dict[str, str]:
     return {**tables, _OF_TARGET: tables.get(_OF_TARGET, version.path)}
 
 
-def _tables_advice(version: Opened, tables: Mapping[str, str], message: str) -> str:
+def _tables_advice(version: OpenTarget, tables: Mapping[str, str], message: str) -> str:
     """Return the names of the tables, and that a name which is no table is the name of a column."""
     names = ", ".join(name for name in tables if name.partition("/")[0] != HIDDEN)
     absent = re.search(r"with name (\S+) does not exist", message)
@@ -103,7 +103,7 @@ def _tables_advice(version: Opened, tables: Mapping[str, str], message: str) -> 
     return f". The tables are {names}{column}"
 
 
-def _dataset(version: Opened, path: str) -> GridDataset:
+def _dataset(version: OpenTarget, path: str) -> GridDataset:
     from frazil.arrow import dataset
 
     return dataset(version.session(), path)

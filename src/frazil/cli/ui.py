@@ -14,9 +14,9 @@ import click
 from frazil.cli.arguments import AnyTarget
 from frazil.cli.command import option, verb
 from frazil.cli.documents import node_at
-from frazil.cli.opening import Opened
+from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output
-from frazil.ui.export import export
+from frazil.ui.files import export
 from frazil.ui.server import ExplorerServer, Site, is_loopback
 
 
@@ -38,13 +38,13 @@ def ui(
     repository without --write. With it, the page creates branches and tags, merges branches and reverts
     commits, after it has shown what would change. The author of such commits is $FRAZIL_AUTHOR.
 
-    With --static, the command writes the page as files instead, for a folder or bucket beside the data.
+    With --static, the command writes the page as files instead, for a folder or bucket next to the data.
 
     Args:
         no_browser: Only print the address.
         write: Let the page change branches and tags, and make commits.
         static: Write the page into this folder, and end.
-        repo_url: With --static: the address of the repository for browsers, if it is not beside DIR.
+        repo_url: With --static: the address of the repository for browsers, if it is not next to DIR.
         host: The address to listen on. Other machines can reach an address that is not of this machine.
         port: The port to listen on; 0 is any free one.
 
@@ -53,15 +53,15 @@ def ui(
         frazil ui ice@v1:era5/t                   an array of a tag
         frazil ui s3://bucket/ice --no-browser    only print the address
         frazil ui ice --write                     a page that can also merge and revert
-        frazil ui ice --static ice/explorer       a page beside the data
+        frazil ui ice --static ice/explorer       a page next to the data
     """
-    opened = Opened(target)
+    opened = OpenTarget(target)
     spec_version = int(opened.info.spec_version)
     if target.version is not None or target.path is not None:
         node_at(opened.workspace, opened.path)
     if static is not None:
         if write:
-            raise click.UsageError("files beside the data change nothing. Leave out --write or --static")
+            raise click.UsageError("a static page changes nothing. Leave out --write or --static")
         settings = export(static, target, opened.storage, spec_version, repo_url)
         line = f"wrote the explorer of {settings['repo']} into {static}: open it through a web server"
         output.emit({"folder": str(static), **settings}, [line])

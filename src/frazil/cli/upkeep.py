@@ -16,7 +16,7 @@ import frazil
 from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import SHORT, BranchChange, clock, confirm
-from frazil.cli.opening import Opened, author_metadata, storage_of
+from frazil.cli.opening import OpenTarget, author_metadata, storage_of
 from frazil.cli.output import Output, picked, table
 from frazil.display import counted
 from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError
@@ -70,12 +70,16 @@ def expire(
         frazil expire ice --newer-than 30d -y           versions of the last 30 days stay
         frazil expire ice --last 10 --daily 7 -y        ten versions stay, and one for each of seven days
     """
-    counts = (last, hourly, daily, weekly, monthly, yearly)
-    if newer_than is None and not any(counts):
+    if newer_than is None and not any((last, hourly, daily, weekly, monthly, yearly)):
         raise click.UsageError("name a rule for the versions that stay: --newer-than, --last, --daily, ...")
-    names = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
-    numbers: dict[str, Any] = dict(zip(names, counts, strict=True))
-    plan = Opened(target).repo.upkeep.retain(frazil.Retention(newer_than=newer_than, **numbers))
+    counts: dict[str, Any] = {
+        "hourly": hourly,
+        "daily": daily,
+        "weekly": weekly,
+        "monthly": monthly,
+        "yearly": yearly,
+    }
+    plan = OpenTarget(target).repo.upkeep.retain(frazil.Retention(newer_than=newer_than, last=last, **counts))
     report = plan.report
     if not dry_run and len(report.removed):
         confirm(output, f"Remove {counted(len(report.removed), 'version')} from the history?", yes=yes)
@@ -137,7 +141,7 @@ def collect(
         frazil collect ice --older-than 7d -y --keep-ops 30d
                                                            also delete entries of the ops log
     """
-    repo = Opened(target).repo
+    repo = OpenTarget(target).repo
     ops = None if keep_ops is None else frazil.OpsLogRetention(newer_than=keep_ops)
     with output.progress("collect") as bar:
         plan = repo.upkeep.collect(older_than, progress=bar, keep_ops=ops)
@@ -200,7 +204,7 @@ def compact(
         frazil compact ice --dry-run         show what would be written again
         frazil compact ice@dev -m "Pack"     on a branch, with a message
     """
-    opened = Opened(target)
+    opened = OpenTarget(target)
     branch = opened.branch
     text = message or "Compact chunk files"
     plan = opened.repo.upkeep.compact(text, branch=branch, metadata=metadata or None)
@@ -253,7 +257,7 @@ def doctor(output: Output, target: args.Location) -> int:
         frazil doctor ice          the findings
         frazil doctor ice --json   for programs
     """
-    report = Opened(target).repo.upkeep.doctor()
+    report = OpenTarget(target).repo.upkeep.doctor()
     findings, lines = [], []
     for each in report.findings:
         command = each.remedy.for_shell(output.location)
@@ -288,7 +292,7 @@ def lease(
         frazil lease ice --stale      end the leases of processes of this machine that have ended
         frazil lease ice --end ID     end one lease, after a question
     """
-    repo = Opened(target).repo
+    repo = OpenTarget(target).repo
     leases = repo.upkeep.leases()
     now = datetime.now(UTC)
     if not (end or stale):
@@ -340,20 +344,20 @@ def verify(
     everything: Annotated[bool, option("--all")],
     list_checks: bool,
     level: _Level = "metadata",
-    engine: Literal["auto", "inline", "local", "spark"] = "auto",
+    engine: Literal["auto", "inline", "threads", "processes", "spark"] = "auto",
 ) -> int:
     """Check a repository against the specification, and print what is damaged, missing or exchanged.
 
-    The command writes nothing into the repository, and may run beside writers. The exit status is 0 if there
-    are no problems, 1 if there are some, and 2 for wrong arguments.
+    The command writes nothing into the repository, and may run while others write. The exit status is 0 if
+    there are no problems, 1 if there are some, and 2 for wrong arguments.
 
     Args:
         state: Record the finished pieces of work in this file; a second run with it skips them.
         everything: Also print findings with the severity information.
         list_checks: Only print all checks, and end.
         level: How much is read: metadata, also which files exist, also every byte, also every chunk decoded.
-        engine: Where tasks run: in this process (inline), in processes of this machine (local), on Spark, or
-            in threads of this process.
+        engine: Where tasks run: in this process (inline), in its threads, in processes of this machine, on
+            Spark.
 
     Examples:
         frazil verify s3://bucket/repo                          check the metadata
@@ -373,7 +377,7 @@ def verify(
     if location is None:
         raise click.UsageError("LOCATION is missing. --list-checks needs no LOCATION")
     try:
-        report = _report(output, Opened(location).repo, level, state, engine)
+        report = _report(output, OpenTarget(location).repo, level, state, engine)
     except (FormatError, RepositoryNotFoundError) as error:
         # Verify the versions of the newest readable backup. Without a backup, ``repo`` is the only finding.
         storage = storage_of(location)

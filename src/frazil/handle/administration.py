@@ -22,8 +22,8 @@ from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
 from frazil.repository.catalog.repo_update import OPS_START, RepoChange
 from frazil.repository.catalog.version_info import FeatureFlag, RepoStatus
 from frazil.repository.clock import now_us
+from frazil.repository.settings.config import FLAGS, flag_named, setting_of
 from frazil.repository.settings.config_document import document_to_save
-from frazil.repository.settings.resolved import FLAGS, flag_named, setting_of
 
 #: A pattern with one of these also protects branches that are created later.
 _WILDCARDS: Final = frozenset("*?[")
@@ -38,7 +38,7 @@ class Administration(RepositoryBase):
         Returns:
             The names. ``main`` is always one of them.
         """
-        return set(self._context.catalog.repo_info().branches)
+        return set(self._info().branches)
 
     def create_branch(self, branch: str, snapshot_id: str) -> None:
         """Create a branch on a snapshot.
@@ -68,7 +68,7 @@ class Administration(RepositoryBase):
         Raises:
             RefNotFoundError: ``ref-not-found`` if there is no such branch.
         """
-        return id_to_text(repo_changes.branch_tip(self._context.catalog.repo_info(), branch))
+        return id_to_text(repo_changes.branch_tip(self._info(), branch))
 
     def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
         """Move a branch to another snapshot.
@@ -94,11 +94,7 @@ class Administration(RepositoryBase):
             >>> repo.lookup_snapshot(repo.lookup_branch("dev")).message
             'a group'
         """
-        expected = (
-            None
-            if from_snapshot_id is None
-            else resolve_id(from_snapshot_id, self._context.catalog.repo_info)
-        )
+        expected = None if from_snapshot_id is None else resolve_id(from_snapshot_id, self._info)
         self._set_branch(branch, lambda id_: repo_changes.reset_branch(branch, id_, expected), snapshot_id)
 
     def delete_branch(self, branch: str) -> None:
@@ -113,7 +109,7 @@ class Administration(RepositoryBase):
             RefNotFoundError: If there is no such branch.
             SessionStateError: ``cannot-delete-main`` if ``branch`` is ``main``.
         """
-        self._context.catalog.update_repo_info(repo_changes.delete_branch(branch))
+        self._update(repo_changes.delete_branch(branch))
 
     def list_tags(self) -> set[str]:
         """Return the names of all tags, without deleted tags.
@@ -121,7 +117,7 @@ class Administration(RepositoryBase):
         Returns:
             The names.
         """
-        return set(self._context.catalog.repo_info().tags)
+        return set(self._info().tags)
 
     def create_tag(self, tag: str, snapshot_id: str) -> None:
         """Create a tag, a permanent name for a snapshot.
@@ -139,7 +135,7 @@ class Administration(RepositoryBase):
             InvalidInputError: See ``create_branch``.
             SessionStateError: ``feature-flag-disabled`` if the feature ``create_tag`` is off.
         """
-        self._context.catalog.update_repo_info(repo_changes.create_tag(tag, self._resolve(snapshot_id)))
+        self._update(repo_changes.create_tag(tag, self._resolve(snapshot_id)))
 
     def lookup_tag(self, tag: str) -> str:
         """Return the id of the snapshot that a tag names.
@@ -153,7 +149,7 @@ class Administration(RepositoryBase):
         Raises:
             RefNotFoundError: ``ref-not-found`` if there is no such tag, or if it was deleted.
         """
-        return id_to_text(repo_changes.tag_target(self._context.catalog.repo_info(), tag))
+        return id_to_text(repo_changes.tag_target(self._info(), tag))
 
     def delete_tag(self, tag: str) -> None:
         """Delete a tag; its name cannot be used again.
@@ -165,7 +161,7 @@ class Administration(RepositoryBase):
             RefNotFoundError: ``ref-not-found`` if there is no such tag.
             SessionStateError: ``feature-flag-disabled`` if the feature ``delete_tag`` is off.
         """
-        self._context.catalog.update_repo_info(repo_changes.delete_tag(tag))
+        self._update(repo_changes.delete_tag(tag))
 
     def _set_branch(self, branch: str, change: Callable[[bytes], RepoChange], snapshot_id: str) -> None:
         """Move a branch to a snapshot, with the records that the history of the branch needs."""
@@ -173,12 +169,12 @@ class Administration(RepositoryBase):
         update = change(id_)
         if self._context.spec_version > 1:
             update = repo_changes.with_metadata(update, partial(with_branch, branch=branch), id_)
-        self._context.catalog.update_repo_info(update)
+        self._update(update)
 
     def _resolve(self, text: str) -> bytes:
         """Return the snapshot that an id, the first characters of an id, or the name of a ref means."""
-        snapshot = find_snapshot(text, self._context.catalog.repo_info)
-        return resolve_id(text, self._context.catalog.repo_info) if snapshot is None else snapshot
+        snapshot = find_snapshot(text, self._info)
+        return resolve_id(text, self._info) if snapshot is None else snapshot
 
     list_branches_async: Final = awaitable(list_branches)
     create_branch_async: Final = awaitable(create_branch)
@@ -241,7 +237,7 @@ class Administration(RepositoryBase):
                 ErrorKind.INVALID_REF_NAME,
             )
         if _WILDCARDS.isdisjoint(pattern):
-            branch_tip(self._context.catalog.repo_info(), pattern)  # a mistake in a name protects nothing
+            branch_tip(self._info(), pattern)  # a mistake in a name protects nothing
         protection = BranchProtection(
             pattern=pattern,
             principals=tuple(principals),
@@ -254,7 +250,7 @@ class Administration(RepositoryBase):
             others = {each.pattern: each.document() for each in read_protections(metadata)}
             return {**metadata, PROTECTION: {**others, pattern: protection.document()}}
 
-        self._context.catalog.update_repo_info(repo_changes.set_metadata(add))
+        self._update(repo_changes.set_metadata(add))
         return protection
 
     def unprotect_branch(self, pattern: str) -> None:
@@ -278,7 +274,7 @@ class Administration(RepositoryBase):
             left = {name: value for name, value in metadata.items() if name != PROTECTION}
             return {**left, PROTECTION: others} if others else left
 
-        self._context.catalog.update_repo_info(repo_changes.set_metadata(remove))
+        self._update(repo_changes.set_metadata(remove))
 
     def branch_protections(self) -> list[BranchProtection]:
         """Return the protections of branches, by pattern.
@@ -316,7 +312,7 @@ class Administration(RepositoryBase):
         document = document_to_save(
             self._context.config, store_secrets, partial(saved_config, self._context.storage)
         )
-        self._context.catalog.update_repo_info(repo_changes.save_config(document))
+        self._update(repo_changes.save_config(document))
 
     def get_metadata(self) -> dict[str, Any]:
         """Return the metadata of the repository as a whole.
@@ -345,7 +341,7 @@ class Administration(RepositoryBase):
             own = {name: value for name, value in current.items() if name.startswith(OWN_PREFIX)}
             return {**own, **metadata}
 
-        self._context.catalog.update_repo_info(repo_changes.set_metadata(replace_items))
+        self._update(repo_changes.set_metadata(replace_items))
 
     def update_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Add items to the metadata of the repository, and replace those of the same name.
@@ -359,9 +355,7 @@ class Administration(RepositoryBase):
         Raises:
             InvalidMetadataError: If JSON cannot hold the metadata.
         """
-        info = self._context.catalog.update_repo_info(
-            repo_changes.set_metadata(lambda current: {**current, **metadata})
-        )
+        info = self._update(repo_changes.set_metadata(lambda current: {**current, **metadata}))
         return _shown(info.metadata)
 
     @property
@@ -402,7 +396,7 @@ class Administration(RepositoryBase):
         """
         availability = Availability[status.availability.name.upper()]
         change = repo_changes.set_status(availability, status.limited_availability_reason)
-        self._context.catalog.update_repo_info(change)
+        self._update(change)
 
     def feature_flags(self) -> list[FeatureFlag]:
         """Return all features that can be turned off.
@@ -442,9 +436,7 @@ class Administration(RepositoryBase):
             InvalidInputError: ``invalid-feature-flag`` if there is no feature of this name.
         """
         self._context.require_version_2()
-        self._context.catalog.update_repo_info(
-            repo_changes.set_flag(flag_named(name), None if setting is None else bool(setting))
-        )
+        self._update(repo_changes.set_flag(flag_named(name), None if setting is None else bool(setting)))
 
     def default_commit_metadata(self) -> dict[str, Any]:
         """Return the metadata that all commits of new sessions of this handle get.

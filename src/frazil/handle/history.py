@@ -15,12 +15,11 @@ from frazil.format.repo_info import RepoInfo
 from frazil.handle.sessions import SubHandle, snapshot_of_version
 from frazil.history import blame as blaming
 from frazil.history import undo as undoing
-from frazil.history.bisect import BisectReport
-from frazil.history.bisect import bisect as bisect_versions
 from frazil.history.blame import Blame, ChunkCommit
-from frazil.history.branch_watch import BranchVersion, Watch
 from frazil.history.reports import StateChange, UndoPlan, ValueDifference
 from frazil.history.value_differences import value_differences
+from frazil.history.versions import BisectReport, BranchVersion, Watch
+from frazil.history.versions import bisect as bisect_versions
 from frazil.repository.catalog.ancestry import ancestry_columns
 from frazil.repository.catalog.context import snapshot_errors
 from frazil.repository.catalog.presentation import Update

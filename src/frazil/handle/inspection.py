@@ -112,7 +112,7 @@ _COMPOSITE: Final = (
 )
 
 
-class Inspection(RepositoryBase):
+class FileInspection(RepositoryBase):
     """Methods of ``Repository`` that show the contents of its files."""
 
     def inspect_repo_info(self) -> Json:
@@ -171,7 +171,7 @@ class Inspection(RepositoryBase):
             >>> repo.inspect_snapshot(repo.lookup_branch("main"))["commit_message"]
             'Repository initialized'
         """
-        id_ = resolve_id(snapshot_id, self._context.catalog.repo_info)
+        id_ = resolve_id(snapshot_id, self._info)
         with files_of(self._context, id_):
             snapshot, data = SNAPSHOT.read_with_bytes(self._context.storage, id_)
         files, nodes = snapshot.manifests, snapshot.nodes
@@ -269,7 +269,7 @@ class Inspection(RepositoryBase):
             >>> len(repo.inspect_transaction_log(repo.lookup_branch("main"))["new_groups"])
             2
         """
-        id_ = resolve_id(snapshot_id, self._context.catalog.repo_info)
+        id_ = resolve_id(snapshot_id, self._info)
         with files_of(self._context, id_):
             log, data = TRANSACTION_LOG.read_with_bytes(self._context.storage, id_)
         header = header_document(data, FileType.TRANSACTION_LOG)
@@ -291,7 +291,7 @@ class Inspection(RepositoryBase):
         """Return the logs of expired ancestors, oldest first; None where the file is gone."""
         if self._context.spec_version < 2:
             return {}
-        snapshots = self._context.catalog.repo_info().snapshots
+        snapshots = self._info().snapshots
         row = snapshots.find_snapshot(id_)
         ids = snapshots.entry(row).pruned_ancestor_tx_logs if row >= 0 else ()
         return dict(zip(ids, self._context.assets.transaction_logs(ids), strict=True))

@@ -18,7 +18,7 @@ from typing import Any, Final
 from frazil import host
 from frazil.about import PACKAGE_FOLDER
 from frazil.chunks.ranges import RangeCache
-from frazil.chunks.virtual import Container, VirtualSources
+from frazil.chunks.virtual import Container, VirtualSources, open_on_demand
 from frazil.errors import (
     ErrorKind,
     FormatError,
@@ -65,14 +65,17 @@ from frazil.repository.catalog.repo_update import (
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.clock import now_us
 from frazil.repository.retries import RetryPolicy, write_once
-from frazil.repository.settings.config import RepositoryConfig, VirtualChunkContainer, opened_with
+from frazil.repository.settings.config import (
+    RepositoryConfig,
+    ResolvedConfig,
+    VirtualChunkContainer,
+    opened_with,
+)
 from frazil.repository.settings.config_document import document_to_save, from_document
 from frazil.repository.settings.manifest_config import AUTO, ManifestConfig
-from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.access import anonymous_access
 from frazil.storage.base import IfAbsent, Refused, Storage, Version
 from frazil.storage.checks import PROBES, create_and_probe, probe_conditions
-from frazil.storage.chunk_places import open_on_demand
 from frazil.storage.credential_families import AnyCredential
 from frazil.storage.local_commit import flush_folders
 from frazil.storage.object_store_config import ObjectStoreConfig
@@ -256,14 +259,14 @@ _VIRTUAL_CACHE: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class ContextWithInfo:
     """A repository that was just opened: the context, and the refs and snapshots that were read for it."""
 
     context: Context
     info: RepoInfo
 
 
-def open_current(storage: Storage, options: HandleOptions) -> Opened:
+def open_current(storage: Storage, options: HandleOptions) -> ContextWithInfo:
     """Open the repository in ``storage``, and read its refs and snapshots once."""
     storage = options.attributed(storage)
     cache = RepoInfoCache()
@@ -277,8 +280,8 @@ def open_current(storage: Storage, options: HandleOptions) -> Opened:
             raise with_restore_advice(storage, error) from error.__cause__
         config, version = read_config_v1(storage)
         context = build_context(storage, options, StoredSettings(config, 1, version), cache)
-        return Opened(context, context.catalog.repo_info())
-    return Opened(opened_before(storage, options, info, cache), info)
+        return ContextWithInfo(context, context.catalog.repo_info())
+    return ContextWithInfo(opened_before(storage, options, info, cache), info)
 
 
 def opened_before(

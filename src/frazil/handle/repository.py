@@ -21,7 +21,7 @@ from frazil.errors import InvalidInputError
 from frazil.format.envelope import HEADER_BYTES, FileType, parse_header, reading
 from frazil.format.ids import REPO
 from frazil.handle.administration import Administration
-from frazil.handle.inspection import Inspection
+from frazil.handle.inspection import FileInspection
 from frazil.handle.opening import (
     Authorized,
     HandleOptions,
@@ -109,7 +109,7 @@ class Repository(
     VersionHistory,
     Sessions,
     Administration,
-    Inspection,
+    FileInspection,
     Integration,
 ):
     """A versioned Zarr hierarchy with branches and tags.

@@ -50,7 +50,7 @@ from frazil.repository.catalog.history_records import (
 )
 from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
 from frazil.repository.catalog.repo_changes import snapshot_named
-from frazil.repository.catalog.repo_update import newest_update
+from frazil.repository.catalog.repo_update import RepoChange, newest_update
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.ids import new_node_id
@@ -61,8 +61,7 @@ from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.rebase import Read, carry_over
 from frazil.repository.session.session import Session, reading, state_of
 from frazil.repository.session.workspace import Workspace, preload
-from frazil.repository.settings.config import check_session_lifetime
-from frazil.repository.settings.resolved import MOVE_NODE
+from frazil.repository.settings.config import MOVE_NODE, check_session_lifetime
 from frazil.storage.base import Storage
 
 if TYPE_CHECKING:
@@ -106,6 +105,10 @@ class RepositoryBase:
     def _info(self) -> RepoInfo:
         """Return the current repo info."""
         return self._context.catalog.repo_info()
+
+    def _update(self, change: RepoChange) -> RepoInfo:
+        """Change the repo info, and return the new one."""
+        return self._context.catalog.update_repo_info(change)
 
     def _info_v2(self) -> RepoInfo:
         """Return the current repo info, for methods that need spec version 2."""
@@ -405,7 +408,7 @@ class IntegrationPlan:
 
 
 def _commit_named(context: Context, info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
-    """Return a snapshot and its parent. Raise an error if the changes of this commit alone are not known."""
+    """Return a snapshot and its parent. Raise an error if its own changes are not known."""
     entry = info.snapshots.entry(repo_changes.require_snapshot(info, snapshot_named(info, name)))
     if entry.parent is None:
         raise InvalidInputError(
@@ -414,7 +417,7 @@ def _commit_named(context: Context, info: RepoInfo, name: str) -> tuple[Snapshot
         )
     if entry.pruned_ancestor_tx_logs or (context.spec_version == 1 and not _follows(context, entry)):
         raise SessionStateError(
-            f"the versions before {id_to_text(entry.id)} were expired, so the changes of this commit alone "
+            f"the versions before {id_to_text(entry.id)} were expired, so the changes of only this commit "
             "are not known. Pass a later commit",
             ErrorKind.REBASE_TX_LOG_PRUNED,
         )
@@ -560,7 +563,7 @@ class Integration(RepositoryBase):
             if base == start:
                 return tip
             if base == tip and fast_forward:
-                self._context.catalog.update_repo_info(repo_changes.reset_branch(into, start, tip))
+                self._update(repo_changes.reset_branch(into, start, tip))
                 return start
             origin: dict[str, Any] = {PARENTS: [id_to_text(tip), id_to_text(start)]}
             brought, is_declared = batches_brought(info, start, tip, self.storage)
@@ -602,8 +605,8 @@ class Integration(RepositoryBase):
         Raises:
             RebaseFailedError: ``rebase-failed`` if the solver leaves conflicts.
             SessionStateError: ``no-changes-to-commit`` if the branch has all the changes already.
-                ``rebase-tx-log-pruned`` if older versions were expired, so that the changes of this commit
-                alone are not known.
+                ``rebase-tx-log-pruned`` if older versions were expired, so that the changes of only this
+                commit are not known.
             InvalidInputError: ``invalid-snapshot-id`` if ``snapshot`` is the first snapshot.
             RefNotFoundError: ``ref-not-found`` if there is no such commit or branch.
             ConflictError: See ``merge``.

@@ -41,7 +41,7 @@ _CHARACTER: Final = 9
 
 
 class Label(NamedTuple):
-    """The text beside a commit. ``message`` is the first line of the commit message, shortened."""
+    """The text next to a commit. ``message`` is the first line of the commit message, shortened."""
 
     id: str
     branches: tuple[str, ...]
@@ -51,7 +51,7 @@ class Label(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
+class GraphNode:
     """One commit: its lane, the lanes that continue below it, the lanes that end at it, and its label."""
 
     lane: int
@@ -64,7 +64,7 @@ class Dot:
 class AncestryGraph:
     """A graph of the commits that some refs reach. ``print`` shows text, notebooks show an image."""
 
-    dots: tuple[Dot, ...]
+    dots: tuple[GraphNode, ...]
     lanes: int = 1
     plain: bool = False
 
@@ -78,7 +78,7 @@ class AncestryGraph:
             lines += [self._row(dot), "".join(bars)]
         return "".join(f"{line}\n" for line in lines[:-1])
 
-    def _row(self, dot: Dot) -> str:
+    def _row(self, dot: GraphNode) -> str:
         last = max(dot.joined, default=dot.lane)
         cells = []
         for lane in range(self.lanes):
@@ -168,7 +168,7 @@ def ancestry_graph(
     shown = np.flatnonzero(lane_of >= 0)
     newest_first = shown[np.argsort(table.flushed_at()[shown], kind="stable")[::-1]]
     parents = table.parents()[newest_first].tolist()
-    dots: list[Dot] = []
+    dots: list[GraphNode] = []
     open_lanes: frozenset[int] = frozenset()
     lanes_of_rows = lane_of[newest_first].tolist()
     for row, lane, parent in zip(newest_first.tolist(), lanes_of_rows, parents, strict=True):
@@ -183,7 +183,7 @@ def ancestry_graph(
             to_datetime(entry.flushed_at),
             first_line(entry.message),
         )
-        dots.append(Dot(lane, open_lanes, joined, label))
+        dots.append(GraphNode(lane, open_lanes, joined, label))
     return AncestryGraph(tuple(dots), len(tips), plain)
 
 

@@ -47,7 +47,7 @@ from frazil.repository.catalog.repo_changes import (
 )
 from frazil.repository.catalog.repo_update import RepoUpdate, ops_parts
 from frazil.repository.clock import utc_text
-from frazil.repository.settings.resolved import DELETE_TAG, FLAGS, Flag
+from frazil.repository.settings.config import DELETE_TAG, FLAGS, Flag
 from frazil.storage.base import Storage
 from frazil.storage.checks import skip_missing
 
@@ -123,7 +123,7 @@ def _document(place: Place) -> list[Any]:
     return [place.time, place.backup] if place.backup else [place.time]
 
 
-class Part(StrEnum):
+class StateField(StrEnum):
     """The kinds of fields of a repository."""
 
     BRANCH = "branch"
@@ -134,10 +134,10 @@ class Part(StrEnum):
     STATUS = "status"
 
 
-type Field = tuple[Part, str]
+type Field = tuple[StateField, str]
 
 #: The fields whose value is a snapshot.
-REFS: Final = frozenset({Part.BRANCH, Part.TAG})
+REFS: Final = frozenset({StateField.BRANCH, StateField.TAG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class FieldChange:
     The values of branches and tags are ids. The value of an item of the metadata is a tuple with one value.
     """
 
-    part: Part
+    part: StateField
     name: str
     before: Any
     after: Any
@@ -161,16 +161,16 @@ class FieldChange:
 def fields_of(info: RepoInfo) -> dict[Field, Any]:
     """Return all fields of a repository that have a value."""
     flags = {flag.id: flag.name for flag in FLAGS}
-    fields: dict[Field, Any] = {(Part.BRANCH, name): id_ for name, id_ in info.branches.items()}
-    fields |= {(Part.TAG, name): id_ for name, id_ in info.tags.items()}
+    fields: dict[Field, Any] = {(StateField.BRANCH, name): id_ for name, id_ in info.branches.items()}
+    fields |= {(StateField.TAG, name): id_ for name, id_ in info.tags.items()}
     for name, value in info.metadata.items():  # without items that Frazil writes with other updates
         if name == PROTECTION or not name.startswith(OWN_PREFIX):
-            fields[Part.METADATA, name] = (value,)
+            fields[StateField.METADATA, name] = (value,)
     for setting, ids in ((True, info.enabled_flags), (False, info.disabled_flags)):
-        fields |= {(Part.FLAG, flags.get(id_, str(id_))): setting for id_ in ids}
+        fields |= {(StateField.FLAG, flags.get(id_, str(id_))): setting for id_ in ids}
     if info.config is not None:
-        fields[Part.CONFIG, ""] = info.config
-    fields[Part.STATUS, ""] = (info.status.availability, info.status.reason)
+        fields[StateField.CONFIG, ""] = info.config
+    fields[StateField.STATUS, ""] = (info.status.availability, info.status.reason)
     return fields
 
 
@@ -184,16 +184,16 @@ def changes_between(before: Mapping[Field, Any], after: Mapping[Field, Any]) -> 
     ]
 
 
-def shown_value(part: Part, value: Any) -> str | None:
+def shown_value(part: StateField, value: Any) -> str | None:
     """Return the value of a field as text. None means that the field does not exist."""
     if value is None:
         return None
     match part:
-        case Part.BRANCH | Part.TAG:
+        case StateField.BRANCH | StateField.TAG:
             return id_to_text(value)
-        case Part.METADATA:
+        case StateField.METADATA:
             return repr(value[0])
-        case Part.STATUS:
+        case StateField.STATUS:
             availability, reason = value
             name = availability.name.lower().replace("_", "-")
             return name if reason is None else f"{name}: {reason}"
@@ -222,7 +222,7 @@ class UpdateStep:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class UndoState:
     """A state of the repository, and the name of its backup. None means that it is the current state."""
 
     info: RepoInfo
@@ -256,16 +256,16 @@ def updates_of(log: OpsLog, branch: str | None) -> NDArray[np.int64]:
     return rows[np.array([name == branch for name in log.names.take(rows).texts()], np.bool_)]
 
 
-class History:
+class UndoLog:
     """The states and steps of a repository, from its current state back. States are read when needed."""
 
     def __init__(self, storage: Storage, info: RepoInfo) -> None:
         self._storage = storage
-        self.current: Final = State(info)
+        self.current: Final = UndoState(info)
         self._backup = lru_cache(maxsize=8)(self._read)
 
     def steps(
-        self, state: State, select: Selection | None = None, *, at: int | None = None
+        self, state: UndoState, select: Selection | None = None, *, at: int | None = None
     ) -> Iterator[tuple[UpdateStep, UpdateStep | None]]:
         """Yield the steps up to a state with a selected entry, newest first, each with the step before it.
 
@@ -296,7 +296,7 @@ class History:
         if last is not None:
             yield last, None
 
-    def located(self, state: State, place: Place) -> Place:
+    def located(self, state: UndoState, place: Place) -> Place:
         """Return a place with the name of its backup, which the log up to a later state has."""
         if place.backup is not None:
             return place
@@ -305,7 +305,7 @@ class History:
             raise no_update(place.time)
         return step.place
 
-    def at(self, place: Place, within: State | None = None) -> State:
+    def at(self, place: Place, within: UndoState | None = None) -> UndoState:
         """Return the state at a place, which the log up to the state ``within`` has. Default: the current."""
         within = within or self.current
         if place.time == within.time:
@@ -320,10 +320,10 @@ class History:
             ).with_remedy("Make the change by hand, for example with `{}`", call("reset_branch"))
         return state
 
-    def _read(self, name: str) -> State | None:
+    def _read(self, name: str) -> UndoState | None:
         key = backup_key(name)
         with skip_missing():
-            return State(open_repo_info(self._storage.get(key), key), name)
+            return UndoState(open_repo_info(self._storage.get(key), key), name)
         return None
 
 
@@ -355,8 +355,8 @@ def no_update(time: int) -> SessionStateError:
 
 def _order(change: FieldChange) -> tuple[int, str, str]:
     """Return the place of a change in the ops log: a repository opens first, and closes last."""
-    opens = change.part is Part.STATUS and change.after[0] == 0
-    closes = change.part is Part.STATUS and not opens
+    opens = change.part is StateField.STATUS and change.after[0] == 0
+    closes = change.part is StateField.STATUS and not opens
     return (-1 if opens else 1 if closes else 0, change.part, change.name)
 
 
@@ -364,7 +364,7 @@ def require_possible(info: RepoInfo, changes: Iterable[FieldChange]) -> None:
     """Raise the error why a change is not possible in the current repository, if one is not."""
     fields = fields_of(info)
     for change in changes:
-        is_ref, is_tag, after = change.part in REFS, change.part is Part.TAG, change.after
+        is_ref, is_tag, after = change.part in REFS, change.part is StateField.TAG, change.after
         if (current := fields.get((change.part, change.name))) != change.before:
             expected, actual = (shown_value(change.part, each) for each in (change.before, current))
             raise ConflictError(
@@ -394,7 +394,7 @@ def _changed(info: RepoInfo, change: FieldChange, now: int) -> tuple[RepoInfo, O
     """Return the repo info after one more change, and the entry of the ops log."""
     name, before, after = change.name, change.before, change.after
     match change.part:
-        case Part.BRANCH:
+        case StateField.BRANCH:
             info = replace(info, branches=with_ref(info.branches, name, after))
             if after is not None:
                 info = replace(info, metadata=with_branch(info, after, name))
@@ -402,23 +402,23 @@ def _changed(info: RepoInfo, change: FieldChange, now: int) -> tuple[RepoInfo, O
                 return info, OpsEntry(UpdateKind.BRANCH_CREATED, now, name=name)
             kind = UpdateKind.BRANCH_DELETED if after is None else UpdateKind.BRANCH_RESET
             return info, OpsEntry(kind, now, name=name, previous_snapshot=before)
-        case Part.TAG:
+        case StateField.TAG:
             info = replace(info, tags=with_ref(info.tags, name, after))
             if after is not None:
                 return info, OpsEntry(UpdateKind.TAG_CREATED, now, name=name)
             info = replace(info, deleted_tags=info.deleted_tags | {name})
             return info, OpsEntry(UpdateKind.TAG_DELETED, now, name=name, previous_snapshot=before)
-        case Part.CONFIG:
+        case StateField.CONFIG:
             update = save_config(after)
-        case Part.METADATA:
+        case StateField.METADATA:
             metadata = {each: value for each, value in info.metadata.items() if each != name}
             if after is not None:
                 metadata[name] = after[0]
             update = set_metadata(lambda _: metadata)
-        case Part.FLAG:
+        case StateField.FLAG:
             ids = {flag.name: flag.id for flag in FLAGS}
             update = set_flag(Flag(ids[name] if name in ids else int(name), name), after)
-        case Part.STATUS:
+        case StateField.STATUS:
             update = set_status(*after)
     changed = update(info, now)
     return changed.info, changed.entry
@@ -447,7 +447,7 @@ class _Candidate:
 
 def undo(context: Context, *, branch: str | None = None, at: int | None = None) -> UndoPlan:
     """Return the plan that undoes one update, of the time ``at`` in microseconds since 1970."""
-    history = History(context.storage, context.catalog.repo_info())
+    history = UndoLog(context.storage, context.catalog.repo_info())
     candidate, unchanged = _newest(history, branch) if at is None else (_named(history, at), None)
     newest: _Candidate | None = candidate
     if branch is not None or at is not None:
@@ -461,7 +461,7 @@ def undo(context: Context, *, branch: str | None = None, at: int | None = None) 
         notes = [f"{_name(unchanged)} changed nothing. The newest update with changes is {_name(original)}"]
     changes = [replace(each, before=each.after, after=each.before) for each in candidate.changes]
 
-    def recorded(current: State, at: int) -> UndoRecord:
+    def recorded(current: UndoState, at: int) -> UndoRecord:
         # With ``newest``, all later updates are undone or empty.
         if newest is not None and current.time == history.current.time:
             state, cursor, fields = history.at(candidate.before), candidate.before, newest.fields
@@ -479,7 +479,7 @@ def undo(context: Context, *, branch: str | None = None, at: int | None = None) 
 
 def redo(context: Context) -> UndoPlan:
     """Return the plan that makes the last undone update again. See ``Repository.history.redo``."""
-    history = History(context.storage, context.catalog.repo_info())
+    history = UndoLog(context.storage, context.catalog.repo_info())
     record = history.current.record
     place = None if record is None else record.last_undo
     if record is None or place is None:
@@ -495,7 +495,7 @@ def redo(context: Context) -> UndoPlan:
     following = None if last is None else history.located(earlier, last)
     original = _original(history, undone, step)
 
-    def recorded(current: State, at: int) -> UndoRecord:
+    def recorded(current: UndoState, at: int) -> UndoRecord:
         if current.record != record:
             raise ConflictError(
                 None,
@@ -511,7 +511,7 @@ def redo(context: Context) -> UndoPlan:
 
 def restore_to(context: Context, at: int) -> UndoPlan:
     """Return the plan that returns to the state at a time, in microseconds since 1970."""
-    history = History(context.storage, context.catalog.repo_info())
+    history = UndoLog(context.storage, context.catalog.repo_info())
     places = (step.place for step, _ in history.steps(history.current, at=at))
     place = next((each for each in places if each.time <= at), None)
     if place is None:
@@ -523,7 +523,7 @@ def restore_to(context: Context, at: int) -> UndoPlan:
     return _planned(context, history, changes)
 
 
-def _newest(history: History, branch: str | None = None) -> tuple[_Candidate, UpdateStep | None]:
+def _newest(history: UndoLog, branch: str | None = None) -> tuple[_Candidate, UpdateStep | None]:
     """Return the newest update with changes that are not undone, and a newer one that changed nothing."""
     unchanged: UpdateStep | None = None
     for candidate in _candidates(history, branch):
@@ -537,9 +537,9 @@ def _newest(history: History, branch: str | None = None) -> tuple[_Candidate, Up
     ).with_remedy("`{}` lists the updates", call("ops_log"))
 
 
-def _candidates(history: History, branch: str | None) -> Iterator[_Candidate]:
+def _candidates(history: UndoLog, branch: str | None) -> Iterator[_Candidate]:
     """Yield the updates that are not undone, newest first, and updates that changed nothing."""
-    subject = FieldChange(Part.BRANCH, branch or "", None, None).subject
+    subject = FieldChange(StateField.BRANCH, branch or "", None, None).subject
     select = partial(updates_of, branch=branch)
     now = fields_of(history.current.info)
     fields: dict[str, Place] = {}
@@ -571,7 +571,7 @@ def _oldest(*places: Mapping[str, Place]) -> dict[str, Place]:
     return dict(every)
 
 
-def _named(history: History, time: int) -> _Candidate:
+def _named(history: UndoLog, time: int) -> _Candidate:
     """Return the update with an entry at exactly this time."""
     step, before = next(history.steps(history.current, at=time), (None, None))
     if step is None or all(each.updated_at != time for each in step.entries):
@@ -588,7 +588,7 @@ def _named(history: History, time: int) -> _Candidate:
     return _Candidate(step, place, changes, {})
 
 
-def _original(history: History, state: State, step: UpdateStep) -> UpdateStep:
+def _original(history: UndoLog, state: UndoState, step: UpdateStep) -> UpdateStep:
     """Return the update that the newest update of a state has undone or made again, else this update."""
     record = state.record
     if record is not None and record.at == state.time:
@@ -609,14 +609,14 @@ def _reversible(step: UpdateStep, before: UpdateStep | None) -> UpdateStep:
     return before
 
 
-def _changes_of(history: History, step: UpdateStep, before: UpdateStep | None) -> list[FieldChange]:
+def _changes_of(history: UndoLog, step: UpdateStep, before: UpdateStep | None) -> list[FieldChange]:
     """Return the changes of an update."""
     places = (_reversible(step, before).place, step.place)
     kinds = {entry.kind for entry in step.entries}
     return [
         each
         for each in changes_between(*(fields_of(history.at(place).info) for place in places))
-        if each.part is not Part.METADATA or UpdateKind.METADATA_CHANGED in kinds
+        if each.part is not StateField.METADATA or UpdateKind.METADATA_CHANGED in kinds
     ]
 
 
@@ -635,11 +635,11 @@ def _refusal(step: UpdateStep, why: str) -> SessionStateError:
 def _losses(changes: Sequence[FieldChange]) -> Iterator[str]:
     """Yield what changes delete, and which protections of branches they take away or replace."""
     for each in changes:
-        if each.part is Part.TAG and each.after is None:
+        if each.part is StateField.TAG and each.after is None:
             yield f"the tag `{each.name}` is deleted, and its name cannot be used again"
-        if each.part is Part.BRANCH and each.after is None:
+        if each.part is StateField.BRANCH and each.after is None:
             yield f"the branch `{each.name}` is deleted"
-        if each.part is Part.METADATA and each.name == PROTECTION and each.before is not None:
+        if each.part is StateField.METADATA and each.name == PROTECTION and each.before is not None:
             rules, later = each.before[0], each.after[0] if each.after else {}
             for pattern in rules:
                 if not isinstance(rules, dict) or rules[pattern] != later.get(pattern):
@@ -648,11 +648,11 @@ def _losses(changes: Sequence[FieldChange]) -> Iterator[str]:
 
 def _planned(
     context: Context,
-    history: History,
+    history: UndoLog,
     changes: Sequence[FieldChange],
     entries: Sequence[OpsEntry] = (),
     notes: Sequence[str] = (),
-    record: Callable[[State, int], UndoRecord] | None = None,
+    record: Callable[[UndoState, int], UndoRecord] | None = None,
 ) -> UndoPlan:
     """Check that changes are possible, and return the plan for users."""
     require_possible(history.current.info, changes)
@@ -660,7 +660,7 @@ def _planned(
     def change(current: RepoInfo, now: int) -> RepoUpdate | None:
         ordered = sorted(changes, key=_order)
         require_possible(current, ordered)
-        if not any(change.part is Part.STATUS for change in ordered):
+        if not any(change.part is StateField.STATUS for change in ordered):
             require_online(current)
         info, log = current, list[OpsEntry]()
         for each in ordered:
@@ -669,7 +669,7 @@ def _planned(
             if not (log and entry.kind is log[-1].kind is UpdateKind.METADATA_CHANGED):
                 log.append(entry)
         if log and record is not None:
-            new = record(State(current), now + len(log) - 1)
+            new = record(UndoState(current), now + len(log) - 1)
             info = replace(info, metadata=new.added_to(info.metadata))
         return RepoUpdate(info, log[-1], tuple(log[:-1])) if log else None
 

@@ -77,8 +77,7 @@ def read_zarr_store(source: Storage) -> ZarrStore:
         older = next((key for key in listing.keys if key.rpartition("/")[2] in _OLDER), None)
         text = "no zarr.json" if older is None else f"{older} of version 2, which an ingest reads"
         raise InvalidInputError(
-            f"the store to adopt must be a Zarr store of version 3, got {text} in {source.label()}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"the store to adopt must be a Zarr store of version 3, got {text} in {source.label()}"
         )
     stored = map_bounded(Purpose.CATALOG_READS, lambda key: bytes(source.get(key)), keys)
     pairs = sorted(("/" + key.rpartition("/")[0], raw) for key, raw in zip(keys, stored, strict=True))

@@ -144,7 +144,7 @@ Sizes = Callable[[Sequence[str]], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConvertedManifest:
     """A new manifest file: the values for snapshots, and the boxes of its arrays, uint32 (ndim, 2)."""
 
     id: bytes
@@ -154,7 +154,7 @@ class Converted:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class ManifestConversion:
     """The result for one old manifest.
 
     Attributes:
@@ -168,7 +168,7 @@ class Conversion:
         has_flags: Whether the old file has format flags.
     """
 
-    converted: tuple[Converted, ...]
+    converted: tuple[ConvertedManifest, ...]
     files: tuple[bytes, ...]
     chunks: U8
     chunk_names: Mapping[bytes, bytes]
@@ -186,7 +186,7 @@ def convert(
     chunks_at: str | None,
     level: int,
     sizes: Sizes | None = None,
-) -> Conversion:
+) -> ManifestConversion:
     """Convert one manifest.
 
     With the URL prefix ``chunks_at``, chunk files become virtual chunks below it. ``sizes`` returns the sizes
@@ -222,10 +222,10 @@ def convert(
         files.append(file)
         bounds = {(id_, table.ndim): table.bounds() for id_, table in arrays.items()}
         count = sum(map(len, arrays.values()))
-        converted.append(Converted(manifest.id, len(file), count, bounds))
+        converted.append(ConvertedManifest(manifest.id, len(file), count, bounds))
     unused = sum(map(len, old.tables.values())) - used
     ids_of_chunks = distinct_ids(chunks)
-    return Conversion(
+    return ManifestConversion(
         tuple(converted),
         tuple(files),
         ids_of_chunks,
@@ -360,7 +360,9 @@ def copy_chunks(
     return list(filter(None, sizes)), missing
 
 
-def new_nodes(snapshot: OldSnapshot, name: str, manifests: Mapping[bytes, Sequence[Converted]]) -> NodeTable:
+def new_nodes(
+    snapshot: OldSnapshot, name: str, manifests: Mapping[bytes, Sequence[ConvertedManifest]]
+) -> NodeTable:
     """Return the nodes of a snapshot. ``manifests`` are by old id."""
     try:
         return NodeTable.from_nodes([_node(node, manifests) for node in snapshot.nodes])
@@ -368,7 +370,7 @@ def new_nodes(snapshot: OldSnapshot, name: str, manifests: Mapping[bytes, Sequen
         raise FormatError(f"{name}: {error.message}") from error
 
 
-def _node(node: OldNode, manifests: Mapping[bytes, Sequence[Converted]]) -> Node:
+def _node(node: OldNode, manifests: Mapping[bytes, Sequence[ConvertedManifest]]) -> Node:
     id_ = new_node_id(node.id, node.path)
     document = json.dumps(node.document).encode()
     array = parse_node(document)
@@ -383,7 +385,7 @@ def _node(node: OldNode, manifests: Mapping[bytes, Sequence[Converted]]) -> Node
     return Node(id_, node.path, document, array)
 
 
-def _ref(old: OldManifestRef, converted: Converted, node: bytes, rank: int) -> ManifestRef | None:
+def _ref(old: OldManifestRef, converted: ConvertedManifest, node: bytes, rank: int) -> ManifestRef | None:
     """Return the reference to a new manifest. None if it has no chunk of the array in the old extents."""
     box = converted.bounds.get((node, rank))
     if box is None:

@@ -53,8 +53,8 @@ from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, encode_sn
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.handle.opening import explicit_access, older_layout, require_prefix
 from frazil.importing.conversion import (
-    Conversion,
-    Converted,
+    ConvertedManifest,
+    ManifestConversion,
     Sizes,
     container_of,
     convert,
@@ -72,7 +72,7 @@ from frazil.importing.source import (
     ImportedHistory,
     ImportedVersion,
     NewIds,
-    Refs,
+    OlderRefs,
     Source,
     Users,
     read_history,
@@ -167,7 +167,7 @@ _REASONS: Final = {
 }
 
 
-def _of_refs(refs: Refs) -> Iterator[str]:
+def _of_refs(refs: OlderRefs) -> Iterator[str]:
     """Yield one line for each branch and tag with properties."""
     for name, sequence in sorted(refs.branches.items()):
         properties = [dict(ref.properties) for ref in sequence if ref.properties]
@@ -213,7 +213,7 @@ _SPEC_VERSION = 2
 _BEFORE = 1
 
 
-def new_info(refs: Refs, history: ImportedHistory, config: dict[str, Any], now: int) -> RepoInfo:
+def new_info(refs: OlderRefs, history: ImportedHistory, config: dict[str, Any], now: int) -> RepoInfo:
     """Return refs, snapshots, and an ops log with their history, as far as the ref files contain it."""
     versions = history.versions
     entries = [
@@ -239,7 +239,7 @@ def new_info(refs: Refs, history: ImportedHistory, config: dict[str, Any], now: 
     )
 
 
-def _ops(refs: Refs, history: ImportedHistory, now: int) -> OpsLog:
+def _ops(refs: OlderRefs, history: ImportedHistory, now: int) -> OpsLog:
     """Return the ops log: newest entry first, with different times, and the creation as the oldest entry.
 
     An entry has the time of its ref file if this time is later than the snapshot and than the entry before on
@@ -317,7 +317,7 @@ class ImportJob:
 
     source: Source
     target: Storage
-    refs: Refs
+    refs: OlderRefs
     history: ImportedHistory
     users: dict[bytes, Users]
     ids: NewIds
@@ -328,8 +328,8 @@ class ImportJob:
     assets: Assets = field(init=False)
     container: VirtualChunkContainer | None = None
     _nodes: OrderedDict[bytes, NodeTable] = field(default_factory=OrderedDict)
-    _manifests: dict[bytes, tuple[Converted, ...]] = field(default_factory=dict)
-    _files: dict[bytes, Converted] = field(default_factory=dict)
+    _manifests: dict[bytes, tuple[ConvertedManifest, ...]] = field(default_factory=dict)
+    _files: dict[bytes, ConvertedManifest] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.assets = Assets(self.target, CacheLimits())
@@ -360,9 +360,8 @@ class ImportJob:
         file = encode_repo_info(info, level=_LEVEL)
         if write_once(self.target, REPO, file, RetryPolicy(), IfAbsent(), "the import"):
             return report
-        return self.compared(
-            bytes(self.target.get(REPO))
-        )  # another process created it, perhaps with the same import
+        # Another process created it, perhaps with the same import.
+        return self.compared(bytes(self.target.get(REPO)))
 
     def compared(self, repo_file: bytes) -> ImportReport:
         """Return the report if the target already contains this import."""
@@ -377,9 +376,9 @@ class ImportJob:
             )
         return replace(self._report({}, ()), was_there=True)
 
-    def _convert(self) -> tuple[dict[bytes, Conversion], Sequence[bytes]]:
+    def _convert(self) -> tuple[dict[bytes, ManifestConversion], Sequence[bytes]]:
         """Convert and write all manifests. Returns the conversions by old id, and the ids without a file."""
-        conversions: dict[bytes, Conversion] = {}
+        conversions: dict[bytes, ManifestConversion] = {}
         missing: list[bytes] = []
         at = None if self.container is None else self.container.url_prefix
         # One after the other, because each may be large and decoding holds the interpreter lock.
@@ -394,7 +393,7 @@ class ImportJob:
             conversions[old_id] = replace(conversion, files=())
         return conversions, missing
 
-    def _chunks(self, report: ImportReport, conversions: Mapping[bytes, Conversion]) -> ImportReport:
+    def _chunks(self, report: ImportReport, conversions: Mapping[bytes, ManifestConversion]) -> ImportReport:
         """Copy chunk files to the place where the new repository expects them."""
         every = conversions.values()
         ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
@@ -415,7 +414,9 @@ class ImportJob:
             report = replace(report, left_out=(*report.left_out, lost))
         return report
 
-    def _report(self, conversions: Mapping[bytes, Conversion], missing: Sequence[bytes]) -> ImportReport:
+    def _report(
+        self, conversions: Mapping[bytes, ManifestConversion], missing: Sequence[bytes]
+    ) -> ImportReport:
         versions = self.history.versions.values()
         files = [file for conversion in conversions.values() for file in conversion.converted]
         lost = [f"manifest {id_to_text(id_)}: it has no file" for id_ in missing]
@@ -513,7 +514,7 @@ def upgrade(
     2. It has the same snapshots with their parents, messages, times and metadata, the same branches and tags,
     and every array of every snapshot.
 
-    Without ``target_storage``, the new repository is created in place, beside the old files. The import
+    Without ``target_storage``, the new repository is created in place, next to the old files. The import
     does not change the old files. A later garbage collection deletes the old files that the new repository
     does not use.
 

@@ -69,7 +69,7 @@ def _hash(data: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Refs:
+class OlderRefs:
     """The refs of an older repository.
 
     Attributes:
@@ -96,7 +96,7 @@ class Source:
         """The format of the repository, in words."""
         return described(generations(self.storage, self.layout))
 
-    def refs(self) -> Refs:
+    def refs(self) -> OlderRefs:
         """Return all refs.
 
         This reads a file for every commit, because only these files contain the history of a branch.
@@ -107,7 +107,7 @@ class Source:
         for sequence in files.branches.values():
             ref_keys += sequence.values()
         contents = dict(zip(ref_keys, in_parallel(self._ref, ref_keys), strict=True))
-        return Refs(
+        return OlderRefs(
             {
                 name: [contents[sequence[number]] for number in sorted(sequence)]
                 for name, sequence in files.branches.items()
@@ -217,7 +217,7 @@ class ImportedHistory:
         return out
 
 
-def read_history(source: Source, refs: Refs, ids: NewIds) -> ImportedHistory:
+def read_history(source: Source, refs: OlderRefs, ids: NewIds) -> ImportedHistory:
     """Read the history of a repository."""
     newest = [sequence[-1] for sequence in refs.branches.values()]
     tips = {ref.snapshot for ref in (*newest, *refs.tags.values())}

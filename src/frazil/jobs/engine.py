@@ -22,7 +22,7 @@ from concurrent.futures import CancelledError, Future
 from contextvars import ContextVar
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Final
+from typing import ClassVar, Final
 
 from frazil.engines import Engine, EngineName, Task, described, description
 from frazil.engines import engine_of as engine_of_caller
@@ -296,26 +296,14 @@ _AHEAD: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
-    """An engine that runs tasks in threads or processes of this machine.
-
-    Args:
-        workers: The number of threads or processes. None: the number of CPUs.
-        processes: Whether to use processes instead of threads. Default: False.
-        attempts: The number of attempts of each task. Default: 4.
-        resumable: Whether jobs stage the results of tasks, so that a later run can continue. Default: True.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` if ``workers`` or ``attempts`` is less than 1.
-
-    >>> list(Local(2).run(lambda shared, task: shared + task, [b"1", b"2"], b"no. "))
-    [b'no. 1', b'no. 2']
-    """
+class _Parallel:
+    """The base of the engines with several workers."""
 
     workers: int | None = None
-    processes: bool = False
     attempts: int = ATTEMPTS
     resumable: bool = True
+
+    _has_processes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in ("workers", "attempts"):
@@ -346,7 +334,7 @@ class Local:
         if not tasks:
             return
         count = min(self.slots, len(tasks))
-        function = sendable(task, (task, shared)) if self.processes else b""
+        function = sendable(task, (task, shared)) if self._has_processes else b""
         workers = _Workers(task, shared, function)
         pool = start_threads(Purpose.LOCAL_TASKS, count)
         pending: list[Future[bytes]] = []
@@ -368,6 +356,43 @@ class Local:
             pool.shutdown(wait=False, cancel_futures=True)
             workers.close()
             pool.shutdown(wait=True)
+
+
+class Threads(_Parallel):
+    """An engine that runs tasks in threads of this process.
+
+    Args:
+        workers: The number of threads. None: the number of CPUs.
+        attempts: The number of attempts of each task. Default: 4.
+        resumable: Whether jobs stage the results of tasks, so that a later run can continue. Default: True.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if ``workers`` or ``attempts`` is less than 1.
+
+    >>> list(Threads(2).run(lambda shared, task: shared + task, [b"1", b"2"], b"no. "))
+    [b'no. 1', b'no. 2']
+    """
+
+    __slots__ = ()
+
+
+class Processes(_Parallel):
+    """An engine that runs tasks in processes of this machine.
+
+    Args:
+        workers: The number of processes. None: the number of CPUs.
+        attempts: The number of attempts of each task. Default: 4.
+        resumable: Whether jobs stage the results of tasks, so that a later run can continue. Default: True.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if ``workers`` or ``attempts`` is less than 1.
+
+    >>> list(Processes(2).run(max, [b"1", b"2"], b"0"))
+    [b'1', b'2']
+    """
+
+    __slots__ = ()
+    _has_processes = True
 
 
 def _try_task(attempts: int, workers: _Workers, tasks: Sequence[bytes], number: int) -> bytes:
@@ -408,12 +433,12 @@ def default_engine() -> Engine:
     Examples:
         >>> from frazil.pipeline import default_engine
         >>> default_engine()  # doctest: +SKIP
-        Local(workers=None, processes=True, attempts=4, resumable=True)
+        Processes(workers=None, attempts=4, resumable=True)
     """
     uses_spark = installed("pyspark") and any(map(os.environ.get, _SPARK_VARIABLES))
     if installed("pyspark") and (pyspark := sys.modules.get("pyspark.sql")) is not None:
         uses_spark = uses_spark or pyspark.SparkSession.getActiveSession() is not None
-    return engine_of("spark" if uses_spark else "local")
+    return engine_of("spark" if uses_spark else "processes")
 
 
 def engine_of(engine: Engine | EngineName | None) -> Engine:
@@ -442,11 +467,6 @@ def least_tasks(engine: Engine | EngineName | None) -> int:
 def task_bytes(total: int, most: int, engine: Engine | EngineName | None) -> int:
     """Return the bytes of one task of ``total`` bytes: at most ``most``, and less to fill the engine."""
     return min(most, max(total // least_tasks(engine), LEAST_TASK))
-
-
-def local_processes() -> Local:
-    """Return the engine ``"local"``."""
-    return Local(processes=True)
 
 
 __all__ = [

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, TypedDict
 
 import numpy as np
 
-from frazil.argument_docs import Decorator, complete_doc
+from frazil.argument_docs import Decorator, with_keywords
 from frazil.arguments import check_fields, checked, require_progress, wrong_type
 from frazil.changes.manifests import UNSPLIT_REFS
 from frazil.display import Shown, counted, suggest
@@ -232,8 +232,9 @@ class RunOptions(TypedDict, total=False):
     """The options of every operation. All of them are optional.
 
     Attributes:
-        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where Spark is in use, else processes of this machine (`default_engine`).
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or ``"spark"``.
+            The default, None, is Spark where Spark is in use, else processes of this machine
+            (`default_engine`).
         job_id: The id of the job. A call with the id of an earlier job continues that job if it was
             interrupted, and returns its result if it was committed. The default, None, is a hash of the
             operation, its arguments, its inputs and its target.
@@ -280,25 +281,13 @@ def with_options(options: type, defaults: type | Mapping[str, Any] = MappingProx
         values = {each.name: ... if each.default is MISSING else each.default for each in fields(defaults)}
     else:
         values = dict(defaults)
-    # A module that defers annotations has them as text.
-    names = {
-        name: getattr(annotation, "__forward_arg__", annotation)
-        for name, annotation in options.__annotations__.items()
-    }
 
     def decorate[**P, R](function: Callable[P, R], /) -> Callable[P, R]:
-        signature = inspect.signature(function)
-        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        shown = [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=values.get(name), annotation=annotation
-            )
-            for name, annotation in names.items()
-        ]
+        listed = with_keywords(options, **values)(function)
+        accepted = inspect.signature(listed).parameters
 
-        @functools.wraps(function)
+        @functools.wraps(listed)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            accepted = {each.name for each in own} | names.keys()
             for name in kwargs.keys() - accepted:
                 raise TypeError(
                     f"{function.__name__}() got an unexpected keyword argument {name!r}"
@@ -307,9 +296,6 @@ def with_options(options: type, defaults: type | Mapping[str, Any] = MappingProx
             require_progress(kwargs.get("progress"), "expect", "advance")
             return function(*args, **kwargs)
 
-        listed = signature.replace(parameters=[*own, *shown])
-        call.__signature__ = listed  # type: ignore[attr-defined]
-        call.__doc__ = complete_doc(function.__doc__, listed.parameters, [options])
         return call
 
     return decorate

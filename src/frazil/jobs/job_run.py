@@ -92,7 +92,7 @@ def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
                 message = (
                     "xarray.open_datatree cannot open the result of this job: dimensions of the group "
                     f"`{group}` must be those of its parent group `{above}`, got {differ}. Store the data "
-                    "in another group, such as `/data`, and write results to groups beside it, or write "
+                    "in another group, such as `/data`, and write results to other groups, or write "
                     "them to another branch or repository"
                 )
                 warnings.warn(message, MisalignedGroupWarning, skip_file_prefixes=(PACKAGE_FOLDER,))
@@ -244,8 +244,8 @@ def run_job(
 
     Args:
         job: The `Job`.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark". None:
-            `default_engine()`.
+        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
+            None: `default_engine()`.
         progress: A `Progress` that shows the tasks.
 
     Returns:

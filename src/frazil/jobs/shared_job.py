@@ -37,18 +37,18 @@ from frazil.errors import (
 from frazil.format.ids import id_to_text
 from frazil.handle.addresses import virtual_access
 from frazil.handle.repository import Repository
-from frazil.jobs.engine import Local, Task
+from frazil.jobs.engine import Task, Threads
 from frazil.jobs.job import Job, JobResult, Target, Tasks
 from frazil.jobs.job_history import JobStart, find_job, job_state, require_recordable, work_digest
 from frazil.jobs.job_run import Attempt, earlier_result, run_attempt
 from frazil.jobs.progress import Summary
 from frazil.jobs.staging import StagedRound, Staging
 from frazil.jobs.task_failures import dumps
-from frazil.jobs.task_results import Outcome, Result, encode_result, stage_references
-from frazil.jobs.task_rounds import AFTER_TASK, run_task, task_number
+from frazil.jobs.task_results import Outcome
+from frazil.jobs.task_rounds import AFTER_TASK, encode_work, run_task, task_number
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.ids import new_object_id
-from frazil.repository.session.session import ForkSession, Session, state_of
+from frazil.repository.session.session import ForkSession, Session
 from frazil.repository.target import MAIN, parse_target
 from frazil.storage.checks import TRAFFIC
 from frazil.storage.profiles import storage_of_location
@@ -198,18 +198,8 @@ class SharedJob(Summary):
             raise
         finally:
             fork.workspace.end(*AFTER_TASK)
-        fork.workspace.writer.flush()  # the result must refer only to durable chunks
         chunks = sum(len(edits.table()) for edits in fork.workspace.own_changes().chunks.values())
-        changes, segments = stage_references(fork, f"{staged.folder.key}/references")
-        result = Result(
-            changes,
-            Outcome(chunks=chunks),
-            ends=state_of(fork).ends(),
-            seconds=round(host.monotonic_seconds() - started, 6),
-            stored=TRAFFIC.take_counts(),
-            segments=segments,
-        )
-        data = encode_result(result)
+        data = encode_work(fork, Outcome(chunks=chunks), f"{staged.folder.key}/references", started)
         is_first = staged.put_result(number, data)
         if not is_first and (again or staged.get_result(number, __name__) is None):
             storage.put(f"{staged.folder.key}/{number}", data)
@@ -318,7 +308,7 @@ class SharedJob(Summary):
         _, commit = job_state(job, start.tip)
         if commit is not None:
             return earlier_result(job.target, self.id, commit)
-        attempt = Attempt(job, self.id, start, _Delivered(self), None, host.monotonic_seconds())
+        attempt = Attempt(job, self.id, start, DeliveredTasks(self), None, host.monotonic_seconds())
         try:
             staging = Staging.join(self.repo, self.branch, self.id, _NAME)
             return _raise_closed(self) if staging is None else run_attempt(attempt, staging)
@@ -557,14 +547,15 @@ def _no_work(fork: ForkSession, shared_value: Any, item: Any) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Delivered:
+class DeliveredTasks:
     """The engine of the commit. It runs no task of the job, but writes the manifests of a large commit."""
 
     job: SharedJob
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        """Run the tasks of the commit, or raise an error that names the tasks of the job without a result."""
         if task is not run_task:
-            return Local().run(task, tasks, shared)
+            return Threads().run(task, tasks, shared)
         if not tasks:
             return iter(())
         reasons = {each.number: str(each) for each in self.job.missing()}

@@ -36,7 +36,7 @@ from frazil.format.ids import id_from_text, id_to_text, is_id_text
 from frazil.handle.repository import Repository, context_of
 from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Summary
-from frazil.jobs.task_results import Result, decode_changes, decode_result, encode_changes, joined, split
+from frazil.jobs.task_results import TaskResult, decode_changes, decode_result, encode_changes, joined, split
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us, to_datetime
@@ -161,7 +161,7 @@ class StagedRound:
         data = self.folder.get(str(number))
         return None if data is None or _usable(number, data, module) is None else data
 
-    def results(self, module: str) -> Iterator[tuple[int, Result]]:
+    def results(self, module: str) -> Iterator[tuple[int, TaskResult]]:
         """Yield the usable results, with the numbers of their tasks."""
         numbers = [int(name) for name in self.folder.names() if name.isdecimal()]
         with thread_pool(Purpose.STAGED_READS) as pool:
@@ -171,7 +171,7 @@ class StagedRound:
                     yield number, result
 
 
-def _usable(number: int, data: bytes, module: str) -> Result | None:
+def _usable(number: int, data: bytes, module: str) -> TaskResult | None:
     try:
         result = decode_result(data, module)
     except IcechunkError as error:

@@ -263,7 +263,7 @@ _PATHS: Final = ("documents", "members", "trees")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one call of the work function of a job, beside the changes in its fork.
+    """The outcome of one call of the work function of a job, in addition to the changes in its fork.
 
     Args:
         value: A small value for ``finish``, which can be pickled. Default: None.
@@ -287,7 +287,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TaskResult:
     """The result of a task.
 
     ``ends`` is the time after which its fork cannot be committed, in microseconds since 1970. ``retries`` is
@@ -306,7 +306,7 @@ class Result:
     reads: ReadSet = NOTHING_READ
 
 
-def encode_result(result: Result) -> bytes:
+def encode_result(result: TaskResult) -> bytes:
     """Return a result as bytes, for `decode_result`."""
     outcome, reads = result.outcome, result.reads
     numbers = outcome.rows, outcome.chunks, outcome.bytes_read or 0, outcome.bytes_written or 0
@@ -327,7 +327,7 @@ def encode_result(result: Result) -> bytes:
     return joined([json.dumps(header).encode(), encode_changes(result.changes), dumped(outcome.value)])
 
 
-def decode_result(data: bytes, staged_for: str | None = None) -> Result:
+def decode_result(data: bytes, staged_for: str | None = None) -> TaskResult:
     """Return the result that `encode_result` encoded.
 
     ``staged_for`` is the module of the work function, for bytes from the storage.
@@ -347,7 +347,7 @@ def decode_result(data: bytes, staged_for: str | None = None) -> Result:
             chunks.setdefault(str(path), []).append(column.reshape(int(count), int(ndim)))
         documents, members, trees = (frozenset(map(str, paths)) for paths in header["reads"])
         rows, written, bytes_read, bytes_written = map(int, header["outcome"])
-        return Result(
+        return TaskResult(
             decode_changes(changes),
             Outcome(loaded(value, staged_for), rows, written, bytes_read, bytes_written),
             int(header["ends"]),

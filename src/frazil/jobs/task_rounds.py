@@ -39,8 +39,8 @@ from frazil.jobs.task_results import (
     SENT_REFERENCES,
     Corner,
     Outcome,
-    Result,
     Segment,
+    TaskResult,
     decode_changes,
     decode_result,
     delete_segments,
@@ -151,7 +151,7 @@ class Rounds:
         changes.finish(self.engine)
         return [values[number] for number in range(len(items))]
 
-    def _add_result(self, number: int, result: Result, changes: TaskChanges) -> Any:
+    def _add_result(self, number: int, result: TaskResult, changes: TaskChanges) -> Any:
         """Add the changes and the metrics of a task, and return its value."""
         changes.add_result(number, result)
         outcome, stored = result.outcome, result.stored
@@ -230,7 +230,7 @@ class TaskChanges:
     _ends: int | None = None
     _waiting: int = 0
 
-    def add_result(self, number: int, result: Result) -> None:
+    def add_result(self, number: int, result: TaskResult) -> None:
         """Add the changes of a task."""
         if not all(each.key.startswith(f"{self.place}/") for each in result.segments):
             raise FormatError("a task staged references in another folder", ErrorKind.INVALID_FILE_FORMAT)
@@ -354,18 +354,26 @@ def run_task(shared: bytes, message: bytes) -> bytes:
         outcome = work(fork, common.shared, pickle.loads(message[_NUMBER.size :]))
     if not isinstance(outcome, Outcome):
         raise TypeError(f"the work function of a job must return an Outcome, got {type(outcome).__name__}")
-    fork.workspace.end(*AFTER_TASK)  # such as those of a thread that still runs
     read, written = outcome.bytes_read, outcome.bytes_written
     outcome = replace(
         outcome,
         bytes_read=counts.read if read is None else read,
         bytes_written=counts.written if written is None else written,
     )
+    data = encode_work(fork, outcome, common.references, started)
+    if staged is not None:
+        staged.put_result(number, data)
+    return data
+
+
+def encode_work(fork: ForkSession, outcome: Outcome, place: str, started: float) -> bytes:
+    """End the session of a task, and return its result. Many references are staged in ``place``."""
+    fork.workspace.end(*AFTER_TASK)  # no later changes, such as those of a thread that still runs
     fork.workspace.writer.flush()  # the result must refer only to durable chunks
     seconds = round(host.monotonic_seconds() - started, 6)
-    changes, segments = stage_references(fork, common.references)
+    changes, segments = stage_references(fork, place)
     tracker = fork.workspace.reads
-    result = Result(
+    result = TaskResult(
         changes,
         outcome,
         ends=state_of(fork).ends(),
@@ -375,10 +383,7 @@ def run_task(shared: bytes, message: bytes) -> bytes:
         segments=segments,
         reads=NOTHING_READ if tracker is None else tracker.reads(),
     )
-    data = encode_result(result)
-    if staged is not None:
-        staged.put_result(number, data)
-    return data
+    return encode_result(result)
 
 
 @functools.lru_cache(maxsize=2)
@@ -391,7 +396,7 @@ def _unpickled(shared: bytes) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Box:
+class ManifestBox:
     """A manifest to be written, for the chunks of an array from ``low`` to ``high``, exclusive.
 
     References in ``segments`` replace those in ``under``, which replace those in ``old`` manifests.
@@ -435,7 +440,7 @@ def _write_manifests(
     arrays = dict(zip(by_array, map(nodes.node, rows.tolist()), strict=True))
     files = with_prepared_files(workspace.snapshot.manifests, own)
     unchanged: dict[bytes, Sequence[ManifestRef]] = {}
-    boxes: list[Box] = []
+    boxes: list[ManifestBox] = []
     before: list[Segment] = []
     for id_, own_segments in by_array.items():
         node = arrays[id_]
@@ -475,7 +480,7 @@ def _write_manifests(
 
 def _boxes(
     node: Node, split: Corner, segments: Sequence[Segment], under: Collection[Segment], *, is_logged: bool
-) -> tuple[Sequence[ManifestRef], list[Box]]:
+) -> tuple[Sequence[ManifestRef], list[ManifestBox]]:
     """Return the manifests of an array that stay, and the boxes to be written, with all their references."""
     assert node.array is not None
     num_chunks = node.array.num_chunks
@@ -502,7 +507,7 @@ def _boxes(
     for at, (mine, below, old) in sorted(content.items()):
         low = tuple(number * size for number, size in zip(at, split, strict=True))
         high = tuple(min(a + size, n) for a, size, n in zip(low, split, num_chunks, strict=True))
-        boxes.append(Box(node, split, low, high, tuple(mine), tuple(below), tuple(old), is_logged))
+        boxes.append(ManifestBox(node, split, low, high, tuple(mine), tuple(below), tuple(old), is_logged))
     return rewrite.unchanged, boxes
 
 
@@ -533,7 +538,7 @@ def _prepared(
 def write_manifests(shared: bytes, task: bytes) -> bytes:
     """Run one task of the second stage on an executor: write the manifests of some boxes."""
     context: Context = _unpickled(shared)
-    boxes: tuple[Box, ...] = pickle.loads(task)
+    boxes: tuple[ManifestBox, ...] = pickle.loads(task)
     ids = object_id_series()
     try:
         with uploading(context.storage) as uploads:  # files of many boxes are flushed together
@@ -544,7 +549,7 @@ def write_manifests(shared: bytes, task: bytes) -> bytes:
         return pickle.dumps(error)  # another attempt would find the same chunks
 
 
-def _write_box(context: Context, uploads: Uploads, box: Box, ids: Iterator[bytes]) -> BoxManifests:
+def _write_box(context: Context, uploads: Uploads, box: ManifestBox, ids: Iterator[bytes]) -> BoxManifests:
     node, array = box.node, box.node.array
     assert array is not None
     limits = np.array(box.low, np.int64), np.array(box.high, np.int64)

@@ -145,8 +145,7 @@ class OpsLogRetention:
         if self.last < 0 or (self.last == 0 and self.newer_than is None):
             raise InvalidInputError(
                 f"last must be at least 1, or newer_than must be set, got last={self.last} and newer_than="
-                f"{self.newer_than!r}",
-                ErrorKind.INVALID_ARGUMENT,
+                f"{self.newer_than!r}"
             )
 
     def _limit(self, now: int) -> int:

@@ -70,7 +70,15 @@ from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.retries import delete_dead
 from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
-from frazil.survey.columns import ObjectListing, Objects, among, distinct, each_once, list_objects, no_ids
+from frazil.survey.columns import (
+    ObjectColumns,
+    ObjectListing,
+    among,
+    distinct,
+    each_once,
+    list_objects,
+    no_ids,
+)
 from frazil.survey.digests import Marks
 from frazil.survey.steps import NO_PROGRESS, Progress, side_by_side
 from frazil.survey.survey import Bounds, Survey, reachable
@@ -124,7 +132,7 @@ class Sweeper:
     _in_a_row: int = 0
     _last: StorageError | None = None
 
-    def sweep(self, garbage: Objects) -> DeletionResult:
+    def sweep(self, garbage: ObjectColumns) -> DeletionResult:
         """Delete all objects of a list, and return the counts."""
         total = DeletionResult()
         starts = range(0, len(garbage.sizes), _BATCH)
@@ -241,14 +249,14 @@ def _modified_before(files: Files, time: int) -> Files:
     return {kind: each.select_files(each.modified < time) for kind, each in files.items()}
 
 
-def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
+def without_expired(info: RepoInfo, old: U8) -> RepoInfo:
     """Return the repo info without versions that no ref leads to and whose files are in ``old``."""
     return replace(info, snapshots=collapse(info.table, _living(info, old), NewParent.NEXT))
 
 
 def after_collection(info: RepoInfo, old: CandidateFiles) -> RepoInfo:
     """Return the repo info that the collection leaves, without its entry in the ops log."""
-    after = without_dead(info, old.files["snapshots"].ids)
+    after = without_expired(info, old.files["snapshots"].ids)
     after = replace(after, snapshots=with_unions(after.table, old.unions)) if old.unions else after
     return after.with_short_log(LOGGED) if len(old.backups) or old.shortens_log else after
 
@@ -510,7 +518,7 @@ class Collection:
             backups = old.backups.select_backups(~np.isin(old.backups.names, sorted(named(preview))))
         else:
             backups = unneeded(storage, old.backups, names)
-        deleted: dict[str, Objects] = {**phases, _BACKUPS: backups}
+        deleted: dict[str, ObjectColumns] = {**phases, _BACKUPS: backups}
         done = {
             kind: DeletionResult(len(each.sizes), int(each.sizes.sum())) for kind, each in deleted.items()
         }

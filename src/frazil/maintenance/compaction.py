@@ -244,12 +244,12 @@ def tip_of(
         )
         for each in tip_arrays
     ]
-    alone = tuple(replace(each, units=units) for each, units in zip(tip_arrays, single, strict=True))
-    return replace(tip, arrays=alone)
+    separate = tuple(replace(each, units=units) for each, units in zip(tip_arrays, single, strict=True))
+    return replace(tip, arrays=separate)
 
 
 def _boxes(node: Node, refs: Sequence[ManifestRef], split: tuple[int, ...]) -> Iterator[Unit]:
-    """Yield the manifests of each box. A manifest that crosses boxes is alone."""
+    """Yield the manifests of each box. A manifest that crosses boxes is a unit of its own."""
     if not split:
         yield Unit(node, tuple(refs), split, len(refs) > 1)
         return
@@ -366,7 +366,7 @@ class LiveUses:
     """The live bytes of k chunk files, as columns sorted by id: those that a chosen branch refers to.
 
     A range counts once for each manifest of a branch that has it, so a file may look more alive than it is,
-    and is then left alone. ``fixed`` are the live bytes of arrays that are not chosen.
+    and then stays as it is. ``fixed`` are the live bytes of arrays that are not chosen.
     """
 
     ids: U8
@@ -438,7 +438,7 @@ def compaction_commits(
         raise wrong_type("branch", branch, "str", "Sequence[str]")
     branches = [branch] if isinstance(branch, str) else list(dict.fromkeys(branch))
     if not branches:
-        raise InvalidInputError("branch must name a branch, got an empty list", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError("branch must name a branch, got an empty list")
     amend = is_amend(commit_method)
     marked = of_compaction(metadata)
     return tuple(RewriteCommit(name, message, marked, amend) for name in branches)

@@ -122,7 +122,7 @@ _STAGED_US: Final = 7 * _DAY_US
 
 
 @dataclass(frozen=True)
-class _Patient:
+class DoctorContext:
     """The repository, with what several checks read."""
 
     context: Context
@@ -137,8 +137,8 @@ class _Patient:
 
 def examine(context: Context) -> DoctorReport:
     """Make all checks. See ``Repository.upkeep.doctor``."""
-    patient = _Patient(context, context.catalog.repo_info())
-    findings = [DoctorFinding(name, *each) for name, check in CHECKS.items() for each in check(patient)]
+    doctor = DoctorContext(context, context.catalog.repo_info())
+    findings = [DoctorFinding(name, *each) for name, check in CHECKS.items() for each in check(doctor)]
     return DoctorReport(findings, tuple(CHECKS))
 
 
@@ -156,16 +156,22 @@ def _collect(age_us: int) -> Remedy:
     return _remedy("garbage_collect", delete_object_older_than=cutoff)
 
 
+def _break(key: str, shell: str | None = None) -> tuple[str, Remedy]:
+    """Return the id of the lease with a key, and the call that breaks it."""
+    id_ = key.removeprefix(f"{LEASES}/")
+    return f"lease {id_}", Remedy("{}", (f"repo.upkeep.break_lease({id_!r})",), shell)
+
+
 def _rewrite(branch: str) -> Remedy:
     return _remedy("rewrite_manifests", message="rewrite manifests", branch=branch)
 
 
-def _sizes(patient: _Patient, folder: str) -> I64:
-    return np.fromiter((each.size for each in patient.context.storage.list(folder)), np.int64)
+def _sizes(doctor: DoctorContext, folder: str) -> I64:
+    return np.fromiter((each.size for each in doctor.context.storage.list(folder)), np.int64)
 
 
-def _small_chunk_files(patient: _Patient) -> Iterator[_Finding]:
-    sizes = _sizes(patient, CHUNKS)
+def _small_chunk_files(doctor: DoctorContext) -> Iterator[_Finding]:
+    sizes = _sizes(doctor, CHUNKS)
     limit = CompactionLimits().small_size
     small = int(np.count_nonzero(sizes < limit))
     if small >= _MANY_FILES and 2 * small > len(sizes):
@@ -176,19 +182,16 @@ def _small_chunk_files(patient: _Patient) -> Iterator[_Finding]:
         yield CHUNKS, detail, _remedy("compact", message="compact", branch="main")
 
 
-def _backups(patient: _Patient) -> Iterator[_Finding]:
-    sizes = _sizes(patient, OVERWRITTEN)
+def _backups(doctor: DoctorContext) -> Iterator[_Finding]:
+    sizes = _sizes(doctor, OVERWRITTEN)
     total = int(sizes.sum())
     if total > _BACKUP_BYTES or len(sizes) > 10 * _MANY_FILES:
-        yield (
-            OVERWRITTEN,
-            f"{len(sizes):,} backups of `repo` have {total / _MIB:,.0f} MiB",
-            _collect(_COLLECTED_US),
-        )
+        detail = f"{len(sizes):,} backups of `repo` have {total / _MIB:,.0f} MiB"
+        yield OVERWRITTEN, detail, _collect(_COLLECTED_US)
 
 
-def _unsplit(patient: _Patient) -> Iterator[_Finding]:
-    for branch, files in patient.manifests.items():
+def _unsplit(doctor: DoctorContext) -> Iterator[_Finding]:
+    for branch, files in doctor.manifests.items():
         largest = int(files.num_chunk_refs.max(initial=0))
         if largest > _MANY_REFERENCES:
             count = int(np.count_nonzero(files.num_chunk_refs > _MANY_REFERENCES))
@@ -199,17 +202,17 @@ def _unsplit(patient: _Patient) -> Iterator[_Finding]:
             yield f"branch `{branch}`", detail, _rewrite(branch)
 
 
-def _over_split(patient: _Patient) -> Iterator[_Finding]:
-    for branch, files in patient.manifests.items():
+def _over_split(doctor: DoctorContext) -> Iterator[_Finding]:
+    for branch, files in doctor.manifests.items():
         mean = float(files.num_chunk_refs.mean()) if len(files) else 0.0
         if len(files) >= _MANY_FILES and mean < _FEW_REFERENCES:
             detail = f"{len(files):,} manifests with {mean:,.0f} references on average"
             yield f"branch `{branch}`", detail, _rewrite(branch)
 
 
-def _stale_leases(patient: _Patient) -> Iterator[_Finding]:
+def _stale_leases(doctor: DoctorContext) -> Iterator[_Finding]:
     now = now_us()
-    for lease in leases(patient.context.storage):
+    for lease in leases(doctor.context.storage):
         is_stale = lease.info.is_stale
         if lease.until >= now and (is_stale or lease.taken < now - _STALE_US):
             why = ", and its process has ended" if is_stale else ""
@@ -217,31 +220,27 @@ def _stale_leases(patient: _Patient) -> Iterator[_Finding]:
                 f"{lease.info.purpose} since {utc_text(lease.taken)}{why}, protects files until "
                 f"{utc_text(lease.until)}"
             )
-            id_ = lease.key.removeprefix(f"{LEASES}/")
-            remedy = Remedy(
-                "{}", (f"repo.upkeep.break_lease({id_!r})",), "It ends by itself at the end of this time"
-            )
-            yield f"lease {id_}", detail, remedy
+            subject, remedy = _break(lease.key, "It ends by itself at the end of this time")
+            yield subject, detail, remedy
 
 
-def _unreadable_leases(patient: _Patient) -> Iterator[_Finding]:
-    for marker in read_markers(patient.context.storage, LEASES):
+def _unreadable_leases(doctor: DoctorContext) -> Iterator[_Finding]:
+    for marker in read_markers(doctor.context.storage, LEASES):
         if not all(isinstance(marker.content.get(name), int) for name in ("age", "left")):
-            id_ = marker.key.removeprefix(f"{LEASES}/")
-            remedy = Remedy("{}", (f"repo.upkeep.break_lease({id_!r})",))
-            yield f"lease {id_}", "it has no readable times, so it protects no files", remedy
+            subject, remedy = _break(marker.key)
+            yield subject, "it has no readable times, so it protects no files", remedy
 
 
-def _killed_collections(patient: _Patient) -> Iterator[_Finding]:
-    for marker in read_markers(patient.context.storage, COLLECTIONS, ".garbage"):
+def _killed_collections(doctor: DoctorContext) -> Iterator[_Finding]:
+    for marker in read_markers(doctor.context.storage, COLLECTIONS, ".garbage"):
         age = now_us() - marker.modified
         if not marker.content.get("done") and age > LONGEST // timedelta(microseconds=1):
             detail = f"the collection that began at {utc_text(marker.modified)} has not ended"
             yield marker.key, detail, _collect(_COLLECTED_US)
 
 
-def _staged_jobs(patient: _Patient) -> Iterator[_Finding]:
-    files = abandoned(patient.context.storage, now_us() - _STAGED_US)
+def _staged_jobs(doctor: DoctorContext) -> Iterator[_Finding]:
+    files = abandoned(doctor.context.storage, now_us() - _STAGED_US)
     if files:
         folders = {each.key.rpartition("/")[0] for each in files}
         total = sum(each.size for each in files)
@@ -249,10 +248,10 @@ def _staged_jobs(patient: _Patient) -> Iterator[_Finding]:
         yield some_of(sorted(folders)), detail, _collect(_STAGED_US)
 
 
-def _missing_containers(patient: _Patient) -> Iterator[_Finding]:
+def _missing_containers(doctor: DoctorContext) -> Iterator[_Finding]:
     """Compare the locations of virtual chunks with the containers, each manifest once."""
-    context, manifest_ids = patient.context, no_ids()
-    for branch, files in patient.manifests.items():
+    context, manifest_ids = doctor.context, no_ids()
+    for branch, files in doctor.manifests.items():
         new = files.select_manifests(~among(files.ids, manifest_ids))
         manifest_ids = distinct([manifest_ids, files.ids])
         missing: set[str] = set()
@@ -260,8 +259,8 @@ def _missing_containers(patient: _Patient) -> Iterator[_Finding]:
         for table in chain.from_iterable(tables):
             used = np.unique(table.source[table.kind == ChunkKind.VIRTUAL])
             locations = np.array(table.locations.take(used).texts(), object)
-            alone = ~context.virtual.matching(locations.tolist())
-            missing.update(text.rpartition("/")[0] + "/" for text in locations[alone].tolist())
+            unmatched = ~context.virtual.matching(locations.tolist())
+            missing.update(text.rpartition("/")[0] + "/" for text in locations[unmatched].tolist())
         if missing:
             detail = f"no virtual chunk container has {some_of(sorted(missing))}"
             remedy = Remedy(
@@ -271,8 +270,8 @@ def _missing_containers(patient: _Patient) -> Iterator[_Finding]:
             yield f"branch `{branch}`", detail, remedy
 
 
-def _broken_protections(patient: _Patient) -> Iterator[_Finding]:
-    info = patient.info
+def _broken_protections(doctor: DoctorContext) -> Iterator[_Finding]:
+    info = doctor.info
     for protection in read_protections(info.metadata):
         for branch, detail in _offences(info, protection):
             accept = call(
@@ -308,9 +307,9 @@ def _offences(info: RepoInfo, protection: BranchProtection) -> Iterator[tuple[st
             yield branch, "no audit shows that the rules hold in its tip"
 
 
-def _wrong_clock(patient: _Patient) -> Iterator[_Finding]:
+def _wrong_clock(doctor: DoctorContext) -> Iterator[_Finding]:
     """Look for an update of the future. All later updates get later times."""
-    updates = patient.info.ops.updated_at
+    updates = doctor.info.ops.updated_at
     last = int(updates[0]) if len(updates) else 0
     if last > now_us() + _CLOCK_US:
         detail = f"its newest update is of {utc_text(last)}, in the future of this machine"
@@ -323,7 +322,7 @@ def _wrong_clock(patient: _Patient) -> Iterator[_Finding]:
 
 
 #: The checks by name, in their order.
-CHECKS: Final[dict[str, Callable[[_Patient], Iterator[_Finding]]]] = {
+CHECKS: Final[dict[str, Callable[[DoctorContext], Iterator[_Finding]]]] = {
     "small-chunk-files": _small_chunk_files,
     "backups": _backups,
     "unsplit-manifest": _unsplit,

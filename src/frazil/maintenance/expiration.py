@@ -22,7 +22,14 @@ from frazil.format.snapshot import Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.maintenance.links import NewParent, collapse, relink
 from frazil.maintenance.plan import RecordedChange
-from frazil.maintenance.retention import Decision, RetentionReport, Rules, VersionList, add_refs, decision
+from frazil.maintenance.retention import (
+    Decision,
+    RetentionReport,
+    RetentionRules,
+    VersionList,
+    add_refs,
+    decision,
+)
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files_v1 import SnapshotsV1
 from frazil.repository.catalog.history_records import with_amended, with_expiring
@@ -63,7 +70,7 @@ def expire(info: RepoInfo, what: Expiry) -> Decision:
     if MAIN in info.branches:
         branches = {**branches, MAIN: info.branches[MAIN]}
     tags = _left(info.tags, info, old) if what.tags else info.tags
-    stays, removed = Rules(len(table)), Rules(len(table))
+    stays, removed = RetentionRules(len(table)), RetentionRules(len(table))
     stays.add("first version", table.parents() < 0)
     add_refs(stays, info, "tip of branch", branches)
     add_refs(stays, info, "tag", tags)
@@ -122,7 +129,7 @@ def _expire_line(context: Context, snapshots: SnapshotsV1, rows: I64, old: NDArr
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class SquashRange:
     """The versions of a branch after ``since``, up to ``until``, as ids. ``until`` None is the tip."""
 
     branch: str
@@ -131,14 +138,14 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class NewCommit:
+class SquashCommit:
     """The message of the version that replaces the tip, and items that are added to its metadata."""
 
     message: str
     metadata: Mapping[str, Any]
 
 
-def squash(context: Context, span: Range, commit: NewCommit | None) -> bytes:
+def squash(context: Context, span: SquashRange, commit: SquashCommit | None) -> bytes:
     """Remove the versions between two versions of a branch, in one update of the repository."""
     if commit is None:
         change = _squash_change(span)
@@ -148,7 +155,7 @@ def squash(context: Context, span: Range, commit: NewCommit | None) -> bytes:
     return id_
 
 
-def _attempt(context: Context, span: Range, commit: NewCommit) -> bytes | None:
+def _attempt(context: Context, span: SquashRange, commit: SquashCommit) -> bytes | None:
     """Store a new tip, and make it visible. Return None if a garbage collection ran in between."""
     start = context.catalog.begin_commit()
     require_online(start.info)
@@ -181,7 +188,7 @@ def _attempt(context: Context, span: Range, commit: NewCommit) -> bytes | None:
     return new.id
 
 
-def _rows_of(info: RepoInfo, span: Range) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _rows_of(info: RepoInfo, span: SquashRange) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the rows from the later version to the earlier one, both included."""
     history = info.table.chain(require_snapshot(info, branch_tip(info, span.branch)))
     ends = [require_snapshot(info, span.since)]
@@ -203,12 +210,12 @@ def _rows_of(info: RepoInfo, span: Range) -> np.ndarray[Any, np.dtype[np.int64]]
     return history[until : since + 1]
 
 
-def squash_report(info: RepoInfo, span: Range, commit: NewCommit | None) -> RetentionReport:
+def squash_report(info: RepoInfo, span: SquashRange, commit: SquashCommit | None) -> RetentionReport:
     """Return the versions that leave the history of the branch, and those that stay in it."""
     require_online(info)
     table, rows = info.table, _rows_of(info, span)
     leaving = rows[1:-1] if commit is None else rows[:-1]
-    removed, stays = Rules(len(table)), Rules(len(table))
+    removed, stays = RetentionRules(len(table)), RetentionRules(len(table))
     removed.add(f"squashed into `{id_to_text(table.id_of(int(rows[0])))}`", leaving)
     history = table.chain(require_snapshot(info, branch_tip(info, span.branch)))
     left = history[~np.isin(history, leaving)]
@@ -218,7 +225,7 @@ def squash_report(info: RepoInfo, span: Range, commit: NewCommit | None) -> Rete
     )
 
 
-def _squash_change(span: Range, new: Snapshot | None = None) -> RecordedChange[bytes]:
+def _squash_change(span: SquashRange, new: Snapshot | None = None) -> RecordedChange[bytes]:
     """Return the repo change of a squash. ``new`` replaces the tip. Its result is the later version."""
 
     def change(info: RepoInfo, now: int) -> tuple[RepoUpdate, bytes]:

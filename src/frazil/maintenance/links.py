@@ -3,7 +3,7 @@
 A rebase or a comparison over a gap needs the transaction logs of the removed snapshots. So a snapshot with a
 new parent lists the ids of those in between, oldest first (``pruned_ancestor_tx_logs``). So that their number
 does not grow for ever, a collection writes the union of old logs that follow each other in their place. A log
-stays alone if a session, a stream, a job or a ref may name its version, or if it moved nodes.
+stays as it is if a session, a stream, a job or a ref may name its version, or if it moved nodes.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from frazil.arguments import check_fields, wrong_type
 from frazil.display import Record, Shown, counted, literal
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_to_text
 from frazil.format.repo_info import RepoInfo
@@ -23,7 +23,7 @@ from frazil.repository.catalog.repo_changes import require_online
 from frazil.repository.catalog.repo_update import RepoUpdate, newest_update
 from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, to_datetime
-from frazil.survey.columns import Objects
+from frazil.survey.columns import ObjectColumns
 
 #: The number of files whose texts are made at a time.
 _BLOCK: Final = 10_000
@@ -55,7 +55,7 @@ class GarbageFolder:
     """The garbage of one folder."""
 
     kind: str
-    files: Objects
+    files: ObjectColumns
     reasons: U8
 
 
@@ -307,7 +307,7 @@ class CompactionLimits:
             value = getattr(self, name)
             if not (low <= value and (high is None or value <= high)):
                 expected = f"at least {low}" if high is None else f"from {low} to {high}"
-                raise InvalidInputError(f"{name} must be {expected}, got {value}", ErrorKind.INVALID_ARGUMENT)
+                raise InvalidInputError(f"{name} must be {expected}, got {value}")
         if not all(isinstance(pattern, str) for pattern in self.arrays):
             raise wrong_type("arrays", self.arrays, "tuple[str, ...]")
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from frazil.arguments import check_fields
 from frazil.display import Record, Shown, counted, literal, utc
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.format.columns import I64
 from frazil.format.ids import id_matrix, ids_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotTable, UpdateKind
@@ -63,8 +63,7 @@ class CommitPattern:
         if self.message is None and not self._items():
             raise InvalidInputError(
                 "CommitPattern() must have a message, an author or metadata, got none of them. Every commit "
-                'would meet it. Pass message="*" for that',
-                ErrorKind.INVALID_ARGUMENT,
+                'would meet it. Pass message="*" for that'
             )
 
     def _items(self) -> dict[str, Any]:
@@ -201,7 +200,7 @@ class Retention:
                 expected = "an integer" if name == "last" else 'an integer or "all"'
                 raise TypeError(f"Retention(): {name} must be {expected}, got {value!r:.80}")
             if value < 0:
-                raise InvalidInputError(f"{name} must be at least 0, got {value}", ErrorKind.INVALID_ARGUMENT)
+                raise InvalidInputError(f"{name} must be at least 0, got {value}")
         require_age("Retention()", self.newer_than)
         object.__setattr__(self, "where", _values("where", self.where, CommitPattern))
         object.__setattr__(self, "tags", _values("tags", self.tags, str))
@@ -209,8 +208,7 @@ class Retention:
         if not (self.last or self._counts() or self.newer_than is not None or self.where):
             raise InvalidInputError(
                 "Retention() must have a rule, got none. Every version except the tips and tags would be "
-                "removed. Pass last=1 for that",
-                ErrorKind.INVALID_ARGUMENT,
+                "removed. Pass last=1 for that"
             )
 
     def _counts(self) -> dict[Period, Count]:
@@ -226,8 +224,7 @@ class Retention:
         except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
             raise InvalidInputError(
                 f'zone must be the name of a time zone, such as "Europe/Rome", got {self.zone!r:.80}. If the '
-                "name is right, this host has no data of time zones: install the package tzdata",
-                ErrorKind.INVALID_ARGUMENT,
+                "name is right, this host has no data of time zones: install the package tzdata"
             ) from error
 
 
@@ -243,7 +240,7 @@ type BranchPolicies = tuple[tuple[str, Retention], ...]
 
 
 def branch_policies(policy: Retention | Mapping[str, Retention]) -> BranchPolicies:
-    """Return the policies of branches. One policy alone is for every branch."""
+    """Return the policies of branches. A single policy applies to every branch."""
     pairs = {"*": policy} if isinstance(policy, Retention) else policy
     if not isinstance(pairs, Mapping):
         raise TypeError(
@@ -256,9 +253,7 @@ def branch_policies(policy: Retention | Mapping[str, Retention]) -> BranchPolici
                 f"{name!r:.80}"
             )
     if not pairs:
-        raise InvalidInputError(
-            "policy must have at least one branch, got an empty dict", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError("policy must have at least one branch, got an empty dict")
     return tuple(pairs.items())
 
 
@@ -266,7 +261,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(slots=True, eq=False)
-class Rule:
+class RetentionRule:
     """Rows of a table, with the reason why they stay or are removed.
 
     Attributes:
@@ -280,19 +275,19 @@ class Rule:
     names: dict[int, list[str]] = field(default_factory=dict)
 
 
-class Rules:
+class RetentionRules:
     """Rules by their reasons. Rows that are added twice for one reason are one rule."""
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._by_reason: dict[str, Rule] = {}
+        self._by_reason: dict[str, RetentionRule] = {}
 
-    def __iter__(self) -> Iterator[Rule]:
+    def __iter__(self) -> Iterator[RetentionRule]:
         return iter(self._by_reason.values())
 
     def add(self, reason: str, rows: I64 | NDArray[np.bool_], names: list[str] | None = None) -> None:
         """Add rows for a reason."""
-        rule = self._by_reason.setdefault(reason, Rule(reason, np.zeros(self._count, bool)))
+        rule = self._by_reason.setdefault(reason, RetentionRule(reason, np.zeros(self._count, bool)))
         rule.rows[rows] = True
         for row, name in zip(rows.tolist(), names or [], strict=False):
             rule.names.setdefault(row, []).append(name)
@@ -306,7 +301,7 @@ class Rules:
 
 
 def add_policy(
-    rules: Rules, table: SnapshotTable, history: I64, named: tuple[str, Retention], now: int
+    rules: RetentionRules, table: SnapshotTable, history: I64, named: tuple[str, Retention], now: int
 ) -> None:
     """Add the rows of a history that a policy selects. A history is the rows from a tip to the first one."""
     name, policy = named
@@ -360,7 +355,7 @@ class VersionList(LazyRows[VersionReason]):
     __slots__ = ("_rows", "_rules", "_table")
     noun = "version"
 
-    def __init__(self, table: SnapshotTable, rows: I64, rules: Sequence[Rule]) -> None:
+    def __init__(self, table: SnapshotTable, rows: I64, rules: Sequence[RetentionRule]) -> None:
         order = table.flushed_at()[rows].argsort(kind="stable")[::-1]
         self._table, self._rows, self._rules = table, rows[order], rules
 
@@ -437,7 +432,7 @@ def decide(info: RepoInfo, policies: BranchPolicies, now: int) -> Decision:
     without a policy, or if it is in no history of a branch with a policy.
     """
     table = info.table
-    stays, removed = Rules(len(table)), Rules(len(table))
+    stays, removed = RetentionRules(len(table)), RetentionRules(len(table))
     stays.add("first version", table.parents() < 0)
     add_refs(stays, info, "tip of branch", info.branches)
     covered = np.zeros(len(table), bool)
@@ -468,13 +463,15 @@ def decide(info: RepoInfo, policies: BranchPolicies, now: int) -> Decision:
     return decision(replace(info, tags=tags), info, stays, removed, NewParent.NEXT)
 
 
-def add_refs(rules: Rules, info: RepoInfo, reason: str, refs: Mapping[str, bytes]) -> None:
+def add_refs(rules: RetentionRules, info: RepoInfo, reason: str, refs: Mapping[str, bytes]) -> None:
     """Add the versions of branches or tags."""
     if refs:
         rules.add(reason, info.table.find_snapshots(id_matrix(list(refs.values()))), list(refs))
 
 
-def decision(left: RepoInfo, info: RepoInfo, stays: Rules, removed: Rules, parent: NewParent) -> Decision:
+def decision(
+    left: RepoInfo, info: RepoInfo, stays: RetentionRules, removed: RetentionRules, parent: NewParent
+) -> Decision:
     """Return what is left of a repository. ``left`` has only branches and tags that stay."""
     table, keep = info.table, stays.union()
     snapshots = collapse(table, keep, parent)

@@ -1,6 +1,7 @@
 from frazil.jobs.engine import Engine as Engine
 from frazil.jobs.engine import Inline as Inline
-from frazil.jobs.engine import Local as Local
+from frazil.jobs.engine import Processes as Processes
+from frazil.jobs.engine import Threads as Threads
 from frazil.jobs.engine import default_engine as default_engine
 from frazil.jobs.job import Input as Input
 from frazil.jobs.job import Job as Job
@@ -34,7 +35,7 @@ from frazil.pipeline.provenance import Graph as Graph
 from frazil.pipeline.provenance import Step as Step
 from frazil.pipeline.provenance import lineage as lineage
 from frazil.pipeline.provenance import lineage_graph as lineage_graph
-from frazil.pipeline.publishing import Published as Published
+from frazil.pipeline.publishing import PublishSummary as PublishSummary
 from frazil.pipeline.publishing import publish as publish
 from frazil.pipeline.publishing import rollback_to as rollback_to
 from frazil.pipeline.publishing import write_audit_publish as write_audit_publish
@@ -52,7 +53,7 @@ from frazil.pipeline.reductions import resample as resample
 from frazil.pipeline.reductions import std as std
 from frazil.pipeline.reductions import sum as sum
 from frazil.pipeline.reductions import zonal_stats as zonal_stats
-from frazil.pipeline.replication import Copied as Copied
+from frazil.pipeline.replication import CopySummary as CopySummary
 from frazil.pipeline.replication import RepositoryPart as RepositoryPart
 from frazil.pipeline.replication import clone_repository as clone_repository
 from frazil.pipeline.replication import copy_repository as copy_repository
@@ -73,6 +74,7 @@ from frazil.pipeline.transform import recompress as recompress
 from frazil.pipeline.transform import regrid as regrid
 from frazil.pipeline.transform import select as select
 from frazil.pipeline.validation import Attributes as Attributes
+from frazil.pipeline.validation import Condition as Condition
 from frazil.pipeline.validation import Dims as Dims
 from frazil.pipeline.validation import DType as DType
 from frazil.pipeline.validation import Exists as Exists

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError
-from frazil.readers.files import File, damaged
+from frazil.readers.files import SourceFile, damaged
 
 
 def json_value(value: Any) -> Any:
@@ -120,9 +120,9 @@ class VariableSchema:
 class FileSchema:
     """One group of one file.
 
-    ``fingerprint`` is that of `File`. ``coords`` are the raw values of each one-dimensional variable with the
-    name of its dimension. Virtual references store ``etag`` or ``modified``. ``groups`` are the paths of the
-    groups below, ``skipped`` the variables that no array can hold, with the reasons.
+    ``fingerprint`` is that of `SourceFile`. ``coords`` are the raw values of each one-dimensional variable
+    with the name of its dimension. Virtual references store ``etag`` or ``modified``. ``groups`` are the
+    paths of the groups below, ``skipped`` the variables that no array can hold, with the reasons.
     """
 
     url: str
@@ -341,7 +341,7 @@ class Reader:
     #: The names of the options of the constructor.
     option_names: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, file: File, group: str = "/") -> None:
+    def __init__(self, file: SourceFile, group: str = "/") -> None:
         self.file = file
         self.group: Final = "/" + group.strip("/")
         #: The values of the options that change the schema.

@@ -65,7 +65,7 @@ LARGEST_GAP: Final = 64 << 10
 class BlockStream(io.RawIOBase):
     """A file object that reads an object in blocks of `BLOCK` bytes, and caches the last used blocks."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: SourceFile) -> None:
         super().__init__()
         self._file = file
         self._position = 0
@@ -138,7 +138,7 @@ LARGEST_COPY: Final = 16 << 30
 
 
 @dataclass(slots=True)
-class File:
+class SourceFile:
     """One file: a local file at ``path``, or else the object ``key`` of ``storage``."""
 
     url: str
@@ -230,7 +230,7 @@ class File:
 # The storage of a URL
 
 
-def find_file(url: str, storage_options: Mapping[str, Any] | None = None) -> File:
+def find_file(url: str, storage_options: Mapping[str, Any] | None = None) -> SourceFile:
     """Return the file at a path or URL. ``storage_options`` are options of the storage of its scheme."""
     path = local_path(url)
     if path is not None:
@@ -240,12 +240,12 @@ def find_file(url: str, storage_options: Mapping[str, Any] | None = None) -> Fil
             if os.path.isdir(path):
                 raise damaged(url, "a file", "a directory that is not a Zarr group")
         modified = datetime.fromtimestamp(status.st_mtime, UTC)
-        return File(url, status.st_size, modified, None, path)
+        return SourceFile(url, status.st_size, modified, None, path)
     storage, key = object_storage(url, storage_options)
     info = storage.head(key) if key else None
     if info is None:
         raise StorageError(f"{url}: the object does not exist", ErrorKind.OBJECT_NOT_FOUND)
-    return File(url, info.size, info.modified, info.etag, None, storage, key)
+    return SourceFile(url, info.size, info.modified, info.etag, None, storage, key)
 
 
 def local_path(url: str) -> str | None:

@@ -53,7 +53,7 @@ from frazil.readers.base_reader import (
     references_to_file,
     text,
 )
-from frazil.readers.files import File, damaged, no_group
+from frazil.readers.files import SourceFile, damaged, no_group
 
 #: Type of an entry -> dtype. Entries of other types are read as bytes.
 _TYPES: Final = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
@@ -69,7 +69,7 @@ _STRIPS, _STRIP_SIZES, _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_SIZES = 273, 279
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TiffLayout:
     """The storage layout of the pixels of an image.
 
     ``chunk`` is (rows, columns) of a tile or strip. ``offset`` and ``length`` (bytes) have an entry for each
@@ -94,7 +94,7 @@ class Layout:
     length: NDArray[np.int64]
 
 
-def read_layout(file: File, tags: Directory | None = None) -> Layout:
+def read_layout(file: SourceFile, tags: Directory | None = None) -> TiffLayout:
     """Return the layout of the first image. ``tags`` is the result of `read_directory`, if already read."""
     tags = read_directory(file) if tags is None else tags
 
@@ -122,7 +122,7 @@ def read_layout(file: File, tags: Directory | None = None) -> Layout:
         end = int((offset.astype(np.int64) + length.astype(np.int64)).max(initial=0))
     if end > file.size:
         raise damaged(file.url, f"at least {end} bytes", f"{file.size}: it is truncated")
-    return Layout(
+    return TiffLayout(
         width=width,
         height=height,
         bands=bands,
@@ -140,7 +140,7 @@ def read_layout(file: File, tags: Directory | None = None) -> Layout:
     )
 
 
-def _directories(file: File) -> Iterator[NDArray[Any]]:
+def _directories(file: SourceFile) -> Iterator[NDArray[Any]]:
     """Yield the entries (tag, type, count, value) of the directory of each page."""
     order = _byte_order(file)
 
@@ -162,11 +162,11 @@ def _directories(file: File) -> Iterator[NDArray[Any]]:
         at = number(end, inline)
 
 
-def _byte_order(file: File) -> Literal["<", ">"]:
+def _byte_order(file: SourceFile) -> Literal["<", ">"]:
     return ">" if file.head[:2] == b"MM" else "<"
 
 
-def other_pages(file: File) -> list[int]:
+def other_pages(file: SourceFile) -> list[int]:
     """Return the numbers (from 1) of the pages after the first that are no overviews and no masks."""
     pages = []
     with suppress(FormatError):  # a damaged page after the first
@@ -178,7 +178,7 @@ def other_pages(file: File) -> list[int]:
     return pages
 
 
-def read_directory(file: File, page: int = 1) -> Directory:
+def read_directory(file: SourceFile, page: int = 1) -> Directory:
     """Return the values of all tags of the image ``page`` (from 1). Texts are bytes."""
     rows = next(itertools.islice(_directories(file), page - 1, None), None)
     if rows is None:
@@ -241,7 +241,7 @@ def compression_name(code: int) -> str:
 
 
 def image_references(
-    url: str, layout: Layout, variable: VariableSchema, read: ReadRegion
+    url: str, layout: TiffLayout, variable: VariableSchema, read: ReadRegion
 ) -> ChunkReferences | NotVirtual:
     """Return references to the tiles or strips of the first image. ``read`` reads a shorter last strip."""
     if (reason := _why_not(layout, variable)) is not None:
@@ -278,7 +278,7 @@ def image_references(
     return references.with_inline(strips)
 
 
-def _why_not(layout: Layout, variable: VariableSchema) -> str | None:
+def _why_not(layout: TiffLayout, variable: VariableSchema) -> str | None:
     """Return the reason why tiles and strips cannot be chunks of a Zarr array; None if they can."""
     compression, itemsize = compression_name(layout.compression), variable.dtype.itemsize
     if compression not in _CODECS:
@@ -382,7 +382,7 @@ _DECODING: Final = PACKED | {"coordinates", "dtype", "grid_mapping"}
 def read_texts(image: Any, directory: Directory) -> dict[str, Any]:
     """Return tags, units and descriptions of an image of rasterio as attributes: texts, or lists for bands.
 
-    rasterio reads them from the file and from a file beside it (``.aux.xml``). It expects UTF-8. If one text
+    rasterio reads them from the file and from a file next to it (``.aux.xml``). It expects UTF-8. If one text
     has another encoding, it returns no texts of the image, or raises an error. Then the texts are read from
     the directory of the page, as UTF-8 or else Latin-1.
     """
@@ -472,7 +472,7 @@ class GeoTiffReader(Reader):
 
     option_names: ClassVar[tuple[str, ...]] = ("page",)
 
-    def __init__(self, file: File, group: str = "/", *, page: int | None = None) -> None:
+    def __init__(self, file: SourceFile, group: str = "/", *, page: int | None = None) -> None:
         super().__init__(file, group)
         if self.group != "/":
             raise no_group(file.url, self.group, "a TIFF has no groups: the reader option page chooses")

@@ -58,7 +58,7 @@ from frazil.readers.base_reader import (
     json_value,
     references_to_file,
 )
-from frazil.readers.files import File, damaged
+from frazil.readers.files import SourceFile, damaged
 from frazil.readers.grib_points import point_order, scanning
 
 #: Keys that an error lists to help the user choose fields.
@@ -141,7 +141,7 @@ def open_cubes(path: str, url: str, options: GribOptions) -> tuple[list[Cube], d
     keys = cfgrib.compute_index_keys(tuple(options.time_dims), dict(options.extra_coords or {}))
     chosen = dict(options.filter_by_keys or {})
     stream = FileStream(path, errors=options.errors)
-    # No index path, because the index would be a new file beside the original.
+    # No index path, because the index would be a new file next to the original.
     index = open_fileindex(
         stream, "", sorted({*keys, *CHOICES, *_PARAMETER}), tuple(options.ignore_keys), chosen
     )
@@ -472,7 +472,7 @@ class Packing:
     fields: int
 
 
-def check_messages(file: File) -> None:
+def check_messages(file: SourceFile) -> None:
     """Follow the lengths of the messages to the end of the file."""
     at, count = 0, 0
     with file.open() as stream:
@@ -638,7 +638,7 @@ class GribReader(Reader):
     format = "grib"
     option_names: ClassVar[tuple[str, ...]] = tuple(each.name for each in fields(GribOptions))
 
-    def __init__(self, file: File, group: str = "/", **options: Any) -> None:
+    def __init__(self, file: SourceFile, group: str = "/", **options: Any) -> None:
         super().__init__(file, group)
         if self.group != "/":
             raise damaged(file.url, f"a group {self.group}", "a GRIB file: use filter_by_keys")

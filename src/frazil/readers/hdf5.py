@@ -47,7 +47,7 @@ from frazil.readers.base_reader import (
     references_to_file,
     text,
 )
-from frazil.readers.files import BlockStream, File, damaged, no_group
+from frazil.readers.files import BlockStream, SourceFile, damaged, no_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +361,7 @@ def _named(key: str, scale: h5py.h5d.DatasetID) -> tuple[str, int]:
     return key.removeprefix(NOT_A_COORDINATE), scale.shape[0] if scale.shape else 0
 
 
-def read_group(file: File, root: h5py.File, path: str, *, with_fields: bool) -> FileContents:
+def read_group(file: SourceFile, root: h5py.File, path: str, *, with_fields: bool) -> FileContents:
     """Return the contents of the group at ``path``. ``with_fields``: with the fields of compound types."""
     group = root.get(path)
     if not isinstance(group, h5py.Group):
@@ -406,7 +406,7 @@ def read_group(file: File, root: h5py.File, path: str, *, with_fields: bool) -> 
 class _GroupSchema:
     """Collects the variables and dimensions of one group. ``names`` are the names of its members."""
 
-    file: File
+    file: SourceFile
     scopes: Scopes
     with_fields: bool
     names: frozenset[str]
@@ -490,7 +490,7 @@ def fields_of(group: h5py.Group) -> dict[str, tuple[str, CompoundField]]:
     return fields
 
 
-def require_size(file: File, name: str, end: int) -> None:
+def require_size(file: SourceFile, name: str, end: int) -> None:
     """Raise ``FormatError`` if the file is shorter than ``end`` bytes, where the variable ``name`` ends."""
     if end > file.size:
         raise damaged(
@@ -541,7 +541,9 @@ class Hdf5Reader(Reader):
     names_error_type = False
     option_names: ClassVar[tuple[str, ...]] = ("compound",)
 
-    def __init__(self, file: File, group: str = "/", compound: Literal["skip", "fields"] = "skip") -> None:
+    def __init__(
+        self, file: SourceFile, group: str = "/", compound: Literal["skip", "fields"] = "skip"
+    ) -> None:
         super().__init__(file, group)
         if compound not in ("skip", "fields"):
             raise InvalidInputError(

@@ -33,7 +33,7 @@ from frazil.readers.base_reader import (
     references_to_file,
     text,
 )
-from frazil.readers.files import File, damaged, no_group
+from frazil.readers.files import SourceFile, damaged, no_group
 
 #: Version byte -> (bytes of a count, bytes of an offset).
 _WIDTHS: Final = {1: (4, 4), 2: (4, 8), 5: (8, 8)}
@@ -48,7 +48,7 @@ _MOST_DIMENSIONS: Final = 64
 
 
 @dataclass(slots=True)
-class Variable:
+class NetCDF3Variable:
     """One variable of the header. ``begin`` is the offset of its values, or of its first record."""
 
     name: str
@@ -66,21 +66,21 @@ class Variable:
 
 
 @dataclass(slots=True)
-class Header:
+class NetCDF3Header:
     """The header of a file. ``stride`` is the number of bytes from one record to the next."""
 
     dims: dict[str, int] = field(default_factory=dict)
     record_dim: str | None = None
     records: int = 0
     attrs: dict[str, Any] = field(default_factory=dict)
-    variables: dict[str, Variable] = field(default_factory=dict)
+    variables: dict[str, NetCDF3Variable] = field(default_factory=dict)
     stride: int = 0
 
 
 class _Parser:
     """Parses the header. Every count is compared with the size of the file before its use."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: SourceFile) -> None:
         self._file = file
         version = file.head[3] if len(file.head) > 3 and file.head.startswith(b"CDF") else 0
         if version not in _WIDTHS:
@@ -90,9 +90,9 @@ class _Parser:
         self._stream = io.BytesIO(file.head)
         self._stream.seek(4)
 
-    def header(self) -> Header:
+    def header(self) -> NetCDF3Header:
         """Return the parsed header."""
-        file, header = self._file, Header(records=self._number(self._count))
+        file, header = self._file, NetCDF3Header(records=self._number(self._count))
         for at in range(self._list_length(_DIMENSIONS, "dimensions")):
             name, size = self._name(), self._number(self._count)
             if size == 0:
@@ -125,7 +125,7 @@ class _Parser:
                 raise damaged(file.url, expected, f"{file.size}: it is truncated")
         return header
 
-    def _variable(self, header: Header, names: tuple[str, ...]) -> Variable:
+    def _variable(self, header: NetCDF3Header, names: tuple[str, ...]) -> NetCDF3Variable:
         name = self._name()
         count = self._counted("dimensions of a variable", 4)
         if count > _MOST_DIMENSIONS:
@@ -142,7 +142,7 @@ class _Parser:
         shape = tuple(header.dims[dim] for dim in dims)
         if header.record_dim in dims[1:]:
             raise self._damaged(f"{header.record_dim!r} as the first dimension of {name!r}", dims)
-        return Variable(name, dims, attrs, dtype, begin, is_record, shape)
+        return NetCDF3Variable(name, dims, attrs, dtype, begin, is_record, shape)
 
     def _attributes(self) -> dict[str, Any]:
         attrs = {}
@@ -221,7 +221,7 @@ class NetCdf3Reader(Reader):
 
     format = "netcdf3"
 
-    def __init__(self, file: File, group: str = "/") -> None:
+    def __init__(self, file: SourceFile, group: str = "/") -> None:
         super().__init__(file, group)
         if self.group != "/":
             raise no_group(file.url, self.group, "a NetCDF-3 file has no groups")
@@ -276,7 +276,7 @@ class NetCdf3Reader(Reader):
             np.full(len(rows), variable.piece, np.int64),
         )
 
-    def _records(self, variable: Variable, bounds: Bounds) -> NDArray[Any]:
+    def _records(self, variable: NetCDF3Variable, bounds: Bounds) -> NDArray[Any]:
         """Return the records ``bounds[0]``. Records close to each other are read with one request."""
         (first, last), *inner = bounds
         stride, piece, count = self._header.stride, variable.piece, last - first

@@ -13,7 +13,7 @@ from typing import Any, Final
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.extras import needs
 from frazil.readers.base_reader import Reader
-from frazil.readers.files import File, damaged, find_file, local_path, object_storage
+from frazil.readers.files import SourceFile, damaged, find_file, local_path, object_storage
 
 HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 
@@ -131,7 +131,7 @@ def is_zarr(url: str, storage_options: dict[str, Any] | None = None) -> bool:
     return any(storage.head(inside + each) is not None for each in _ZARR_DOCUMENTS)
 
 
-def sniff(file: File) -> str:
+def sniff(file: SourceFile) -> str:
     """Return the format of a file by its first bytes, or raise ``FormatError`` if it is not in `FORMATS`."""
     head = file.head
     for name, each in FORMATS.items():

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+import math
 import re
+import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -27,12 +30,15 @@ from numpy.typing import NDArray
 from xarray.backends.zarr import FillValueCoder
 from zarr.abc.codec import ArrayArrayCodec
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
-from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.core.buffer import Buffer, BufferPrototype, cpu
 from zarr.core.dtype import VariableLengthUTF8
+from zarr.core.metadata.v3 import ArrayV3Metadata
 from zarr.registry import get_codec_class
+from zarr.storage import MemoryStore
 
-from frazil.errors import ErrorKind, ReadOnlyError, StorageError
+from frazil.errors import ErrorKind, IcechunkError, ReadOnlyError, StorageError
 from frazil.readers.base_reader import (
+    INLINE,
     Bounds,
     ChunkReferences,
     FileContents,
@@ -42,11 +48,11 @@ from frazil.readers.base_reader import (
     bytes_codec,
     json_value,
 )
-from frazil.readers.files import File, damaged, local_path, object_storage
+from frazil.readers.files import SourceFile, damaged, find_file, local_path, object_storage
 from frazil.storage import system
 from frazil.storage.base import ObjectInfo, Storage
 from frazil.storage.local import local_filesystem_storage
-from frazil.zarr_names import UnknownCodecError
+from frazil.zarr_names import UnknownCodecError, UnstableSpecificationWarning, parse_dtype
 
 #: The attribute of version 2 that holds the names of dimensions.
 _DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
@@ -270,7 +276,7 @@ class ZarrReader(Reader):
         else:
             url = url.rstrip("/")
             storage, prefix = object_storage(url, storage_options)
-        super().__init__(File(url, 0, storage=storage, key=prefix), group)
+        super().__init__(SourceFile(url, 0, storage=storage, key=prefix), group)
         self._storage, self._prefix = storage, prefix
         self._fingerprint = ""
         with self.library_call("a group or an array of Zarr"):
@@ -362,3 +368,65 @@ class ZarrReader(Reader):
         start = f"{self._prefix}/" if self._prefix else ""
         infos = self._storage.list("/".join(filter(None, (self._prefix, self.group.strip("/")))))
         return {each.key[len(start) :]: each for each in infos}
+
+
+#: The number of values of a chunk of plain bytes that are compared: chunks without codecs can be large.
+_PLAIN: Final = 1 << 16
+
+
+def why_unreadable(
+    reader: Reader, name: str, references: ChunkReferences, storage_options: Mapping[str, Any] | None
+) -> str | None:
+    """Return the reason why the chunks of a variable are not its values; None if one chunk has them.
+
+    A reader derives codecs, dtypes and places of chunks from the metadata of a file. This check finds files
+    whose chunks have another form than their metadata say, before references to them are committed.
+    """
+    in_file = np.flatnonzero(references.location != INLINE)
+    if not len(in_file):
+        return None
+    row = int(in_file[np.argsort(references.length[in_file], kind="stable")[len(in_file) // 2]])
+    chunks, start = references.chunks, int(references.offset[row])
+    length = int(references.length[row])
+    if references.is_plain:  # one run of bytes along the last dimension
+        chunks = (*(1 for _ in chunks[:-1]), min(chunks[-1], _PLAIN)) if chunks else ()
+        length = min(length, math.prod(chunks) * references.dtype.itemsize)
+    corner = [at * step for at, step in zip(references.index[row].tolist(), references.chunks, strict=True)]
+    shape = reader.variable(name).shape
+    region = tuple(
+        slice(at, min(at + step, size)) for at, step, size in zip(corner, chunks, shape, strict=True)
+    )
+    expected = reader.read(name, region)
+    location = references.locations[int(references.location[row])]
+    file = reader.file if location == reader.file.location else find_file(location, storage_options)
+    data = file.read(start, start + length)
+    try:
+        values = _decoded(references, chunks, data)[tuple(map(slice, expected.shape))]
+        is_equal = np.array_equal(values, expected, equal_nan=expected.dtype.kind in "fcmM")
+    except IcechunkError:
+        raise
+    except Exception as error:  # a codec may raise any error
+        return f"its chunks cannot be decoded: {type(error).__name__}: {' '.join(str(error).split())}"
+    return None if is_equal else "its chunks have other values when their codecs decode them"
+
+
+def _decoded(references: ChunkReferences, chunks: tuple[int, ...], data: bytes) -> NDArray[Any]:
+    """Return the values of the bytes of a chunk, as zarr decodes them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnstableSpecificationWarning)
+        metadata = ArrayV3Metadata(
+            shape=chunks,
+            data_type=parse_dtype(references.dtype, zarr_format=3),
+            chunk_grid={"name": "regular", "configuration": {"chunk_shape": chunks}},
+            chunk_key_encoding={"name": "default"},
+            fill_value=references.fill_value,
+            codecs=references.codecs,
+            attributes={},
+            dimension_names=None,
+        )
+        documents = {
+            "zarr.json": json.dumps(metadata.to_dict()).encode(),
+            "/".join(("c", *("0" for _ in chunks))): data,
+        }
+        store = MemoryStore({key: cpu.Buffer.from_bytes(each) for key, each in documents.items()})
+        return np.asarray(zarr.open_array(store, mode="r")[...])

@@ -68,8 +68,15 @@ from frazil.spark.tables.options import (
     storage_at,
 )
 from frazil.spark.tables.repository_tables import ROW_CHANGES
-from frazil.spark.tables.scan import Scan, ScanTask, Split, blocks_of, plan_scan
-from frazil.spark.tables.scan_frame import frame_of_rows, frame_of_tasks
+from frazil.spark.tables.scan import (
+    Scan,
+    ScanTask,
+    Split,
+    blocks_of,
+    frame_of_rows,
+    frame_of_tasks,
+    plan_scan,
+)
 from frazil.spark.tables.schemas import argument_error, declared_schema, to_arrow_schema, to_spark
 from frazil.spark.tables.write_table import TableWriter
 
@@ -237,7 +244,7 @@ def _source_for(spark: SparkSession) -> type[FrazilDataSource]:
 def register(spark: SparkSession | None = None) -> None:
     """Register the data source ``frazil`` and its SQL functions with a Spark session.
 
-    Where Frazil is installed beside Spark's Python, ``format("frazil")`` also works without this call. The
+    Where Frazil is installed for Spark's Python, ``format("frazil")`` also works without this call. The
     functions ``frazil_rows(...)``, ``frazil_snapshots(...)`` and others need it.
 
     The call reads the profiles of Spark's configuration (``spark.frazil.profile.NAME.OPTION``) and of the
@@ -475,11 +482,7 @@ def map_chunks(
 
 
 def plan_rows(
-    session: Session,
-    columns: Sequence[str] | None,
-    where: Conditions,
-    selection: Selection,
-    **settings: Any,
+    session: Session, columns: Sequence[str] | None, where: Conditions, selection: Selection, **settings: Any
 ) -> tuple[Scan, list[ScanTask]]:
     """Return the tasks of a scan, with the settings of `plan_scan`."""
     grid = grid_of(session, selection)

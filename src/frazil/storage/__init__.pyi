@@ -12,7 +12,6 @@ from frazil.storage.base import StorageObjectInfo as StorageObjectInfo
 from frazil.storage.base import Stored as Stored
 from frazil.storage.base import Version as Version
 from frazil.storage.checks import probe_conditions as probe_conditions
-from frazil.storage.chunk_places import ChunkType as ChunkType
 from frazil.storage.credential_families import GcsBearerCredential as GcsBearerCredential
 from frazil.storage.credential_families import S3StaticCredentials as S3StaticCredentials
 from frazil.storage.credentials import azure_credentials as azure_credentials
@@ -28,6 +27,7 @@ from frazil.storage.memory import in_memory_storage as in_memory_storage
 from frazil.storage.object_store import ObjectStorage as ObjectStorage
 from frazil.storage.object_store_config import AnyObjectStoreConfig as AnyObjectStoreConfig
 from frazil.storage.object_store_config import ChecksumAlgorithm as ChecksumAlgorithm
+from frazil.storage.object_store_config import ChunkType as ChunkType
 from frazil.storage.object_store_config import ObjectStoreConfig as ObjectStoreConfig
 from frazil.storage.object_store_config import S3Options as S3Options
 from frazil.storage.object_store_config import azure_store as azure_store

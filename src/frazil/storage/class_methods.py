@@ -1,25 +1,39 @@
 """The class methods of ``Storage`` that create a storage: ``Storage.new_s3`` and similar methods.
 
-They have the names and arguments of the reference. They take options and credentials as objects.
+They have the names and arguments of the reference. They take options and credentials as objects. The
+functions of ``services`` take the same values as single arguments.
 """
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any, Final, Unpack, cast
+from dataclasses import replace
+from typing import Any, Final, Unpack, cast
 
 from frazil.argument_docs import with_keywords
-from frazil.arguments import checked
+from frazil.arguments import checks_arguments
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.lazy_names import ModuleOnDemand
+from frazil.storage.credential_families import (
+    AnyAzureCredential,
+    AnyGcsCredential,
+    AnyS3Credential,
+    AzureCredentials,
+    GcsCredentials,
+    S3Credentials,
+)
 from frazil.storage.object_store_config import S3Options, StorageHeaders
 
-if TYPE_CHECKING:
-    from frazil.storage.credential_families import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
+# A process loads only the clients that it uses, and the contract of storages depends on none of them.
+_buckets: Final = ModuleOnDemand("frazil.storage.buckets")
+_local: Final = ModuleOnDemand("frazil.storage.local")
+_memory: Final = ModuleOnDemand("frazil.storage.memory")
+_object_store: Final = ModuleOnDemand("frazil.storage.object_store")
+_web_storages: Final = ModuleOnDemand("frazil.storage.web_storages")
 
-#: The package ``frazil.storage``. Its names are imported on demand, so a process loads only the clients that
-#: it uses, and the contract of storages (``base``) depends on none of them.
-PUBLIC: Final[Any] = sys.modules[__name__.rpartition(".")[0]]
+TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
 
 
+@checks_arguments
 class StorageClassMethods[Storage]:
     """The class methods of ``Storage``, which is the type parameter: this module is below ``base``.
 
@@ -27,17 +41,15 @@ class StorageClassMethods[Storage]:
     """
 
     @classmethod
-    @checked
     def new_in_memory(cls) -> Storage:
         """Return a new, empty storage in memory. It is the same as ``in_memory_storage``.
 
         Returns:
             The storage. No request is sent.
         """
-        return cast("Storage", PUBLIC.in_memory_storage())
+        return cast("Storage", _memory.MemoryStorage())
 
     @classmethod
-    @checked
     def new_local_filesystem(cls, path: str) -> Storage:
         """Return a storage in a directory. It is the same as ``local_filesystem_storage``.
 
@@ -47,10 +59,9 @@ class StorageClassMethods[Storage]:
         Returns:
             The storage. No request is sent.
         """
-        return cast("Storage", PUBLIC.local_filesystem_storage(path))
+        return cast("Storage", _local.local_filesystem_storage(path))
 
     @classmethod
-    @checked
     @with_keywords(StorageHeaders)
     def new_s3(
         cls,
@@ -80,11 +91,15 @@ class StorageClassMethods[Storage]:
             InvalidInputError: ``unimplemented`` for ``legacy_rooted_keys=True``; ``storage-config`` for
                 headers that HTTP does not allow.
         """
-        others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
-        return cast("Storage", PUBLIC.services.build_s3(config, bucket, prefix, **others))
+        if legacy_rooted_keys:
+            raise InvalidInputError(
+                "legacy_rooted_keys=True is not supported: the client cannot write keys that begin with '/'",
+                ErrorKind.UNIMPLEMENTED,
+            )
+        place = _buckets.S3Bucket(bucket, config, _credentials(config, credentials))
+        return cast("Storage", _in_bucket(place, prefix, headers))
 
     @classmethod
-    @checked
     @with_keywords(StorageHeaders, new_s3)
     def new_s3_object_store(
         cls,
@@ -99,11 +114,10 @@ class StorageClassMethods[Storage]:
         Returns:
             The storage. No request is sent.
         """
-        others = {"credentials": credentials, "shown_as": "S3", **headers}
-        return cast("Storage", PUBLIC.services.build_s3(config, bucket, prefix, **others))
+        place = _buckets.S3Bucket(bucket, config, _credentials(config, credentials), shown_as="S3")
+        return cast("Storage", _in_bucket(place, prefix, headers))
 
     @classmethod
-    @checked
     @with_keywords(StorageHeaders, new_s3)
     def new_tigris(
         cls,
@@ -127,13 +141,25 @@ class StorageClassMethods[Storage]:
         Raises:
             StorageError: ``storage-other`` without a region, unless ``use_weak_consistency`` is True.
         """
-        others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
-        return cast(
-            "Storage", PUBLIC.services.build_tigris(config, bucket, prefix, use_weak_consistency, **others)
-        )
+        if config.region is None and not use_weak_consistency:
+            raise StorageError(
+                "region must be the region of the bucket for full consistency in Tigris, got None. Pass "
+                "region, or use_weak_consistency=True for a read-only storage that may return old data",
+                ErrorKind.STORAGE_OTHER,
+            )
+        if not use_weak_consistency:
+            consistent = {"X-Tigris-Regions": config.region or "", "X-Tigris-Consistent": "true"}
+            headers["headers"] = {
+                **consistent,
+                "Cache-Control": "no-cache",
+                **(headers.get("headers") or {}),
+            }
+        config = _at(config, TIGRIS_ENDPOINT if config.endpoint_url is None else config.endpoint_url)
+        storage: Any = cls.new_s3(config, bucket, prefix, credentials, legacy_rooted_keys, **headers)
+        storage.is_read_only = use_weak_consistency
+        return cast("Storage", storage)
 
     @classmethod
-    @checked
     @with_keywords(StorageHeaders, new_s3)
     def new_r2(
         cls,
@@ -158,11 +184,26 @@ class StorageClassMethods[Storage]:
         Raises:
             StorageError: ``storage-config`` without a bucket, and without an account id and an endpoint.
         """
-        others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
-        return cast("Storage", PUBLIC.services.build_r2(config, bucket, prefix, account_id, **others))
+        if bucket is None:
+            bucket, _, prefix = (prefix or "").partition("/")
+            if not bucket:
+                raise StorageError(
+                    "bucket must be set, or prefix must begin with a bucket, got neither. Pass `bucket`",
+                    ErrorKind.STORAGE_CONFIG,
+                )
+        endpoint = config.endpoint_url
+        if endpoint is None:
+            if account_id is None:
+                raise StorageError(
+                    "endpoint_url or account_id must be set, got neither. Pass `account_id`, which "
+                    "Cloudflare shows for R2",
+                    ErrorKind.STORAGE_CONFIG,
+                )
+            endpoint = f"https://{account_id}.r2.cloudflarestorage.com"
+        config = replace(_at(config, endpoint), force_path_style=True)
+        return cls.new_s3(config, bucket, prefix, credentials, legacy_rooted_keys, **headers)
 
     @classmethod
-    @checked
     @with_keywords(StorageHeaders, new_s3)
     def new_hf(
         cls,
@@ -184,11 +225,10 @@ class StorageClassMethods[Storage]:
         Returns:
             The storage. No request is sent.
         """
-        others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
-        return cast("Storage", PUBLIC.services.build_hf(config, bucket, prefix, namespace, **others))
+        config = replace(_at(config, f"https://s3.hf.co/{namespace}", "us-east-1"), force_path_style=True)
+        return cls.new_s3(config, bucket, prefix, credentials, legacy_rooted_keys, **headers)
 
     @classmethod
-    @checked
     @with_keywords(StorageHeaders, new_s3)
     def new_gcs(
         cls,
@@ -208,10 +248,13 @@ class StorageClassMethods[Storage]:
         Returns:
             The storage. No request is sent.
         """
-        return cast("Storage", PUBLIC.services.build_gcs(bucket, prefix, credentials, config, **headers))
+        credentials = GcsCredentials.FromEnv() if credentials is None else credentials
+        return cast(
+            "Storage",
+            _in_bucket(_buckets.GcsBucket(bucket, dict(config or {}), credentials), prefix, headers),
+        )
 
     @classmethod
-    @checked
     def new_azure_blob(
         cls,
         account: str,
@@ -233,10 +276,13 @@ class StorageClassMethods[Storage]:
         Returns:
             The storage. No request is sent.
         """
-        return cast("Storage", PUBLIC.services.build_azure(account, container, prefix, credentials, config))
+        credentials = AzureCredentials.FromEnv() if credentials is None else credentials
+        return cast(
+            "Storage",
+            _in_bucket(_buckets.AzureContainer(account, container, dict(config or {}), credentials), prefix),
+        )
 
     @classmethod
-    @checked
     def new_http(
         cls, base_url: str, config: dict[str, str] | None = None, headers: dict[str, str] | None = None
     ) -> Storage:
@@ -250,10 +296,9 @@ class StorageClassMethods[Storage]:
         Returns:
             The storage. No request is sent.
         """
-        return cast("Storage", PUBLIC.http_storage(base_url, config, headers))
+        return cast("Storage", _web_storages.http_storage(base_url, config, headers))
 
     @classmethod
-    @checked
     def new_redirect(cls, base_url: str) -> Storage:
         """Return the read-only storage behind a URL. It is the same as ``redirect_storage``.
 
@@ -263,4 +308,30 @@ class StorageClassMethods[Storage]:
         Returns:
             The storage. No request is sent.
         """
-        return cast("Storage", PUBLIC.redirect_storage(base_url))
+        return cast("Storage", _web_storages.redirect_storage(base_url))
+
+
+def _credentials(options: S3Options, credentials: AnyS3Credential | None) -> AnyS3Credential:
+    """Return the credentials. Default: anonymous if the options are, otherwise those of the environment."""
+    if credentials is not None:
+        return credentials
+    return S3Credentials.Anonymous() if options.anonymous else S3Credentials.FromEnv()
+
+
+def _at(options: S3Options, endpoint: str, region: str = "auto") -> S3Options:
+    """Return options with an endpoint, and with a region if they have none."""
+    return replace(
+        options, endpoint_url=endpoint, region=region if options.region is None else options.region
+    )
+
+
+def _in_bucket(bucket: Any, prefix: str | None, headers: StorageHeaders | None = None) -> Any:
+    """Return a storage in a bucket. The headers of reads and of writes contain those of all requests."""
+    headers = headers or {}
+    both = headers.get("headers") or {}
+    return _object_store.ObjectStorage(
+        bucket,
+        prefix or "",
+        read_headers={**both, **(headers.get("read_headers") or {})},
+        write_headers={**both, **(headers.get("write_headers") or {})},
+    )

@@ -10,18 +10,32 @@ import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, dataclass_transform
 
 from frazil.arguments import check_fields
 from frazil.display import PACKAGE, Family, Numbered, Record, Shown, literal
 from frazil.errors import ErrorKind, InvalidInputError
 
 
+class _CredentialFamily(Family):
+    """The metaclass of a family of credentials. It makes a frozen dataclass of each class inside."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _CredentialFamily:
+        for variant, value in [*namespace.items()]:
+            if isinstance(value, type):
+                namespace[variant] = dataclass(frozen=True, slots=True, repr=False)(value)
+        return super().__new__(cls, name, bases, namespace)
+
+
+#: The fields without a secret.
+_PUBLIC_FIELDS: Final = frozenset({"path", "expires_after"})
+
+
+@dataclass_transform(frozen_default=True)
 class Credential(Numbered, Record):
     """A frozen value that prints its secret fields as stars."""
 
     __slots__ = ()
-    _secret: ClassVar[frozenset[str]] = frozenset()
 
     def _title(self) -> str:
         return f"{PACKAGE}.credentials.{type(self).__qualname__}"
@@ -41,32 +55,7 @@ class Credential(Numbered, Record):
     def _masked(self, name: str, value: Any) -> str | Record:
         if isinstance(value, Record):
             return value
-        if value is not None and name in self._secret:
-            return "****"
-        return literal(value)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class KeyCredential(Credential):
-    """A key."""
-
-    key: str
-    _secret: ClassVar[frozenset[str]] = frozenset({"key"})
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class TokenCredential(Credential):
-    """A token."""
-
-    token: str
-    _secret: ClassVar[frozenset[str]] = frozenset({"token"})
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class PathCredential(Credential):
-    """The path of a file with credentials."""
-
-    path: str
+        return literal(value) if value is None or name in _PUBLIC_FIELDS else "****"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -76,7 +65,6 @@ class RefreshableCredential[C: Credential](Credential):
     pickled_function: bytes
     current: C | None = None
 
-    _secret: ClassVar[frozenset[str]] = frozenset({"pickled_function"})
     answers: ClassVar[type]
 
     def refresh(self) -> C:
@@ -112,26 +100,21 @@ class S3StaticCredentials(Credential):
     session_token: str | None = None
     expires_after: datetime | None = None
 
-    _secret: ClassVar[frozenset[str]] = frozenset({"secret_access_key", "session_token"})
-
     def _masked(self, name: str, value: Any) -> str | Record:
         if name == "access_key_id":
             return f"{value[:4]}****"
         return super(S3StaticCredentials, self)._masked(name, value)
 
 
-class S3Credentials(metaclass=Family):
+class S3Credentials(metaclass=_CredentialFamily):
     """Credentials for S3 and similar servers. One of the nested classes."""
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class FromEnv(Credential):
         """Credentials of the environment: variables, AWS profile, container or instance role."""
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class Anonymous(Credential):
         """Requests without a signature."""
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class Static(Credential):
         """An access key that does not change."""
 
@@ -140,7 +123,6 @@ class S3Credentials(metaclass=Family):
     class Refreshable(RefreshableCredential[S3StaticCredentials]):
         """Access keys from a pickled function. ``current`` is used until it expires."""
 
-        __slots__ = ()
         answers = S3StaticCredentials
 
 
@@ -160,31 +142,30 @@ class GcsBearerCredential(Credential):
     expires_after: datetime | None = field(default=None, kw_only=True)
 
     __match_args__: ClassVar[tuple[str, ...]] = ("bearer", "expires_after")
-    _secret: ClassVar[frozenset[str]] = frozenset({"bearer"})
 
 
-class GcsStaticCredentials(metaclass=Family):
+class GcsStaticCredentials(metaclass=_CredentialFamily):
     """Credentials for Google Cloud Storage that do not change. One of the nested classes."""
 
-    class ServiceAccount(PathCredential):
+    class ServiceAccount(Credential):
         """A file with the key of a service account."""
 
-        __slots__ = ()
+        path: str
 
-    class ServiceAccountKey(KeyCredential):
+    class ServiceAccountKey(Credential):
         """The key of a service account, as JSON text."""
 
-        __slots__ = ()
+        key: str
 
-    class ApplicationCredentials(PathCredential):
+    class ApplicationCredentials(Credential):
         """A file with application default credentials."""
 
-        __slots__ = ()
+        path: str
 
-    class BearerToken(TokenCredential):
+    class BearerToken(Credential):
         """An OAuth bearer token."""
 
-        __slots__ = ()
+        token: str
 
 
 AnyGcsStaticCredential = (
@@ -195,18 +176,15 @@ AnyGcsStaticCredential = (
 )
 
 
-class GcsCredentials(metaclass=Family):
+class GcsCredentials(metaclass=_CredentialFamily):
     """Credentials for Google Cloud Storage. One of the nested classes."""
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class Anonymous(Credential):
         """Requests without credentials."""
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class FromEnv(Credential):
         """Credentials of the environment: variables, files of the user, metadata of the machine."""
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class Static(Credential):
         """Credentials that do not change."""
 
@@ -215,7 +193,6 @@ class GcsCredentials(metaclass=Family):
     class Refreshable(RefreshableCredential[GcsBearerCredential]):
         """Bearer tokens from a pickled function. ``current`` is used until it expires."""
 
-        __slots__ = ()
         answers = GcsBearerCredential
 
 
@@ -224,32 +201,26 @@ AnyGcsCredential = (
 )
 
 
-class AzureRefreshableCredential(metaclass=Family):
+class AzureRefreshableCredential(metaclass=_CredentialFamily):
     """The possible results of a function that refreshes credentials for Azure."""
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class AccessKey(Credential):
         """The key of a storage account."""
 
         key: str
         expires_after: datetime | None = None
-        _secret: ClassVar[frozenset[str]] = frozenset({"key"})
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class SasToken(Credential):
         """A shared access signature."""
 
         token: str
         expires_after: datetime | None = None
-        _secret: ClassVar[frozenset[str]] = frozenset({"token"})
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class BearerToken(Credential):
         """An OAuth bearer token."""
 
         bearer: str
         expires_after: datetime | None = None
-        _secret: ClassVar[frozenset[str]] = frozenset({"bearer"})
 
 
 AnyAzureRefreshableCredential = (
@@ -259,23 +230,23 @@ AnyAzureRefreshableCredential = (
 )
 
 
-class AzureStaticCredentials(metaclass=Family):
+class AzureStaticCredentials(metaclass=_CredentialFamily):
     """Credentials for Azure that do not change. One of the nested classes."""
 
-    class AccessKey(KeyCredential):
+    class AccessKey(Credential):
         """The key of a storage account."""
 
-        __slots__ = ()
+        key: str
 
-    class SasToken(TokenCredential):
+    class SasToken(Credential):
         """A shared access signature."""
 
-        __slots__ = ()
+        token: str
 
-    class BearerToken(TokenCredential):
+    class BearerToken(Credential):
         """An OAuth bearer token."""
 
-        __slots__ = ()
+        token: str
 
 
 AnyAzureStaticCredential = (
@@ -283,18 +254,15 @@ AnyAzureStaticCredential = (
 )
 
 
-class AzureCredentials(metaclass=Family):
+class AzureCredentials(metaclass=_CredentialFamily):
     """Credentials for Azure blob storage. One of the nested classes."""
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class Anonymous(Credential):
         """Requests without credentials."""
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class FromEnv(Credential):
         """Credentials of the environment: variables, workload identity or managed identity."""
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class Static(Credential):
         """Credentials that do not change."""
 
@@ -303,7 +271,6 @@ class AzureCredentials(metaclass=Family):
     class Refreshable(RefreshableCredential[Any]):
         """Credentials from a pickled function. ``current`` is used until it expires."""
 
-        __slots__ = ()
         answers = AzureRefreshableCredential
 
 
@@ -315,32 +282,27 @@ AnyAzureCredential = (
 )
 
 
-class Credentials(metaclass=Family):
+class Credentials(metaclass=_CredentialFamily):
     """The permission to read virtual chunks in a container, with credentials. One of the nested classes."""
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class S3(Credential):
         """The permission to read objects in S3."""
 
         credentials: AnyS3Credential
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class Gcs(Credential):
         """The permission to read objects in Google Cloud Storage."""
 
         credentials: AnyGcsCredential
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class Azure(Credential):
         """The permission to read objects in Azure blob storage."""
 
         credentials: AnyAzureCredential
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class LocalFileSystemAccess(Credential):
         """The permission to read local files."""
 
-    @dataclass(frozen=True, slots=True, repr=False)
     class HttpAccess(Credential):
         """The permission to read from web servers."""
 

@@ -83,7 +83,7 @@ def _refreshable(family: Any, get_credentials: Callable[[], Any], scatter: bool)
     return family.Refreshable(pickled, get_credentials() if scatter else None)
 
 
-class OtherWays(TypedDict, total=False):
+class SharedCredentialOptions(TypedDict, total=False):
     """The ways of authorisation that do not depend on the cloud.
 
     Attributes:
@@ -96,7 +96,7 @@ class OtherWays(TypedDict, total=False):
     scatter_initial_credentials: bool
 
 
-class AnyWay(OtherWays, total=False):
+class CredentialOptions(SharedCredentialOptions, total=False):
     """The ways of authorisation that all clouds have, besides their secrets.
 
     Attributes:
@@ -122,7 +122,7 @@ class S3Key(TypedDict, total=False):
     expires_after: datetime | None
 
 
-class S3KeyOrFunction(S3Key, OtherWays, total=False):
+class S3KeyOptions(S3Key, SharedCredentialOptions, total=False):
     """The ways of authorisation in S3 that need credentials.
 
     Attributes:
@@ -134,12 +134,12 @@ class S3KeyOrFunction(S3Key, OtherWays, total=False):
     get_credentials: Callable[[], S3StaticCredentials] | None
 
 
-class S3Ways(S3KeyOrFunction, AnyWay, total=False):
+class S3CredentialOptions(S3KeyOptions, CredentialOptions, total=False):
     """All ways of authorisation in S3."""
 
 
 @checked
-@with_argument_docs(S3Ways)
+@with_argument_docs(S3CredentialOptions)
 def s3_refreshable_credentials(
     get_credentials: Callable[[], S3StaticCredentials], scatter_initial_credentials: bool = False
 ) -> S3Credentials.Refreshable:
@@ -214,8 +214,8 @@ def s3_from_env_credentials() -> S3Credentials.FromEnv:
 
 
 @checked
-@with_keywords(S3Ways)
-def s3_credentials(**ways: Unpack[S3Ways]) -> AnyS3Credential:
+@with_keywords(S3CredentialOptions)
+def s3_credentials(**ways: Unpack[S3CredentialOptions]) -> AnyS3Credential:
     """Return credentials for S3. Without arguments, they come from the environment.
 
     At most one way may be passed: an access key, ``anonymous``, ``from_env`` or ``get_credentials``.
@@ -276,7 +276,7 @@ class GcsSecrets(TypedDict, total=False):
     bearer_token: str | None
 
 
-class GcsWays(GcsSecrets, AnyWay, total=False):
+class GcsCredentialOptions(GcsSecrets, CredentialOptions, total=False):
     """All ways of authorisation in Google Cloud Storage.
 
     Attributes:
@@ -308,7 +308,7 @@ def gcs_static_credentials(**secret: Unpack[GcsSecrets]) -> AnyGcsStaticCredenti
 
 
 @checked
-@with_argument_docs(GcsWays)
+@with_argument_docs(GcsCredentialOptions)
 def gcs_refreshable_credentials(
     get_credentials: Callable[[], GcsBearerCredential], scatter_initial_credentials: bool = False
 ) -> GcsCredentials.Refreshable:
@@ -355,8 +355,8 @@ def gcs_from_env_credentials() -> GcsCredentials.FromEnv:
 
 
 @checked
-@with_keywords(GcsWays)
-def gcs_credentials(**ways: Unpack[GcsWays]) -> AnyGcsCredential:
+@with_keywords(GcsCredentialOptions)
+def gcs_credentials(**ways: Unpack[GcsCredentialOptions]) -> AnyGcsCredential:
     """Return credentials for Google Cloud Storage. Without arguments, they come from the environment.
 
     At most one way may be passed.
@@ -395,7 +395,7 @@ class AzureSecrets(TypedDict, total=False):
     bearer_token: str | None
 
 
-class AzureWays(AzureSecrets, AnyWay, total=False):
+class AzureCredentialOptions(AzureSecrets, CredentialOptions, total=False):
     """All ways of authorisation in Azure.
 
     Attributes:
@@ -427,7 +427,7 @@ def azure_static_credentials(**secret: Unpack[AzureSecrets]) -> AnyAzureStaticCr
 
 
 @checked
-@with_argument_docs(AzureWays)
+@with_argument_docs(AzureCredentialOptions)
 def azure_refreshable_credentials(
     get_credentials: Callable[[], AnyAzureRefreshableCredential], scatter_initial_credentials: bool = False
 ) -> AzureCredentials.Refreshable:
@@ -474,8 +474,8 @@ def azure_anonymous_credentials() -> AzureCredentials.Anonymous:
 
 
 @checked
-@with_keywords(AzureWays)
-def azure_credentials(**ways: Unpack[AzureWays]) -> AnyAzureCredential:
+@with_keywords(AzureCredentialOptions)
+def azure_credentials(**ways: Unpack[AzureCredentialOptions]) -> AnyAzureCredential:
     """Return credentials for Azure. Without arguments, they come from the environment.
 
     At most one way may be passed.
@@ -548,12 +548,10 @@ def containers_credentials(
     return access
 
 
-class HfKeywords(S3KeyOrFunction, StorageHeaders, total=False):
+class HfKeywords(S3KeyOptions, StorageHeaders, total=False):
     """The arguments of ``hf_storage``, besides its place.
 
     Attributes:
-        network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
-            means no limit. Default: 60.
         legacy_rooted_keys: True is not supported and raises an error. Default: None.
     """
 
@@ -562,15 +560,7 @@ class HfKeywords(S3KeyOrFunction, StorageHeaders, total=False):
 
 
 class S3Endpoint(TypedDict, total=False):
-    """The server of a storage with the protocol of S3.
-
-    Attributes:
-        region: Region of the bucket. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the AWS profile.
-        endpoint_url: URL of the server, for example ``https://minio.example:9000``. Default: Amazon S3.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
-            Default: False.
-        anonymous: True sends requests without credentials.
-    """
+    """The server of a storage with the protocol of S3, as in ``S3Options``."""
 
     region: str | None
     endpoint_url: str | None
@@ -579,24 +569,13 @@ class S3Endpoint(TypedDict, total=False):
 
 
 class R2Keywords(S3Endpoint, HfKeywords, total=False):
-    """The arguments of ``r2_storage`` and ``tigris_storage``, besides the place.
-
-    Attributes:
-        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Other members of
-            ``ChecksumAlgorithm`` are not supported. Default: none.
-    """
+    """The arguments of ``r2_storage`` and ``tigris_storage``, besides the place."""
 
     checksum_algorithm: ChecksumAlgorithm | None
 
 
 class S3Keywords(R2Keywords, total=False):
-    """The arguments of ``s3_storage``, besides its place.
-
-    Attributes:
-        force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the
-            host name where this is possible.
-        requester_pays: True makes the owner of the credentials pay for the requests. Default: False.
-    """
+    """The arguments of ``s3_storage``, besides its place."""
 
     force_path_style: bool
     requester_pays: bool
@@ -608,15 +587,13 @@ class S3ObjectStoreKeywords(S3Endpoint, S3Key, StorageHeaders, total=False):
     Attributes:
         from_env: True takes the credentials from the environment: variables, AWS profile, web identity,
             container or instance role. This is the default.
-        force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the
-            host name where this is possible.
     """
 
     from_env: bool | None
     force_path_style: bool
 
 
-class GcsKeywords(GcsWays, StorageHeaders, total=False):
+class GcsKeywords(GcsCredentialOptions, StorageHeaders, total=False):
     """The arguments of ``gcs_storage``, besides its place.
 
     Attributes:

@@ -440,7 +440,7 @@ NO_LINKS: Final = frozenset(
 
 
 class NewFile:
-    """A file of an object that has all its bytes, but still a temporary name beside its ``path``."""
+    """A file of an object that has all its bytes, but still a temporary name next to its ``path``."""
 
     __slots__ = ("descriptor", "key", "path", "temporary")
 

@@ -30,6 +30,7 @@ from frazil.storage.access import anonymous_access, require_scheme
 from frazil.storage.base import Storage
 from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from frazil.storage.checks import TRAFFIC, enter_runtime
+from frazil.storage.class_methods import TIGRIS_ENDPOINT
 from frazil.storage.credential_families import AnyCredential, Credentials
 from frazil.storage.files import MISSING_FILE, open_inside
 from frazil.storage.files import reason_of as reason_of_file
@@ -37,7 +38,6 @@ from frazil.storage.local import LocalStorage
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
 from frazil.storage.option_names import secret_options, shown_url
-from frazil.storage.services import TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageSettings
 from frazil.storage.urls import StorageUrl
 from frazil.storage.web_client import WebClient, reason_of_status, web_options
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
     from obstore.store import ObjectStore
 
-    from frazil.storage.web_client import Answer
+    from frazil.storage.web_client import Response
 
 
 def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig] | None:
@@ -525,7 +525,7 @@ class ForeignWeb(ForeignObjects):
         check_segments(url, unquote(parts.path.removeprefix("/")))
 
 
-def _require_status(answer: Answer, expected: int, url: str) -> None:
+def _require_status(answer: Response, expected: int, url: str) -> None:
     if answer.status != expected:
         reason = reason_of_status(answer.status, url)[1]
         failure = FileNotFoundError if answer.status in _ABSENT else OSError

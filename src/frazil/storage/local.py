@@ -1,6 +1,6 @@
 """A storage in local files. It is safe between threads, between processes, and after ``kill -9``.
 
-**Whole objects.** A write goes to a temporary file beside the object and is flushed to the disk (``fsync``).
+**Whole objects.** A write goes to a temporary file next to the object and is flushed to the disk (``fsync``).
 Then one system call gives the file the object's name: ``os.replace``, or ``os.link`` if the name must be
 free. Last, the directory is flushed, so that the name survives a power failure. If this flush fails, it is
 tried again, and after that the outcome is unknown. No file is changed in place.
@@ -8,7 +8,7 @@ tried again, and after that the outcome is unknown. No file is changed in place.
 **Conditional create** is ``os.link``: the kernel refuses a name that exists.
 
 **Conditional update** must compare and replace in one atomic step, and no system call does this. Therefore a
-permanent lock file beside the object is locked with ``fcntl.lockf``. The kernel releases this lock when its
+permanent lock file next to the object is locked with ``fcntl.lockf``. The kernel releases this lock when its
 owner dies for any reason, and the lock also works over NFS. It excludes only other processes. A lock between
 the threads of this process is held around it. (When a process closes any descriptor of a file, it loses all
 its locks on the file. Therefore only one thread may open the lock file at a time.) Inside of both, the inode
@@ -49,7 +49,7 @@ from typing import TYPE_CHECKING, Any, Final, override
 
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.storage import system
+from frazil.storage import files, system
 from frazil.storage.base import (
     ALWAYS,
     Always,
@@ -63,25 +63,6 @@ from frazil.storage.base import (
     Version,
 )
 from frazil.storage.checks import TRAFFIC, check_key, check_prefix, check_range
-from frazil.storage.files import (
-    FLUSH,
-    MISSING_FILE,
-    NO_FLUSH,
-    Flusher,
-    NewFile,
-    check_short_read,
-    create_file,
-    file_errors,
-    flush_name,
-    link_file,
-    object_lock,
-    open_inside,
-    read_into,
-    read_range,
-    replace_file,
-    version_of,
-    write_file,
-)
 from frazil.storage.local_commit import LocalCommit, OpenReplacement, Replacement
 from frazil.storage.memory import SynchronousStorage
 from frazil.storage.settings import StorageSettings
@@ -139,7 +120,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         self._base = self._root.rstrip("/") + "/"
         self._settings = settings
         self._flush = flush
-        self._flusher = FLUSH if flush else NO_FLUSH
+        self._flusher = files.FLUSH if flush else files.NO_FLUSH
 
     @property
     def root(self) -> Path:
@@ -177,13 +158,13 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
         TRAFFIC.count()
-        with file_errors(key, "read"):
+        with files.file_errors(key, "read"):
             path = self._path(key)
             if not key.startswith(_WRITTEN_ONCE):
                 system.files.refresh_names(os.path.dirname(path))
             descriptor = self._open(path)
             try:
-                return TRAFFIC.count_read(read_range(descriptor, key, start, stop))
+                return TRAFFIC.count_read(files.read_range(descriptor, key, start, stop))
             finally:
                 system.files.close(descriptor)
 
@@ -191,12 +172,12 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     def get_into(self, key: str, start: int, out: memoryview) -> int:
         check_range(start, start + len(out))
         TRAFFIC.count()
-        with file_errors(key, "read"):
+        with files.file_errors(key, "read"):
             descriptor = self._open(self._path(key))
             try:
-                length = read_into(descriptor, start, out)
+                length = files.read_into(descriptor, start, out)
                 if length < len(out):
-                    check_short_read(descriptor, key, start, length)
+                    files.check_short_read(descriptor, key, start, length)
             finally:
                 system.files.close(descriptor)
         TRAFFIC.count_read(out[:length])
@@ -212,22 +193,22 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         except OSError as error:
             if error.errno not in _IS_LINK:
                 raise
-        return open_inside(path, self._root)
+        return files.open_inside(path, self._root)
 
     @override
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         data = self.get(key)
-        return data, version_of(data)
+        return data, files.version_of(data)
 
     @override
     def head(self, key: str) -> ObjectInfo | None:
         path = self._path(key)
         TRAFFIC.count()
-        with file_errors(key, "look up"):
+        with files.file_errors(key, "look up"):
             system.files.refresh_names(os.path.dirname(path))
             try:
                 status = os.stat(path)
-            except MISSING_FILE:
+            except files.MISSING_FILE:
                 return None
         return _info(key, status) if S_ISREG(status.st_mode) else None
 
@@ -244,7 +225,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
                 continue
             key = folder + name
             # Another writer may have deleted the file after the directory was read.
-            with file_errors(key, "list"), suppress(FileNotFoundError):
+            with files.file_errors(key, "list"), suppress(FileNotFoundError):
                 status = os.stat(self._base + key)
                 if S_ISREG(status.st_mode):
                     yield _info(key, status)
@@ -258,7 +239,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         while folders:
             folder = folders.pop()
             names: list[str] = []
-            with file_errors(folder, "list"):
+            with files.file_errors(folder, "list"):
                 try:
                     with os.scandir(self._base + folder) as scan:
                         for entry in scan:
@@ -266,7 +247,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
                                 folders.append(f"{folder}{entry.name}/")
                             else:
                                 names.append(entry.name)
-                except MISSING_FILE:
+                except files.MISSING_FILE:
                     continue
             for name in names:
                 yield folder, name
@@ -290,21 +271,21 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         size = sum(map(len, views))
         TRAFFIC.count(written=size)
         is_plain = size > _LARGEST_HASHED_ALWAYS
-        with file_errors(key, "write"):
+        with files.file_errors(key, "write"):
             match condition:
                 case Always():
-                    write_file(key, path, views, flusher)
+                    files.write_file(key, path, views, flusher)
                 case IfAbsent():
                     system.files.refresh_names(os.path.dirname(path))
-                    if os.path.lexists(path) or not create_file(key, path, views, flusher):
+                    if os.path.lexists(path) or not files.create_file(key, path, views, flusher):
                         return Refused()
                     is_plain = is_plain and key.startswith(_NEVER_REPLACED)
                 case IfVersion(version):
                     is_plain = False
-                    write = partial(write_file, key, path, views, flusher, undo=lambda new: False)
-                    if not replace_file(path, version, write):
+                    write = partial(files.write_file, key, path, views, flusher, undo=lambda new: False)
+                    if not files.replace_file(path, version, write):
                         return Refused()
-        return Stored(Version() if is_plain else version_of(*views))
+        return Stored(Version() if is_plain else files.version_of(*views))
 
     @override
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
@@ -322,17 +303,17 @@ class LocalStorage(SynchronousStorage, LocalCommit):
 
     def _write_all(
         self, stack: ExitStack, objects: Iterable[tuple[str, Buffer]], *, is_named: bool = True
-    ) -> Sequence[NewFile]:
+    ) -> Sequence[files.NewFile]:
         """Write the files of objects, and then give all of them their names. The caller flushes them."""
-        new: list[NewFile] = []
+        new: list[files.NewFile] = []
         for key, data in objects:
             view, path = memoryview(data).cast("B"), self._path(key)
             TRAFFIC.count(written=len(view))
-            with file_errors(key, "write"):
-                new.append(NewFile(key, path, [view], self._flusher))
+            with files.file_errors(key, "write"):
+                new.append(files.NewFile(key, path, [view], self._flusher))
             stack.callback(new[-1].close)
         for file in new if is_named else ():
-            with file_errors(file.key, "write"):
+            with files.file_errors(file.key, "write"):
                 file.rename()
         return new
 
@@ -340,14 +321,14 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
         """Create a hard link to the file if it still has the bytes ``data``; otherwise write a copy."""
         with ExitStack() as stack:
-            files = self._back_up(stack, key, data, to)
-            self._flusher.flush_together(files, [os.path.dirname(self._path(to))])
+            flushes = self._back_up(stack, key, data, to)
+            self._flusher.flush_together(flushes, [os.path.dirname(self._path(to))])
 
     def _back_up(self, stack: ExitStack, key: str, data: Buffer, to: str) -> Sequence[tuple[str, int]]:
         """Name the backup. Return the open files whose bytes are not durable yet."""
         path, view = self._path(key), memoryview(data).cast("B")
-        with file_errors(to, "write"):
-            descriptor = link_file(stack, path, self._path(to), view, self._flusher)
+        with files.file_errors(to, "write"):
+            descriptor = files.link_file(stack, path, self._path(to), view, self._flusher)
         if descriptor is None:
             (copy,) = self._write_all(stack, [(to, view)])
             return [(to, copy.descriptor)]
@@ -384,20 +365,20 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         """Flush the folders that exist, as ``LocalCommit.flush_folders``."""
         for folder in folders:
             path = self._path(folder) if folder else self._root
-            with file_errors(folder or self._root, "write"), suppress(FileNotFoundError):
-                flush_name(folder, f"{path}/", self._flusher, lambda: True)
+            with files.file_errors(folder or self._root, "write"), suppress(FileNotFoundError):
+                files.flush_name(folder, f"{path}/", self._flusher, lambda: True)
 
     @override
     def local_queue(self, key: str) -> AbstractContextManager[None]:
         """Wait for the other writers of an object, for a second at most, as ``LocalCommit.local_queue``."""
-        return object_lock(self._path(key), is_turn=True)
+        return files.object_lock(self._path(key), is_turn=True)
 
     @override
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             TRAFFIC.count()
             path = self._path(key)
-            with file_errors(key, "delete"), suppress(*MISSING_FILE):
+            with files.file_errors(key, "delete"), suppress(*files.MISSING_FILE):
                 system.files.unlink(path)
 
     def delete_abandoned(self, before: datetime) -> int:
@@ -422,7 +403,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         for folder, name in self._files(""):
             if _is_hidden(name) and not name.endswith("#0"):
                 path = self._base + folder + name
-                with file_errors(folder + name, "delete"), suppress(FileNotFoundError):
+                with files.file_errors(folder + name, "delete"), suppress(FileNotFoundError):
                     if os.stat(path).st_mtime < before.timestamp():
                         system.files.unlink(path)
                         count += 1
@@ -443,14 +424,14 @@ class LocalStorage(SynchronousStorage, LocalCommit):
 
 @dataclass(frozen=True, slots=True)
 class FileReplacement(OpenReplacement):
-    """A replacement whose new bytes are durable in a file beside the old one."""
+    """A replacement whose new bytes are durable in a file next to the old one."""
 
-    files: ExitStack
-    new: NewFile
-    flusher: Flusher
+    stack: ExitStack
+    new: files.NewFile
+    flusher: files.Flusher
 
     def __exit__(self, *error: object) -> None:
-        self.files.close()
+        self.stack.close()
 
     @override
     def finish(self) -> Stored | Refused:
@@ -461,12 +442,12 @@ class FileReplacement(OpenReplacement):
         already.
         """
         new, path = self.replacement, self.new.path
-        with file_errors(new.key, "write"):
-            if not replace_file(path, new.version, self.new.rename, new.old):
+        with files.file_errors(new.key, "write"):
+            if not files.replace_file(path, new.version, self.new.rename, new.old):
                 return Refused()
-            flush_name(new.key, path, self.flusher)
+            files.flush_name(new.key, path, self.flusher)
         self.flusher.note_flushed(path, self.new.descriptor)
-        return Stored(version_of(new.data))
+        return Stored(files.version_of(new.data))
 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:

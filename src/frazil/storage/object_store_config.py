@@ -1,4 +1,4 @@
-"""The kinds of object store that hold virtual chunks, and the options to reach them. No connections.
+"""The places of chunks, the kinds of store that hold virtual chunks, and their options. No connections.
 
 ``ObjectStoreConfig`` is a family of classes, one for each kind of store. ``s3_store`` and similar functions
 create them.
@@ -12,8 +12,9 @@ from enum import Enum, IntEnum
 from os import PathLike, fspath
 from typing import Any, ClassVar, TypedDict
 
+from frazil.argument_docs import with_argument_docs
 from frazil.arguments import checked
-from frazil.display import PACKAGE, Family, Numbered, Shown, literal
+from frazil.display import PACKAGE, Family, NamedEnum, Numbered, Shown, literal
 from frazil.options import Settings, option, unsigned
 from frazil.storage.option_names import MASK, PLAIN_HEADERS, check_headers, shown_options, shown_url
 
@@ -31,6 +32,24 @@ class ChecksumAlgorithm(IntEnum):
 
     def __repr__(self) -> str:
         return f"ChecksumAlgorithm.{self.name}"
+
+
+class ChunkType(NamedEnum, IntEnum):
+    """The place of the bytes of a chunk.
+
+    The value is a number, so that callers can compare it with columns of numbers.
+
+    Attributes:
+        uninitialized: The chunk is missing. A read returns the fill value.
+        native: A chunk file of the repository.
+        virtual: An object outside of the repository.
+        inline: The manifest.
+    """
+
+    uninitialized = 0
+    native = 1
+    virtual = 2
+    inline = 3
 
 
 class StorageHeaders(TypedDict, total=False):
@@ -52,16 +71,18 @@ class S3Options(Settings):
     """Options to reach a bucket of S3, or of a server with the same protocol. Mutable.
 
     Attributes:
-        region: Region of the bucket. Default: the environment or the AWS profile.
-        endpoint_url: URL of the server. Default: Amazon S3.
-        allow_http: Whether requests without encryption are allowed. Default: False.
-        anonymous: Whether requests are sent without credentials. Default: False.
-        force_path_style: Whether URLs have the bucket in their path, and not in the host name.
+        region: Region of the bucket. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the AWS profile.
+        endpoint_url: URL of the server, for example ``https://minio.example:9000``. Default: Amazon S3.
+        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
             Default: False.
-        network_stream_timeout_seconds: A read without progress fails after this number of seconds.
-            Default: 60.
-        requester_pays: Whether the owner of the credentials pays for the requests. Default: False.
-        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Default: none.
+        anonymous: True sends requests without credentials. Default: False.
+        force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the
+            host name where this is possible.
+        network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
+            means no limit. Default: 60.
+        requester_pays: True makes the owner of the credentials pay for the requests. Default: False.
+        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Other members of
+            ``ChecksumAlgorithm`` are not supported. Default: none.
 
     Examples:
         >>> S3Options(region="eu-west-1", anonymous=True).region
@@ -92,7 +113,7 @@ def _masked(name: str, value: Any) -> Any:
     return shown_options(value)
 
 
-class _Variant(Numbered, Settings):
+class _StoreVariant(Numbered, Settings):
     """Prints as a call with positional arguments; the options of S3 are its own rows."""
 
     __slots__ = ()
@@ -123,49 +144,49 @@ class ObjectStoreConfig(metaclass=Family):
         raise NotImplementedError
 
     @dataclass(slots=True, repr=False)
-    class InMemory(_Variant):
+    class InMemory(_StoreVariant):
         """Chunks in the memory of this process."""
 
     @dataclass(slots=True, repr=False)
-    class LocalFileSystem(_Variant):
+    class LocalFileSystem(_StoreVariant):
         """Files in the directory ``path``."""
 
         path: str
 
     @dataclass(slots=True, repr=False)
-    class S3Compatible(_Variant):
+    class S3Compatible(_StoreVariant):
         """A server with the protocol of S3, for example MinIO, Ceph or R2."""
 
         options: S3Options
 
     @dataclass(slots=True, repr=False)
-    class S3(_Variant):
+    class S3(_StoreVariant):
         """Amazon S3."""
 
         options: S3Options
 
     @dataclass(slots=True, repr=False)
-    class Gcs(_Variant):
+    class Gcs(_StoreVariant):
         """Google Cloud Storage. ``opts`` has options of the client."""
 
         opts: Mapping[str, str] | None = None
         _shown_names: ClassVar[dict[str, str]] = {"opts": "config"}
 
     @dataclass(slots=True, repr=False)
-    class Azure(_Variant):
+    class Azure(_StoreVariant):
         """Azure blob storage. ``opts`` has the ``account`` and options of the client."""
 
         opts: Mapping[str, str] | None = None
         _shown_names: ClassVar[dict[str, str]] = {"opts": "config"}
 
     @dataclass(slots=True, repr=False)
-    class Tigris(_Variant):
+    class Tigris(_StoreVariant):
         """Tigris, a service with the protocol of S3."""
 
         opts: S3Options
 
     @dataclass(slots=True, repr=False)
-    class Http(_Variant):
+    class Http(_StoreVariant):
         """A web server, which is read only. Every request carries ``headers``."""
 
         opts: Mapping[str, str] | None = None
@@ -202,7 +223,8 @@ def local_filesystem_store(path: str | PathLike[str]) -> ObjectStoreConfig.Local
 
 
 @checked
-def s3_store(
+@with_argument_docs(S3Options)
+def s3_store(  # noqa: D417  # the decorator describes the others
     region: str | None = None,
     endpoint_url: str | None = None,
     allow_http: bool = False,
@@ -216,19 +238,7 @@ def s3_store(
     """Return the store of a container whose virtual chunks are in S3.
 
     Args:
-        region: Region of the bucket. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the AWS profile.
-        endpoint_url: URL of the server, for example ``https://minio.example:9000``. Default: Amazon S3.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
-            Default: False.
-        anonymous: Whether the bucket is read without credentials. Default: False.
         s3_compatible: True for another server with the protocol of S3. Default: False, which means Amazon S3.
-        force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the
-            host name where this is possible.
-        network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
-            means no limit. Default: 60.
-        requester_pays: True makes the owner of the credentials pay for the requests. Default: False.
-        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Other members of
-            ``ChecksumAlgorithm`` are not supported. Default: none.
 
     Returns:
         The store, for ``VirtualChunkContainer``.
@@ -237,10 +247,8 @@ def s3_store(
         >>> s3_store(region="eu-west-1", anonymous=True).options.region
         'eu-west-1'
     """
-    options = S3Options(region, endpoint_url, allow_http, anonymous, force_path_style)
-    options.network_stream_timeout_seconds = network_stream_timeout_seconds
-    options.requester_pays = requester_pays
-    options.checksum_algorithm = checksum_algorithm
+    place = (region, endpoint_url, allow_http, anonymous, force_path_style)
+    options = S3Options(*place, network_stream_timeout_seconds, requester_pays, checksum_algorithm)
     return ObjectStoreConfig.S3Compatible(options) if s3_compatible else ObjectStoreConfig.S3(options)
 
 

@@ -131,7 +131,7 @@ _DRIVE: Final = re.compile(r"/([A-Za-z]:)(?:[/\\]|\Z)")
 _LONG_PATHS: Final = {"//?/UNC/": "//", "//?/": ""}
 
 
-class Windows(System):
+class WindowsSystem(System):
     """Windows, with ``msvcrt.locking``."""
 
     renames_open_files = False
@@ -263,7 +263,7 @@ if sys.platform == "win32":
             handle, ctypes.c_uint32(0x900C4), None, 0, None, 0, ctypes.byref(size), None
         )
 
-    files: System = Windows(msvcrt.locking, _set_sparse)
+    files: System = WindowsSystem(msvcrt.locking, _set_sparse)
 else:
     import fcntl
 

@@ -22,22 +22,27 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote
 
 from frazil.arguments import checked, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.storage import object_store_config, system
+from frazil.lazy_names import ModuleOnDemand
+from frazil.storage import object_store_config, services, system
 from frazil.storage.base import Storage
-from frazil.storage.class_methods import PUBLIC
 from frazil.storage.credentials import AzureKeywords, GcsKeywords, S3Keywords
 from frazil.storage.local import local_filesystem_storage
 from frazil.storage.option_names import address_parts, shown_url
 
 if TYPE_CHECKING:
+    from frazil.storage import disk_cache
     from frazil.storage.object_store_config import AnyObjectStoreConfig
     from frazil.storage.settings import StorageSettings
+else:
+    disk_cache = ModuleOnDemand("frazil.storage.disk_cache")
 
+#: It imports this module.
+_web_storages: Final = ModuleOnDemand("frazil.storage.web_storages")
 
 type Scheme = Literal["file", "s3", "gs", "az", "http", "https"]
 
@@ -179,19 +184,22 @@ class StorageUrl:
 
     def storage(self, options: Options = None, settings: StorageSettings | None = None) -> Storage:
         """Return the storage whose objects have names that begin with ``key``."""
-        arguments, place = self._arguments(options), {"bucket": self.bucket, "prefix": self.key.strip("/")}
+        arguments = self._arguments(options)
+        bucket, prefix = self.bucket, self.key.strip("/")
         match self.scheme:
             case "file":
                 storage = local_filesystem_storage(self.path)
             case "s3":
-                storage = PUBLIC.s3_storage(**place, **arguments)
+                storage = services.s3_storage(bucket=bucket, prefix=prefix, **arguments)
             case "gs":
-                storage = PUBLIC.gcs_storage(**place, **arguments)
+                storage = services.gcs_storage(bucket=bucket, prefix=prefix, **arguments)
             case "az":
-                place = {"container": self.bucket, "prefix": place["prefix"]}
-                storage = PUBLIC.azure_storage(account=self.account, **place, **arguments)
+                account = self.account
+                storage = services.azure_storage(
+                    account=account, container=bucket, prefix=prefix, **arguments
+                )
             case "http" | "https":
-                storage = PUBLIC.http_storage(self.url, **arguments)
+                storage = _web_storages.http_storage(self.url, **arguments)
         return storage if settings is None else storage.with_settings(settings)
 
     def _arguments(self, options: Options) -> Arguments:
@@ -332,4 +340,4 @@ def storage_from_url(
     folder = _environment("FRAZIL_CACHE")
     if folder is None or storage.is_local:
         return storage
-    return cast("Storage", PUBLIC.cached_storage(storage, folder))
+    return disk_cache.cached_storage(storage, folder)

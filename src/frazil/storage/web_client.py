@@ -91,7 +91,7 @@ _NUMBER: Final = re.compile("[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """The answer of a server after all redirects. Names of headers are in lower case."""
 
     status: int
@@ -327,7 +327,7 @@ class WebClient:
         max_bytes: int | None = None,
         *,
         redirects: int = _MAX_REDIRECTS,
-    ) -> Answer:
+    ) -> Response:
         """Return the answer to one request. The body ends one byte after ``max_bytes``.
 
         With ``redirects=0``, the answer may be a redirect.
@@ -356,7 +356,7 @@ class WebClient:
             current_url = after
         raise UnreachableError(f"{shown_url(url)} redirects more than {redirects} times")
 
-    def _send(self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None) -> Answer:
+    def _send(self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None) -> Response:
         """Return the answer to one request, without redirects, after all tries. It may be 503.
 
         The body ends one byte after ``max_bytes``. Names of ``headers`` are in lower case.
@@ -443,7 +443,7 @@ class WebClient:
 
 def _send_once(
     manager: urllib3.PoolManager, method: str, target: str, headers: Mapping[str, str], max_bytes: int | None
-) -> Answer:
+) -> Response:
     response = manager.urlopen(
         method, target, headers=headers, retries=False, redirect=False, preload_content=False
     )
@@ -457,7 +457,7 @@ def _send_once(
     headers_by_name = {name.lower(): value for name, value in response.headers.items()}
     if cookies := response.headers.getlist("set-cookie"):  # the only header with several lines
         headers_by_name["set-cookie"] = "\n".join(cookies)
-    return Answer(response.status, headers_by_name, body)
+    return Response(response.status, headers_by_name, body)
 
 
 def _cause(error: BaseException) -> BaseException:

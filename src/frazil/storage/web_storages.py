@@ -20,17 +20,14 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
 from frazil.storage.base import ALWAYS, ObjectInfo, Storage, Version
-from frazil.storage.buckets import AzureContainer, GcsBucket
 from frazil.storage.checks import TRAFFIC, check_key, check_range, object_not_found, range_past_end, read_only
 from frazil.storage.credential_families import AzureCredentials, GcsCredentials, S3Credentials
-from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 from frazil.storage.option_names import address_parts, shown_url
-from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT, build_s3
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.storage.urls import StorageUrl, parse_url
 from frazil.storage.web_client import (
-    Answer,
+    Response,
     WebClient,
     in_thread,
     join_url,
@@ -156,7 +153,7 @@ class HttpStorage(ReadOnlyStorage):
     def with_user_agent(self, user_agent: str) -> HttpStorage:
         return HttpStorage(self.url, self.options, self._headers, self._settings, user_agent)
 
-    def _ask(self, method: str, key: str, headers: Mapping[str, str]) -> Answer:
+    def _ask(self, method: str, key: str, headers: Mapping[str, str]) -> Response:
         parts = urlsplit(self.url)
         path = f"{parts.path.rstrip('/')}/{quote(check_key(key), safe=_UNQUOTED)}"
         TRAFFIC.count()
@@ -366,27 +363,29 @@ def storage_of_redirect(url: str) -> Storage:
         except InvalidInputError as error:
             raise _bad_redirect(str(error)) from error
 
+    anonymous = S3Credentials.Anonymous()
     match scheme:
         case "s3":
-            options = S3Options(region=required("region"))
+            options, at = S3Options(region=required("region")), parts("s3")
+            storage = Storage.new_s3(options, at.bucket, at.key, anonymous)
         case "r2":
-            endpoint = R2_ENDPOINT.format(account_id=required("account_id"))
-            options = S3Options(region="auto", endpoint_url=endpoint, force_path_style=True)
+            account_id, at = required("account_id"), parts("s3")
+            storage = Storage.new_r2(S3Options(), at.bucket, at.key, account_id, anonymous)
         case "tigris":
-            options = S3Options(region=parameters.get("region", "auto"), endpoint_url=TIGRIS_ENDPOINT)
+            options, at = S3Options(region=parameters.get("region")), parts("s3")
+            storage = Storage.new_tigris(options, at.bucket, at.key, True, anonymous)
         case "gs" | "gcs":
             at = parts("gs")
-            return ObjectStorage(GcsBucket(at.bucket, {}, GcsCredentials.Anonymous()), at.key, read_only=True)
+            storage = Storage.new_gcs(at.bucket, at.key, GcsCredentials.Anonymous())
         case "az":
             at = parts("az", rest.replace("//", f"//{required('account')}/", 1))
-            bucket = AzureContainer(at.account, at.bucket, {}, AzureCredentials.Anonymous())
-            return ObjectStorage(bucket, at.key, read_only=True)
+            storage = Storage.new_azure_blob(at.account, at.bucket, at.key, AzureCredentials.Anonymous())
         case _ if scheme in _SCHEMES:
             return HttpStorage(f"{scheme.partition('+')[0]}:{url.partition(':')[2]}")
         case _:
             raise _bad_redirect(f"the scheme must be one of {', '.join(_SCHEMES)}, got {shown_url(url)}")
-    at = parts("s3")
-    return build_s3(options, at.bucket, at.key, credentials=S3Credentials.Anonymous(), read_only=True)
+    storage.is_read_only = True
+    return storage
 
 
 @checked

@@ -53,7 +53,7 @@ def distinct(parts: Sequence[U8]) -> U8:
 # Objects of a folder
 
 
-class Objects(Protocol):
+class ObjectColumns(Protocol):
     """Objects that can be deleted: their keys, and their sizes in bytes, int64."""
 
     @property

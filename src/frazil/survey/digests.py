@@ -33,7 +33,7 @@ _MIX: Final = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94
 _STEPS: Final = ((np.uint64(30), _MIX[1]), (np.uint64(27), _MIX[2]))
 
 #: The number of parts of a block of ranges, by the first bits of the digests. Equal digests are in the same
-#: part, so each part is sorted alone. One sort of all ranges would need several copies of the columns.
+#: part, so each part is sorted by itself. One sort of all ranges would need several copies of the columns.
 _PARTS: Final = 64
 _SHIFT: Final = np.uint64(58)
 #: The number of ranges of a block, and of ranges that wait until repetitions are removed.

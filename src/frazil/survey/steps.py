@@ -120,7 +120,7 @@ class Progress(Protocol):
         """Count one more finished step."""
 
 
-class _Silent:
+class NoProgress:
     """Reports nothing."""
 
     def expect(self, tasks: int) -> None:
@@ -130,7 +130,7 @@ class _Silent:
         """Ignore the step."""
 
 
-NO_PROGRESS: Final[Progress] = _Silent()
+NO_PROGRESS: Final[Progress] = NoProgress()
 
 
 @contextmanager

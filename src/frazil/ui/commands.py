@@ -1,9 +1,16 @@
-"""Answers that take long: commands of Frazil, in processes that end with their clients."""
+"""Answers that take long, and changes: commands of Frazil, in processes that end with their clients.
+
+A change that the page asks for is an action with arguments. Its plan is the rehearsal of a command
+(``--dry-run``). The answer has what would change, and the same change with what the rehearsal found: the id
+of the version, the tip of the branch, the update to undo. The page sends this change back to apply it. So the
+server remembers nothing, and the command refuses a state that differs.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,10 +18,11 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.target import Target
+from frazil.ui.files import ID
 
 #: How many answers are computed at the same time.
 _AT_ONCE: Final = 2
@@ -23,55 +31,34 @@ _PAUSE: Final = 0.2
 _GRACE: Final = 5
 
 
-def _verify(target: Target, query: Mapping[str, str]) -> list[str]:
-    level = query.get("level", "metadata")
-    return ["verify", "--json", f"--level={level}", "--", str(Target(target.location))]
-
-
-def _statistics(target: Target, query: Mapping[str, str]) -> list[str]:
-    return ["stats", "--json", "--", str(Target(target.location))]
-
-
-def _sizes(target: Target, query: Mapping[str, str]) -> list[str]:
-    return ["du", "--json", "--all", "--", _node(target, query)]
-
-
-def _blame(target: Target, query: Mapping[str, str]) -> list[str]:
-    return ["blame", "--json", "--", _node(target, query)]
-
-
-def _history_of(target: Target, query: Mapping[str, str]) -> list[str]:
-    return ["history", "--json", "--", _node(target, query), query.get("cell", "")]
-
-
-def _jobs(target: Target, query: Mapping[str, str]) -> list[str]:
-    return ["job", "status", "--json", "--", str(Target(target.location))]
-
-
-def _status(target: Target, query: Mapping[str, str]) -> list[str]:
-    return ["status", "--json", "--", str(Target(target.location))]
-
-
-#: The name of an answer -> the arguments of its command, from the target of the server and the query.
-COMMANDS: Final[dict[str, Callable[[Target, Mapping[str, str]], list[str]]]] = {
-    "verify": _verify,
-    "statistics": _statistics,
-    "sizes": _sizes,
-    "blame": _blame,
-    "history-of": _history_of,
-    "jobs": _jobs,
-    "status": _status,
+#: The name of an answer -> its command, and whether it is about a node.
+_ANSWERS: Final = {
+    "verify": (("verify",), False),
+    "statistics": (("stats",), False),
+    "sizes": (("du", "--all"), True),
+    "blame": (("blame",), True),
+    "history-of": (("history",), True),
+    "jobs": (("job", "status"), False),
+    "status": (("status",), False),
 }
 
 
-def _node(target: Target, query: Mapping[str, str]) -> str:
-    """Return the node of the repository of the server that a query names."""
-    version = query.get("version") or target.version
-    return str(replace(target, version=version, path=query.get("path") or "/"))
+def answer_command(name: str, target: Target, query: Mapping[str, str]) -> list[str] | None:
+    """Return the arguments of the command for an answer, from the server's target; None for no answer."""
+    if name not in _ANSWERS:
+        return None
+    words, is_about_node = _ANSWERS[name]
+    at = Target(target.location)
+    if is_about_node:
+        version = query.get("version") or target.version
+        at = replace(target, version=version, path=query.get("path") or "/")
+    options = [f"--level={query.get('level', 'metadata')}"] if name == "verify" else []
+    cell = [query.get("cell", "")] if name == "history-of" else []
+    return [*words, "--json", *options, "--", str(at), *cell]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CommandResult:
     """The JSON that a command has printed: its answer, or its error."""
 
     text: bytes
@@ -91,7 +78,7 @@ class Processes:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
 
-    def run(self, arguments: list[str], is_gone: Callable[[], bool]) -> Result | None:
+    def run(self, arguments: list[str], is_gone: Callable[[], bool]) -> CommandResult | None:
         """Return what a command prints. None if too many run.
 
         Raises ``ConnectionAbortedError`` if the client has gone.
@@ -103,7 +90,7 @@ class Processes:
         if not self._free.acquire(blocking=False):
             return None
         try:
-            # -P: no module of the current folder. A session of its own: Ctrl-C is for the server alone.
+            # -P: no module of the current folder. A session of its own: Ctrl-C is only for the server.
             command = [sys.executable, "-P", "-m", "frazil", *arguments]
             pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
             with subprocess.Popen(
@@ -128,17 +115,17 @@ class Processes:
             _end(process)
 
 
-def _result(process: subprocess.Popen[bytes], is_gone: Callable[[], bool]) -> Result:
+def _result(process: subprocess.Popen[bytes], is_gone: Callable[[], bool]) -> CommandResult:
     while not is_gone():
         with suppress(subprocess.TimeoutExpired):
             output, errors = process.communicate(timeout=_PAUSE)
             if output:  # also of `verify` with the status 1, which is an answer with problems
-                return Result(output, True)
+                return CommandResult(output, True)
             last = errors.strip().rpartition(b"\n")[2]
             with suppress(ValueError):
                 json.loads(last)
-                return Result(last, False)
-            return Result(b'{"error": {"kind": "other", "message": "the command has ended"}}', False)
+                return CommandResult(last, False)
+            return CommandResult(b'{"error": {"kind": "other", "message": "the command has ended"}}', False)
     raise ConnectionAbortedError
 
 
@@ -154,3 +141,88 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 os.killpg(process.pid, number)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE)
+
+
+#: An argument -> the form of its text.
+_FORMS: Final = {
+    "name": re.compile(r".{1,1000}", re.DOTALL),
+    "branch": re.compile(r".{1,1000}", re.DOTALL),
+    "version": re.compile(r".{1,1000}", re.DOTALL),
+    "tip": re.compile(ID),
+    "message": re.compile(r".{1,10000}", re.DOTALL),
+    "conflicts": re.compile(r"elements|source|branch|fail"),
+    "update": re.compile(r"[0-9T:.-]{1,40}Z"),
+}
+#: The arguments that are options of commands.
+_OPTIONS: Final = frozenset({"tip", "message", "conflicts", "update"})
+#: What a plan saw: without it, a change cannot be applied.
+_STATE: Final = frozenset({"tip", "update"})
+_NONE: Final = frozenset[str]()
+_NEW_NAME: Final = (frozenset({"name", "version"}), _NONE)
+_INTEGRATION: Final = (frozenset({"branch", "version"}), frozenset({"tip", "message", "conflicts"}))
+#: An action, which is a command -> the arguments that it needs, and those that it may have.
+_ACTIONS: Final = {
+    "branch": _NEW_NAME,
+    "tag": _NEW_NAME,
+    "merge": _INTEGRATION,
+    "revert": _INTEGRATION,
+    "undo": (_NONE, frozenset({"update"})),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An action with its arguments, which are texts."""
+
+    action: str
+    texts: Mapping[str, str]
+
+    @staticmethod
+    def of(document: Any, *, is_plan: bool) -> Change:
+        """Return the change that a request describes. To be applied, it must name what its plan saw."""
+        texts = dict(document) if isinstance(document, dict) else {}
+        action = texts.pop("action", None)
+        if not isinstance(action, str) or action not in _ACTIONS:
+            raise _invalid(f"`action` must be one of {', '.join(_ACTIONS)}, got {action!r:.80}")
+        needed, possible = _ACTIONS[action]
+        if not is_plan:
+            needed |= possible & _STATE
+        if not needed <= texts.keys() <= needed | possible:
+            names = ", ".join(sorted(needed))
+            raise _invalid(f"the action {action} needs {names}, got {', '.join(texts) or 'nothing'!r:.200}")
+        for name, text in texts.items():
+            form = _FORMS["tip" if name == "version" and not is_plan else name]
+            if not isinstance(text, str) or not form.fullmatch(text):
+                raise _invalid(f"`{name}` must be a text of the form {form.pattern}, got {text!r:.80}")
+        return Change(action, texts)
+
+    def arguments(self, target: Target, *, is_plan: bool) -> list[str]:
+        """Return the arguments of the command that rehearses or makes the change."""
+        texts = self.texts
+        options = [f"--{name}={texts[name]}" for name in sorted(_OPTIONS & texts.keys())]
+        mode = "--dry-run" if is_plan else "--yes"  # the plan has shown what would be lost
+        version = texts.get("version")
+        at = Target(target.location, texts.get("branch", version))
+        names = filter(None, [texts.get("name", version)])
+        return [self.action, "--json", mode, *options, "--", str(at), *names]
+
+
+def planned(change: Change, rehearsal: CommandResult) -> CommandResult:
+    """Return the plan of a change: what would change, and the change to apply. A plan counts chunks."""
+    document = json.loads(rehearsal.text)
+    if change.action == "undo":
+        state = {"update": document["updates"][0]["time"]}
+    else:
+        state = {"version": document.get("source", document["id"])}
+    if "before" in document:
+        state["tip"] = document["before"]
+        if change.action == "merge" and document["id"] != document["source"]:
+            state["message"] = document["message"]  # which names the merged branch
+        chunks = document["changes"].get("updated_chunks", {})
+        document["changes"]["updated_chunks"] = {path: len(rows) for path, rows in chunks.items()}
+    apply = {"action": change.action, **replace(change, texts={**change.texts, **state}).texts}
+    return CommandResult(json.dumps({"plan": document, "apply": apply}).encode(), True)
+
+
+def _invalid(text: str) -> InvalidInputError:
+    return InvalidInputError(f"{text}. Reload the page", ErrorKind.INVALID_ARGUMENT)

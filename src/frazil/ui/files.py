@@ -3,6 +3,10 @@
 A file of the format is *immutable* if an id names it: its bytes never change, so that its key is its etag.
 Expiration rewrites snapshots of spec version 1, so these are not. Statistics of chunks are written again when
 more of them are known.
+
+The explorer as files is for a bucket or a web server without a program. Its ``explorer.json`` says where the
+repository is, relative to the page, so that both can be moved together. A web server cannot list the refs of
+a repository of spec version 1, so ``index.json`` has them.
 """
 
 from __future__ import annotations
@@ -10,19 +14,24 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import re
 from collections.abc import Buffer, Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from html import escape
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, Final, Protocol
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
 
-from frazil.errors import ErrorKind, StorageError
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.ids import ID_TEXT_LENGTH, id_to_text
 from frazil.repository.catalog.files_v1 import read_all_refs
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
+from frazil.storage.local import LocalStorage
 
 ID: Final = rf"[0-9A-HJKMNP-TV-Z]{{{ID_TEXT_LENGTH}}}"
 _IMMUTABLE: Final = re.compile(rf"(?:snapshots|manifests|transactions|chunks)/{ID}")
@@ -53,34 +62,15 @@ TYPES: Final = {
 BINARY: Final = "application/octet-stream"
 
 
-class Content(Protocol):
-    """What an answer contains: bytes of a known number, with an etag."""
-
-    @property
-    def size(self) -> int:
-        """The number of bytes."""
-
-    @property
-    def etag(self) -> str:
-        """The name of these bytes, without quotes."""
-
-    @property
-    def is_immutable(self) -> bool:
-        """Whether a browser may keep the bytes forever."""
-
-    def parts(self, start: int, stop: int) -> Iterator[Buffer]:
-        """Yield the bytes from ``start`` up to ``stop``, in parts."""
-
-
 @dataclass(frozen=True, slots=True)
-class Held:
+class BytesContent:
     """Bytes in memory. Their etag is their hash."""
 
     data: Buffer
     is_immutable: bool = False
 
     @classmethod
-    def of_asset(cls, asset: Traversable, is_packed: bool) -> Held:
+    def of_asset(cls, asset: Traversable, is_packed: bool) -> BytesContent:
         """Read a file of the page, and pack it with gzip if the client unpacks it."""
         data = asset.read_bytes()
         return cls(gzip.compress(data, mtime=0) if is_packed else data, bool(_OF_CONTENT.search(asset.name)))
@@ -101,7 +91,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class ObjectContent:
     """An immutable object of a storage, which is read when it is sent."""
 
     storage: Storage
@@ -139,9 +129,13 @@ class Stored:
             raise
 
 
+#: What an answer contains: bytes of a known number, with an etag.
+type Content = BytesContent | ObjectContent
+
+
 def range_of(content: Content, start: int, stop: int) -> Buffer:
     """Return a range of a content in memory, which ends where the content ends."""
-    data = content.part(start, stop) if isinstance(content, Stored) else None
+    data = content.part(start, stop) if isinstance(content, ObjectContent) else None
     return b"".join(content.parts(start, min(stop, content.size))) if data is None else data
 
 
@@ -159,11 +153,11 @@ class RepositoryFiles:
         Raises ``StorageError`` (``object-not-found``) now or later if it does not exist.
         """
         if self._is_v1 and key == INDEX:
-            return Held(json.dumps(index(self._storage)).encode())
+            return BytesContent(json.dumps(index(self._storage)).encode())
         if _IMMUTABLE.fullmatch(key) and not (self._is_v1 and key.startswith("snapshots/")):
-            return Stored(self._storage, key, self._size)
+            return ObjectContent(self._storage, key, self._size)
         if _MUTABLE.fullmatch(key) or _IMMUTABLE.fullmatch(key):
-            return Held(self._storage.get_versioned(key)[0])
+            return BytesContent(self._storage.get_versioned(key)[0])
         return None
 
     def _size_of(self, key: str) -> int:
@@ -199,3 +193,73 @@ def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]
             yield from _below(each, f"{prefix}{each.name}/")
         else:
             yield f"{prefix}{each.name}", each
+
+
+SETTINGS: Final = "explorer.json"
+
+
+def export(
+    folder: Path, target: Target, storage: Storage, spec_version: int, repo_url: str | None = None
+) -> dict[str, Any]:
+    """Write the page into a folder, and return the content of its ``explorer.json``.
+
+    ``repo_url`` is the address of the repository for the page. Without it, the repository must be a folder
+    next to the page, around it or in it.
+    """
+    settings: dict[str, Any] = {
+        "repo": _relative(folder, storage) if repo_url is None else _address(repo_url),
+        "label": storage.label() if repo_url is None else repo_url,
+        **start(target),
+        "specVersion": spec_version,
+    }
+    if isinstance(storage, LocalStorage):
+        settings["label"] = storage.root.name  # a page for others does not show folders of this machine
+    files = {name: each.read_bytes() for name, each in assets().items()}
+    if spec_version == 1:
+        settings["index"] = INDEX
+        files[INDEX] = _document(index(storage))
+    files[SETTINGS] = _document(settings)
+    # The browser asks for the first files while it still reads the page.
+    early = [SETTINGS] if spec_version == 1 else [SETTINGS, f"{settings['repo']}repo"]
+    links = "".join(f'<link rel="preload" as="fetch" crossorigin href="{escape(each)}" />' for each in early)
+    files["index.html"] = files["index.html"].replace(b"</title>", f"</title>{links}".encode(), 1)
+    # The page comes last, so that it finds its files.
+    for name in sorted(files, key="index.html".__eq__):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(files[name])
+    return settings
+
+
+def _document(value: Any) -> bytes:
+    return f"{json.dumps(value, ensure_ascii=False, indent=2)}\n".encode()
+
+
+def _relative(folder: Path, storage: Storage) -> str:
+    """Return the address of a local repository, relative to the page."""
+    if isinstance(storage, LocalStorage):
+        root, page = storage.root.resolve(), folder.resolve()
+        if os.path.commonpath([root, page]) in map(str, (root, root.parent, page)):
+            return f"{quote(os.path.relpath(root, page))}/"
+    raise InvalidInputError(
+        f"the address of the repository for the page must be known, but {storage.label()} is not a folder "
+        f"next to {folder} or around it. Pass --repo-url with the URL at which browsers find the repository",
+        ErrorKind.INVALID_ARGUMENT,
+    )
+
+
+def _address(url: str) -> str:
+    parts = urlsplit(url)
+    is_relative = not parts.scheme and not parts.netloc
+    if (
+        parts.username
+        or parts.query
+        or parts.fragment
+        or not (is_relative or (parts.scheme in ("http", "https") and parts.netloc))
+    ):
+        raise InvalidInputError(
+            f"--repo-url must be an http or https URL, or a path relative to the page, without a user and a "
+            f"query, got {url!r}",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    return f"{url.rstrip('/')}/"

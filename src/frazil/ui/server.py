@@ -10,7 +10,7 @@ a request with the ``Origin`` of another page.
 **Slow answers** of ``api/`` are commands of Frazil in processes of their own. Such a process cannot delay the
 threads that send files, and ends with its client.
 
-**Changes** are commands too (`frazil.ui.changes`). Only a server that was started for them accepts ``POST``.
+**Changes** are commands too (`frazil.ui.commands`). Only a server that was started for them accepts ``POST``.
 The bearer header makes forged requests impossible, and a change that has begun does not end with its client.
 """
 
@@ -39,13 +39,22 @@ from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.chunk_table import VirtualRef
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
-from frazil.ui.changes import Change, planned
-from frazil.ui.commands import COMMANDS, Processes, Result
-from frazil.ui.files import BINARY, LONGEST, TYPES, Content, Held, RepositoryFiles, Stored, assets, start
+from frazil.ui.commands import Change, CommandResult, Processes, answer_command, planned
+from frazil.ui.files import (
+    BINARY,
+    LONGEST,
+    TYPES,
+    BytesContent,
+    Content,
+    ObjectContent,
+    RepositoryFiles,
+    assets,
+    start,
+)
 
 _log: Final = logging.getLogger(__name__)
 
-#: The headers of every answer, beside the policy of the page.
+#: The headers of every answer, besides the policy of the page.
 _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -99,19 +108,18 @@ class Site:
         }
 
 
+def _address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address that a host is; None for a name."""
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _is_address(host: str) -> bool:
-    try:
-        return bool(ipaddress.ip_address(host))
-    except ValueError:
-        return False
+    address = _address_of(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
 class Refusal(Exception):
@@ -125,7 +133,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """A status, headers, and a body of ``size`` bytes."""
 
     status: HTTPStatus
@@ -151,7 +159,7 @@ class ExplorerServer(ThreadingHTTPServer):
         policy = self.assets["index.html"].read_text(encoding="utf-8").partition('Policy" content="')[2]
         policy = policy.partition('"')[0].replace("connect-src *", "connect-src 'self'")
         self.policy: Final = f"{policy}; frame-ancestors 'none'"
-        self.asset: Final = cache(lambda name, is_packed: Held.of_asset(self.assets[name], is_packed))
+        self.asset: Final = cache(lambda name, is_packed: BytesContent.of_asset(self.assets[name], is_packed))
         self.processes: Final = Processes()
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         super().__init__((host, port), _Handler)
@@ -170,7 +178,7 @@ class ExplorerServer(ThreadingHTTPServer):
         name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
         if name.lower() in _LOCAL_NAMES or name.lower() == self.host.lower():
             return True
-        return not is_loopback(self.host) and _is_address(name)
+        return not is_loopback(self.host) and _address_of(name) is not None
 
     def server_bind(self) -> None:
         """Bind the socket. The base class would also ask DNS for the name of this machine."""
@@ -208,7 +216,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.send_error(HTTPStatus.NOT_IMPLEMENTED)
 
-    def _reply(self, compute: Callable[[], Answer]) -> None:
+    def _reply(self, compute: Callable[[], Response]) -> None:
         try:
             answer = compute()
         except Refusal as refusal:
@@ -234,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
         if origins not in ([], [f"http://{hosts[0]}"]):
             raise Refusal(HTTPStatus.FORBIDDEN, "origin", "the request is from another page")
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> Response:
         self._require_own_page()
         coded, _, text = self.path.partition("?")
         try:
@@ -244,7 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(HTTPStatus.BAD_REQUEST, "request", "the address is not valid") from None
         name = path.removeprefix("/") or "index.html"
         if name in self.server.assets and path.startswith("/"):
-            return self._of_asset(name)
+            return self._asset_response(name)
         self._require_token()
         query = dict(pairs)
         for prefix, answer in _ROUTES.items():
@@ -265,28 +273,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     # Routes
 
-    def _of_asset(self, name: str) -> Answer:
+    def _asset_response(self, name: str) -> Response:
         codings = {each.strip() for each in self.headers.get("Accept-Encoding", "").split(",")}
         is_packed = "gzip" in codings and "Range" not in self.headers
-        answer = self._of_content(
+        answer = self._content_response(
             self.server.asset(name, is_packed), TYPES.get(name.rpartition(".")[2], BINARY)
         )
         coding = {"Content-Encoding": "gzip"} if is_packed else {}
         return replace(answer, headers={**answer.headers, **coding, "Vary": "Accept-Encoding"})
 
-    def _of_file(self, key: str, query: Mapping[str, str]) -> Answer:
+    def _file_response(self, key: str, query: Mapping[str, str]) -> Response:
         try:
             content = self.server.files.content(key)
         except IcechunkError as error:
             # A browser writes each status 404 into its console, also of a file that need not exist
             if error.kind is not ErrorKind.OBJECT_NOT_FOUND or "optional" not in query:
                 raise
-            return self._whole(b"", BINARY)
+            return self._memory_response(b"", BINARY)
         if content is None:
             raise _not_found()
-        return self._of_content(content, TYPES["json"] if key.endswith(".json") else BINARY)
+        return self._content_response(content, TYPES["json"] if key.endswith(".json") else BINARY)
 
-    def _of_virtual(self, rest: str, query: Mapping[str, str]) -> Answer:
+    def _virtual_response(self, rest: str, query: Mapping[str, str]) -> Response:
         if rest:
             raise _not_found()
         start, stop = _number(query, "start"), _number(query, "end")
@@ -294,19 +302,19 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(HTTPStatus.BAD_REQUEST, "range", "`end` must be after `start`, by at most 256 MiB")
         modified = _number(query, "modified") if "modified" in query else None
         ref = VirtualRef(query.get("url", ""), start, stop - start, query.get("etag"), modified)
-        return self._whole(self.server.site.virtual.locate(ref).get(start, stop), BINARY)
+        return self._memory_response(self.server.site.virtual.locate(ref).get(start, stop), BINARY)
 
-    def _of_api(self, name: str, query: Mapping[str, str]) -> Answer:
+    def _api_response(self, name: str, query: Mapping[str, str]) -> Response:
         if name == "info":
-            return self._whole(json.dumps(self.server.site.info).encode(), TYPES["json"])
-        command = COMMANDS.get(name)
-        if command is None:
+            return self._memory_response(json.dumps(self.server.site.info).encode(), TYPES["json"])
+        arguments = answer_command(name, self.server.site.target, query)
+        if arguments is None:
             raise _not_found()
         if self.command == "HEAD":
             raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method", "only GET", Allow="GET")
-        return self._of_result(self._run(command(self.server.site.target, query), self._is_gone))
+        return self._command_response(self._run(arguments, self._is_gone))
 
-    def _change(self) -> Answer:
+    def _change(self) -> Response:
         """Answer with the plan of a change, or make the change."""
         self._require_own_page()
         self._require_token()
@@ -316,9 +324,9 @@ class _Handler(BaseHTTPRequestHandler):
         change = Change.of(self._body(), is_plan=is_plan)
         arguments = change.arguments(self.server.site.target, is_plan=is_plan)
         if not is_plan:
-            return self._of_result(self._run(arguments, lambda: False))
+            return self._command_response(self._run(arguments, lambda: False))
         result = self._run(arguments, self._is_gone)
-        return self._of_result(planned(change, result) if result.is_answer else result)
+        return self._command_response(planned(change, result) if result.is_answer else result)
 
     def _body(self) -> Any:
         lengths = self.headers.get_all("Content-Length", [])
@@ -334,7 +342,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (ValueError, RecursionError):
             raise Refusal(HTTPStatus.BAD_REQUEST, "request", "the body is not valid JSON") from None
 
-    def _run(self, arguments: list[str], is_gone: Callable[[], bool]) -> Result:
+    def _run(self, arguments: list[str], is_gone: Callable[[], bool]) -> CommandResult:
         result = self.server.processes.run(arguments, is_gone)
         if result is None:
             raise Refusal(
@@ -342,11 +350,11 @@ class _Handler(BaseHTTPRequestHandler):
             )
         return result
 
-    def _of_result(self, result: Result) -> Answer:
+    def _command_response(self, result: CommandResult) -> Response:
         status = HTTPStatus.OK
         if not result.is_answer:
             status = _STATUS.get(result.kind, HTTPStatus.UNPROCESSABLE_ENTITY)
-        return self._whole(result.text, TYPES["json"], status)
+        return self._memory_response(result.text, TYPES["json"], status)
 
     def _is_gone(self) -> bool:
         """Return whether the client has closed the connection."""
@@ -359,11 +367,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     # Answers
 
-    def _whole(self, data: Buffer, kind: str, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    def _memory_response(self, data: Buffer, kind: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
         headers = {"Content-Type": kind, "Cache-Control": "no-store"}
-        return Answer(status, headers, memoryview(data).nbytes, [data])
+        return Response(status, headers, memoryview(data).nbytes, [data])
 
-    def _of_content(self, content: Content, kind: str) -> Answer:
+    def _content_response(self, content: Content, kind: str) -> Response:
         """Return the answer with a content, or the part of it that the request wants."""
         etag = f'"{content.etag}"'
         headers = {
@@ -376,25 +384,25 @@ class _Handler(BaseHTTPRequestHandler):
         }
         etags = [each.strip().removeprefix("W/") for each in self.headers.get("If-None-Match", "").split(",")]
         if etag in etags or "*" in etags:
-            return Answer(HTTPStatus.NOT_MODIFIED, headers, 0)
+            return Response(HTTPStatus.NOT_MODIFIED, headers, 0)
         header = self.headers.get("Range")
         if header is None or self.headers.get("If-Range", etag) != etag:
-            return Answer(HTTPStatus.OK, headers, content.size, content.parts(0, content.size))
+            return Response(HTTPStatus.OK, headers, content.size, content.parts(0, content.size))
         exact = _EXACT.fullmatch(header)
-        if isinstance(content, Stored) and exact is not None and self.command == "GET":
+        if isinstance(content, ObjectContent) and exact is not None and self.command == "GET":
             start = int(exact[1])
             data = content.part(start, int(exact[2]) + 1)
             if data is not None:
                 length = memoryview(data).nbytes
                 headers["Content-Range"] = f"bytes {start}-{start + length - 1}/*"
-                return Answer(HTTPStatus.PARTIAL_CONTENT, headers, length, [data])
+                return Response(HTTPStatus.PARTIAL_CONTENT, headers, length, [data])
         size = content.size
         match _range(header, size):
             case None:
-                return Answer(HTTPStatus.OK, headers, size, content.parts(0, size))
+                return Response(HTTPStatus.OK, headers, size, content.parts(0, size))
             case start, stop if start < stop:
                 headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-                return Answer(HTTPStatus.PARTIAL_CONTENT, headers, stop - start, content.parts(start, stop))
+                return Response(HTTPStatus.PARTIAL_CONTENT, headers, stop - start, content.parts(start, stop))
         raise Refusal(
             HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
             "range",
@@ -402,15 +410,13 @@ class _Handler(BaseHTTPRequestHandler):
             Content_Range=f"bytes */{size}",
         )
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: Response) -> None:
         is_empty = self.command == "HEAD" or answer.status is HTTPStatus.NOT_MODIFIED
         parts = iter(() if is_empty else answer.body)
         try:
             first = next(parts, b"")  # an error of the first read is an answer of its own
         except IcechunkError as error:
-            self._refuse(
-                Refusal(_STATUS.get(error.kind, HTTPStatus.BAD_GATEWAY), str(error.kind), str(error))
-            )
+            self._refuse(self._refusal(error))
             return
         self.send_response(answer.status)
         self.send_header("Content-Security-Policy", self.server.policy)
@@ -440,7 +446,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, refusal: Refusal) -> None:
         text = json.dumps({"error": {"kind": refusal.kind, "message": str(refusal)}}).encode()
         headers = {"Content-Type": TYPES["json"], "Cache-Control": "no-store", **refusal.headers}
-        self._send(Answer(refusal.status, headers, len(text), [text]))
+        self._send(Response(refusal.status, headers, len(text), [text]))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer what is no request, or has an unknown method."""
@@ -458,10 +464,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 #: The beginning of a path -> the method that answers.
-_ROUTES: Final[dict[str, Callable[[_Handler, str, Mapping[str, str]], Answer]]] = {
-    "/repo/": _Handler._of_file,
-    "/virtual": _Handler._of_virtual,
-    "/api/": _Handler._of_api,
+_ROUTES: Final[dict[str, Callable[[_Handler, str, Mapping[str, str]], Response]]] = {
+    "/repo/": _Handler._file_response,
+    "/virtual": _Handler._virtual_response,
+    "/api/": _Handler._api_response,
 }
 
 

@@ -27,8 +27,17 @@ with needs("frazil.xarray", extra="xarray"):
     import xarray as xr
 
     from frazil.dask import store_dask
-    from frazil.xarray.agreement import CHECKS, Check, StoredGroup, Writing, require_agreement
-    from frazil.xarray.xarray_internals import ArrayWriter, ZarrStore, dump_to_store, is_lazy
+    from frazil.xarray.agreement import (
+        CHECKS,
+        ArrayWriter,
+        Check,
+        StoredGroup,
+        Writing,
+        ZarrStore,
+        dump_to_store,
+        is_lazy,
+        require_agreement,
+    )
 
 __all__ = ["CHECKS", "FrazilAccessor", "ZarrWriteModes", "to_icechunk"]
 
@@ -138,7 +147,7 @@ def to_icechunk(
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _RegionPart:
     """A dataset to write, and its group."""
 
     path: str
@@ -195,10 +204,12 @@ def _options(
     return _Options(mode, append_dim, region, accepted, **more)
 
 
-def _parts(obj: xr.DataArray | xr.Dataset | xr.DataTree, group: str | None, options: _Options) -> list[_Part]:
+def _parts(
+    obj: xr.DataArray | xr.Dataset | xr.DataTree, group: str | None, options: _Options
+) -> list[_RegionPart]:
     """Return the datasets to write: one, or one for each group of a tree."""
     if not isinstance(obj, xr.DataTree):
-        return [_Part(joined_path(group), _dataset(obj), options.encoding)]
+        return [_RegionPart(joined_path(group), _dataset(obj), options.encoding)]
     if options.needs_group:
         raise InvalidInputError(
             "obj must be a Dataset or DataArray with append_dim or region, got a DataTree. Write its groups "
@@ -211,7 +222,7 @@ def _parts(obj: xr.DataArray | xr.Dataset | xr.DataTree, group: str | None, opti
             ErrorKind.INVALID_PATH,
         )
     return [
-        _Part(
+        _RegionPart(
             joined_path(group, "" if node is obj else path),
             # Coordinates that a group inherits are stored in its parent.
             _dataset(node.to_dataset(inherit=node is obj)),
@@ -229,12 +240,12 @@ def _require_group(path: str) -> NoReturn:
     )
 
 
-def _write(parts: list[_Part], session: Session, options: _Options) -> None:
+def _write(parts: list[_RegionPart], session: Session, options: _Options) -> None:
     for part in parts:
         _write_part(part, session, options)
 
 
-def _write_part(part: _Part, session: Session, options: _Options) -> None:
+def _write_part(part: _RegionPart, session: Session, options: _Options) -> None:
     is_stored = session.workspace.node(part.path) is not None
     if options.needs_group and not is_stored:
         _require_group(part.path)
@@ -409,7 +420,7 @@ class FrazilAccessor:
 
 
 def _repository(
-    address: Target, storage_options: Mapping[str, Any] | None, parts: list[_Part], options: _Options
+    address: Target, storage_options: Mapping[str, Any] | None, parts: list[_RegionPart], options: _Options
 ) -> Repository:
     """Return the repository of an address. It is created if the write does not need what it cannot have."""
     storage = storage_of_location(address.location, storage_options)

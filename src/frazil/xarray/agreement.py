@@ -3,6 +3,9 @@
 When xarray appends, it uses the stored encoding and attributes, and zarr casts the result. Neither checks
 that the values fit. ``ArrayForm`` does both steps, decodes the result and compares it with the values. Packed
 numbers may differ by half a step, floating point numbers by their rounding; all others must be equal.
+
+The only public writer of xarray for zarr is ``to_zarr``, and it has no hook for another writer of dask
+arrays. So Frazil uses some functions of xarray that are not public. This module imports all of them.
 """
 
 from __future__ import annotations
@@ -12,6 +15,10 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import signature
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -23,7 +30,42 @@ from xarray.coders import CFDatetimeCoder
 from xarray.conventions import decode_cf_variable, decode_cf_variables
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.xarray.xarray_internals import ZarrStore, encode_variable
+
+try:
+    from xarray.backends.common import ArrayWriter
+    from xarray.backends.zarr import ZarrStore, encode_zarr_variable
+
+    # xarray has moved its writers: before 2025.9, they are in the module of readers
+    _module = "writers" if find_spec("xarray.backends.writers") else "api"
+    dump_to_store = import_module(f"xarray.backends.{_module}").dump_to_store
+    attrgetter("_validate_and_autodetect_region", "_validate_encoding")(ZarrStore)
+    _in_memory = attrgetter("_in_memory")
+    _in_memory(xr.Variable)
+except (ImportError, AttributeError) as error:
+    raise ImportError(
+        f"frazil.xarray uses functions of xarray that are not public, and xarray {xr.__version__} lacks one "
+        f"({error}). Install an older xarray (Frazil is tested with 2025.6 to 2026.9), or write with "
+        "`dataset.to_zarr(session.store, consolidated=False)`"
+    ) from error
+
+__all__ = ["ArrayWriter", "ZarrStore", "dump_to_store"]
+
+#: Older versions of xarray use the same encoding for all formats of zarr.
+_FORMAT: Final[dict[str, Any]] = (
+    {"zarr_format": 3} if "zarr_format" in signature(encode_zarr_variable).parameters else {}
+)
+
+
+def encode_variable(variable: xr.Variable, name: str) -> xr.Variable:
+    """Return the variable that xarray stores for a variable."""
+    encoded: xr.Variable = encode_zarr_variable(variable, name=name, **_FORMAT)
+    return encoded
+
+
+def is_lazy(variable: xr.Variable) -> bool:
+    """Return whether the values of a variable are still to be read or computed."""
+    return not _in_memory(variable)
+
 
 #: Encoding that changes values. The rest of the encoding only changes bytes.
 _VALUES: Final = (
@@ -80,7 +122,7 @@ class ArrayForm:
         return ", ".join([str(self.dtype), *items])
 
     def holds_all(self, variable: xr.Variable) -> bool:
-        """Return whether the types alone show that no value is lost."""
+        """Return whether the types show that no value is lost."""
         coded = set(_VALUES) & self.attrs.keys()
         fill = self.attrs.get("_FillValue", np.nan)
         if self.dtype.kind == "f" and np.asarray(fill).dtype.kind == "f" and np.isnan(fill):
@@ -570,7 +612,7 @@ def _same(old: Any, new: Any) -> bool:
 
 
 #: In the order of their cost, from the cheapest check.
-_CHECKS: Final[Mapping[str, Callable[[Writing], None]]] = {
+_CHECKS: Final[Mapping[Check, Callable[[Writing], None]]] = {
     "variables": _variables,
     "attributes": _attributes,
     "packing": _packing,
@@ -579,4 +621,4 @@ _CHECKS: Final[Mapping[str, Callable[[Writing], None]]] = {
     "values": _values,
 }
 #: Names for ``to_icechunk(accept=...)``.
-CHECKS: Final = tuple(_CHECKS)
+CHECKS: Final[tuple[Check, ...]] = tuple(_CHECKS)

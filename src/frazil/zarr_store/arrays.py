@@ -22,7 +22,7 @@ from frazil.errors import IcechunkError
 from frazil.repository.session.chunk_refs import undecodable
 from frazil.repository.session.session import Session
 from frazil.zarr_names import BaseArray, async_array
-from frazil.zarr_store.keys import parse_key
+from frazil.zarr_store.references import parse_key
 from frazil.zarr_store.store import IcechunkStore, open_array
 
 #: Errors that do not concern the bytes of a chunk.

@@ -39,14 +39,19 @@ from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.workspace import Workspace, size_of
 from frazil.zarr_pipeline import prefer_bulk_pipeline
 from frazil.zarr_store.array_metadata import array_metadata
-from frazil.zarr_store.keys import Coords, Document, chunk_keys, document_keys, parse_key, span
 from frazil.zarr_store.references import (
+    Coords,
+    Document,
     SessionStore,
+    chunk_keys,
     chunks_from,
     delete_below,
     directory_of,
+    document_keys,
     names_below,
+    parse_key,
     read_below,
+    span,
 )
 
 if TYPE_CHECKING:

@@ -185,7 +185,9 @@ def test_bytes_of_another_meaning_are_no_offer(change: dict[str, Any]) -> None:
     repo = small()
     key, tip = "a/zarr.json", repo.lookup_branch("main")
     with repo.transaction("main", message="other metadata") as store:
-        document = json.loads(store.get_sync(key).to_bytes())
+        stored = store.get_sync(key)
+        assert stored is not None
+        document = json.loads(stored.to_bytes())
         store.set_sync(key, Buffer.from_bytes(json.dumps(document | change).encode()))
         store.set_sync("a/c/1", Buffer.from_bytes(bytes(range(16))))
     repo.storage.delete([chunk_of(repo, "/a", (1,))])

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import zarr
 from tests.maintenance.schedules import Seen
-from tests.maintenance.test_verification import DAMAGE, config, keys, small
+from tests.maintenance.test_single_damages import WAYS, flipped, harm
+from tests.maintenance.test_verification import config, keys, small
 from tests.repository.version_1 import copy_of, fill
 from tests.support.judge import readable_by_reference
 from tests.support.tiers import deep
@@ -25,7 +26,8 @@ from frazil.storage.memory import MemoryStorage
 repair = frazil.Repository.upkeep.repair
 
 FOLDERS = ("snapshots", "transactions", "manifests", "chunks", "overwritten", "repo")
-WAYS = ["deleted", "cut", *deep("emptied", "a bit at 0.6", "a bit at 1.0")]
+CHANGES = {way: WAYS[way][0] for way in ("deleted", "cut", "empty")}
+CHANGES |= {f"a bit at {at}": flipped(at) for at in (0.6, 1.0)}
 FIRST_LOG = "transactions/1CECHNKREP0F1RSTCMT0"
 
 
@@ -45,14 +47,6 @@ def tiny() -> MemoryStorage:
     return storage
 
 
-def harm(storage: Any, key: str, how: str) -> None:
-    after = DAMAGE[how](bytes(storage.get(key)))
-    if after is None:
-        storage.delete([key])
-    else:
-        storage.put(key, after)
-
-
 def contents(storage: Any) -> dict[str, bytes]:
     """All files but those put aside, and those of the update that restores ``repo``."""
     changing = ("quarantine/", "overwritten/", "repo")
@@ -66,10 +60,10 @@ def contents(storage: Any) -> dict[str, bytes]:
 def values(storage: Any) -> dict[str, Any]:
     """The arrays of every tag."""
     repo = frazil.Repository.open(storage)
-    groups = {
-        tag: zarr.open_group(repo.readonly_session(tag=tag).store, mode="r") for tag in repo.list_tags()
+    sessions = {tag: repo.readonly_session(tag=tag) for tag in repo.list_tags()}
+    return {
+        f"{tag}/{name}": frazil.read(each, name).tolist() for tag, each in sessions.items() for name in "ab"
     }
-    return {f"{tag}/{name}": group[name][:].tolist() for tag, group in groups.items() for name in "ab"}  # type: ignore[index]
 
 
 def affected(storage: Any, folder: str) -> list[str]:
@@ -86,13 +80,13 @@ def aside(storage: Any) -> dict[str, bytes]:
 
 
 @pytest.mark.sample(1, 3)
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", ["deleted", "cut", *deep("empty", "a bit at 0.6", "a bit at 1.0")])
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_from_a_copy(folder: str, how: str) -> None:
     before = original()
     for key in affected(before, folder):
         storage = copy_of(before)
-        harm(storage, key, how)
+        harm(storage, key, CHANGES[how])
         damaged = None if storage.head(key) is None else bytes(storage.get(key))
         unchanged = {each.key: bytes(storage.get(each.key)) for each in storage.list("")}
         plan = repair(storage, copies=[before], level="checksum")

@@ -44,16 +44,9 @@ def write(store: Any, rng: Random) -> None:
     group = zarr.open_group(store, mode="a")
     for name in rng.choices(NAMES, k=rng.randint(1, 2)):
         if name not in group:
-            codecs = rng.choice([None, "auto"])
-            fills = [{}, {"attributes": {"_FillValue": -1.0}}, {"fill_value": np.nan}]
-            group.create_array(
-                name,
-                shape=(COUNT * CHUNK,),
-                chunks=(CHUNK,),
-                dtype="f8",
-                compressors=codecs,
-                **rng.choice(fills),
-            )
+            fills: list[dict[str, Any]] = [{}, {"attributes": {"_FillValue": -1.0}}, {"fill_value": np.nan}]
+            options = {"compressors": rng.choice([None, "auto"]), **rng.choice(fills)}
+            group.create_array(name, shape=(COUNT * CHUNK,), chunks=(CHUNK,), dtype="f8", **options)
         array: Any = group[name]
         start = rng.randint(0, COUNT - 2)
         for at in range(start, COUNT):
@@ -156,12 +149,12 @@ def require_equal_values(folder: Path, rng: Random, is_damaged: bool) -> None:
     right = blocks(storage, ids)
     keys = list(damage(root, rng)) if is_damaged else []
     before = blocks(storage, ids)
-    level = rng.choice(["checksum", "decode"])
+    level = rng.choice(LEVELS[2:])
     problems = {each.key for each in repo.upkeep.verify(level).problems}
     assert is_damaged or not problems, repo.upkeep.verify(level).rows()
     needed = used_files(repo, ids)
     assert problems >= {key for key in keys if key in needed}, (problems, keys)
-    choice = rng.choice(["keep", "fill", "previous"])
+    choice: Any = rng.choice(["keep", "fill", "previous"])
     repaired = folder / "repaired"
     shutil.copytree(root, repaired)
     target = frazil.local_filesystem_storage(str(repaired))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -40,7 +40,9 @@ def calendar(moment: datetime, period: Period) -> tuple[object, ...]:
     minutes=st.lists(st.integers(0, 4 * 24 * 60), min_size=2, max_size=30),
     years=st.integers(0, 3),
 )
-def test_periods_are_those_of_the_calendar(zone, period, start, minutes, years) -> None:
+def test_periods_are_those_of_the_calendar(
+    zone: tzinfo, period: Period, start: datetime, minutes: list[int], years: int
+) -> None:
     moments = sorted(start + timedelta(days=365 * years, minutes=each) for each in minutes)
     numbers = periods(np.array(list(map(microseconds, moments))), period, zone).tolist()
     labels = [calendar(moment.astimezone(zone), period) for moment in moments]

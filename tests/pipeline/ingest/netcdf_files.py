@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import h5netcdf
+import h5netcdf  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 import pytest
 import xarray as xr
 
 import frazil
-from frazil.spark import Version
+from frazil import pipeline
+from frazil.pipeline import Inline, Version
+from frazil.pipeline.ingest.operation import IngestResult
+from frazil.pipeline.ingest.report import Report
+
+#: In this thread, unless a test has another engine.
+ingest = partial(pipeline.ingest, engine=Inline())
+inspect_files = partial(pipeline.inspect_files, engine=Inline())
 
 LAT, LON = 3, 4
 UNITS = "hours since 2000-01-01"
@@ -69,15 +77,23 @@ def daily_files(folder: Path, days: int, steps: int = 4, **more: Any) -> list[st
 
 def files_dataset(paths: list[str]) -> xr.Dataset:
     """What xarray sees in the files: `open_mfdataset`, which needs Dask, without Dask."""
-    return xr.combine_by_coords(
+    combined = xr.combine_by_coords(
         [xr.load_dataset(path, engine="h5netcdf") for path in paths],
         data_vars="minimal", coords="minimal", compat="override", join="outer", combine_attrs="override",
     )  # fmt: skip
+    assert isinstance(combined, xr.Dataset)
+    return combined
+
+
+def report_of(result: IngestResult) -> Report:
+    assert result.report is not None
+    return result.report
 
 
 def stored_dataset(version: Version, group: str | None = None) -> xr.Dataset:
     """What xarray sees in the store."""
-    return xr.open_zarr(version.session().store, group=group, consolidated=False, chunks=None).load()
+    stored: xr.Dataset = xr.open_zarr(version.session().store, group=group, consolidated=False, chunks=None)
+    return stored.load()
 
 
 def assert_same_dataset(dataset: xr.Dataset, expected: xr.Dataset) -> None:

@@ -18,8 +18,9 @@ from tests.pipeline.ingest.netcdf_files import (
 import frazil
 import frazil.pipeline
 from frazil.cli.main import main
-from frazil.pipeline.ingest.operation import inspect_all, plan_ingest
-from frazil.spark import Version
+from frazil.pipeline import Version
+from frazil.pipeline.ingest.inspection import inspect_all
+from frazil.pipeline.ingest.operation import plan_ingest
 
 
 def version(place: Path, branch: str = "main") -> Version:
@@ -180,9 +181,9 @@ def test_no_files_make_no_repository(tmp_path: Path, capsys: pytest.CaptureFixtu
     ("limit", "most", "given", "expected"),
     [
         pytest.param("FILES", 64, [], "inline", id="small"),
-        pytest.param("FILES", 1, [], "local", id="many"),
-        pytest.param("BYTES", 100, [], "local", id="large"),
-        pytest.param("FILES", 64, ["--engine", "local"], "local", id="local"),
+        pytest.param("FILES", 1, [], "processes", id="many"),
+        pytest.param("BYTES", 100, [], "processes", id="large"),
+        pytest.param("FILES", 64, ["--engine", "threads"], "threads", id="threads"),
         pytest.param("FILES", 1, ["--engine", "inline"], "inline", id="inline"),
     ],
 )

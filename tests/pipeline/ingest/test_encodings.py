@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import h5py
+import h5py  # type: ignore[import-untyped]  # it ships no types
 import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
+from tests.pipeline.ingest.netcdf_files import ingest, inspect_files, repository, stored_dataset
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.pipeline import Inline, ingest, inspect_files
 
 DAYS = "days since 2000-01-01"
 NO_FILL = False
@@ -28,7 +27,7 @@ def write(
     dtype: str = "f8",
     fill: Any = NO_FILL,
     units: str = DAYS,
-    form: str = "NETCDF4",
+    form: Any = "NETCDF4",
     calendar: str = "standard",
     extra: Mapping[str, tuple[str, Any, Any]] | None = None,
 ) -> str:
@@ -97,18 +96,18 @@ def test_files_have_times_of_their_own(
 ) -> None:
     paths = [write(tmp_path / f"{at}.nc", **each) for at, each in enumerate(files)]
     expected = read_by_xarray(paths)
-    result = ingest(paths, repo, allow={"hole"}, engine=Inline())
+    result = ingest(paths, repo, allow={"hole"})
     stored = stored_dataset(result.version)
     xr.testing.assert_equal(stored, expected)
     assert stored.time.encoding["calendar"] == files[0].get("calendar", "standard")
     # An append gets the encoding of the repository.
     more = repository(tmp_path / "more")
-    ingest(paths[0], more, concat_dim="time", engine=Inline())
+    ingest(paths[0], more, concat_dim="time")
     if request.node.callspec.id in TOO_NARROW:
         with pytest.raises(InvalidInputError, match="no exact form"):
-            ingest(paths[1:], more, mode="append", allow={"hole"}, engine=Inline())
+            ingest(paths[1:], more, mode="append", allow={"hole"})
     else:
-        appended = ingest(paths[1:], more, mode="append", allow={"hole"}, engine=Inline())
+        appended = ingest(paths[1:], more, mode="append", allow={"hole"})
         xr.testing.assert_equal(stored_dataset(appended.version), expected)
 
 
@@ -122,7 +121,7 @@ def test_other_coordinates_have_their_own_encoding_too(tmp_path: Path, repo: fra
             extra={"lead": ("f8", NO_FILL, [5.5, 6]), "run": ("i4", NO_FILL, [3, 90_000])},
         ),
     ]
-    result = ingest(paths, repo, engine=Inline())
+    result = ingest(paths, repo)
     stored, expected = stored_dataset(result.version), read_by_xarray(paths)
     xr.testing.assert_equal(stored, expected)
     assert {name: each.dtype for name, each in stored.coords.items()} == {
@@ -139,10 +138,10 @@ def test_a_value_without_an_exact_form_is_refused(
     labels: list[float], value: str, tmp_path: Path, repo: frazil.Repository
 ) -> None:
     first = write(tmp_path / "0.nc", [0, 1], dtype="i4", fill=-9)
-    ingest(first, repo, concat_dim="time", engine=Inline())
+    ingest(first, repo, concat_dim="time")
     second = write(tmp_path / "1.nc", labels)
     with pytest.raises(InvalidInputError) as error:
-        ingest(second, repo, mode="append", allow={"hole", "unordered"}, engine=Inline())
+        ingest(second, repo, mode="append", allow={"hole", "unordered"})
     assert second in error.value.message
     assert value in error.value.message
 
@@ -153,7 +152,7 @@ def test_integers_that_floats_cannot_hold_are_refused(tmp_path: Path) -> None:
         write(tmp_path / "0.nc", [1.0, 2.0], units="nanoseconds since 1970-01-01"),
         write(tmp_path / "1.nc", [large, large + 2], dtype="i8", units="nanoseconds since 1970-01-01"),
     ]
-    problems = inspect_files(paths, engine=Inline()).fatal()
+    problems = inspect_files(paths).fatal()
     assert [(each.kind, each.url) for each in problems] == [("dtype", paths[1])]
     assert str(large) in problems[0].message
 
@@ -165,7 +164,7 @@ def test_data_of_another_dtype_are_refused(tmp_path: Path) -> None:
         file.createVariable("time", "f8", ("time",)).setncatts({"units": DAYS, "calendar": "standard"})
         file.createVariable("t", "f8", ("time",))
         file["time"][:], file["t"][:] = [1.0, 1.5], [1.0, 2.0]
-    problems = inspect_files(paths, engine=Inline()).fatal()
+    problems = inspect_files(paths).fatal()
     assert {(each.kind, each.url) for each in problems} >= {("dtype", paths[1])}
 
 
@@ -175,22 +174,22 @@ def test_units_that_are_no_times_have_to_agree(tmp_path: Path, repo: frazil.Repo
             {"t": ("lev", [1.0, 2.0])}, {"lev": ("lev", [2.0 * at, 2.0 * at + 1], {"units": units})}
         )
         data.to_netcdf(tmp_path / f"{at}.nc", unlimited_dims=["lev"])
-    ingest(str(tmp_path / "0.nc"), repo, concat_dim="lev", engine=Inline())
+    ingest(str(tmp_path / "0.nc"), repo, concat_dim="lev")
     with pytest.raises(InvalidInputError, match="'Pa' and not in 'hPa'"):
-        ingest(str(tmp_path / "1.nc"), repo, mode="append", engine=Inline())
+        ingest(str(tmp_path / "1.nc"), repo, mode="append")
 
 
 def test_calendars_have_to_agree(tmp_path: Path, repo: frazil.Repository) -> None:
-    ingest(write(tmp_path / "0.nc", [0.0, 1.0]), repo, concat_dim="time", engine=Inline())
+    ingest(write(tmp_path / "0.nc", [0.0, 1.0]), repo, concat_dim="time")
     later = write(
         tmp_path / "1.nc", [2.0, 3.0], calendar="proleptic_gregorian", units="days since 2000-01-03"
     )
-    result = ingest(later, repo, mode="append", allow={"hole"}, engine=Inline())
+    result = ingest(later, repo, mode="append", allow={"hole"})
     assert stored_dataset(result.version).time.dt.day.values.tolist() == [1, 2, 5, 6]
     for wrong, units in (("noleap", DAYS), ("proleptic_gregorian", "days since 0001-01-01")):
         path = write(tmp_path / f"{wrong}.nc", [1e6, 1e6 + 1], calendar=wrong, units=units)
         with pytest.raises(InvalidInputError, match="cannot be converted"):
-            ingest(path, repo, mode="append", allow={"hole"}, engine=Inline())
+            ingest(path, repo, mode="append", allow={"hole"})
 
 
 def test_a_missing_value_that_no_element_can_have(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -199,6 +198,6 @@ def test_a_missing_value_that_no_element_can_have(tmp_path: Path, repo: frazil.R
     with h5py.File(paths[0], "a") as file:
         file["time"].attrs["missing_value"] = np.int16(300)
     expected = [43, 44, 45, 46]
-    result = ingest(paths, repo, engine=Inline())
+    result = ingest(paths, repo)
     data = stored_dataset(result.version)
     assert ((data.time - np.datetime64("2000-01-01")) / np.timedelta64(1, "D")).values.tolist() == expected

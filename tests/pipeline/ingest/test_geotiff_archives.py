@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.netcdf_files import container, repository, stored_dataset
+from tests.pipeline.ingest.netcdf_files import container, ingest, repository, stored_dataset
 from tests.pipeline.ingest.real_archives import TIFF, files, parameters
 
 from frazil.errors import InvalidInputError
-from frazil.spark import Inline, ingest
 
 rasterio = pytest.importorskip("rasterio")
 pytestmark = [
@@ -80,13 +79,13 @@ def tags(attrs: Mapping[Any, Any], bands: int) -> list[dict[str, Any]]:
 @pytest.mark.sample(11, 11)
 @pytest.mark.parametrize("path", SAMPLES)
 def test_an_image_alone(path: Path, tmp_path: Path) -> None:
-    result = ingest(path, repository(tmp_path / "repo"), engine=Inline())
+    result = ingest(path, repository(tmp_path / "repo"))
     same_as_rasterio(stored_dataset(result.version), path)
 
 
 @pytest.mark.parametrize("path", SAMPLES)
 def test_references_to_an_image(path: Path, tmp_path: Path) -> None:
-    options = {"virtual": True, "containers": [container(path.parent)], "engine": Inline()}
+    options: dict[str, Any] = {"virtual": True, "containers": [container(path.parent)]}
     repo = repository(tmp_path / "repo")
     with rasterio.open(path) as image:
         compression = image.compression

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import xarray as xr
 import zarr
-from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
+from tests.pipeline.ingest.netcdf_files import ingest, repository, stored_dataset
 from tests.pipeline.ingest.real_archives import EVERY, GRIB, files, parameters
 
 import frazil
-from frazil.spark import Inline, Version, ingest
+from frazil.pipeline import Version
 
 cfgrib = pytest.importorskip("cfgrib")
 eccodes = pytest.importorskip("eccodes")
@@ -81,11 +81,10 @@ def same_variable(array: xr.DataArray, expected: xr.DataArray) -> None:
 
 def as_named(array: xr.DataArray, expected: xr.DataArray) -> xr.DataArray:
     """Under the names of the file: what several hypercubes have in common is told apart by ends of names."""
+    coords = list(map(str, expected.coords))
     own = {*array.dims, *array.encoding.get("coordinates", "").split()}
     names = {
-        name: max(
-            (each for each in expected.coords if f"{name}_".startswith(f"{each}_")), key=len, default=None
-        )
+        name: max((each for each in coords if f"{name}_".startswith(f"{each}_")), key=len, default=None)
         for name in own
     }
     variable = array.drop_vars(set(array.coords).difference(own))
@@ -104,7 +103,7 @@ def is_same(array: xr.DataArray, expected: xr.DataArray) -> bool:
 @pytest.mark.parametrize("path", parameters(samples()))
 def test_a_file_alone(path: Path, tmp_path: Path) -> None:
     expected = cubes(path)
-    datasets = list(groups(ingest(path, repository(tmp_path / "repo"), engine=Inline()).version))
+    datasets = list(groups(ingest(path, repository(tmp_path / "repo")).version))
     if len(expected) == 1:
         [whole] = expected
         assert set(datasets[0].data_vars) == set(whole.data_vars)
@@ -155,7 +154,7 @@ def repo_with(tmp_path: Path, *parts: list[str]) -> xr.Dataset:
     """What is in a repository after these files, the later ones appended."""
     repo: frazil.Repository = repository(tmp_path / "repo")
     for number, paths in enumerate(parts):
-        result = ingest(paths, repo, mode="append" if number else "create", engine=Inline())
+        result = ingest(paths, repo, mode="append" if number else "create")
     dataset, *_ = groups(result.version)
     return dataset
 

@@ -19,27 +19,27 @@ from tests.pipeline.ingest.netcdf_files import (
     daily_files,
     field,
     files_dataset,
+    ingest,
+    inspect_files,
     replace_seam,
+    report_of,
     stored_dataset,
     write,
 )
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.arrays import choose_steps
-from frazil.pipeline.ingest.operation import inspect_all
-from frazil.spark import (
+from frazil.pipeline import (
     ConcatDim,
     Engine,
     FilePattern,
-    Inline,
-    Local,
     MergeDim,
     Target,
-    ingest,
-    inspect_files,
+    Threads,
     staged_jobs,
 )
+from frazil.pipeline.ingest.arrays import choose_steps
+from frazil.pipeline.ingest.inspection import inspect_all
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,7 @@ def test_an_archive_is_one_commit(archive: list[str], repo: frazil.Repository, e
     metadata = commit.metadata["frazil_ingest"]
     assert (metadata["files"], metadata["unchanged"], metadata["skipped"]["files"]) == (60, 0, 0)
     assert result.metrics.tasks >= 2  # 50 files each
-    assert result.report is not None
-    assert result.report.table().num_rows == 60
+    assert report_of(result).table().num_rows == 60
     again = ingest(archive, repo, chunks={"time": 7, "lon": 3}, engine=engine)
     assert again.done_before
     assert again.snapshot_id == result.snapshot_id
@@ -131,9 +130,9 @@ def test_modes_are_what_a_dictionary_does(
             request: dict[str, Any] = {"mode": mode, "chunks": chunks, "allow": {"hole"}}
             if expected is None:
                 with pytest.raises(InvalidInputError, match=f"mode '{mode}'"):
-                    ingest(paths, repo, engine=Inline(), **request)
+                    ingest(paths, repo, **request)
                 continue
-            result = ingest(paths, repo, engine=Inline(), **request)
+            result = ingest(paths, repo, **request)
             values |= dict.fromkeys(labels, salt)
             data = xr.open_zarr(
                 result.version.session().store, consolidated=False, chunks=None, decode_times=False
@@ -159,14 +158,14 @@ def test_patterns_merge_variables(tmp_path: Path, repo: frazil.Repository) -> No
         ConcatDim("time", range(5)),
         MergeDim("variable", ["tas", "pr"]),
     )
-    result = ingest(pattern, Target(repo, group="both"), chunks={"time": 4}, engine=Inline())
+    result = ingest(pattern, Target(repo, group="both"), chunks={"time": 4})
     expected = xr.merge(
         [files_dataset([name(day, variable) for day in range(5)]) for variable in ("tas", "pr")],
         combine_attrs="override",
         compat="override",
     )
     assert_same_dataset(stored_dataset(result.version, "both"), expected)
-    by_glob = ingest(str(tmp_path / "*_*.nc"), repo, chunks={"time": 4}, engine=Inline())
+    by_glob = ingest(str(tmp_path / "*_*.nc"), repo, chunks={"time": 4})
     assert set(stored_dataset(by_glob.version).data_vars) >= {"tas", "pr"}
 
 
@@ -176,7 +175,7 @@ def test_files_of_one_step_without_the_dimension(tmp_path: Path, repo: frazil.Re
             tmp_path / f"{day}.nc", engine="h5netcdf"
         )
     pattern = FilePattern(lambda run: str(tmp_path / f"{run}.nc"), ConcatDim("run", range(6)))
-    result = ingest(pattern, repo, chunks={"run": 4}, engine=Inline())
+    result = ingest(pattern, repo, chunks={"run": 4})
     dataset = stored_dataset(result.version)
     assert dataset.x.dims == ("run", "lat")
     assert dataset.run.values.tolist() == list(range(6))
@@ -187,12 +186,12 @@ def test_files_of_one_step_without_the_dimension(tmp_path: Path, repo: frazil.Re
 def test_descending_labels_and_several_widths(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [write(tmp_path / f"{i}.nc", range(20 - 4 * i, 16 - 4 * i, -1)) for i in range(4)]
     encoding = {"tas": {"chunks": (3, 2, 4), "shards": (6, 2, 4)}}
-    result = ingest(paths, repo, encoding=encoding, engine=Inline())
+    result = ingest(paths, repo, encoding=encoding)
     data = xr.open_zarr(result.version.session().store, consolidated=False, chunks=None, decode_times=False)
     assert data.time.values.tolist() == list(range(20, 4, -1))
     np.testing.assert_array_equal(data.tas.values, np.stack([field(label) for label in data.time.values]))
     more = write(tmp_path / "more.nc", [4, 3])
-    result = ingest(more, repo, mode="append", engine=Inline())
+    result = ingest(more, repo, mode="append")
     data = xr.open_zarr(result.version.session().store, consolidated=False, chunks=None, decode_times=False)
     assert data.time.values.tolist() == list(range(20, 2, -1))
     np.testing.assert_array_equal(data.tas.values, np.stack([field(label) for label in data.time.values]))
@@ -208,14 +207,14 @@ def test_each_file_packed_in_its_own_way(tmp_path: Path, repo: frazil.Repository
         )
         for i in range(3)
     ]
-    report = inspect_files(paths, engine=Inline())
+    report = inspect_files(paths)
     assert [(each.kind, each.url) for each in report.problems] == [
         ("packing", paths[1]),
         ("packing", paths[2]),
     ]
     with pytest.raises(InvalidInputError, match="packed with"):
-        ingest(paths, repo, engine=Inline())
-    result = ingest(paths, repo, unpack=True, chunks={"time": 2}, engine=Inline())
+        ingest(paths, repo)
+    result = ingest(paths, repo, unpack=True, chunks={"time": 2})
     np.testing.assert_array_equal(stored_dataset(result.version).tas.values, files_dataset(paths).tas.values)
 
 
@@ -240,7 +239,7 @@ def test_every_problem_has_the_name_of_its_file(tmp_path: Path, repo: frazil.Rep
     again(9, labels=range(32, 36))
     shutil.copy(paths[10], paths[11])
     Path(paths[0]).rename(tmp_path / "first.nc")
-    report = inspect_files(paths, engine=Inline())
+    report = inspect_files(paths)
     kinds = {each.url: each.kind for each in report.problems if each.url is not None and each.fatal}
     assert kinds == {
         paths[0]: "unreadable",
@@ -257,11 +256,11 @@ def test_every_problem_has_the_name_of_its_file(tmp_path: Path, repo: frazil.Rep
     for name in ("degC", "with pr", "lat has other values"):
         assert name in str(report)
     with pytest.raises(InvalidInputError) as error:
-        ingest(paths, repo, engine=Inline())
+        ingest(paths, repo)
     assert error.value.kind == ErrorKind.BAD_SOURCE
     assert paths[1] in error.value.message
     assert len(list(repo.ancestry(branch="main"))) == 1
-    result = ingest(paths, repo, on_problem="quarantine", engine=Inline())
+    result = ingest(paths, repo, on_problem="quarantine")
     assert_same_dataset(stored_dataset(result.version), files_dataset([paths[8], paths[10]]))
     assert set(result.quarantined) == set(kinds)
     quarantined = next(iter(repo.ancestry(branch="main"))).metadata["frazil_ingest"]["quarantined"]
@@ -269,9 +268,8 @@ def test_every_problem_has_the_name_of_its_file(tmp_path: Path, repo: frazil.Rep
     assert (quarantined["files"], quarantined["names"]) == (10, names)
     # What is known to be bad is not looked at again, until it changes.
     again(0)
-    mended = ingest(paths, repo, mode="backfill", on_problem="quarantine", engine=Inline())
-    assert mended.report is not None
-    assert mended.report.unchanged == 11
+    mended = ingest(paths, repo, mode="backfill", on_problem="quarantine")
+    assert report_of(mended).unchanged == 11
     assert stored_dataset(mended.version).sizes["time"] == 12
 
 
@@ -281,39 +279,38 @@ def test_holes_are_reported(tmp_path: Path, repo: frazil.Repository) -> None:
     with pytest.raises(
         InvalidInputError, match="no step between 2000-01-01 11:00:00 and 2000-01-01 16:00:00"
     ):
-        ingest([*paths[:3], *paths[4:]], repo, engine=Inline())
-    ingest(paths[:3], repo, engine=Inline())
+        ingest([*paths[:3], *paths[4:]], repo)
+    ingest(paths[:3], repo)
     with pytest.raises(InvalidInputError, match="no step between"):
-        ingest(paths[4:], repo, mode="append", engine=Inline())
-    ingest(paths[4:], repo, mode="append", allow={"hole"}, engine=Inline())
-    result = ingest(paths, repo, mode="backfill", engine=Inline())
-    assert result.report is not None
-    assert result.report.unchanged == 5
+        ingest(paths[4:], repo, mode="append")
+    ingest(paths[4:], repo, mode="append", allow={"hole"})
+    result = ingest(paths, repo, mode="backfill")
+    assert report_of(result).unchanged == 5
     assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
 
 
 @pytest.mark.deep
 def test_changed_files_are_noticed(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 4)
-    ingest(paths, repo, chunks={"time": 3}, engine=Inline())
+    ingest(paths, repo, chunks={"time": 3})
     write(Path(paths[1]), range(4, 8), salt=7)
     more = write(tmp_path / "days" / "later.nc", range(16, 19))
     with pytest.raises(InvalidInputError, match=r"changed: .*day_0001\.nc"):
-        ingest([*paths, more], repo, mode="append", engine=Inline())
-    left = ingest([*paths, more], repo, mode="append", on_change="ignore", engine=Inline())
+        ingest([*paths, more], repo, mode="append")
+    left = ingest([*paths, more], repo, mode="append", on_change="ignore")
     assert stored_dataset(left.version).sizes["time"] == 19
     with pytest.raises(AssertionError):
         assert_same_dataset(stored_dataset(left.version), files_dataset([*paths, more]))
-    result = ingest([*paths, more], repo, mode="append", on_change="rewrite", engine=Inline())
+    result = ingest([*paths, more], repo, mode="append", on_change="rewrite")
     assert_same_dataset(stored_dataset(result.version), files_dataset([*paths, more]))
-    assert ingest([*paths, more], repo, mode="append", engine=Inline()).done_before
+    assert ingest([*paths, more], repo, mode="append").done_before
 
 
 @pytest.mark.deep
 def test_an_ingest_goes_on_where_it_stopped(
     archive: list[str], repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Local(workers=2, attempts=1)
+    engine = Threads(workers=2, attempts=1)
     last = Path(archive[-1])
 
     def then_gone(*arguments: Any, **more: Any) -> Any:
@@ -338,7 +335,7 @@ def test_an_ingest_goes_on_where_it_stopped(
 def test_a_region_is_inserted(tmp_path: Path, repo: frazil.Repository, chunks: dict[str, int]) -> None:
     """Files with some latitudes and longitudes only, and later times."""
     paths = daily_files(tmp_path / "days", 3)
-    ingest(paths, repo, chunks=chunks, engine=Inline())
+    ingest(paths, repo, chunks=chunks)
     expected = files_dataset(paths)
     part = expected.isel(lat=slice(1, 3), lon=slice(1, 3), time=slice(3, 9)).copy(deep=True)
     part["tas"] = part.tas + 0.0
@@ -351,13 +348,13 @@ def test_a_region_is_inserted(tmp_path: Path, repo: frazil.Repository, chunks: d
         }
     part.to_netcdf(tmp_path / "part.nc", engine="h5netcdf", unlimited_dims=["time"])
     with pytest.raises(InvalidInputError, match="mode 'append'"):
-        ingest(str(tmp_path / "part.nc"), repo, mode="append", engine=Inline())
-    result = ingest(str(tmp_path / "part.nc"), repo, mode="insert", engine=Inline())
+        ingest(str(tmp_path / "part.nc"), repo, mode="append")
+    result = ingest(str(tmp_path / "part.nc"), repo, mode="insert")
     expected.tas.values[3:9, 1:3, 1:3] = part.tas.values
     assert_same_dataset(stored_dataset(result.version), expected)
     other = write(tmp_path / "other.nc", [4, 5], lat=[1.0, 3.0, 2.0])
     with pytest.raises(InvalidInputError, match="consecutive labels"):
-        ingest(other, repo, mode="insert", engine=Inline())
+        ingest(other, repo, mode="insert")
 
 
 def test_steps_without_labels_follow_each_other(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -367,10 +364,10 @@ def test_steps_without_labels_follow_each_other(tmp_path: Path, repo: frazil.Rep
         return str(tmp_path / f"{name}.nc")
 
     paths = [save(2, [3, 4]), save(1, [1, 2, 5]), save(3, [9])]
-    ingest(paths[:2], repo, chunks={"obs": 2}, engine=Inline())
+    ingest(paths[:2], repo, chunks={"obs": 2})
     with pytest.raises(InvalidInputError, match="needs labels of obs"):
-        ingest(paths[2], repo, mode="upsert", engine=Inline())
-    result = ingest(paths[2], repo, mode="append", concat_dim="obs", engine=Inline())
+        ingest(paths[2], repo, mode="upsert")
+    result = ingest(paths[2], repo, mode="append", concat_dim="obs")
     assert stored_dataset(result.version).x[:, 0].values.tolist() == [3, 4, 1, 2, 5, 9]
     # Which dimensions are unlimited is not said in Zarr: it is with the record.
     hidden = zarr.open_group(result.version.session().store, path=".frazil", mode="r")
@@ -385,7 +382,7 @@ def test_labels_that_are_words(tmp_path: Path, repo: frazil.Repository) -> None:
         data.to_netcdf(tmp_path / f"{words[0]}.nc", engine="h5netcdf")
         return str(tmp_path / f"{words[0]}.nc")
 
-    request = {"concat_dim": "station", "engine": Inline()}
+    request: dict[str, Any] = {"concat_dim": "station"}
     ingest([save("köln", "bonn"), save("aachen")], repo, **request)
     result = ingest(save("bonn", "trier"), repo, mode="upsert", **request)
     dataset = stored_dataset(result.version)
@@ -396,7 +393,7 @@ def test_labels_that_are_words(tmp_path: Path, repo: frazil.Repository) -> None:
 @pytest.mark.parametrize("chunk", [1, 2, 5])
 @pytest.mark.parametrize(("mode", "days"), [("append", [10, 11, 12]), ("backfill", [2, 3, 4, 5])])
 def test_steps_without_values_are_missing_in_arrays_of_xarray(
-    tmp_path: Path, repo: frazil.Repository, chunk: int, mode: str, days: list[int]
+    tmp_path: Path, repo: frazil.Repository, chunk: int, mode: Any, days: list[int]
 ) -> None:
     """Arrays of xarray have the fill value 0 beside ``_FillValue``: a missing chunk would be 250 K."""
 
@@ -414,7 +411,7 @@ def test_steps_without_values_are_missing_in_arrays_of_xarray(
     new = dataset(days, "one")
     path = tmp_path / "new.nc"
     new.to_netcdf(path, engine="h5netcdf", encoding={"one": packing, "time": time})
-    ingest([str(path)], repo, mode=mode, allow={"hole"}, engine=Inline())
+    ingest([str(path)], repo, mode=mode, allow={"hole"})
     with xr.open_zarr(repo.readonly_session("main").store, consolidated=False) as stored:
         assert np.array_equal(stored["one"].sel(time=new["time"]), new["one"])
         assert np.array_equal(stored["one"].sel(time=old["time"]), old["one"])
@@ -445,19 +442,20 @@ def test_chunks_of_the_caller_and_of_the_files_stay(tmp_path: Path) -> None:
     values = np.zeros((6, 300, 300), "f8")
     data = xr.Dataset({"t": (("time", "y", "x"), values)}, {"time": np.arange(6)})
     path = str(tmp_path / "file.nc")
-    for native, options, expected, word in (
+    cases: list[tuple[tuple[int, ...], dict[str, Any], tuple[int, ...], str]] = [
         ((3, 200, 300), {}, (3, 200, 300), "files"),  # 1.4 MB
         ((1, 10, 10), {}, (6, 300, 300), "file"),  # too small
         ((4, 200, 300), {}, (6, 300, 300), "file"),  # files end inside of a chunk
         ((3, 200, 300), {"chunks": {"time": 5}}, (5, 300, 300), "caller"),
         ((3, 200, 300), {"chunks": {"x": 10}}, (6, 300, 10), "file"),
         ((3, 200, 300), {"encoding": {"t": {"chunks": (2, 2, 300)}}}, (2, 2, 300), "caller"),
-    ):
+    ]
+    for native, options, expected, word in cases:
         data.to_netcdf(
             path, engine="h5netcdf", unlimited_dims=["time"], encoding={"t": {"chunksizes": native}}
         )
         repo = frazil.Repository.create(frazil.in_memory_storage())
-        (chosen,) = ingest(path, repo, engine=Inline(), **options).report.chunks
+        (chosen,) = report_of(ingest(path, repo, **options)).chunks
         assert zarr.open_array(repo.readonly_session("main").store, path="t").chunks == expected
         assert (chosen.shape, chosen.bytes) == (expected, int(np.prod(expected)) * 8)
         assert word in chosen.reason
@@ -476,8 +474,8 @@ def test_a_later_variable_has_the_chunks_of_the_group(tmp_path: Path, repo: fraz
         data["time"].attrs["units"] = "hours since 1900-01-01"
         data.to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf", unlimited_dims=["time"])
     files = [str(tmp_path / f"{number}.nc") for number in range(4)]
-    ingest(files[:2], repo, engine=Inline(), concat_dim="time", chunks={"time": 24, "x": 4})
-    more = {"mode": "append", "engine": Inline(), "concat_dim": "time"}
+    ingest(files[:2], repo, concat_dim="time", chunks={"time": 24, "x": 4})
+    more: dict[str, Any] = {"mode": "append", "concat_dim": "time"}
     result = ingest(files[2:], repo, **more)
     arrays = {
         name: zarr.open_array(repo.readonly_session("main").store, path=name)
@@ -486,4 +484,4 @@ def test_a_later_variable_has_the_chunks_of_the_group(tmp_path: Path, repo: fraz
     assert arrays["p"].chunks == arrays["t"].chunks == (24, 8, 4)
     assert arrays["mask"].chunks == (8, 4)
     assert arrays["station"].chunks == (24,)
-    assert {each.reason for each in result.report.chunks} == {"as in other arrays of the group"}
+    assert {each.reason for each in report_of(result).chunks} == {"as in other arrays of the group"}

@@ -6,19 +6,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
+import h5py  # type: ignore[import-untyped]  # it ships no types
 import netCDF4
 import numpy as np
 import pytest
-import scipy.io
+import scipy.io  # type: ignore[import-untyped]  # it ships no types
 import xarray as xr
-from tests.pipeline.ingest.netcdf_files import container, repository, stored_dataset
+from tests.pipeline.ingest.netcdf_files import (
+    container,
+    ingest,
+    inspect_files,
+    report_of,
+    repository,
+    stored_dataset,
+)
 
 import frazil
 from frazil.cli.main import main
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline import Target
 from frazil.readers.registry import open_source
-from frazil.spark import Inline, Target, ingest, inspect_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")
 POINT = np.dtype([("level", "i4"), ("unit", "S3")])
@@ -60,27 +67,26 @@ def test_one_variable_of_a_type_that_no_array_can_hold(name: str, tmp_path: Path
     with h5py.File(path, "w") as file:
         file["good"] = [1.5, 2.5]
         make(file, "odd")
-    report = inspect_files(str(path), engine=Inline())
-    result = ingest(str(path), repository(tmp_path / "repo"), engine=Inline())
+    report = inspect_files(str(path))
+    result = ingest(str(path), repository(tmp_path / "repo"))
     assert stored_dataset(result.version).good.values.tolist() == [1.5, 2.5]
-    assert result.report is not None
-    for notes in (report.notes, result.report.notes):
+    for notes in (report.notes, report_of(result).notes):
         assert [(each.kind, each.fatal, each.url) for each in notes] == [("types", False, str(path))]
         assert "left out: odd (" in notes[0].message
         assert reason in notes[0].message
     assert "note: types (1)" in str(report)
     with pytest.raises(InvalidInputError, match="got 'odd', which no array can hold: "):
-        ingest(str(path), repository(tmp_path / "two"), variables=["good", "odd"], engine=Inline())
+        ingest(str(path), repository(tmp_path / "two"), variables=["good", "odd"])
 
 
 def test_groups_that_are_left_out(tmp_path: Path) -> None:
     for name in ("a.h5", "b.h5"):
         with h5py.File(tmp_path / name, "w") as file:
             file["above"], file["sub/x/below"] = [1.5], [2.5]
-    report = inspect_files(str(tmp_path / "*.h5"), concat_dim="file", engine=Inline())
+    report = inspect_files(str(tmp_path / "*.h5"), concat_dim="file")
     assert [(each.kind, each.fatal) for each in report.notes] == [("groups", False)]
     assert "left out (2 such files): /sub, /sub/x" in report.notes[0].message
-    assert not inspect_files(str(tmp_path / "a.h5"), source_group="/sub/x", engine=Inline()).notes
+    assert not inspect_files(str(tmp_path / "a.h5"), source_group="/sub/x").notes
 
 
 def test_a_file_in_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
@@ -88,16 +94,16 @@ def test_a_file_in_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["odd"] = np.zeros(2, POINT)
     with pytest.raises(InvalidInputError, match=r"no variables that an array .*: odd \(a compound") as error:
-        ingest(str(path), repo, engine=Inline())
+        ingest(str(path), repo)
     assert error.value.kind == ErrorKind.BAD_SOURCE
     with h5py.File(path, "w") as file:
         file["inner/good"] = [1]
     with pytest.raises(InvalidInputError, match=r"there are groups /inner"):
-        ingest(str(path), repo, engine=Inline())
+        ingest(str(path), repo)
     with h5py.File(path, "w") as file:
         file["odd"], file["good"] = np.zeros(2, POINT), [1]
     with pytest.raises(InvalidInputError, match=r"has none of odd: odd \(a compound"):
-        ingest(str(path), repo, variables="odd", engine=Inline())
+        ingest(str(path), repo, variables="odd")
 
 
 STATION = np.dtype(
@@ -114,7 +120,7 @@ def test_fields_of_a_compound_type(tmp_path: Path) -> None:
         file.create_dataset("station", data=stations, chunks=(2,), compression="gzip", maxshape=(None,))
         file["station"].attrs["source"] = "buoys"
         file["plain"], file["station_count"] = np.arange(3), [7]
-    assert "the option compound" in inspect_files(str(path), engine=Inline()).notes[0].message
+    assert "the option compound" in inspect_files(str(path)).notes[0].message
     request = ["ingest", str(path), str(tmp_path / "repo"), "--engine", "inline", "--compound", "fields"]
     assert main(request) == 0
     repo = frazil.Repository.open(frazil.local_filesystem_storage(str(tmp_path / "repo")))
@@ -138,12 +144,12 @@ def test_fields_of_a_compound_type(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"virtual: .*a field of a compound type"):
         ingest(
             str(path), repository(tmp_path / "two"), virtual=True, containers=containers,
-            compound="fields", engine=Inline(),
+            compound="fields"
         )  # fmt: skip
 
 
 @pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4"])
-def test_masked_characters(form: str, tmp_path: Path) -> None:
+def test_masked_characters(form: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.nc"
     with netCDF4.Dataset(path, "w", format=form) as file:
         file.createDimension("x", 4)
@@ -156,7 +162,7 @@ def test_masked_characters(form: str, tmp_path: Path) -> None:
             [[*"one"], [*"two"], [*"a  "], [*"   "]], "S1"
         )
     expected = xr.load_dataset(path, engine="netcdf4")
-    data = stored_dataset(ingest(str(path), repository(tmp_path / "repo"), engine=Inline()).version)
+    data = stored_dataset(ingest(str(path), repository(tmp_path / "repo")).version)
     # xarray reads bytes from the file, and text from the store.
     texts = [each if isinstance(each, float) else each.decode("latin-1") for each in expected.flag.values]
     assert [str(each) for each in data.flag.values] == list(map(str, texts)) == ["a", "nan", "é", "nan"]
@@ -164,9 +170,8 @@ def test_masked_characters(form: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.word.values, expected.word.values)
     # Files that follow each other, and references, which keep the characters.
     repo = repository(tmp_path / "more")
-    result = ingest(str(path), repo, virtual=True, containers=[container(tmp_path)], engine=Inline())
-    assert result.report is not None
-    assert "flag:_FillValue" in result.report.notes[0].message
+    result = ingest(str(path), repo, virtual=True, containers=[container(tmp_path)])
+    assert "flag:_FillValue" in report_of(result).notes[0].message
 
 
 #: Attributes, and what JSON has of them.
@@ -200,7 +205,7 @@ def test_attributes_of_all_types(tmp_path: Path) -> None:
             node.attrs.create("refs", [file["good"].ref, file["good"].ref], dtype=h5py.ref_dtype)
             space = h5py.h5s.create(h5py.h5s.SCALAR)
             h5py.h5a.create(node.id, b"unreadable", long_float(), space)
-    result = ingest(str(path), repository(tmp_path / "repo"), engine=Inline())
+    result = ingest(str(path), repository(tmp_path / "repo"))
     dataset = xr.open_zarr(result.version.session().store, consolidated=False)
     for attrs in (dataset.attrs, dataset.good.attrs):
         assert {name: attrs[name] for name in ATTRIBUTES} == {
@@ -209,8 +214,7 @@ def test_attributes_of_all_types(tmp_path: Path) -> None:
         assert attrs["ragged"] == [[1, 2], 3]
         assert attrs["refs"] == ["<HDF5 object reference>"] * 2
         assert "unreadable" not in attrs
-    assert result.report is not None
-    [note] = result.report.notes
+    [note] = report_of(result).notes
     assert ":unreadable (an attribute of a type" in note.message
     assert "good:unreadable (an attribute of a type" in note.message
 
@@ -225,13 +229,12 @@ def station(path: Path, records: int) -> str:
 
 def test_references_to_a_few_bytes_get_a_note(tmp_path: Path) -> None:
     path = station(tmp_path / "a.nc", 1_500)
-    request: dict[str, Any] = {"virtual": True, "engine": Inline()}
+    request: dict[str, Any] = {"virtual": True}
     result = ingest(path, repository(tmp_path / "repo"), containers=[container(tmp_path)], **request)
-    assert result.report is not None
-    for notes in (inspect_files(path, **request).notes, result.report.notes):
+    for notes in (inspect_files(path, **request).notes, report_of(result).notes):
         assert [(each.kind, each.fatal) for each in notes] == [("references", False)]
         assert "3,000 references to chunks of 4 B: t, p; copies of these variables" in notes[0].message
-    assert not inspect_files(path, engine=Inline()).notes
+    assert not inspect_files(path).notes
     assert not inspect_files(station(tmp_path / "b.nc", 900), **request).notes
 
 
@@ -243,11 +246,11 @@ def test_files_that_have_only_single_steps_in_common_get_a_note(tmp_path: Path) 
             file.createDimension("time", stop - start)
             for name in ("time", "p"):
                 file.createVariable(name, "f4", ("time",))[:] = np.arange(start, stop)
-    notes = inspect_files(paths, virtual=True, concat_dim="time", engine=Inline()).notes
+    notes = inspect_files(paths, virtual=True, concat_dim="time").notes
     assert [(each.kind, each.message) for each in notes] == [
         ("chunks", "p: files of 4 to 5 steps have chunks of one step in common")
     ]
-    assert not inspect_files(paths[:1], virtual=True, concat_dim="time", engine=Inline()).notes
+    assert not inspect_files(paths[:1], virtual=True, concat_dim="time").notes
 
 
 def test_the_command_prints_notes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,20 +267,19 @@ def test_names_that_no_array_can_have_are_left_out(tmp_path: Path) -> None:
         file.createDimension("x", 2)
         for name in ("a/b", "c"):
             file.createVariable(name, "f4", ("x",))[:] = [1, 2]
-    result = ingest(str(tmp_path / "a.nc"), repository(tmp_path / "repo"), engine=Inline())
+    result = ingest(str(tmp_path / "a.nc"), repository(tmp_path / "repo"))
     assert list(stored_dataset(result.version).variables) == ["c"]
-    assert result.report is not None
-    (note,) = result.report.notes
+    (note,) = report_of(result).notes
     assert "a/b (a name that no array can have)" in note.message
 
 
 def test_a_packing_that_is_not_a_number(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("a", data=[1, 2]).attrs["scale_factor"] = [0.5, 0.5]
-    version = ingest(str(tmp_path / "a.h5"), repository(tmp_path / "repo"), engine=Inline()).version
+    version = ingest(str(tmp_path / "a.h5"), repository(tmp_path / "repo")).version
     assert frazil.read(version.session(), "a").tolist() == [1, 2]
     with pytest.raises(InvalidInputError, match="of `/a` must be numbers"):
-        ingest(str(tmp_path / "a.h5"), repository(tmp_path / "two"), unpack=True, engine=Inline())
+        ingest(str(tmp_path / "a.h5"), repository(tmp_path / "two"), unpack=True)
 
 
 def test_a_scalar_with_the_name_of_a_dimension(tmp_path: Path) -> None:
@@ -288,12 +290,12 @@ def test_a_scalar_with_the_name_of_a_dimension(tmp_path: Path) -> None:
         file.createVariable("x", "f4", ())
     target = Target(repository(tmp_path / "repo"))
     with pytest.raises(InvalidInputError, match=r"`/x` is a scalar. Ingest one of the two, with variables="):
-        ingest(str(tmp_path / "a.nc"), target, engine=Inline())
-    version = ingest(str(tmp_path / "a.nc"), target, variables={"image"}, engine=Inline()).version
+        ingest(str(tmp_path / "a.nc"), target)
+    version = ingest(str(tmp_path / "a.nc"), target, variables={"image"}).version
     assert frazil.read(version.session(), "image").tolist() == [1, 2]
 
 
 def test_fields_of_other_formats(tmp_path: Path) -> None:
     xr.Dataset({"a": ("x", [1])}).to_zarr(tmp_path / "a.zarr", consolidated=False)
-    (problem,) = inspect_files(str(tmp_path / "a.zarr"), compound="fields", engine=Inline()).problems
+    (problem,) = inspect_files(str(tmp_path / "a.zarr"), compound="fields").problems
     assert problem.message.startswith("compound must be skip for all formats but hdf5")

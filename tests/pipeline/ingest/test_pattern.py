@@ -9,8 +9,8 @@ from tests.pipeline.ingest.netcdf_files import replace_seam
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.pipeline import ConcatDim, FilePattern
 from frazil.pipeline.ingest.options import expand
-from frazil.spark import ConcatDim, FilePattern
 from frazil.storage.base import ALWAYS
 
 KEYS = (
@@ -54,7 +54,8 @@ def test_files_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert expand("?.nc").urls == tuple(paths[:2])
     assert expand([f"file://{tmp_path}/**/c.nc", Path("a.nc")]).urls == (paths[2], paths[0])
     assert expand("[1].nc").urls == (str(tmp_path / "[1].nc"),)
-    for wrong in ("*.grib", []):
+    nothing: list[str] = []
+    for wrong in ("*.grib", nothing):
         with pytest.raises(InvalidInputError, match="at least one file"):
             expand(wrong)
     with pytest.raises(InvalidInputError, match="twice"):

@@ -12,13 +12,16 @@ from tests.pipeline.ingest.netcdf_files import (
     container,
     daily_files,
     field,
+    ingest,
+    inspect_files,
+    report_of,
     stored_dataset,
     write,
 )
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Inline, Target, ingest, inspect_files
+from frazil.pipeline import Target
 
 
 def series(result: Any, group: str | None = None) -> list[tuple[int, int]]:
@@ -41,17 +44,16 @@ def test_the_later_file_has_the_labels_of_both(
     labels = [[0, 1, 2], [3, 4, 5], [5, 6, 7, 8]]
     paths = [write(tmp_path / f"{i}.nc", mine, salt=i, chunks=(1, 3, 4)) for i, mine in enumerate(labels)]
     with pytest.raises(InvalidInputError, match=r"overlap: allow=\{'overlap'\} takes the"):
-        ingest(paths, repo, engine=Inline(), **more)
-    result = ingest(paths, repo, allow={"overlap"}, chunks={"time": 2}, engine=Inline(), **more)
+        ingest(paths, repo, **more)
+    result = ingest(paths, repo, allow={"overlap"}, chunks={"time": 2}, **more)
     assert series(result) == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 2), (7, 2), (8, 2)]
     assert result.quarantined == ()
-    assert result.report is not None
-    assert [(each.kind, each.fatal) for each in result.report.problems] == [("overlap", False)]
-    places = inspect_files(paths, allow={"overlap"}, engine=Inline()).dataset.steps.at
+    assert [(each.kind, each.fatal) for each in report_of(result).problems] == [("overlap", False)]
+    places = inspect_files(paths, allow={"overlap"}).dataset.steps.at
     assert places.tolist() == [0, 1, 2, 3, 4, -1, 5, 6, 7, 8]
     # The order is that of the files as they are given, and a file may lose all of its labels.
     target = Target(repo, group="other")
-    more |= {"allow": {"overlap", "duplicate"}, "engine": Inline()}
+    more |= {"allow": {"overlap", "duplicate"}}
     copy = write(tmp_path / "copy.nc", labels[1], salt=1, chunks=(1, 3, 4))
     result = ingest([paths[2], paths[1], copy, paths[0]], target, **more)
     assert series(result, "other") == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1), (6, 2), (7, 2), (8, 2)]
@@ -64,31 +66,31 @@ def test_values_of_the_first_file_stay(tmp_path: Path, repo: frazil.Repository) 
         for i, odd in enumerate((0, 0, 0))
     ]
     with pytest.raises(InvalidInputError, match=r"values: .*0\.nc: lat has other values"):
-        ingest(paths, repo, engine=Inline())
-    result = ingest(paths, repo, allow="values", engine=Inline())
+        ingest(paths, repo)
+    result = ingest(paths, repo, allow="values")
     dataset = stored_dataset(result.version)
     assert (dataset.sizes["time"], dataset.lat.values.tolist()) == (9, [1.0, 2.0, 3.5])
     later = write(tmp_path / "later.nc", range(9, 12), lat=[7.0, 8.0, 9.0])
     with pytest.raises(InvalidInputError, match=r"allow=\{'values'\} keeps the values of the rep"):
-        ingest(later, repo, mode="append", engine=Inline())
+        ingest(later, repo, mode="append")
     for mode in ("append", "upsert"):
-        dataset = stored_dataset(ingest(later, repo, mode=mode, allow={"values"}, engine=Inline()).version)
+        dataset = stored_dataset(ingest(later, repo, mode=mode, allow={"values"}).version)
         assert (dataset.sizes["time"], dataset.lat.values.tolist()) == (12, [1.0, 2.0, 3.5])
 
 
 @pytest.mark.deep
 def test_steps_stay_in_the_order_of_their_file(tmp_path: Path, repo: frazil.Repository) -> None:
     mixed = write(tmp_path / "mixed.nc", [5, 4, 6])
-    assert [time for time, _ in series(ingest(mixed, repo, engine=Inline()))] == [5, 4, 6]
+    assert [time for time, _ in series(ingest(mixed, repo))] == [5, 4, 6]
     paths = [write(tmp_path / "b.nc", [8, 9, 10]), mixed, write(tmp_path / "c.nc", [0, 2, 2])]
     target = Target(repo, group="three")
-    result = ingest(paths, target, allow={"unordered"}, chunks={"time": 2}, engine=Inline())
+    result = ingest(paths, target, allow={"unordered"}, chunks={"time": 2})
     assert [time for time, _ in series(result, "three")] == [0, 2, 2, 5, 4, 6, 8, 9, 10]
     twice = write(tmp_path / "twice.nc", [10, 12, 11], salt=1)
     with pytest.raises(InvalidInputError, match=r"overlap: .*10:00"):
-        ingest([*paths, twice], Target(repo, group="four"), allow={"unordered"}, engine=Inline())
+        ingest([*paths, twice], Target(repo, group="four"), allow={"unordered"})
     allow = {"unordered", "overlap"}
-    result = ingest([*paths, twice], Target(repo, group="four"), allow=allow, engine=Inline())
+    result = ingest([*paths, twice], Target(repo, group="four"), allow=allow)
     assert series(result, "four")[-4:] == [(9, 0), (10, 1), (12, 1), (11, 1)]
 
 
@@ -97,7 +99,7 @@ def test_a_file_without_steps_is_never_ingested_silently(tmp_path: Path, repo: f
     tas = {"first": [0, 1, 2], "mixed": [5, 3, 4], "again": [1, 2]}
     paths = [write(tmp_path / f"{name}.nc", labels, salt=1) for name, labels in tas.items()]
     paths.append(write(tmp_path / "pr.nc", [0, 1, 2], names=["pr"]))
-    result = ingest(paths, repo, allow={"unordered"}, on_problem="skip", engine=Inline())
+    result = ingest(paths, repo, allow={"unordered"}, on_problem="skip")
     assert set(result.quarantined) == set(paths[1:3])
     assert stored_dataset(result.version).sizes["time"] == 3
 
@@ -108,8 +110,8 @@ def test_families_on_other_grids_are_refused(tmp_path: Path, repo: frazil.Reposi
         write(tmp_path / "pr.nc", range(3), names=["pr"], lat=[4.0, 5.0, 6.0]),
     ]
     with pytest.raises(InvalidInputError, match=r"values: .*lat has other values, unlike files with other"):
-        ingest(paths, repo, engine=Inline())
-    dataset = stored_dataset(ingest(paths, repo, allow={"values"}, engine=Inline()).version)
+        ingest(paths, repo)
+    dataset = stored_dataset(ingest(paths, repo, allow={"values"}).version)
     assert dataset.lat.values.tolist() == [1.0, 2.0, 3.0]
     assert {"tas", "pr"} <= set(dataset.data_vars)
 
@@ -120,7 +122,7 @@ def test_a_gap_in_levels_is_no_hole(tmp_path: Path, repo: frazil.Repository) -> 
         data = xr.Dataset({"x": ("lev", np.array(levels))}, {"lev": levels})
         paths.append(str(tmp_path / f"{number}.nc"))
         data.to_netcdf(paths[-1], engine="h5netcdf")
-    dataset = stored_dataset(ingest(paths, repo, concat_dim="lev", engine=Inline()).version)
+    dataset = stored_dataset(ingest(paths, repo, concat_dim="lev").version)
     assert dataset.lev.values.tolist() == [10, 12, 14, 16, 18, 30, 32]
 
 
@@ -129,14 +131,14 @@ def test_sound_files_are_not_damaged(tmp_path: Path, repo: frazil.Repository) ->
     (tmp_path / "folder.nc").mkdir()
     (tmp_path / "text.nc").write_text("no file of a known format")
     paths = [path, str(tmp_path / "folder.nc"), str(tmp_path / "text.nc"), str(tmp_path / "nowhere.nc")]
-    kinds = {Path(each.url or "").name: each.kind for each in inspect_files(paths, engine=Inline()).problems}
+    kinds = {Path(each.url or "").name: each.kind for each in inspect_files(paths).problems}
     assert kinds == {"folder.nc": "unreadable", "text.nc": "damaged", "nowhere.nc": "unreadable"}
     with pytest.raises(InvalidInputError) as error:
-        ingest(paths, repo, engine=Inline())
+        ingest(paths, repo)
     for name in ("folder.nc", "text.nc", "nowhere.nc"):
         assert error.value.message.count(name) == 1
     assert "file://" not in error.value.message
-    report = inspect_files(path, source_group="/nothing", engine=Inline())
+    report = inspect_files(path, source_group="/nothing")
     assert [each.kind for each in report.problems] == ["options"]
 
 
@@ -148,7 +150,7 @@ def test_refused_files_make_no_holes(tmp_path: Path, repo: frazil.Repository) ->
     assert _fatal(paths) == [("damaged", paths[7]), *(("values", paths[day]) for day in (2, 5, 9))]
     # A day that no file has is a hole all the same.
     assert ("hole", None) in _fatal([*paths[:3], *paths[4:]])
-    result = ingest(paths, repo, on_problem="skip", engine=Inline())
+    result = ingest(paths, repo, on_problem="skip")
     assert {url for _, url in _fatal(paths)} == set(result.quarantined)
     assert stored_dataset(result.version).sizes["time"] == 32
 
@@ -162,5 +164,5 @@ def test_refused_files_of_one_variable_are_not_missing_labels(tmp_path: Path) ->
 
 
 def _fatal(paths: list[str]) -> list[tuple[str, str | None]]:
-    problems = inspect_files(paths, engine=Inline()).fatal()
+    problems = inspect_files(paths).fatal()
     return [(each.kind, each.url) for each in problems]

@@ -9,20 +9,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import h5py
+import h5py  # type: ignore[import-untyped]  # it ships no types
 import icechunk
 import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.netcdf_files import container, repository, stored_dataset
+from tests.pipeline.ingest.netcdf_files import container, ingest, inspect_files, repository, stored_dataset
 from tests.readers.test_geotiff import write_file as write_image
 from tests.support.judge import reference_storage
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.pipeline import Target
 from frazil.readers.hdf5 import Hdf5Reader
-from frazil.spark import Inline, Target, ingest, inspect_files
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:numpy.ndarray size changed"),
@@ -44,8 +44,8 @@ class Pair:
             self.repos = [repository(self.folder / name) for name in ("referred", "copied")]
         referred, copied = self.repos
         containers = [container(Path(files[0]).parent)]
-        virtual = ingest(files, referred, virtual=True, containers=containers, engine=Inline(), **request)
-        copies = ingest(files, copied, engine=Inline(), **request)
+        virtual = ingest(files, referred, virtual=True, containers=containers, **request)
+        copies = ingest(files, copied, **request)
         dataset, expected = stored_dataset(virtual.version), stored_dataset(copies.version)
         xr.testing.assert_identical(dataset, expected)
         self.session = virtual.version.session()
@@ -144,7 +144,8 @@ def published(folder: Path) -> xr.Dataset:
         authorize_virtual_chunk_access={f"file://{folder}/": icechunk.credentials.LocalFileSystemAccess},
     )
     store = repo.readonly_session("main").store
-    return xr.open_zarr(store, consolidated=False, chunks=None).load()
+    stored: xr.Dataset = xr.open_zarr(store, consolidated=False, chunks=None)
+    return stored.load()
 
 
 @pytest.mark.sample(2, 2)
@@ -228,7 +229,7 @@ def test_another_fill_value_is_refused(tmp_path: Path) -> None:
         with h5py.File(tmp_path / f"{number}.nc", "a") as file:
             data = file.create_dataset("data", (2,), "i4", chunks=(2,), fillvalue=fill, compression="gzip")
             data.dims[0].attach_scale(file["time"])
-    request: dict[str, Any] = {"virtual": True, "containers": [container(tmp_path)], "engine": Inline()}
+    request: dict[str, Any] = {"virtual": True, "containers": [container(tmp_path)]}
     ingest(str(tmp_path / "0.nc"), repo, concat_dim="time", **request)
     with pytest.raises(InvalidInputError, match="fill value of `/data` must be 1, as in the repository"):
         ingest(str(tmp_path / "1.nc"), repo, concat_dim="time", mode="append", **request)
@@ -237,7 +238,7 @@ def test_another_fill_value_is_refused(tmp_path: Path) -> None:
 def test_an_empty_chunk_of_zarr_is_damaged(tmp_path: Path) -> None:
     xr.Dataset({"a": ("x", np.arange(4))}).to_zarr(tmp_path / "a.zarr", consolidated=False)
     (tmp_path / "a.zarr" / "a" / "c" / "0").write_bytes(b"")
-    report = inspect_files(str(tmp_path / "a.zarr"), virtual=True, concat_dim="x", engine=Inline())
+    report = inspect_files(str(tmp_path / "a.zarr"), virtual=True, concat_dim="x")
     assert [each.kind for each in report.problems] == ["damaged"]
     assert "expected bytes of the chunk at [0]" in report.problems[0].message
 
@@ -252,17 +253,17 @@ def test_chunks_that_are_not_the_values_of_the_file_are_refused(tmp_path: Path) 
     head = b"II*\0" + struct.pack("<IH", 8, len(tags)) + b"".join(entries) + bytes(4)
     (tmp_path / "volume.tif").write_bytes(head + pixels)
     path = str(tmp_path / "volume.tif")
-    version = ingest(path, repository(tmp_path / "repo"), engine=Inline()).version
+    version = ingest(path, repository(tmp_path / "repo")).version
     assert np.array_equal(stored_dataset(version).band_data.values.ravel(), np.arange(256))
-    (problem,) = inspect_files(path, virtual=True, engine=Inline()).problems
+    (problem,) = inspect_files(path, virtual=True).problems
     assert problem.kind == "virtual"
     assert "its chunks cannot be decoded" in problem.message
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["a"] = np.arange(4)
-    plain = Hdf5Reader.references
+    plain: Any = Hdf5Reader.references
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Hdf5Reader, "references", lambda *each: replace(plain(*each), codecs=[BIG]))
-        (problem,) = inspect_files(str(tmp_path / "a.h5"), virtual=True, engine=Inline()).problems
+        (problem,) = inspect_files(str(tmp_path / "a.h5"), virtual=True).problems
     assert "its chunks have other values" in problem.message
 
 
@@ -284,7 +285,8 @@ def test_the_unlimited_dimension_twice(dims: tuple[str, ...], pair: Pair) -> Non
             values = np.arange(float(np.prod(shape))).reshape(shape)
             file.createVariable("cov", "f8", dims)[tuple(map(slice, shape))] = values
     assert np.array_equal(pair.ingest(paths[0]).cov.values, values)
-    for source, mode, group in ((paths[1], "append", "/"), (pair.folder / "*.nc", "create", "two")):
+    cases: list[Any] = [(paths[1], "append", "/"), (pair.folder / "*.nc", "create", "two")]
+    for source, mode, group in cases:
         target = Target(pair.repos[1], group=group)
         with pytest.raises(InvalidInputError, match="must have the dimension time once"):
-            ingest(str(source), target, mode=mode, engine=Inline())
+            ingest(str(source), target, mode=mode)

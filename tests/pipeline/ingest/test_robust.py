@@ -17,7 +17,9 @@ from tests.pipeline.ingest.netcdf_files import (
     container,
     daily_files,
     files_dataset,
+    ingest,
     replace_seam,
+    report_of,
     stored_dataset,
     write,
 )
@@ -25,10 +27,11 @@ from tests.pipeline.ingest.netcdf_files import (
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.format.flexbuffer import MetadataColumn
-from frazil.pipeline.ingest.operation import inspect_all, plan_ingest
+from frazil.pipeline import Inline, Target, Threads
+from frazil.pipeline.ingest.inspection import inspect_all
+from frazil.pipeline.ingest.operation import plan_ingest
 from frazil.pipeline.ingest.tasks import file_values
 from frazil.readers.hdf5 import Hdf5Reader
-from frazil.spark import Inline, Local, Target, ingest
 
 
 @pytest.mark.sample(1)
@@ -48,7 +51,7 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
 
         replace_seam(monkeypatch, place, replaced)
 
-    request: dict[str, Any] = {"engine": Inline()}
+    request: dict[str, Any] = {}
     if case == "references":
         request |= {"virtual": True, "containers": [container(tmp_path / "days")]}
     files = paths
@@ -66,14 +69,13 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
 @pytest.mark.deep
 def test_files_with_other_names_are_unchanged(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 3)
-    ingest(paths, repo, engine=Inline())
+    ingest(paths, repo)
     (tmp_path / "link").symlink_to(tmp_path / "days")
-    assert ingest(str(tmp_path / "link/*.nc"), repo, mode="append", engine=Inline()).done_before
+    assert ingest(str(tmp_path / "link/*.nc"), repo, mode="append").done_before
     (tmp_path / "days").rename(tmp_path / "moved")
     later = write(tmp_path / "moved" / "later.nc", range(12, 14))
-    result = ingest(str(tmp_path / "moved/*.nc"), repo, mode="append", engine=Inline())
-    assert result.report is not None
-    assert result.report.unchanged == 3
+    result = ingest(str(tmp_path / "moved/*.nc"), repo, mode="append")
+    assert report_of(result).unchanged == 3
     assert_same_dataset(
         stored_dataset(result.version),
         files_dataset([*(path.replace("days", "moved") for path in paths), later]),
@@ -81,7 +83,7 @@ def test_files_with_other_names_are_unchanged(tmp_path: Path, repo: frazil.Repos
     # The same bytes and time are no proof: a file whose labels are not there is a new one.
     other = write(tmp_path / "moved" / "zz.nc", range(14, 16))
     os.utime(other, ns=(1, 1))
-    assert not ingest(other, repo, mode="append", engine=Inline()).done_before
+    assert not ingest(other, repo, mode="append").done_before
 
 
 @pytest.mark.parametrize("folder", ["days", "copy"])
@@ -89,7 +91,7 @@ def test_a_file_with_a_new_time_is_told_from_other_labels(
     folder: str, tmp_path: Path, repo: frazil.Repository
 ) -> None:
     paths = daily_files(tmp_path / "days", 3)
-    ingest(paths, repo, engine=Inline())
+    ingest(paths, repo)
     if folder != "days":
         shutil.copytree(tmp_path / "days", tmp_path / folder)
     for path in (tmp_path / folder).iterdir():
@@ -97,34 +99,32 @@ def test_a_file_with_a_new_time_is_told_from_other_labels(
     write(tmp_path / folder / "later.nc", range(12, 14))
     files = f"{tmp_path / folder}/*.nc"
     with pytest.raises(InvalidInputError, match="another modification time") as error:
-        ingest(files, repo, mode="append", engine=Inline())
+        ingest(files, repo, mode="append")
     assert "another level" not in error.value.message
-    result = ingest(files, repo, mode="append", on_change="ignore", engine=Inline())
+    result = ingest(files, repo, mode="append", on_change="ignore")
     assert stored_dataset(result.version).sizes["time"] == 14
     # A file of another level has the labels too, and is no copy.
     other = write(tmp_path / "other.nc", range(4), salt=3)
     with pytest.raises(InvalidInputError, match="another level"):
-        ingest(other, repo, mode="append", engine=Inline())
+        ingest(other, repo, mode="append")
 
 
 def test_a_ledger_without_contents_is_read(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 2)
-    ingest(paths[0], repo, concat_dim="time", engine=Inline())
+    ingest(paths[0], repo, concat_dim="time")
     with repo.transaction("main", message="as older versions wrote it") as store:
         del zarr.open_group(store, path=".frazil")["contents"]
-    assert ingest(paths[0], repo, mode="append", engine=Inline()).done_before
-    ingest(paths[1], repo, mode="append", engine=Inline())
+    assert ingest(paths[0], repo, mode="append").done_before
+    ingest(paths[1], repo, mode="append")
     with repo.transaction("main", message="an older version appended a file") as store:
         array = zarr.open_group(store, path=".frazil")["contents"]
         assert isinstance(array, zarr.Array)
         array.resize((1, 16))
-    assert ingest(paths, repo, mode="append", engine=Inline()).done_before
-    ingest(
-        write(Path(paths[1]), range(4, 8), salt=1), repo, mode="append", on_change="rewrite", engine=Inline()
-    )
+    assert ingest(paths, repo, mode="append").done_before
+    ingest(write(Path(paths[1]), range(4, 8), salt=1), repo, mode="append", on_change="rewrite")
     os.utime(paths[1], ns=(1, 1))
     with pytest.raises(InvalidInputError, match="another modification time"):
-        ingest(paths[1], repo, mode="append", engine=Inline())
+        ingest(paths[1], repo, mode="append")
 
 
 @pytest.mark.parametrize("on_problem", ["fail", "quarantine"])
@@ -134,13 +134,12 @@ def test_a_repository_does_not_name_local_folders(
     paths = daily_files(tmp_path / "days", 3)
     if on_problem == "quarantine":
         Path(paths[2]).write_bytes(b"damaged")
-    ingest(paths[:2], repo, concat_dim="time", engine=Inline())
+    ingest(paths[:2], repo, concat_dim="time")
     with repo.transaction("main", message="as older versions wrote it") as store:
         names = zarr.open_array(store, path=".frazil/url")
         names[:] = np.array(paths[:2], np.dtypes.StringDType())
-    result = ingest(paths, repo, mode="append", on_problem=on_problem, engine=Inline())
-    assert result.report is not None
-    assert result.report.unchanged == 2
+    result = ingest(paths, repo, mode="append", on_problem=on_problem)
+    assert report_of(result).unchanged == 2
     session = repo.readonly_session("main")
     metadata = [json.dumps(each.metadata, default=str) for each in repo.ancestry(branch="main")]
     names = frazil.read(session, ".frazil/url").tolist()
@@ -148,12 +147,12 @@ def test_a_repository_does_not_name_local_folders(
     assert str(tmp_path) not in repr(
         [metadata, names, zarr.open_group(session.store, mode="r").attrs.asdict()]
     )
-    assert ingest(paths[0], repo, mode="append", engine=Inline()).done_before
+    assert ingest(paths[0], repo, mode="append").done_before
 
 
 def test_references_follow_files_that_were_moved(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 2, chunks=(2, 3, 4))
-    request: dict[str, Any] = {"virtual": True, "engine": Inline()}
+    request: dict[str, Any] = {"virtual": True}
     ingest(paths, repo, containers=[container(tmp_path / "days")], **request)
     (tmp_path / "days").rename(tmp_path / "moved")
     moved = [path.replace("days", "moved") for path in paths]
@@ -164,7 +163,7 @@ def test_references_follow_files_that_were_moved(tmp_path: Path, repo: frazil.Re
 @pytest.mark.deep
 def test_other_variables_of_the_same_files(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 3, names=["tas", "pr"])
-    request: dict[str, Any] = {"mode": "upsert", "engine": Inline()}
+    request: dict[str, Any] = {"mode": "upsert"}
     ingest(paths, repo, variables=["tas"], **request)
     assert ingest(paths, repo, variables="tas", **request).done_before
     result = ingest(paths, repo, variables=["pr"], **request)
@@ -176,18 +175,18 @@ def test_other_variables_of_the_same_files(tmp_path: Path, repo: frazil.Reposito
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("engine", [Inline(), Local(1)])
+@pytest.mark.parametrize("engine", [Inline(), Threads(1)])
 def test_two_at_once_are_one_after_the_other(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, engine: Any
 ) -> None:
     """Another ingest commits to the same arrays while this one plans."""
     paths = daily_files(tmp_path / "days", 3)
-    ingest(paths[:1], repo, chunks={"time": 3}, engine=Inline())
+    ingest(paths[:1], repo, chunks={"time": 3})
 
     def then_another(*arguments: Any) -> Any:
         replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.plan_ingest", plan_ingest)
         planned = plan_ingest(*arguments)
-        ingest(paths[1:2], repo, mode="append", engine=Inline())
+        ingest(paths[1:2], repo, mode="append")
         return planned
 
     replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.plan_ingest", then_another)
@@ -201,8 +200,9 @@ def test_every_group_can_be_opened(tmp_path: Path, repo: frazil.Repository) -> N
     """Also that of the record."""
     paths = daily_files(tmp_path / "days", 2)
     for group in ("", "a/b"):
-        result = ingest(paths, Target(repo, group=group), engine=Inline())
-    tree = xr.open_datatree(result.version.session().store, engine="zarr", consolidated=False, zarr_format=3)
+        result = ingest(paths, Target(repo, group=group))
+    store: Any = result.version.session().store
+    tree = xr.open_datatree(store, engine="zarr", consolidated=False, zarr_format=3)
     assert tree["a/b/.frazil/fingerprint"].shape == (2, 16)
     assert_same_dataset(tree["a/b"].to_dataset().load(), files_dataset(paths))
 
@@ -242,12 +242,7 @@ def test_wrong_arguments_are_refused_before_the_first_write(
     given, match = WRONG[case]
     target = Target(repo, group=given.get("to", "new"))
     with pytest.raises(InvalidInputError, match=match):
-        ingest(
-            daily_files(tmp_path / "days", 1),
-            target,
-            engine=Inline(),
-            **{k: v for k, v in given.items() if k != "to"},
-        )
+        ingest(daily_files(tmp_path / "days", 1), target, **{k: v for k, v in given.items() if k != "to"})
     assert len(list(repo.ancestry(branch="main"))) == 2
 
 
@@ -257,7 +252,7 @@ def test_each_file_is_opened_once(
 ) -> None:
     """Also where a task has more files than it keeps open, and they have several variables."""
     paths = daily_files(tmp_path / "days", 6, names=["tas", "pr"])
-    ingest(paths[:1], repo, engine=Inline())
+    ingest(paths[:1], repo)
     replace_seam(monkeypatch, "frazil.pipeline.ingest.tasks.OPEN", 2)
     opened: list[str] = []
     init = Hdf5Reader.__init__
@@ -267,7 +262,7 @@ def test_each_file_is_opened_once(
         init(self, file, group)
 
     monkeypatch.setattr(Hdf5Reader, "__init__", counted)
-    result = ingest(paths[1:], repo, mode="append", engine=Inline())
+    result = ingest(paths[1:], repo, mode="append")
     assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
     assert [opened.count(Path(path).as_uri()) for path in paths[2:]] == [2] * 4  # inspected, and read
 
@@ -277,7 +272,7 @@ def test_an_append_does_not_read_the_metadata_of_all_jobs_before(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = daily_files(tmp_path / "days", 2)
-    first = ingest(paths[:1], repo, engine=Inline())
+    first = ingest(paths[:1], repo)
     for number in range(40):
         session = repo.writable_session("main")
         session.commit("a job", {"frazil_job": {"id": f"other {number}"}}, allow_empty=True)
@@ -289,8 +284,8 @@ def test_an_append_does_not_read_the_metadata_of_all_jobs_before(
         return metadata
 
     monkeypatch.setattr(MetadataColumn, "load_all", counted)
-    ingest(paths, repo, mode="append", engine=Inline())
+    ingest(paths, repo, mode="append")
     assert sum(decoded) < 10
-    again = ingest(paths[:1], repo, engine=Inline())
+    again = ingest(paths[:1], repo)
     assert again.done_before
     assert again.id.startswith(first.id)

@@ -10,12 +10,11 @@ from tests.pipeline.ingest.netcdf_files import (
     assert_same_dataset,
     container,
     files_dataset,
+    ingest,
     repository,
     stored_dataset,
 )
 from tests.pipeline.ingest.real_archives import EVERY, NETCDF, files, parameters
-
-from frazil.spark import Inline, ingest
 
 #: Models and tables: several calendars, chunks and contiguous data, years of unequal lengths.
 CHOSEN = {
@@ -54,13 +53,13 @@ def _name(path: Path) -> str:
 def test_a_series_in_two_parts(paths: list[Path], tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
     names = list(map(str, paths))
-    first = ingest(names[: len(names) // 2], repo, engine=Inline())
+    first = ingest(names[: len(names) // 2], repo)
     assert_same_dataset(stored_dataset(first.version), files_dataset(names[: len(names) // 2]))
     every = f"{paths[0].parent}/*.nc"
-    whole = ingest(every, repo, mode="append", engine=Inline())
+    whole = ingest(every, repo, mode="append")
     assert not whole.done_before
     assert_same_dataset(stored_dataset(whole.version), files_dataset(names))
-    again = ingest(every, repo, mode="append", engine=Inline())
+    again = ingest(every, repo, mode="append")
     assert again.done_before
     assert again.snapshot_id == whole.snapshot_id
 
@@ -70,7 +69,7 @@ def test_a_series_in_two_parts(paths: list[Path], tmp_path: Path) -> None:
 def test_references_to_a_series(paths: list[Path], tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
     every = f"{paths[0].parent}/*.nc"
-    result = ingest(every, repo, virtual=True, containers=[container(paths[0].parent)], engine=Inline())
+    result = ingest(every, repo, virtual=True, containers=[container(paths[0].parent)])
     assert_same_dataset(stored_dataset(result.version), files_dataset(list(map(str, paths))))
     used = set(result.version.session().all_virtual_chunk_locations())
     assert used == {path.as_uri() for path in paths}
@@ -82,5 +81,5 @@ def test_references_to_a_series(paths: list[Path], tmp_path: Path) -> None:
 def test_a_file_alone(paths: list[Path], virtual: bool, tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
     containers = [container(paths[0].parent)] if virtual else []
-    result = ingest(paths[0], repo, virtual=virtual, containers=containers, engine=Inline())
+    result = ingest(paths[0], repo, virtual=virtual, containers=containers)
     assert_same_dataset(stored_dataset(result.version), files_dataset(list(map(str, paths))))

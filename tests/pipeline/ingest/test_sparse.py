@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import h5py
+import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 import pytest
 import zarr
-from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
+from tests.pipeline.ingest.netcdf_files import ingest, repository, stored_dataset
 
 import frazil
 from frazil.pipeline.ingest import tasks as sparse
-from frazil.spark import Inline, ingest
 
 pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")
 
@@ -38,9 +38,9 @@ def test_a_sparse_dataset_is_not_read_where_it_is_empty(
 
     monkeypatch.setattr(h5py.Dataset, "__getitem__", counted)
     repo = frazil.Repository.create(frazil.in_memory_storage())
-    result = ingest(str(path), repo, engine=Inline())
+    result = ingest(str(path), repo)
     assert sum(asked) <= 22 * 256 * 256
-    group = zarr.open_group(result.version.session().store, mode="r")
+    group: Any = zarr.open_group(result.version.session().store, mode="r")
     assert group["chunked"].shape == (1 << 16, 1 << 16)
     np.testing.assert_array_equal(group["chunked"][39_999:40_001, 59_998:60_002], [[0] * 4, [0, 0, 7, 7]])
     np.testing.assert_array_equal(group["never"][-3:], 0)
@@ -69,7 +69,7 @@ def test_parts_of_a_series(
     for smallest in (1, 1 << 40):
         monkeypatch.setattr(sparse, "SMALLEST", smallest)
         repo = repository(tmp_path / str(smallest))
-        request = {"concat_dim": "time", "engine": Inline()}
+        request: dict[str, Any] = {"concat_dim": "time"}
         ingest(paths[:2], repo, chunks={"time": 4, "phony_dim_0": 25}, **request)
         ingest(paths[2:4], repo, mode="append", **request)
         datasets.append(stored_dataset(ingest(paths[4:], repo, mode="upsert", **request).version))

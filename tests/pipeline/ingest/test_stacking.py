@@ -15,14 +15,14 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.counting import python_steps
-from tests.pipeline.ingest.netcdf_files import container, stored_dataset
+from tests.pipeline.ingest.netcdf_files import container, ingest, report_of, stored_dataset
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.pipeline import Inline, Target
 from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.inspection import InspectionSpec, inspect_all
 from frazil.pipeline.ingest.options import FileAccess, SourceFiles, expand
-from frazil.spark import Inline, Target, ingest
 
 ENGINES = {"NETCDF3_64BIT": "scipy", "NETCDF4": "h5netcdf"}
 
@@ -113,18 +113,17 @@ def test_one_file_is_what_xarray_sees_in_it(
         data.time.attrs["units"] = "hours since 2020-01-01"
     path = write(tmp_path / "files" / "one.nc", data, format)
     expected = decoded(path, format)
-    result = ingest(path, repo, engine=Inline())
+    result = ingest(path, repo)
     assert_same_dataset(stored_dataset(result.version), expected)
-    assert result.report is not None
-    assert not [each for each in result.report.problems if each.kind != "unordered"]
+    assert not [each for each in report_of(result).problems if each.kind != "unordered"]
     if "station" not in data.dims:
         containers = [container(tmp_path / "files")]
         target = Target(repo, group="virtual")
-        result = ingest(path, target, virtual=True, containers=containers, engine=Inline())
+        result = ingest(path, target, virtual=True, containers=containers)
         assert_same_dataset(stored_dataset(result.version, "virtual"), expected)
     data["x" if "x" in data else "t"] += 1
     write(tmp_path / "files" / "one.nc", data, format)
-    again = ingest(path, repo, mode="upsert", on_change="rewrite", engine=Inline())
+    again = ingest(path, repo, mode="upsert", on_change="rewrite")
     assert_same_dataset(stored_dataset(again.version), decoded(path, format))
 
 
@@ -141,19 +140,19 @@ def test_what_follows_a_file_without_order(tmp_path: Path, repo: frazil.Reposito
         path = tmp_path / f"{number}.nc"
         data.to_netcdf(path, engine="h5netcdf", unlimited_dims=["time"] if unlimited else [])
         paths.append(str(path))
-    ingest(paths[0], repo, engine=Inline())
-    result = ingest(paths[1], repo, mode="append", engine=Inline())
+    ingest(paths[0], repo)
+    result = ingest(paths[1], repo, mode="append")
     assert stored_dataset(result.version).x.values.tolist() == [0, 1, 2, 1, 2, 3]
     with xr.open_dataset(paths[0], engine="h5netcdf", decode_times=False) as data:
         changed = data.load()
     changed.x[0] = 5
     changed.to_netcdf(paths[0], engine="h5netcdf")
     with pytest.raises(InvalidInputError, match=r"each label once.*mode='append'"):
-        ingest(paths[0], repo, mode="upsert", on_change="rewrite", engine=Inline())
+        ingest(paths[0], repo, mode="upsert", on_change="rewrite")
     target = Target(repo, group="both")
     with pytest.raises(InvalidInputError, match=r"allow=\{'unordered'\} keeps"):
-        ingest(paths, target, engine=Inline())
-    result = ingest(paths, target, allow={"unordered"}, engine=Inline())
+        ingest(paths, target)
+    result = ingest(paths, target, allow={"unordered"})
     assert stored_dataset(result.version, "both").x.values.tolist() == [5, 1, 2, 1, 2, 3]
 
 
@@ -192,7 +191,7 @@ def test_stacked_as_xarray_stacks_them(
         more: dict[str, Any] = {"allow": {"hole"}}  # labels such as 0, 1, 2, 7
         if virtual:
             more |= {"virtual": True, "containers": [container(folder)]}
-        result = ingest(paths, repo, concat_dim=dim if explicit else None, engine=Inline(), **more)
+        result = ingest(paths, repo, concat_dim=dim if explicit else None, **more)
         order = np.argsort([each[("time", "step", "height").index(dim)] for each in files])
         in_order = [paths[i] for i in order.tolist()]
         if len(paths) == 1 and not explicit:
@@ -211,29 +210,27 @@ def test_an_archive_that_grows_by_a_file(
     """What was the same in all files so far becomes a coordinate along the dimension when it differs."""
     paths = [write(tmp_path / f"{time}.nc", forecast(time, height=2.0 + time // 3)) for time in range(4)]
     first = 1 if promoted else 2
-    ingest(paths[:first], repo, concat_dim="time" if promoted else None, engine=Inline())
+    ingest(paths[:first], repo, concat_dim="time" if promoted else None)
     for path in paths[first:]:
-        result = ingest(path, repo, mode=mode, engine=Inline())
+        result = ingest(path, repo, mode=mode)
     assert_same_dataset(stored_dataset(result.version), nested(paths, "time"))
-    assert ingest(paths, repo, mode=mode, engine=Inline()).done_before
+    assert ingest(paths, repo, mode=mode).done_before
 
 
 @pytest.mark.deep
 def test_a_file_alone_has_no_dimension_to_grow_in(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(3)]
-    ingest(paths[0], repo, engine=Inline())
+    ingest(paths[0], repo)
     for files in (paths[1], paths):
         with pytest.raises(InvalidInputError, match=r"into a new group with concat_dim='time'"):
-            ingest(files, repo, mode="append", engine=Inline())
+            ingest(files, repo, mode="append")
     with pytest.raises(InvalidInputError, match="values of `/"):
-        ingest(paths[1], repo, mode="upsert", engine=Inline())
-    assert_same_dataset(
-        stored_dataset(ingest(paths[0], repo, mode="append", engine=Inline()).version), decoded(paths[0])
-    )
+        ingest(paths[1], repo, mode="upsert")
+    assert_same_dataset(stored_dataset(ingest(paths[0], repo, mode="append").version), decoded(paths[0]))
     # A job that appends from the first day on needs no option.
     target = Target(repo, group="daily")
     for path in paths:
-        result = ingest(path, target, mode="append", engine=Inline())
+        result = ingest(path, target, mode="append")
     assert_same_dataset(stored_dataset(result.version, "daily"), nested(paths, "time"))
 
 
@@ -241,8 +238,8 @@ def test_a_file_alone_has_no_dimension_to_grow_in(tmp_path: Path, repo: frazil.R
 def test_a_file_of_several_of_which_the_others_are_damaged(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(3)]
     Path(paths[0]).write_bytes(b"CDF")
-    ingest(paths[:2], repo, on_problem="skip", engine=Inline())
-    result = ingest(paths[2], repo, mode="append", engine=Inline())
+    ingest(paths[:2], repo, on_problem="skip")
+    result = ingest(paths[2], repo, mode="append")
     assert_same_dataset(stored_dataset(result.version), nested(paths[1:], "time"))
 
 
@@ -254,16 +251,16 @@ def test_other_variables_join_on_their_own_terms(tmp_path: Path, repo: frazil.Re
     paths += [write(tmp_path / f"u{time}.nc", forecast(time).rename(names)) for time in range(2)]
     fixed = xr.Dataset({"orog": (("lat", "lon"), np.ones((2, 3)))}, {"lat": [10.0, 20.0], "lon": [1.0, 2, 3]})
     paths.append(write(tmp_path / "orog.nc", fixed))
-    dataset = stored_dataset(ingest(paths[:4], repo, engine=Inline()).version)
+    dataset = stored_dataset(ingest(paths[:4], repo).version)
     assert (dataset.t.dims, dataset.u.dims, dataset.valid_time.dims) == (("time", "lat", "lon"),) * 2 + (
         ("time",),
     )
-    ingest(paths[4], repo, mode="append", engine=Inline())
+    ingest(paths[4], repo, mode="append")
     later = write(tmp_path / "later.nc", forecast(2))
-    dataset = stored_dataset(ingest(later, repo, mode="append", allow={"hole"}, engine=Inline()).version)
+    dataset = stored_dataset(ingest(later, repo, mode="append", allow={"hole"}).version)
     assert (dataset.orog.dims, dataset.t.sizes["time"]) == (("lat", "lon"), 3)
     dataset = stored_dataset(
-        ingest([*paths, later], Target(repo, group="all"), allow={"hole"}, engine=Inline()).version, "all"
+        ingest([*paths, later], Target(repo, group="all"), allow={"hole"}).version, "all"
     )
     assert (dataset.orog.dims, dataset.t.sizes["time"]) == (("lat", "lon"), 3)
 
@@ -280,12 +277,12 @@ def test_scalars_of_files_that_have_the_dimension(tmp_path: Path, repo: frazil.R
         data = xr.Dataset({"t": ("time", [1.0 * run, 2.0])}, {"time": times, "frt": frt, "height": 2.0})
         paths.append(write(tmp_path / "files" / f"{run}.nc", data))
     expected = nested(paths, "time")
-    for group, more in (
-        ("copies", {}),
-        ("virtual", {"virtual": True, "containers": [container(tmp_path / "files")]}),
-    ):
-        result = ingest(paths, Target(repo, group=group), chunks={"time": 3} if group == "copies" else None,
-                        engine=Inline(), **more)  # fmt: skip
+    options: dict[str, Any] = {
+        "copies": {"chunks": {"time": 3}},
+        "virtual": {"virtual": True, "containers": [container(tmp_path / "files")]},
+    }
+    for group, more in options.items():
+        result = ingest(paths, Target(repo, group=group), **more)
         assert_same_dataset(stored_dataset(result.version, group), expected)
 
 
@@ -298,14 +295,14 @@ def test_runs_with_the_same_steps_and_members_with_the_same_times(
         times = xr.Variable("time", [0, 1], {"units": "hours since 2020-01-01"})
         data = xr.Dataset({"t": ("time", [1.0 * member, 2.0])}, {"time": times, "realization": member})
         paths.append(write(tmp_path / f"{member}.nc", data))
-    dataset = stored_dataset(ingest(paths, repo, engine=Inline()).version)
+    dataset = stored_dataset(ingest(paths, repo).version)
     assert_same_dataset(dataset, nested(paths, "realization"))
     runs = []
     for time in range(3):
         data = forecast(time).expand_dims(step=[0, 6]).drop_vars(["valid_time"])
         data["valid_time"] = ("step", [time, time + 6], {"units": "hours since 2020-01-01"})
         runs.append(write(tmp_path / f"run{time}.nc", data.set_coords("valid_time")))
-    dataset = stored_dataset(ingest(runs, Target(repo, group="runs"), engine=Inline()).version, "runs")
+    dataset = stored_dataset(ingest(runs, Target(repo, group="runs")).version, "runs")
     assert_same_dataset(dataset, nested(runs, "time"))
     assert dataset.valid_time.dims == ("time", "step")
 
@@ -336,11 +333,11 @@ def test_grib_is_stacked_as_cfgrib_and_xarray_do(tmp_path: Path, repo: frazil.Re
         compat="equals", join="exact", combine_attrs="override", backend_kwargs={"indexpath": ""},
     ).load()  # fmt: skip
     one_by_one = Target(repo, group="growing")
-    for number, path in enumerate(paths):
+    for number, each in enumerate(paths):
         mode: Any = "append" if number else "create"
-        grown = ingest(path, one_by_one, concat_dim=dim, mode=mode, engine=Inline())
+        grown = ingest(each, one_by_one, concat_dim=dim, mode=mode)
     for dataset in (
-        stored_dataset(ingest(paths, repo, engine=Inline()).version),
+        stored_dataset(ingest(paths, repo).version),
         stored_dataset(grown.version, "growing"),
     ):
         xr.testing.assert_equal(dataset, expected)
@@ -356,8 +353,8 @@ def test_a_grid_of_files_is_refused_with_what_helps(tmp_path: Path, repo: frazil
         for time, step in itertools.product(range(2), range(3))
     ]
     with pytest.raises(InvalidInputError, match=r"step \(3 values\), time \(2 values\). concat_dim='run'"):
-        ingest(paths, repo, engine=Inline())
-    dataset = stored_dataset(ingest(paths, repo, concat_dim="run", engine=Inline()).version)
+        ingest(paths, repo)
+    dataset = stored_dataset(ingest(paths, repo, concat_dim="run").version)
     assert (dataset.time.dims, dataset.step.dims, dataset.t.dims) == (
         ("run",),
         ("run",),
@@ -368,7 +365,7 @@ def test_a_grid_of_files_is_refused_with_what_helps(tmp_path: Path, repo: frazil
         write(tmp_path / f"valid{time}_{step}.nc", forecast(time, step))
         for time, step in itertools.product((0, 12), (3, 6, 9, 12))
     ]
-    dataset = stored_dataset(ingest(paths, Target(repo, group="best"), engine=Inline()).version, "best")
+    dataset = stored_dataset(ingest(paths, Target(repo, group="best")).version, "best")
     assert_same_dataset(dataset, nested(paths, "valid_time"))
 
 
@@ -379,12 +376,12 @@ def test_files_that_nothing_tells_apart(tmp_path: Path, repo: frazil.Repository)
         for i in range(3)
     ]
     with pytest.raises(InvalidInputError, match=r"(?s)A new name.*concat_dim"):
-        ingest(paths, repo, engine=Inline())
-    dataset = stored_dataset(ingest(paths, repo, concat_dim="file", engine=Inline()).version)
+        ingest(paths, repo)
+    dataset = stored_dataset(ingest(paths, repo, concat_dim="file").version)
     assert_same_dataset(dataset, nested(paths, "file"))
     path = write(tmp_path / "aux.nc", xr.Dataset({"x": ("y", [1.0])}, {"z": ("y", [1.0])}))
     with pytest.raises(InvalidInputError, match="concat_dim must be a dimension, a scalar or a new name"):
-        ingest(path, repo, concat_dim="z", engine=Inline())
+        ingest(path, repo, concat_dim="z")
 
 
 @pytest.mark.deep
@@ -397,7 +394,7 @@ def test_work_grows_with_the_files(tmp_path: Path) -> None:
     )
 
     def many(count: int) -> Any:
-        from_first = dict.fromkeys(("layout", "own"), np.zeros(count, np.int32))
+        first = np.zeros(count, np.int32)
         times = np.arange(count)
         scalars = {name: np.full(count, column[0], object) for name, column in template.scalars.items()}
         scalars |= {"time": times.astype(object), "valid_time": times.astype(object)}
@@ -413,7 +410,7 @@ def test_work_grows_with_the_files(tmp_path: Path) -> None:
             fingerprint=np.zeros((count, 16), np.uint8), contents=np.zeros((count, 16), np.uint8),
             modified=(None,) * count, etag=(None,) * count, label_start=np.zeros(count + 1, np.int64),
             scalars=scalars, individual=np.arange(count, dtype=np.int32), individuals=individuals,
-            **from_first,
+            layout=first, own=first,
         )  # fmt: skip
 
     steps: list[int] = []

@@ -14,6 +14,8 @@ from tests.pipeline.ingest.netcdf_files import (
     container,
     daily_files,
     files_dataset,
+    ingest,
+    inspect_files,
     repository,
     stored_dataset,
     write,
@@ -23,14 +25,13 @@ import frazil
 from frazil.credentials import Credentials, LocalFileSystemAccess, S3Credentials
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.operation import with_containers
-from frazil.spark import Inline, ingest, inspect_files
 
 
 @pytest.mark.deep
 def test_references_are_what_copies_are(tmp_path: Path) -> None:
     paths = daily_files(tmp_path / "days", 6, chunks=(2, 3, 2))
     repo = repository(tmp_path / "repo")
-    request = {"virtual": True, "engine": Inline()}
+    request: dict[str, Any] = {"virtual": True}
     with pytest.raises(InvalidInputError, match="containers=") as error:
         ingest(paths[:3], repo, **request)
     assert error.value.kind == ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
@@ -81,9 +82,7 @@ def test_references_have_the_state_of_a_file_when_it_was_read(
     commit = frazil.Session.commit
     monkeypatch.setattr(frazil.Session, "commit", commit_after_a_change)
     containers = [container(tmp_path / "days")]
-    result = ingest(
-        paths, repository(tmp_path / "repo"), virtual=True, engine=Inline(), containers=containers
-    )
+    result = ingest(paths, repository(tmp_path / "repo"), virtual=True, containers=containers)
     with pytest.raises(frazil.IcechunkError) as error:
         stored_dataset(result.version)
     assert error.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
@@ -93,14 +92,14 @@ def test_variables_without_references_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "days"
     paths = daily_files(folder, 3, steps=3, chunks=(2, 3, 4))
     repo = repository(tmp_path / "repo")
-    request = {"virtual": True, "engine": Inline(), "containers": [container(folder)]}
+    request: dict[str, Any] = {"virtual": True, "containers": [container(folder)]}
     with pytest.raises(InvalidInputError, match="on the borders of chunks of 2 steps"):
         ingest(paths, repo, **request)
     write(Path(paths[1]), range(3, 6), chunks=(1, 3, 4))
-    report = inspect_files(paths, virtual=True, engine=Inline())
+    report = inspect_files(paths, virtual=True)
     assert [(each.kind, each.url) for each in report.problems if each.url] == [("chunks", paths[1])]
     write(Path(paths[1]), range(3, 6), chunks=(2, 3, 4), compression="lzf")
-    report = inspect_files(paths, virtual=True, engine=Inline())
+    report = inspect_files(paths, virtual=True)
     assert [(each.kind, each.url) for each in report.problems if each.url] == [("chunks", paths[1])]
 
 
@@ -114,7 +113,7 @@ def test_files_with_one_chunk_each(tmp_path: Path) -> None:
         for i in range(4)
     ]
     repo = repository(tmp_path / "repo")
-    request = {"virtual": True, "containers": [container(folder)], "engine": Inline()}
+    request: dict[str, Any] = {"virtual": True, "containers": [container(folder)]}
     result = ingest(paths, repo, **request)
     assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
     with pytest.raises(InvalidInputError, match="on the borders of chunks"):
@@ -141,8 +140,8 @@ def test_given_containers_are_authorised_and_the_others_stay() -> None:
         saved = repo.config.get_virtual_chunk_container(PREFIX)
         assert saved is not None
         assert saved.from_repository
-        with_own = with_containers(repo, [own])
-        container = with_own.config.get_virtual_chunk_container(PREFIX)
+        extended = with_containers(repo, [own])
+        container = extended.config.get_virtual_chunk_container(PREFIX)
         assert container is not None
         assert not container.from_repository
-        assert with_own.virtual_chunk_access == expected
+        assert extended.virtual_chunk_access == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from xarray.groupers import BinGrouper
 
 import frazil
+from frazil.pipeline import Inline, Target
 from frazil.pipeline.reductions import Limits, groupby, reduce, resample, zonal_stats
-from frazil.spark import Inline, Target
 
 #: Small enough that every way is taken: few bytes in a block, a task, a result.
 WAYS = {
@@ -39,7 +40,16 @@ def repository(**arrays: xr.DataArray | xr.Dataset) -> frazil.Repository:
 
 def read(repo: frazil.Repository, group: str) -> xr.Dataset:
     store = repo.readonly_session("main").store
-    return xr.open_zarr(store, group=group, consolidated=False, zarr_format=3, chunks=None).load()
+    dataset: xr.Dataset = xr.open_zarr(store, group=group, consolidated=False, zarr_format=3, chunks=None)
+    return dataset.load()
+
+
+def run(
+    call: Callable[..., Any], repo: frazil.Repository, *given: Any, group: str = "out", **options: Any
+) -> xr.Dataset:
+    """Run an operation on paths of the group `data`, and return the results."""
+    call(repo, *given, engine=Inline(), to=Target(repo, group=group), **options)
+    return read(repo, f"{group}/data")
 
 
 def equal(ours: xr.DataArray, theirs: xr.DataArray, exact: bool = False) -> None:
@@ -84,7 +94,8 @@ def arrays(draw: Any) -> xr.DataArray:
 def quietly(call: Any) -> xr.DataArray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # means of nothing; what flox says to numpy
-        return call()
+        result: xr.DataArray = call()
+    return result
 
 
 @pytest.mark.sample(1)
@@ -94,8 +105,7 @@ def quietly(call: Any) -> xr.DataArray:
 def test_reduce(way: str, data: xr.DataArray, dims: tuple[str, ...]) -> None:
     repo = repository(x=data)
     how = (*NAN_AWARE, "any", "all", "median")
-    reduce(repo, "data/x", dims, how, engine=Inline(), limits=WAYS[way], to=Target(repo, group="out"))
-    output = read(repo, "out/data")
+    output = run(reduce, repo, "data/x", dims, how, limits=WAYS[way])
     paths = repo.readonly_session("main").workspace.node_table().paths_list()
     assert not [path for path in paths if "partials" in path]
     wide = data.astype("f8") if data.dtype.kind == "f" else data
@@ -120,8 +130,7 @@ def test_groupby(way: str, data: xr.DataArray, by: str) -> None:
     repo = repository(x=data)
     labels = data["region"] if by == "region" else by
     how = ("mean", "sum", "min", "std", "count", "median")
-    groupby(repo, "data/x", labels, how, engine=Inline(), limits=WAYS[way], to=Target(repo, group="out"))
-    output = read(repo, "out/data")
+    output = run(groupby, repo, "data/x", labels, how, limits=WAYS[way])
     source = data.astype({"b": "i8", "f": "f8"}.get(data.dtype.kind, data.dtype))
     groups = source.groupby("region" if by == "region" else by)
     for name in how:
@@ -143,8 +152,7 @@ def test_resample(way: str, data: xr.DataArray, freq: str) -> None:
     data = data.astype("f8")
     repo = repository(x=data)
     how = ("mean", "max", "count", "first", "last")
-    resample(repo, "data/x", freq, how, engine=Inline(), limits=WAYS[way], to=Target(repo, group="out"))
-    output = read(repo, "out/data")
+    output = run(resample, repo, "data/x", freq, how, limits=WAYS[way])
     groups = data.resample(time=freq)
     for name in how:
         expected = quietly(lambda name=name: getattr(groups, name)())
@@ -179,13 +187,12 @@ def test_periods_without_a_time(way: str, dtype: str, last: str) -> None:
     data = xr.DataArray(values, dims=("time", "x"), coords={"time": days, "x": [0, 1]})
     repo = repository(v=data)
     how = ("sum", "mean", "min", "max", "std", "var", "count", "any", "all", "first", "median")
-    resample(repo, "data/v", "MS", how, engine=Inline(), limits=WAYS[way], to=Target(repo, group="out"))
-    output = read(repo, "out/data")
+    output = run(resample, repo, "data/v", "MS", how, limits=WAYS[way])
     cells = data.isel(time=slice(0, 2)), data.isel(time=slice(2, 3))
     for name in how:
         ours = output[f"v_{name}"]
         if (data.dtype.kind, name) not in OWN and data.dtype.kind != "u":
-            with xr.set_options(use_flox=False):  # flox has integers of its own where there is nothing
+            with xr.set_options(use_flox=False):  # type: ignore[no-untyped-call]  # flox has integers of its own where there is nothing
                 equal(ours, quietly(lambda name=name: getattr(data.resample(time="MS"), name)()))
         if name != "first":
             expected = [quietly(lambda name=name, each=each: getattr(each, name)("time")) for each in cells]
@@ -199,11 +206,11 @@ def test_bins_and_zones_without_a_cell() -> None:
     repo = repository(v=data)
     bins = {"lat": BinGrouper([-20, 2, 4, 6])}
     how = ("sum", "count", "min", "mean", "any", "std")
-    groupby(repo, "data/v", bins, how, engine=Inline(), to=Target(repo, group="bins"))
-    zonal_stats(repo, "data/v", [-20, 2, 4, 6], how, engine=Inline(), to=Target(repo, group="zones"))
+    bands = run(groupby, repo, "data/v", bins, how, group="bins")
+    zones = run(zonal_stats, repo, "data/v", [-20, 2, 4, 6], how, group="zones")
     for name in how:
         theirs = getattr(data.groupby(bins), name)()
-        for group in ("bins", "zones"):
-            ours = read(repo, f"{group}/data")[f"v_{name}"]
+        for results in (bands, zones):
+            ours = results[f"v_{name}"]
             np.testing.assert_array_equal(ours.values, theirs.values)
             assert ours.dtype == theirs.dtype

@@ -10,14 +10,24 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from tests.pipeline.reductions.test_equal_to_xarray import quietly, read, repository
+from tests.pipeline.reductions.test_equal_to_xarray import quietly, read, repository, run
 
 import frazil
 from frazil.answers.kernels import STATISTICS
 from frazil.errors import InvalidInputError
+from frazil.pipeline import (
+    Inline,
+    Limits,
+    Target,
+    climatology,
+    groupby,
+    quantile,
+    reduce,
+    resample,
+    zonal_stats,
+)
 from frazil.pipeline.reductions.fields import open_field
-from frazil.pipeline.reductions.plan import Measure, Reduction, plan_reduction
-from frazil.spark import Inline, Limits, Target, climatology, groupby, quantile, reduce, resample, zonal_stats
+from frazil.pipeline.reductions.plan import FieldReduction, Measure, plan_reduction
 
 INLINE = Inline()
 
@@ -87,8 +97,8 @@ def test_another_repository_in_memory_is_another_place(repo: frazil.Repository) 
 
 @pytest.mark.parametrize("freq", ["QE-DEC", "W-MON", "YE-JUN", "BME", "QS-FEB", "12h"])
 def test_bounds_are_those_of_the_bins_or_none(repo: frazil.Repository, freq: str) -> None:
-    resample(repo, "data/y", freq, time="t", engine=INLINE, to=Target(repo, group=freq))
-    output, source = read(repo, freq + "/data"), read(repo, "data")["y"]
+    output = run(resample, repo, "data/y", freq, time="t", group=freq)
+    source = read(repo, "data")["y"]
     expected = quietly(lambda: source.resample(t=freq).mean())
     np.testing.assert_allclose(output["y"].values, expected.values)
     assert ("t_bnds" in output) == (freq in ("QS-FEB", "12h"))
@@ -99,17 +109,16 @@ def test_the_state_of_a_large_chunk_is_cut(repo: frazil.Repository) -> None:
     field = open_field(repo.readonly_session("main"), "data/x")
     mean = Measure("/x", "mean", STATISTICS["mean"].kernel(field.dtype, False, 0, None), field.dtype)
     grid = replace(field, shape=(1000, 8000, 8000), grid=(1, 4000, 8000), dims=("time", "y", "x"))
-    plan = plan_reduction(0, Reduction(grid, (0,), (mean,)), Limits(returned=0))
+    plan = plan_reduction(0, FieldReduction(grid, (0,), (mean,)), Limits(returned=0))
     cells = [np.prod(np.subtract(item.retained_stop, item.retained_start)) for item in plan.items]
     assert max(cells) * mean.width <= Limits().state
     corners = {(item.retained_start, item.retained_stop) for item in plan.items}
     assert sum(int(np.prod(np.subtract(high, low))) for low, high in corners) == 8000 * 8000
     small = Limits(task=2000, block=500, state=60, small=0, chunk=100)
-    how = ["mean", "std", "first"]
-    reduce(repo, "data/x", "time", how, limits=small, to=Target(repo, group="cut"), engine=INLINE)
+    output = run(reduce, repo, "data/x", "time", ["mean", "std", "first"], limits=small, group="cut")
     source = read(repo, "data")["x"]
     for name in ("mean", "std"):
-        np.testing.assert_allclose(read(repo, "cut/data")[f"x_{name}"], getattr(source, name)("time"))
+        np.testing.assert_allclose(output[f"x_{name}"], getattr(source, name)("time"))
     sketch = Limits(state=12_000, small=0)
     result = quantile(repo, "data/x", 0.5, "time", exact_below=8, limits=sketch, engine=INLINE)
     assert result.metrics.tasks == 2

@@ -10,7 +10,9 @@ import xarray as xr
 import zarr
 
 import frazil
+from frazil.answers.plan import RegionPlan
 from frazil.pipeline import (
+    Condition,
     Finite,
     JobResult,
     Limits,
@@ -28,8 +30,8 @@ from frazil.pipeline import (
     zonal_stats,
 )
 from frazil.pipeline.reductions import tasks
+from frazil.pipeline.reductions.fields import region_plan
 from frazil.pipeline.validation import operation
-from frazil.pipeline.validation.operation import summarize_block
 from frazil.storage.checks import TRAFFIC
 
 HOW = ("count", "sum", "mean", "std", "var", "min", "max", "any", "all")
@@ -78,7 +80,7 @@ def stored(arrays: dict[str, tuple[dict[str, Any], Any]], day: int, *, statistic
             dims, path = ("time", "lat", "lon"), f"data/{name}"
             options = {"shape": values.shape, "dtype": values.dtype, "dimension_names": dims, **options}
             zarr.create_array(store, name=path, **options)[2:] = values[2:]
-        units = {"units": "days since 2001-01-01"}
+        units: dict[str, Any] = {"units": "days since 2001-01-01"}
         days = np.arange(values.shape[0])
         zarr.create_array(store, name="data/time", data=days, dimension_names=("time",), attributes=units)
     if statistics:
@@ -160,7 +162,7 @@ def test_statistics_change_no_result(
         archive(CHUNKS[name], has_shards=has_shards, statistics=each) for each in (True, False)
     )
     job = compute(with_them, name, **options)
-    monkeypatch.setattr(tasks, "known_part", lambda *_: None)  # it knows chunks that nobody wrote
+    monkeypatch.setattr(tasks, "tile_part", lambda *_: None)  # it knows chunks that nobody wrote
     all_reads = compute(without, name, **options).metrics.bytes_read
     ours, expected = results(with_them), results(without)
     assert ours.keys() == expected.keys()
@@ -212,7 +214,7 @@ def test_statistics_change_no_report(limits: Limits, bound: int, monkeypatch: py
         rules += [Range(path, min=bound), Range(path, max=bound), NanShare(path), NanShare(path, 0.5, 0.1)]
         rules += [Finite(path), Finite(path, nan=True), StatisticsAgainst(path, relative=1e-9)]
     report = validate(with_them, rules, engine="inline", limits=limits)
-    monkeypatch.setattr(operation, "known_chunks", lambda *_: None)
+    monkeypatch.setattr(operation, "region_plan", lambda *_: None)
     expected = validate(without, rules, engine="inline", limits=limits)
     assert outcome(report) == outcome(expected)
 
@@ -239,14 +241,14 @@ def test_an_order_is_read_up_to_the_first_offence(
     assert outcomes[0] == outcomes[1]
     assert [row[1] for row in outcomes[0]] == [False, not strictly]
     assert reads == [10, 4]
-    known = operation.known_chunks
 
-    def lie(*arguments: Any) -> Any:
-        chunks = known(*arguments)
-        chunks.low, chunks.high = -chunks.low, -chunks.high
-        return chunks
+    def lie(*arguments: Any) -> RegionPlan:
+        plan = region_plan(*arguments)
+        assert plan is not None
+        plan.columns |= {"low": -plan.columns["low"], "high": -plan.columns["high"]}
+        return plan
 
-    monkeypatch.setattr(operation, "known_chunks", lie)
+    monkeypatch.setattr(operation, "region_plan", lie)
     assert outcome(validate(repo, rules, engine="inline")) == outcomes[0]
 
 
@@ -257,18 +259,22 @@ def test_rules_read_what_can_break_them(monkeypatch: pytest.MonkeyPatch) -> None
     repo.upkeep.build_statistics()
     days: list[int] = []
 
-    def summarize(part: Any, start: Any, limits: Any) -> Any:
-        days.extend(range(start[0], start[0] + part.shape[0]) if part.size else ())
-        return summarize_block(part, start, limits)
+    inner = operation.ArrayScan.summary
 
-    monkeypatch.setattr(operation, "summarize_block", summarize)
+    def summary(scan: Any, part: Any, start: Any) -> Any:
+        days.extend(range(start[0], start[0] + part.shape[0]))
+        return inner(scan, part, start)
+
+    monkeypatch.setattr(operation.ArrayScan, "summary", summary)
     path = "/data/x"
     allowed = [NanShare(path, 0.1), Finite(path, nan=True), StatisticsAgainst(path)]
     assert validate(repo, allowed, engine="inline").ok
     assert days == []
-    report = validate(repo, [Range(path, 0, 400), NanShare(path)], engine="inline")
+    above = Condition(path, "> 0 or in (-inf, 0)")
+    report = validate(repo, [Range(path, 0, 400), NanShare(path), above], engine="inline")
     assert [row.where.partition(" time")[0] for row in report.rows] == [
         "index (7, 2, 3),",
+        "index (11, 0, 5),",
         "index (11, 0, 5),",
     ]
     assert days == [7, 11]

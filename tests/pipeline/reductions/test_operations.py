@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from tests.pipeline.reductions.test_equal_to_xarray import WAYS, equal, quietly, read, repository
+from tests.pipeline.reductions.test_equal_to_xarray import WAYS, equal, quietly, read, repository, run
 
 import frazil
 from frazil.errors import InvalidInputError, NodeNotFoundError
-from frazil.jobs.job_history import JOB
-from frazil.pipeline.reductions.plan import rank_error
-from frazil.pipeline.reductions.zones import rasterized
-from frazil.spark import (
+from frazil.pipeline import (
     Inline,
     Limits,
     Target,
@@ -30,6 +27,9 @@ from frazil.spark import (
     resample,
     zonal_stats,
 )
+from frazil.pipeline.reductions.plan import rank_error
+from frazil.pipeline.reductions.zones import rasterized
+from frazil.repository.catalog.history_records import JOB
 
 
 def temperatures(calendar: str = "standard", days: int = 800) -> xr.DataArray:
@@ -72,54 +72,33 @@ def test_coordinates_and_attributes_go_with_the_result(repo: frazil.Repository, 
     assert set(output.coords) == {"lat", "lon", "area"}
     assert output["lat"].attrs == t["lat"].attrs
     np.testing.assert_array_equal(output["area"], t["area"])
-    job_metadata = next(iter(repo.ancestry(branch="main"))).metadata[JOB]
-    assert job_metadata["parameters"] == {"paths": ["data/t"], "dims": ["time"], "how": ["mean"]}
-    assert job_metadata["inputs"][0]["paths"] == [
-        "/data/t",
-        "/data/area",
-        "/data/lat",
-        "/data/lon",
-        "/data/time",
-    ]
+    metadata = job_metadata_of(repo)
+    assert metadata["parameters"] == {"paths": ["data/t"], "dims": ["time"], "how": ["mean"]}
+    inputs = ["/data/t", "/data/area", "/data/lat", "/data/lon", "/data/time"]
+    assert metadata["inputs"][0]["paths"] == inputs
     assert mean(repo, "data/t", "time", engine=Inline()).done_before
     assert not mean(repo, "data/t", "time", min_count=3, engine=Inline()).done_before
     assert result.metrics.bytes_read == t.nbytes
 
 
-def test_packed_data_are_decoded_as_xarray_does() -> None:
-    rng = np.random.default_rng(5)
-    integers = xr.DataArray(rng.random((30, 8)) * 50, dims=("a", "b"))
-    integers.values[rng.random(integers.shape) < 0.2] = np.nan
-    integers.encoding = {
-        "dtype": "i2",
-        "scale_factor": 0.01,
-        "add_offset": 20.0,
-        "_FillValue": -32768,
-        "chunks": (7, 3),
-    }
-    floats = integers.astype("f4").rename("y")
-    floats.encoding = {"_FillValue": np.float32(-999)}
-    repo = repository(x=integers, y=floats)
-    reduce(
-        repo, ["data/x", "data/y"], "a", ("mean", "max", "count"), engine=Inline(), to=Target(repo, group="o")
-    )
-    source, output = read(repo, "data"), read(repo, "o/data")
-    for name in "xy":
-        for how in ("mean", "max", "count"):
-            expected = getattr(source[name].astype("f8"), how)("a")
-            equal(output[f"{name}_{how}"], expected.astype(source[name].dtype if how != "count" else "i8"))
-        assert not {"scale_factor", "_FillValue"} & output[f"{name}_mean"].attrs.keys()
-    reduce(repo, "data/x", "a", "max", decode=False, engine=Inline(), to=Target(repo, group="raw"))
-    assert zarr.open_array(repo.readonly_session("main").store, path="raw/data/x", mode="r").dtype == "i2"
+def test_the_attributes_of_packed_data_do_not_describe_results() -> None:
+    packed = xr.DataArray(np.random.default_rng(5).random((30, 8)) * 50, dims=("a", "b"))
+    packed.encoding = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 20.0, "_FillValue": -32768}
+    repo = repository(x=packed)
+    run(reduce, repo, "data/x", "a", "max")
+    run(reduce, repo, "data/x", "a", "max", decode=False, group="raw")
+    store = repo.readonly_session("main").store
+    decoded, raw = (zarr.open_array(store, path=f"{group}/data/x", mode="r") for group in ("out", "raw"))
+    assert (str(decoded.dtype), str(raw.dtype)) == ("float64", "int16")
+    assert not {"scale_factor", "_FillValue"} & decoded.attrs.keys()
 
 
 def test_valid_range_on_request() -> None:
     array = xr.DataArray([1.0, 5.0, 99.0, np.nan], dims=("a",), attrs={"valid_range": [0, 10]})
     repo = repository(x=array)
     for asked, expected in [(False, 35.0), (True, 3.0)]:
-        to = Target(repo, group=f"v{asked}")
-        mean(repo, "data/x", valid_range=asked, engine=Inline(), to=to)
-        assert float(read(repo, f"v{asked}/data")["x"]) == expected
+        output = run(mean, repo, "data/x", valid_range=asked, group=f"v{asked}")
+        assert float(output["x"]) == expected
 
 
 @pytest.mark.sample(1)
@@ -127,58 +106,38 @@ def test_valid_range_on_request() -> None:
     ("way", "weights"), [("values", "coslat"), ("whole", "mapping"), ("stored", "array")]
 )
 def test_weights(repo: frazil.Repository, t: xr.DataArray, way: str, weights: str) -> None:
-    cosine = np.cos(np.deg2rad(t["lat"]))
+    cosine = xr.DataArray(np.cos(np.deg2rad(t["lat"])))
     given: Any = {"coslat": "coslat", "array": t["area"], "mapping": {"lat": cosine.values}}[weights]
     how = ("mean", "sum", "std", "var")
     ways = (
         WAYS[way] if way == "values" else Limits(task=20_000, block=6_000, small=0, chunk=2_000, columns=99)
     )
-    reduce(
-        repo,
-        "data/t",
-        ["lat", "lon"],
-        how,
-        weights=given,
-        limits=ways,
-        engine=Inline(),
-        to=Target(repo, group="o"),
-    )
-    output = read(repo, "o/data")
-    weighted = t.weighted(t["area"] if weights == "array" else cosine)
+    output = run(reduce, repo, "data/t", ["lat", "lon"], how, weights=given, limits=ways)
+    weighted = t.weighted(given if weights == "array" else cosine)
     for name in how:
         equal(output[f"t_{name}"], getattr(weighted, name)(["lat", "lon"]))
 
 
 @pytest.mark.deep
 def test_min_count_and_skipna(repo: frazil.Repository, t: xr.DataArray) -> None:
-    reduce(repo, "data/t", "lon", ("sum", "mean"), min_count=4, engine=Inline(), to=Target(repo, group="m"))
-    equal(read(repo, "m/data")["t_sum"], t.sum("lon", min_count=4))
-    assert (read(repo, "m/data")["t_mean"].isnull() == (t.count("lon") < 4)).all()
+    output = run(reduce, repo, "data/t", "lon", ("sum", "mean"), min_count=4, group="m")
+    equal(output["t_sum"], t.sum("lon", min_count=4))
+    assert (output["t_mean"].isnull() == (t.count("lon") < 4)).all()
     how = ("sum", "mean", "std", "min", "median")
-    reduce(repo, "data/t", "lon", how, skipna=False, engine=Inline(), to=Target(repo, group="s"))
+    output = run(reduce, repo, "data/t", "lon", how, skipna=False, group="s")
     for name in how:
-        equal(read(repo, "s/data")[f"t_{name}"], getattr(t, name)("lon", skipna=False))
-    quantile(repo, "data/t", 0.5, "lon", skipna=False, exact_below=8, engine=Inline())
-    assert (read(repo, "quantile/data")["t"].isnull() == t.isnull().any("lon")).all()
+        equal(output[f"t_{name}"], getattr(t, name)("lon", skipna=False))
+    output = run(quantile, repo, "data/t", 0.5, "lon", skipna=False, exact_below=8, group="q")
+    assert (output["t"].isnull() == t.isnull().any("lon")).all()
 
 
 def test_quantiles_exact_and_by_sketch(repo: frazil.Repository, t: xr.DataArray) -> None:
     q = [0.0, 0.1, 0.5, 0.99, 1.0]
-    quantile(repo, "data/t", q, "time", engine=Inline(), to=Target(repo, group="exact"))
-    exact = read(repo, "exact/data")["t"]
+    exact = run(quantile, repo, "data/t", q, "time", group="exact")["t"]
     assert exact.dims == ("quantile", "lat", "lon")
     equal(exact, t.quantile(q, "time"))
-    quantile(
-        repo,
-        "data/t",
-        q,
-        exact_below=100,
-        k=100,
-        engine=Inline(),
-        limits=Limits(task=20_000),
-        to=Target(repo, group="k"),
-    )
-    sketched = read(repo, "k/data")["t"]
+    limits = Limits(task=20_000)
+    sketched = run(quantile, repo, "data/t", q, exact_below=100, k=100, limits=limits, group="k")["t"]
     error = rank_error(100)
     assert sketched.attrs["quantile_rank_error"] == round(error, 6)
     ordered = np.sort(t.values[~np.isnan(t.values)])
@@ -208,23 +167,13 @@ def test_climatology_and_anomaly(calendar: str, period: str) -> None:
     assert result.metrics.tasks > 1
     assert output.attrs["units"] == "K"
     assert output.encoding["chunks"] == (90, 4, 3)
-    climatology(
-        repo, "data/t", period, "std", years=(2001, 2001), engine=Inline(), to=Target(repo, group="spread")
-    )
-    anomaly(
-        repo,
-        "data/t",
-        repo,
-        spread="/spread",
-        engine=Inline(),
-        to=Target(repo, group="standard"),
-        message="standard",
-    )
+    run(climatology, repo, "data/t", period, "std", years=(2001, 2001), group="spread")
+    scaled = run(anomaly, repo, "data/t", repo, spread="/spread", group="standard", message="standard")["t"]
     deviation = quietly(lambda: some.groupby(f"time.{period}").std())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         standard = (t.groupby(f"time.{period}") - expected).groupby(f"time.{period}") / deviation
-    equal(read(repo, "standard/data")["t"], standard)
+    equal(scaled, standard)
 
 
 def job_metadata_of(repo: frazil.Repository) -> Any:
@@ -232,10 +181,7 @@ def job_metadata_of(repo: frazil.Repository) -> Any:
 
 
 def test_zones_of_bands(repo: frazil.Repository, t: xr.DataArray) -> None:
-    zonal_stats(
-        repo, "data/t", [-90, -30, 30, 90], "mean", engine=Inline(), to=Target(repo, group="b"), dims="lon"
-    )
-    output = read(repo, "b/data")["t"]
+    output = run(zonal_stats, repo, "data/t", [-90, -30, 30, 90], "mean", dims="lon")["t"]
     assert output.dims == ("time", "zone")
     assert output["zone"].values.tolist() == [-60, 0, 60]
     np.testing.assert_allclose(output.values[:, 1], t.sel(lat=[-15, 15]).mean(["lat", "lon"]).values)
@@ -304,35 +250,23 @@ def test_results_of_several_jobs_in_one_group(repo: frazil.Repository, t: xr.Dat
 
 
 def test_what_is_empty(repo: frazil.Repository) -> None:
+    arrays = {"none": np.zeros((0, 3), "f4"), "one": np.array(7.0), "i": np.zeros((0, 2), "i4")}
     with repo.transaction("main", message="small") as store:
-        for name, data in [
-            ("none", np.zeros((0, 3), "f4")),
-            ("one", np.array(7.0)),
-            ("i", np.zeros((0, 2), "i4")),
-        ]:
-            dims = ("a", "b")[: data.ndim]
-            chunks = (1, 1)[: data.ndim]
-            zarr.create_array(store, name=f"s/{name}", data=data, chunks=chunks, dimension_names=dims)
-    reduce(
-        repo,
-        "s/none",
-        "a",
-        ["mean", "sum", "count", "max", "median"],
-        to=Target(repo, group="o"),
-        engine=Inline(),
-    )
-    output = read(repo, "o/s")
+        for name, data in arrays.items():
+            layout: dict[str, Any] = {
+                "chunks": (1, 1)[: data.ndim],
+                "dimension_names": ("a", "b")[: data.ndim],
+            }
+            zarr.create_array(store, name=f"data/{name}", data=data, **layout)
+    output = run(reduce, repo, "data/none", "a", ["mean", "sum", "count", "max", "median"], group="o")
     assert output["none_sum"].values.tolist() == output["none_count"].values.tolist() == [0, 0, 0]
     assert np.isnan([output[f"none_{how}"] for how in ("mean", "max", "median")]).all()
-    reduce(repo, "s/one", None, ["mean", "count"], to=Target(repo, group="p"), engine=Inline())
-    assert float(read(repo, "p/s")["one_mean"]) == 7
-    reduce(repo, "s/i", "a", ["max"], to=Target(repo, group="q"), engine=Inline())
-    assert np.isnan(read(repo, "q/s")["i_max"]).all()
-    reduce(repo, "s/none", "b", ["sum"], to=Target(repo, group="r"), engine=Inline())
-    assert read(repo, "r/s")["none_sum"].shape == (0,)
+    assert float(run(reduce, repo, "data/one", None, ["mean", "count"], group="p")["one_mean"]) == 7
+    assert np.isnan(run(reduce, repo, "data/i", "a", ["max"], group="q")["i_max"]).all()
+    assert run(reduce, repo, "data/none", "b", ["sum"], group="r")["none_sum"].shape == (0,)
 
 
-def test_what_cannot_be_is_refused(repo: frazil.Repository) -> None:
+def test_what_cannot_be_is_refused(repo: Any) -> None:
     tip = repo.lookup_branch("main")
     with pytest.raises(NodeNotFoundError):
         reduce(repo, "data/u", engine=Inline())
@@ -341,8 +275,5 @@ def test_what_cannot_be_is_refused(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match="to must be a target"):
         mean(Version(repo, tip), "data/t", engine=Inline())
     assert repo.lookup_branch("main") == tip
-
-
-def test_a_repository_is_no_target(repo: frazil.Repository) -> None:
     with pytest.raises(TypeError, match="to must be Target or None, got Repository"):
-        mean(repo, "data/t", to=repo, engine=Inline())  # type: ignore[arg-type]
+        mean(repo, "data/t", to=repo, engine=Inline())

@@ -11,11 +11,12 @@ import pytest
 import xarray as xr
 import zarr
 from tests.pipeline.replication.test_operation import Stopped, Watched, stopping
+from tests.pipeline.transform.shared import export_zarr
 
 import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import AlreadyExistsError, ConflictError, IcechunkError, InvalidInputError
-from frazil.pipeline import Inline, Local, Target, export_zarr, export_zip, ingest
+from frazil.pipeline import Inline, Target, Threads, export_zip, ingest
 from frazil.storage.memory import MemoryStorage
 
 INLINE = Inline()
@@ -40,7 +41,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
         array = root.create_array("native", data=np.tile(VALUES, 40), chunks=(2, 400))
         array.attrs["units"] = "K"
         root.create_array("deep/inner/small", data=np.arange(3))
-        root.create_array("scalar", data=np.float64(7))
+        root.create_array("scalar", data=np.array(7.0))
         root.create_array("sharded", data=VALUES, chunks=(1, 5), shards=(6, 10))
         root.create_array("missing", shape=(4,), chunks=(2,), dtype="i4", fill_value=5)[:2] = 1
         root.create_array("virtual", shape=(8,), chunks=(4,), dtype="i4", compressors=None, filters=None)
@@ -52,7 +53,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
 def same(repo: frazil.Repository, place: Path) -> None:
     """A Zarr library without Frazil reads the same arrays, attributes and groups."""
     ours = zarr.open_group(repo.readonly_session("main").store, mode="r")
-    plain = zarr.open_group(str(place), mode="r")
+    plain: Any = zarr.open_group(str(place), mode="r")
     for path, node in ours.members(max_depth=None):
         if isinstance(node, zarr.Array):
             np.testing.assert_array_equal(plain[path][...], node[...], path)
@@ -61,7 +62,7 @@ def same(repo: frazil.Repository, place: Path) -> None:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("engine", [INLINE, Local(2)])
+@pytest.mark.parametrize("engine", [INLINE, Threads(2)])
 def test_every_kind_of_chunk(repo: frazil.Repository, tmp_path: Path, engine: Any) -> None:
     target = frazil.local_filesystem_storage(str(tmp_path / "plain"))
     done = export_zarr(repo, target, engine=engine)
@@ -71,7 +72,7 @@ def test_every_kind_of_chunk(repo: frazil.Repository, tmp_path: Path, engine: An
     again = export_zarr(repo, target, engine=engine)
     assert (again.objects, again.existing) == (0, done.objects)
     some = MemoryStorage()
-    export_zarr(repo, some, arrays=("/deep/*", "/scalar"), engine=INLINE)
+    export_zarr(repo, some, arrays=("/deep/*", "/scalar"))
     keys = [each.key for each in some.list("") if each.key.endswith("zarr.json")]
     nodes = {key.rpartition("/zarr.json")[0] for key in keys}
     assert nodes == {"", "deep", "deep/inner", "deep/inner/small", "scalar"}
@@ -79,13 +80,13 @@ def test_every_kind_of_chunk(repo: frazil.Repository, tmp_path: Path, engine: An
 
 def test_damaged_chunks_are_written_again(repo: frazil.Repository, tmp_path: Path) -> None:
     target = frazil.local_filesystem_storage(str(tmp_path / "plain"))
-    export_zarr(repo, target, engine=INLINE)
+    export_zarr(repo, target)
     chunk = tmp_path / "plain" / "native" / "c" / "0" / "0"
     chunk.write_bytes(bytes(chunk.stat().st_size))
-    assert export_zarr(repo, target, compare=False, engine=INLINE).objects == 0
-    assert export_zarr(repo, target, engine=INLINE).objects == 1
+    assert export_zarr(repo, target, compare=False).objects == 0
+    assert export_zarr(repo, target).objects == 1
     chunk.write_bytes(b"cut")
-    assert export_zarr(repo, target, compare=False, engine=INLINE).objects == 1
+    assert export_zarr(repo, target, compare=False).objects == 1
     same(repo, tmp_path / "plain")
 
 
@@ -94,38 +95,38 @@ def test_other_nodes_are_not_overwritten(repo: frazil.Repository, tmp_path: Path
     frazil.Repository.create(other)
     before = sorted(each.key for each in other.list(""))
     with pytest.raises(ConflictError, match="repository"):
-        export_zarr(repo, other, engine=INLINE)
+        export_zarr(repo, other)
     assert sorted(each.key for each in other.list("")) == before
     zarr.create_group(str(tmp_path / "plain"), attributes={"of": "others"})
     target = frazil.local_filesystem_storage(str(tmp_path / "plain"))
     with pytest.raises(ConflictError, match=r"other metadata in zarr\.json"):
-        export_zarr(repo, target, engine=INLINE)
+        export_zarr(repo, target)
     assert [each.key for each in target.list("")] == ["zarr.json"]
 
 
 def test_other_chunk_keys_are_refused() -> None:
     repo = frazil.Repository.create(MemoryStorage())
     with repo.transaction("main", message="an array") as store:
-        encoding = {"name": "v2", "separator": "."}
+        encoding: Any = {"name": "v2", "separator": "."}
         zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4", chunk_key_encoding=encoding)
     with pytest.raises(InvalidInputError, match="`/t` must have the chunk key encoding 'default'"):
-        export_zarr(repo, MemoryStorage(), engine=INLINE)
+        export_zarr(repo, MemoryStorage())
 
 
 @pytest.mark.deep
 def test_stopped_at_every_request_and_called_again(repo: frazil.Repository, tmp_path: Path) -> None:
     whole = MemoryStorage()
-    export_zarr(repo, whole, engine=INLINE)
+    export_zarr(repo, whole)
     expected = {each.key: bytes(whole.get(each.key)) for each in whole.list("")}
     for step in range(1, 200):
         place = MemoryStorage()
         try:
-            export_zarr(repo, Watched(place, stopping(step)), engine=INLINE)
+            export_zarr(repo, Watched(place, stopping(step)))
             done = True
         except (Stopped, IcechunkError):
             done = False
         assert done or place.head("zarr.json") is None
-        export_zarr(repo, place, engine=INLINE)
+        export_zarr(repo, place)
         assert {each.key: bytes(place.get(each.key)) for each in place.list("")} == expected
         if done:
             break
@@ -136,7 +137,7 @@ def test_a_zip_file(repo: frazil.Repository, tmp_path: Path) -> None:
     file = export_zip(repo, tmp_path / "plain.zarr.zip")
     with zarr.storage.ZipStore(file, read_only=True) as store:
         ours = zarr.open_group(repo.readonly_session("main").store, mode="r")
-        plain = zarr.open_group(store, mode="r")
+        plain: Any = zarr.open_group(store, mode="r")
         assert {path for path, _ in plain.members(max_depth=None)} == {
             path for path, _ in ours.members(max_depth=None)
         }
@@ -163,7 +164,7 @@ def test_exports_name_no_files_of_this_machine(tmp_path: Path) -> None:
         assert str(tmp_path) not in repr(commit.metadata)
     newest = next(iter(repo.ancestry(branch="main"))).metadata
     assert newest["frazil_ingest"]["quarantined"]["names"] == ["secret/b.nc"]
-    export_zarr(repo, frazil.local_filesystem_storage(str(tmp_path / "plain")), engine=INLINE)
+    export_zarr(repo, frazil.local_filesystem_storage(str(tmp_path / "plain")))
     export_zip(repo, tmp_path / "plain.zip")
     with zipfile.ZipFile(tmp_path / "plain.zip") as archive:
         files = {name: archive.read(name) for name in archive.namelist()}

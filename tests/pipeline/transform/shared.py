@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,22 @@ import zarr
 from numpy.dtypes import StringDType
 
 import frazil
-from frazil.spark import Inline, JobResult, Version
+from frazil import pipeline
+from frazil.pipeline import Inline, JobResult, Version
 
 INLINE = Inline()
+# In this thread, unless a test has another engine.
+clone_repository = partial(pipeline.clone_repository, engine=INLINE)
+coarsen = partial(pipeline.coarsen, engine=INLINE)
+copy_repository = partial(pipeline.copy_repository, engine=INLINE)
+export_zarr = partial(pipeline.export_zarr, engine=INLINE)
+map_blocks = partial(pipeline.map_blocks, engine=INLINE)
+materialize = partial(pipeline.materialize, engine=INLINE)
+pyramid = partial(pipeline.pyramid, engine=INLINE)
+rechunk = partial(pipeline.rechunk, engine=INLINE)
+recompress = partial(pipeline.recompress, engine=INLINE)
+regrid = partial(pipeline.regrid, engine=INLINE)
+select = partial(pipeline.select, engine=INLINE)
 
 
 def new_repository(storage: frazil.Storage | None = None) -> frazil.Repository:
@@ -37,4 +51,5 @@ TYPES = ["u1", "<f4", ">i2", "c8", "bool", "M8[ns]", "m8[s]", "U3", "S2", "recor
 
 
 def opened(version: Any, group: str) -> xr.Dataset:
-    return xr.open_zarr(version.session().store, group=group, consolidated=False, chunks=None).load()
+    stored: xr.Dataset = xr.open_zarr(version.session().store, group=group, consolidated=False, chunks=None)
+    return stored.load()

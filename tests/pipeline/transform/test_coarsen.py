@@ -10,11 +10,11 @@ import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.transform.shared import INLINE, new_repository, opened, read
+from tests.pipeline.transform.shared import coarsen, new_repository, opened, read
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Target, coarsen
+from frazil.pipeline import Target
 
 STATISTICS = ("mean", "sum", "min", "max", "median", "std", "var", "count")
 
@@ -28,7 +28,7 @@ STATISTICS = ("mean", "sum", "min", "max", "median", "std", "var", "count")
     st.sampled_from(["trim", "pad"]),
     st.integers(1, 3),
 )
-def test_equal_to_xarray(axes: list, dtype: str, how: Any, boundary: Any, most: int) -> None:
+def test_equal_to_xarray(axes: list[Any], dtype: str, how: Any, boundary: Any, most: int) -> None:
     shape, chunks, windows = (tuple(each[n] for each in axes) for n in range(3))
     values = np.random.default_rng(len(axes)).integers(0, 50, shape)
     data = np.where(values > 45, np.nan, values).astype(dtype) if dtype[0] == "f" else values.astype(dtype)
@@ -39,13 +39,36 @@ def test_equal_to_xarray(axes: list, dtype: str, how: Any, boundary: Any, most: 
     factors = dict(zip(names, windows, strict=True))
     to = Target(repo, group="out")
     least = 8 * int(np.prod(chunks)) * (2 + int(np.prod(windows)))
-    result = coarsen(repo, ["x"], factors, how, to=to, boundary=boundary, max_mem=most * least, engine=INLINE)
+    result = coarsen(repo, ["x"], factors, how, to=to, boundary=boundary, max_mem=most * least)
     output = read(result, "out/x")
     padded = dtype == "bool" and boundary == "pad" and any(n % w for n, w in zip(shape, windows, strict=True))
     array = xr.DataArray(data.astype("f8") if padded else data, dims=names)
     expected = getattr(array.coarsen(factors, boundary=boundary), how)()
     np.testing.assert_allclose(output[...], expected.values, rtol=1e-6, atol=1e-6)
     assert output.dtype == expected.dtype
+
+
+@pytest.mark.parametrize(
+    ("how", "boundary", "values", "expected"),
+    [  # the cells that fill the last window count for nothing
+        ("any", "pad", np.array([0, 1, 0, 0, 0]), [True, False, False]),
+        ("any", "pad", np.array([0.0, np.nan, 0, 0, 0]), [True, False, False]),
+        ("all", "pad", np.array([True, True, False, True, True]), [True, False, True]),
+        ("all", "trim", np.array([3, 4, 0, 1, 0], "u1"), [True, False]),
+        ("last", "pad", np.array([1, 2, 3, 4, 5]), [2, 4, 5]),
+        ("last", "trim", np.array([1, 2, np.nan, 4, 5]), [2, 4]),
+        ("last", "pad", np.array(list("abcde"), "U1"), ["b", "d", "e"]),
+    ],
+)
+def test_truths_and_elements_of_windows(how: str, boundary: Any, values: Any, expected: list[Any]) -> None:
+    repo = new_repository()
+    with repo.transaction("main", message="made") as store:
+        zarr.create_array(store, name="x", data=values, chunks=(2,), dimension_names=["d"])
+    to = Target(repo, group="out")
+    result = coarsen(repo, ["x"], {"d": 2}, how, to=to, boundary=boundary)
+    output = read(result, "out/x")
+    assert output[...].tolist() == expected
+    assert how != "last" or output.dtype == values.dtype
 
 
 @pytest.mark.sample(41, 41)
@@ -61,7 +84,7 @@ def test_statistics_of_dates_and_durations(window: int, dtype: str, how: Any, bo
     with repo.transaction("main", message="made") as store:
         zarr.create_array(store, name="x", data=values, chunks=(2,), dimension_names=["d"])
     to = Target(repo, group="out")
-    result = coarsen(repo, ["x"], {"d": window}, how, to=to, boundary=boundary, engine=INLINE)
+    result = coarsen(repo, ["x"], {"d": window}, how, to=to, boundary=boundary)
     output = read(result, "out/x")[...]
     try:
         expected = getattr(xr.DataArray(values, dims="d").coarsen(d=window, boundary=boundary), how)().values
@@ -102,7 +125,7 @@ def climate() -> frazil.Repository:
 
 def test_a_dataset_stays_one(climate: frazil.Repository) -> None:
     to = Target(climate, group="coarse")
-    result = coarsen(climate, ["era"], {"lat": 2, "lon": 3}, to=to, engine=INLINE)
+    result = coarsen(climate, ["era"], {"lat": 2, "lon": 3}, to=to)
     before, after = opened(result.version, "era"), opened(result.version, "coarse/era")
     fields = ["t", "height"]
     expected = before[[*fields, "area"]].drop_vars("label").coarsen(lat=2, lon=3).mean()
@@ -118,7 +141,7 @@ def test_a_dataset_stays_one(climate: frazil.Repository) -> None:
 
 
 def test_time_is_averaged_as_numbers(climate: frazil.Repository) -> None:
-    result = coarsen(climate, ["era/t"], {"time": 3}, "max", to=Target(climate, group="c"), engine=INLINE)
+    result = coarsen(climate, ["era/t"], {"time": 3}, "max", to=Target(climate, group="c"))
     after = opened(result.version, "c/era")
     assert after["time"].values.tolist() == [np.datetime64("2001-01-02", "ns").astype(int)]
     np.testing.assert_array_equal(after["t"].values[0], opened(result.version, "era")["t"].max("time"))
@@ -131,10 +154,10 @@ def test_time_is_averaged_as_numbers(climate: frazil.Repository) -> None:
         ({"height": 2}, {}, "'height'"),
         ({"lat": 0}, {}, "at least 1"),
         ({"lat": 1.5}, {}, "at least 1"),
-        ({"lat": 2}, {"how": "mode"}, "one of mean"),
+        ({"lat": 2}, {"how": "mode"}, "how must be one of"),
         ({"lat": 3}, {"boundary": "exact"}, "multiples.*boundary='trim'.*boundary='pad'"),
     ],
 )
 def test_what_cannot_be(climate: frazil.Repository, factors: Any, options: Any, match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
-        coarsen(climate, ["era"], factors, to=Target(climate, group="c"), **options, engine=INLINE)
+        coarsen(climate, ["era"], factors, to=Target(climate, group="c"), **options)

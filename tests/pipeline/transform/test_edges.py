@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from tests.pipeline.transform.shared import INLINE, TYPES, new_repository, read, values
+from tests.pipeline.transform.shared import (
+    TYPES,
+    coarsen,
+    map_blocks,
+    materialize,
+    new_repository,
+    read,
+    rechunk,
+    values,
+)
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Target, coarsen, map_blocks, materialize, rechunk
+from frazil.pipeline import Target
 
 SHAPES = {"scalar": (), "empty": (0, 4), "row": (7,), "shards": (9, 8)}
 
@@ -47,15 +57,13 @@ def same(block: np.ndarray) -> np.ndarray:
 def test_blocks_of_anything(repo: frazil.Repository, name: str, dtype: str) -> None:
     path = f"{name}/{TYPES.index(dtype)}"
     expected = values(SHAPES[name], dtype)
-    mapped = map_blocks(same, repo, [path], halo=1, to=Target(repo, group="m"), engine=INLINE)
+    mapped = map_blocks(same, repo, [path], halo=1, to=Target(repo, group="m"))
     np.testing.assert_array_equal(read(mapped, f"m/{path}")[...], expected)
     if name == "scalar":
         with pytest.raises(InvalidInputError, match="'x'"):
-            coarsen(repo, [path], {"x": 2}, "first", to=Target(repo, group="c"), engine=INLINE)
+            coarsen(repo, [path], {"x": 2}, "first", to=Target(repo, group="c"))
         return
-    coarse = coarsen(
-        repo, [path], {"x": 2}, "first", boundary="pad", to=Target(repo, group="c"), engine=INLINE
-    )
+    coarse = coarsen(repo, [path], {"x": 2}, "first", boundary="pad", to=Target(repo, group="c"))
     np.testing.assert_array_equal(read(coarse, f"c/{path}")[...], expected[::2])
 
 
@@ -78,13 +86,13 @@ def test_a_rectilinear_grid_is_refused_or_taken_as_it_is() -> None:
     session.workspace.set_node("/r", json.dumps(document).encode())
     session.workspace.write_chunk("/r", (1,), bytes([7, 8, 9]))
     session.commit("rectilinear")
-    for run in (
-        lambda: rechunk(repo, ["r"], (1,), engine=INLINE),
-        lambda: coarsen(repo, ["r"], {"x": 2}, boundary="trim", to=Target(repo, group="c"), engine=INLINE),
-        lambda: map_blocks(same, repo, ["r"], to=Target(repo, group="m"), engine=INLINE),
-    ):
-        with pytest.raises(InvalidInputError, match="chunks of one shape"):
-            run()
+    in_chunks = partial(pytest.raises, InvalidInputError, match="chunks of one shape")
+    with in_chunks():
+        rechunk(repo, ["r"], (1,))
+    with in_chunks():
+        coarsen(repo, ["r"], {"x": 2}, boundary="trim", to=Target(repo, group="c"))
+    with in_chunks():
+        map_blocks(same, repo, ["r"], to=Target(repo, group="m"))
     for other in (repo, new_repository()):
-        session = materialize(repo, ["r"], to=Target(other, group="taken"), engine=INLINE).version.session()
+        session = materialize(repo, ["r"], to=Target(other, group="taken")).version.session()
         assert bytes(session.workspace.read_chunk("/taken/r", (1,)) or b"") == bytes([7, 8, 9])

@@ -11,11 +11,11 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.transform.shared import INLINE, new_repository, read
+from tests.pipeline.transform.shared import map_blocks, new_repository, read
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
-from frazil.spark import Block, Engine, Inline, Target, map_blocks
+from frazil.pipeline import Block, Engine, Inline, Target
 
 PADS = {"reflect": "symmetric", "nearest": "edge", "periodic": "wrap", 2.5: "constant"}
 DEPTHS = st.integers(0, 3) | st.integers(0, 17)  # also wider than blocks and arrays
@@ -28,7 +28,7 @@ DEPTHS = st.integers(0, 3) | st.integers(0, 17)  # also wider than blocks and ar
     st.sampled_from(list(PADS)),
     st.integers(1536, 4000),
 )
-def test_a_halo_hides_the_borders_of_blocks(axes: list, boundary: Any, most: int) -> None:
+def test_a_halo_hides_the_borders_of_blocks(axes: list[Any], boundary: Any, most: int) -> None:
     shape, chunks = (tuple(each[n] for each in axes) for n in range(2))
     margins = [(low, high) for _, _, low, high in axes]
     data = np.random.default_rng(len(axes)).integers(0, 1000, shape).astype("f8")
@@ -47,9 +47,7 @@ def test_a_halo_hides_the_borders_of_blocks(axes: list, boundary: Any, most: int
 
     halo: dict[str | int, tuple[int, int]] = dict(zip(names, margins, strict=True))
     target, id_ = Target(repo, group="out"), "a function that is not hashed"
-    result = map_blocks(
-        look, repo, ["x"], to=target, halo=halo, boundary=boundary, max_mem=most, engine=INLINE, job_id=id_
-    )
+    result = map_blocks(look, repo, ["x"], to=target, halo=halo, boundary=boundary, max_mem=most, job_id=id_)
     np.testing.assert_array_equal(read(result, "out/x")[:], data + 1)  # the halo is cut off again
 
 
@@ -79,7 +77,7 @@ def speed_and_angle(u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def test_many_inputs_many_outputs(wind: frazil.Repository) -> None:
     given: dict[str, Any] = {"names": ["speed", "angle"], "dtype": ["f4", "i2"], "chunks": {"lat": 6}}
     to = Target(wind, group="derived")
-    result = map_blocks(speed_and_angle, wind, ["u", "v"], to=to, **given, engine=INLINE)
+    result = map_blocks(speed_and_angle, wind, ["u", "v"], to=to, **given)
     u, v = (read(result, name)[:] for name in "uv")
     expected = speed_and_angle(u, v)
     speed, angle = read(result, "derived/speed"), read(result, "derived/angle")
@@ -88,9 +86,9 @@ def test_many_inputs_many_outputs(wind: frazil.Repository) -> None:
     assert (speed.dtype, angle.dtype, speed.chunks) == (np.dtype("f4"), np.dtype("i2"), (2, 6, 5))
     assert speed.metadata.dimension_names == ("time", "lat", "lon")
     assert read(result, "derived/lat")[:].tolist() == list(range(6))
-    again = map_blocks(speed_and_angle, wind, ["u", "v"], to=to, **given, engine=INLINE)
+    again = map_blocks(speed_and_angle, wind, ["u", "v"], to=to, **given)
     assert again.done_before
-    other = map_blocks(lambda u, v: (u, v), wind, ["u", "v"], to=to, **given, engine=INLINE)
+    other = map_blocks(lambda u, v: (u, v), wind, ["u", "v"], to=to, **given)
     assert not other.done_before  # another function
 
 
@@ -111,15 +109,7 @@ def test_axes_come_and_go(wind: frazil.Repository) -> None:
 
     to = Target(wind)
     result = map_blocks(
-        extremes,
-        wind,
-        ["u"],
-        to=to,
-        names=["range"],
-        drop=["time"],
-        new={"bounds": 2},
-        max_mem=800,
-        engine=INLINE,
+        extremes, wind, ["u"], to=to, names=["range"], drop=["time"], new={"bounds": 2}, max_mem=800
     )
     output, u = read(result, "range"), read(result, "u")[:]
     assert output.metadata.dimension_names == ("bounds", "lat", "lon")
@@ -127,14 +117,12 @@ def test_axes_come_and_go(wind: frazil.Repository) -> None:
 
 
 def test_smaller_arrays_and_the_place_of_a_block(wind: frazil.Repository) -> None:
-    def weighted(u: np.ndarray, lat: np.ndarray, block: Block) -> np.ndarray:
+    def weighted(u: Any, lat: Any, block: Block) -> Any:
         assert lat.shape == (1, u.shape[1], 1)
         assert lat[0, 0, 0] == block.start[1]
         return u * lat
 
-    result = map_blocks(
-        weighted, wind, ["u", "lat"], to=Target(wind), names=["w"], dtype="f8", max_mem=800, engine=INLINE
-    )
+    result = map_blocks(weighted, wind, ["u", "lat"], to=Target(wind), names=["w"], dtype="f8", max_mem=800)
     u = read(result, "u")[:]
     np.testing.assert_array_equal(read(result, "w")[:], u * np.arange(6.0)[:, None])
 
@@ -156,9 +144,9 @@ def test_smaller_arrays_and_the_place_of_a_block(wind: frazil.Repository) -> Non
 def test_nothing_is_committed(wind: frazil.Repository, function: Any, options: Any, match: str) -> None:
     tip = wind.lookup_branch("main")
     with pytest.raises(IcechunkError, match=match):
-        map_blocks(function, wind, ["u"], to=Target(wind), **options, engine=INLINE)
+        map_blocks(function, wind, ["u"], to=Target(wind), **options)
     with pytest.raises(InvalidInputError, match="on the grid of"):
-        map_blocks(function, wind, ["lat", "u"], to=Target(wind), names=["o"], engine=INLINE)
+        map_blocks(function, wind, ["lat", "u"], to=Target(wind), names=["o"])
     assert wind.lookup_branch("main") == tip
 
 
@@ -218,11 +206,11 @@ def test_values_that_the_data_type_does_not_hold(stored: str, values: Any, fits:
     to = Target(repo, group="out")
     values = np.asarray(values)
     if fits:
-        result = map_blocks(lambda _: values, repo, ["x"], to=to, engine=INLINE)
+        result = map_blocks(lambda _: values, repo, ["x"], to=to)
         np.testing.assert_array_equal(read(result, "out/x")[...], values.astype(stored))
         return
     with pytest.raises(IcechunkError, match=f"The values of `/?out/x` must fit into {stored[0]}.*dtype="):
-        map_blocks(lambda _: values, repo, ["x"], to=to, engine=INLINE)
+        map_blocks(lambda _: values, repo, ["x"], to=to)
     if values.dtype.kind in "fi":
-        asked = map_blocks(lambda _: values, repo, ["x"], to=to, dtype="f8", engine=INLINE)
+        asked = map_blocks(lambda _: values, repo, ["x"], to=to, dtype="f8")
         np.testing.assert_array_equal(read(asked, "out/x")[...], values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ axis = st.tuples(st.integers(0, 60), st.integers(1, 25), st.integers(1, 25))
 
 
 @given(st.lists(axis, max_size=4), st.integers(1, 20), st.sampled_from([1, 4, 8]))
-def test_plans_keep_their_promises(axes: list, times: int, itemsize: int) -> None:
+def test_plans_keep_their_promises(axes: list[Any], times: int, itemsize: int) -> None:
     shape, read, write = (tuple(each[n] for each in axes) for n in range(3))
     cells = [tuple(max(min(c, n), 1) for c, n in zip(grid, shape, strict=True)) for grid in (read, write)]
     least = itemsize * (math.prod(cells[0]) + 2 * math.prod(cells[1]))

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from tests.pipeline.transform.shared import INLINE, new_repository, opened, read
+from tests.pipeline.transform.shared import new_repository, opened, pyramid, read
 from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Target, pyramid
+from frazil.pipeline import Target
 
 HALF = {"y": 2, "x": 2}
 
@@ -38,10 +38,10 @@ def picture(tmp_path: Path) -> frazil.Repository:
 @pytest.mark.deep
 def test_each_level_is_coarser(picture: frazil.Repository, tmp_path: Path) -> None:
     to = Target(picture, group="levels")
-    result = pyramid(picture, ["p"], factors=HALF, to=to, engine=INLINE)
+    result = pyramid(picture, ["p"], factors=HALF, to=to)
     expected = opened(result.version, "/")
-    root = zarr.open_group(result.version.session().store, path="levels", mode="r")
-    layout = root.attrs["multiscales"]["layout"]
+    root: Any = zarr.open_group(result.version.session().store, path="levels", mode="r")
+    layout = root.attrs.asdict()["multiscales"]["layout"]
     assert [level["asset"] for level in layout] == ["0", "1", "2", "3"]
     for level in layout:
         output = opened(result.version, f"levels/{level['asset']}")
@@ -55,16 +55,14 @@ def test_each_level_is_coarser(picture: frazil.Repository, tmp_path: Path) -> No
     assert root["3/p"].chunks == (1, 8, 16)
     session = result.version.session()
     assert session.chunk_table("/levels/0/p").equals(session.chunk_table("/p"))
-    assert pyramid(picture, ["p"], factors=HALF, to=to, engine=INLINE).done_before
+    assert pyramid(picture, ["p"], factors=HALF, to=to).done_before
     same_by_reference(tmp_path / "repo", picture)
 
 
 def test_of_microscopy(picture: frazil.Repository) -> None:
     to = Target(picture, group="image")
-    result = pyramid(
-        picture, ["p"], factors=HALF, levels=3, convention="ome", how="max", to=to, engine=INLINE
-    )
-    root = zarr.open_group(result.version.session().store, path="image", mode="r")
+    result = pyramid(picture, ["p"], factors=HALF, levels=3, convention="ome", how="max", to=to)
+    root: Any = zarr.open_group(result.version.session().store, path="image", mode="r")
     (scales,) = root.attrs["ome"]["multiscales"]
     assert root.attrs["ome"]["version"] == "0.5"
     assert scales["axes"][1] == {"name": "y", "type": "space", "unit": "micrometer"}
@@ -92,4 +90,4 @@ def test_of_microscopy(picture: frazil.Repository) -> None:
 )
 def test_what_cannot_be(picture: frazil.Repository, options: Any, match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
-        pyramid(picture, **{"paths": ["p"], **options}, to=Target(picture, group="o"), engine=INLINE)
+        pyramid(picture, **{"paths": ["p"], **options}, to=Target(picture, group="o"))

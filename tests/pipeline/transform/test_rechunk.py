@@ -11,14 +11,14 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.transform.shared import INLINE, TYPES, new_repository, read, values
+from tests.pipeline.transform.shared import TYPES, new_repository, read, rechunk, recompress, values
 from tests.support.judge import same_by_reference
 from zarr.codecs import BytesCodec, TransposeCodec, ZstdCodec
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError
+from frazil.pipeline import Engine, Inline, JobResult, Target, Version
 from frazil.pipeline.transform.arrays import array_info
-from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, recompress
 
 
 @pytest.mark.deep
@@ -31,7 +31,7 @@ from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, re
     st.tuples(st.booleans(), st.booleans()),
     st.integers(2, 6),
 )
-def test_values_are_the_same(axes: list, dtype: str, sharded: tuple[bool, bool], times: int) -> None:
+def test_values_are_the_same(axes: list[Any], dtype: str, sharded: tuple[bool, bool], times: int) -> None:
     shape, old, new, per_shard = (tuple(each[n] for each in axes) for n in range(4))
     shards = [tuple(a * b for a, b in zip(c, per_shard, strict=True)) for c in (old, new)]
     repo, data = new_repository(), values(shape, dtype)
@@ -44,9 +44,7 @@ def test_values_are_the_same(axes: list, dtype: str, sharded: tuple[bool, bool],
     array = read(Version.of(repo), "a/x")
     cell = max(array.dtype.itemsize, 64 if array.dtype.kind in "TO" else 1)
     least = cell * int(np.prod(old) + 2 * np.prod(shards[1] if sharded[1] else new))
-    result = rechunk(
-        repo, ["a"], new, shards=shards[1] if sharded[1] else None, max_mem=least * times, engine=INLINE
-    )
+    result = rechunk(repo, ["a"], new, shards=shards[1] if sharded[1] else None, max_mem=least * times)
     output = read(result, "a/x")
     np.testing.assert_array_equal(output[...], data)
     assert (output.chunks, output.dtype, dict(output.attrs)) == (new, array.dtype, {"units": "K"})
@@ -56,17 +54,13 @@ def test_values_are_the_same(axes: list, dtype: str, sharded: tuple[bool, bool],
 
 
 REWRITES: dict[str, Callable[[frazil.Repository], JobResult]] = {
-    "rechunk": lambda repo: rechunk(repo, ["x"], (4, 2), engine=INLINE),
-    "rechunk in two stages": lambda repo: rechunk(repo, ["x"], (8, 1), max_mem=100, engine=INLINE),
-    "rechunk with shards": lambda repo: rechunk(repo, ["x"], (2, 2), shards=(4, 4), engine=INLINE),
-    "compressors": lambda repo: recompress(repo, ["x"], [ZstdCodec(level=9)], engine=INLINE),
-    "a codec of arrays": lambda repo: recompress(
-        repo, ["x"], [TransposeCodec(order=(1, 0)), ZstdCodec()], engine=INLINE
-    ),
-    "no compressor, with shards": lambda repo: recompress(repo, ["x"], [], shards=(8, 8), engine=INLINE),
-    "a bytes codec without an order": lambda repo: recompress(
-        repo, ["x"], [{"name": "bytes"}], engine=INLINE
-    ),
+    "rechunk": lambda repo: rechunk(repo, ["x"], (4, 2)),
+    "rechunk in two stages": lambda repo: rechunk(repo, ["x"], (8, 1), max_mem=100),
+    "rechunk with shards": lambda repo: rechunk(repo, ["x"], (2, 2), shards=(4, 4)),
+    "compressors": lambda repo: recompress(repo, ["x"], [ZstdCodec(level=9)]),
+    "a codec of arrays": lambda repo: recompress(repo, ["x"], [TransposeCodec(order=(1, 0)), ZstdCodec()]),
+    "no compressor, with shards": lambda repo: recompress(repo, ["x"], [], shards=(8, 8)),
+    "a bytes codec without an order": lambda repo: recompress(repo, ["x"], [{"name": "bytes"}]),
 }
 
 
@@ -118,14 +112,12 @@ def test_in_place_what_is_right_already_is_left_alone(slices: frazil.Repository,
 def test_recompress_keeps_all_but_the_codecs(slices: frazil.Repository) -> None:
     before = read(Version.of(slices), "t")
     codecs = [zarr.codecs.GzipCodec(level=1)]
-    result = recompress(slices, ["t"], codecs, shards={"time": 4}, engine=INLINE)
+    result = recompress(slices, ["t"], codecs, shards={"time": 4})
     output = read(result, "t")
     assert (output.chunks, output.shards) == ((1, 20, 30), (4, 20, 30))
     assert [type(codec).__name__ for codec in output.compressors] == ["GzipCodec"]
     np.testing.assert_array_equal(output[:], before[:])
-    out = recompress(
-        result.version, ["t"], [{"name": "bytes", "configuration": {"endian": "big"}}], engine=INLINE
-    )
+    out = recompress(result.version, ["t"], [{"name": "bytes", "configuration": {"endian": "big"}}])
     assert (read(out, "t").shards, read(out, "t").compressors) == (None, ())
     np.testing.assert_array_equal(read(out, "t")[:], before[:])
 
@@ -135,7 +127,7 @@ def test_an_old_version_is_not_put_over_a_newer_one(slices: frazil.Repository) -
     with slices.transaction("main", message="newer") as store:
         zarr.open_array(store, path="t", mode="r+")[0] = 1
     with pytest.raises(InvalidInputError, match="changed since"):
-        rechunk(old, ["t"], (8, 4, 30), engine=INLINE)
+        rechunk(old, ["t"], (8, 4, 30))
 
 
 @pytest.mark.sample(4)
@@ -155,7 +147,7 @@ def test_what_cannot_be(
     slices: frazil.Repository, paths: Any, chunks: Any, options: Any, error: Any, match: str
 ) -> None:
     with pytest.raises(error, match=match):
-        rechunk(slices, paths, chunks, **options, engine=INLINE)
+        rechunk(slices, paths, chunks, **options)
 
 
 @pytest.mark.deep
@@ -174,7 +166,8 @@ def test_a_job_of_two_stages_goes_on_where_it_was_and_leaves_nothing_between(
         real(self, region, data)
 
     def run() -> JobResult:
-        chunks, to = {"time": -1, "lat": 2, 2: 3}, Target(slices, group="s")
+        chunks: Any = {"time": -1, "lat": 2, 2: 3}
+        to = Target(slices, group="s")
         return rechunk(slices, ["t"], chunks, max_mem=30_000, to=to, engine=Inline(resumable=True))
 
     with monkeypatch.context() as patched:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import xarray as xr
 import xarray_regrid  # noqa: F401  # the accessor `regrid`
-from tests.pipeline.transform.shared import INLINE, new_repository, opened, read
+from tests.pipeline.transform.shared import new_repository, opened, read, regrid
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Target, Version, regrid
+from frazil.pipeline import Target, Version
 
 SERIAL = {"nearest": "nearest", "bilinear": "linear", "conservative": "conservative"}
 GLOBE = {"lat": np.arange(-80.0, 81, 20), "lon": np.arange(-175.0, 180, 30)}
@@ -47,11 +47,11 @@ def earth() -> frazil.Repository:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("method", SERIAL)
 @pytest.mark.parametrize("region", [{}, {"lat": np.array([12.5, 7.5]), "lon": np.array([3.0, 9.0, 22.0])}])
-def test_equal_to_xarray_regrid(earth: frazil.Repository, method: Any, region: dict) -> None:
+def test_equal_to_xarray_regrid(earth: frazil.Repository, method: Any, region: dict[str, Any]) -> None:
     grid = {**GLOBE, **region}
     before = opened(Version.of(earth), "/")
     to = Target(earth, group="new")
-    result = regrid(earth, ["t"], grid, method, to=to, chunks={"time": 3}, max_mem=200_000, engine=INLINE)
+    result = regrid(earth, ["t"], grid, method, to=to, chunks={"time": 3}, max_mem=200_000)
     after = opened(result.version, "new")
     target = xr.Dataset(coords=grid)
     options = {"latitude_coord": "lat"} if method == "conservative" else {}
@@ -64,17 +64,14 @@ def test_equal_to_xarray_regrid(earth: frazil.Repository, method: Any, region: d
     assert after["time"].equals(before["time"])
     assert "lat_bnds" not in after
     assert read(result, "new/t").chunks[0] == 3
-    assert regrid(
-        earth, ["t"], grid, method, to=to, chunks={"time": 3}, max_mem=200_000, engine=INLINE
-    ).done_before
+    assert regrid(earth, ["t"], grid, method, to=to, chunks={"time": 3}, max_mem=200_000).done_before
 
 
 @pytest.mark.deep
 def test_missing_values_are_left_out_on_request(earth: frazil.Repository) -> None:
     grid = xr.Dataset(coords={"lat": np.arange(-80.0, 81, 5), "lon": np.arange(5.0, 300, 5)})
     plain, skipped = (
-        regrid(earth, ["t"], grid, to=Target(earth, group=f"g{skip}"), skipna=skip, engine=INLINE)
-        for skip in (False, True)
+        regrid(earth, ["t"], grid, to=Target(earth, group=f"g{skip}"), skipna=skip) for skip in (False, True)
     )
     without, some = (read(each, f"g{n}/t")[:] for each, n in ((plain, False), (skipped, True)))
     assert np.isnan(some).sum() < np.isnan(without).sum()
@@ -83,7 +80,7 @@ def test_missing_values_are_left_out_on_request(earth: frazil.Repository) -> Non
 
 
 def test_a_whole_group(earth: frazil.Repository) -> None:
-    result = regrid(earth, ["/"], GLOBE, "nearest", to=Target(earth, group="all"), engine=INLINE)
+    result = regrid(earth, ["/"], GLOBE, "nearest", to=Target(earth, group="all"))
     after = opened(result.version, "all")
     assert set(after.variables) == {"t", "mask", "p", "lat", "lon", "time"}
     assert after["p"].values.tolist() == list(range(6))
@@ -103,4 +100,4 @@ def test_a_whole_group(earth: frazil.Repository) -> None:
 )
 def test_what_cannot_be(earth: frazil.Repository, paths: Any, grid: Any, options: Any, match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
-        regrid(earth, paths, grid, **options, to=Target(earth, group="o"), engine=INLINE)
+        regrid(earth, paths, grid, **options, to=Target(earth, group="o"))

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.pipeline.transform.shared import INLINE, new_repository, read
+from tests.pipeline.transform.shared import copy_repository, new_repository, read
 from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import ConflictError, FormatError
+from frazil.maintenance.verification.plan import stored_findings
+from frazil.pipeline import Version
 from frazil.pipeline.replication import operation
-from frazil.spark import Version, copy_repository
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -35,7 +36,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
 @pytest.mark.deep
 def test_a_copy_is_complete_and_later_copies_add_more(repo: frazil.Repository, tmp_path: Path) -> None:
     place = frazil.local_filesystem_storage(str(tmp_path / "copy"))
-    first = copy_repository(repo, place, engine=INLINE)
+    first = copy_repository(repo, place)
     copy = frazil.Repository.open(place)
     assert copy.lookup_branch("old") == repo.lookup_branch("old")
     assert copy.lookup_tag("v1") == repo.lookup_tag("v1")
@@ -46,10 +47,10 @@ def test_a_copy_is_complete_and_later_copies_add_more(repo: frazil.Repository, t
     assert (first.objects > 8, first.existing) == (True, 0)
     same_by_reference(tmp_path / "copy", copy)
 
-    assert copy_repository(repo, place, engine=INLINE).objects == 0
+    assert copy_repository(repo, place).objects == 0
     with repo.transaction("main", message="more") as store:
         zarr.open_array(store, path="a0", mode="r+")[0] = 9
-    again = copy_repository(repo, place, engine=INLINE)
+    again = copy_repository(repo, place)
     assert (again.existing, again.objects < 8) == (first.objects, True)
     copy = frazil.Repository.open(place)
     assert read(Version.of(copy), "a0")[0, 0] == 9
@@ -58,32 +59,32 @@ def test_a_copy_is_complete_and_later_copies_add_more(repo: frazil.Repository, t
 
 def test_commits_of_a_copy_are_not_lost(repo: frazil.Repository) -> None:
     place = frazil.in_memory_storage()
-    copy_repository(repo, place, engine=INLINE)
+    copy_repository(repo, place)
     with frazil.Repository.open(place).transaction("main", message="mine") as store:
         zarr.open_array(store, path="a0", mode="r+")[0] = 9
     with pytest.raises(
         ConflictError, match=r"(?s)hold an earlier copy.* which the source does not have"
     ) as caught:
-        copy_repository(repo, place, engine=INLINE)
+        copy_repository(repo, place)
     assert caught.value.kind == "repo-info-updated"
     place = frazil.in_memory_storage()
-    copy_repository(repo, place, engine=INLINE)
+    copy_repository(repo, place)
     other = frazil.Repository.open(place)
     other.create_tag("mine", other.lookup_branch("main"))
     with pytest.raises(ConflictError, match="tag 'mine', which the source does not have"):
-        copy_repository(repo, place, engine=INLINE)
+        copy_repository(repo, place)
 
 
 def test_a_target_that_changes_meanwhile(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, findings = frazil.in_memory_storage(), operation.stored_findings
+    place = frazil.in_memory_storage()
 
     def meanwhile(*args: Any) -> Any:
         frazil.Repository.create(place, check_clean_root=False)
-        return findings(*args)
+        return stored_findings(*args)
 
     monkeypatch.setattr(operation, "stored_findings", meanwhile)
     with pytest.raises(ConflictError, match="Another writer changed the repository in"):
-        copy_repository(repo, place, engine=INLINE)
+        copy_repository(repo, place)
 
 
 def in_memory() -> frazil.Repository:
@@ -108,13 +109,13 @@ def is_whole(place: frazil.Storage) -> bool:
 @pytest.mark.parametrize("folder", ["snapshots", "transactions", "manifests", "chunks", "overwritten"])
 def test_a_damaged_copy_is_healed_by_another_run(folder: str) -> None:
     repo, place = in_memory(), frazil.in_memory_storage()
-    copy_repository(repo, place, engine=INLINE)
+    copy_repository(repo, place)
     for key in sorted(each.key for each in place.list(folder)):
         data = bytes(place.get(key))
         place.put(key, bytes([data[0] ^ 1]) + data[1:])
-    done = copy_repository(repo, place, engine=INLINE)
+    done = copy_repository(repo, place)
     assert done.objects > 0
-    assert copy_repository(repo, place, compare=True, engine=INLINE).objects == 0
+    assert copy_repository(repo, place, compare=True).objects == 0
     assert is_whole(place)
     assert (np.asarray(read(Version.of(frazil.Repository.open(place)), "a")) == 2).all()
 
@@ -125,6 +126,6 @@ def test_a_source_that_has_lost_a_file_is_not_copied_in_silence(folder: str) -> 
     key = max(each.key for each in repo.storage.list(folder))
     repo.storage.delete([key])
     with pytest.raises(FormatError, match=f"not published: (unreadable|missing): {key}"):
-        copy_repository(repo, place, engine=INLINE)
+        copy_repository(repo, place)
     assert not frazil.Repository.exists(place)
     assert not list(repo.storage.list("leases"))

@@ -12,12 +12,21 @@ import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.transform.shared import INLINE, TYPES, new_repository, opened, read, values
+from tests.pipeline.transform.shared import (
+    INLINE,
+    TYPES,
+    materialize,
+    new_repository,
+    opened,
+    read,
+    select,
+    values,
+)
 from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
-from frazil.spark import Target, Version, crop, materialize, select
+from frazil.pipeline import Target, Version, crop
 
 lengths = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 2))
 
@@ -25,7 +34,7 @@ lengths = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 2))
 @pytest.mark.deep
 @settings(max_examples=18)
 @given(st.data(), st.lists(lengths, min_size=1, max_size=3), st.sampled_from(TYPES), st.booleans())
-def test_equal_to_numpy(data: Any, axes: list, dtype: str, sharded: bool) -> None:
+def test_equal_to_numpy(data: Any, axes: list[Any], dtype: str, sharded: bool) -> None:
     shape, chunks, times = (tuple(each[n] for each in axes) for n in range(3))
     names = [f"d{n}" for n in range(len(shape))]
     content = values(shape, dtype)
@@ -45,12 +54,7 @@ def test_equal_to_numpy(data: Any, axes: list, dtype: str, sharded: bool) -> Non
     stored_chunks = np.multiply(chunks, times) if sharded else chunks
     least = cell * int(np.prod(chunks) + 3 * np.prod(stored_chunks))
     result = select(
-        repo,
-        ["x"],
-        isel=isel,
-        to=Target(repo, group="o"),
-        max_mem=least * data.draw(st.integers(1, 3)),
-        engine=INLINE,
+        repo, ["x"], isel=isel, to=Target(repo, group="o"), max_mem=least * data.draw(st.integers(1, 3))
     )
     output = read(result, "o/x")
     np.testing.assert_array_equal(output[...], expected.values)
@@ -83,7 +87,7 @@ def test_labels_as_in_xarray(earth: frazil.Repository, tmp_path: Path) -> None:
     before = opened(Version.of(earth), "/")
     wanted: dict[str, Any] = {"time": slice("2001-01-03", "2001-01-06"), "lat": slice(60, -20)}
     to = Target(earth, group="part")
-    result = select(earth, ["t"], sel=wanted, isel={"lon": [1, 5, -1]}, to=to, engine=INLINE)
+    result = select(earth, ["t"], sel=wanted, isel={"lon": [1, 5, -1]}, to=to)
     expected = before.sel(wanted).isel(lon=[1, 5, -1])
     xr.testing.assert_identical(opened(result.version, "part"), expected)
     near = select(
@@ -92,12 +96,11 @@ def test_labels_as_in_xarray(earth: frazil.Repository, tmp_path: Path) -> None:
         sel={"lat": 3, "time": "2001-01-04"},
         method="nearest",
         to=Target(earth, group="one"),
-        engine=INLINE,
     )
     xr.testing.assert_identical(
         opened(near.version, "one/part"), expected.sel(lat=3, method="nearest").sel(time="2001-01-04")
     )
-    assert select(earth, ["t"], sel=wanted, isel={"lon": [1, 5, -1]}, to=to, engine=INLINE).done_before
+    assert select(earth, ["t"], sel=wanted, isel={"lon": [1, 5, -1]}, to=to).done_before
     same_by_reference(tmp_path / "repo", earth)
 
 
@@ -117,8 +120,8 @@ def test_whole_chunks_are_not_decoded(
 
     with monkeypatch.context() as patched:
         patched.setattr(zarr.codecs.ZstdCodec, "_decode_sync", only_coordinates)
-        same_repo_result = select(earth, ["/t"], isel=wanted, to=Target(earth, group="p"), engine=INLINE)
-        other_repo_result = select(earth, ["/t"], isel=wanted, to=Target(other), engine=INLINE)
+        same_repo_result = select(earth, ["/t"], isel=wanted, to=Target(earth, group="p"))
+        other_repo_result = select(earth, ["/t"], isel=wanted, to=Target(other))
         of_zarr = {"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}
         with zarr.config.set(of_zarr), pytest.raises(TypeError, match="decoded"):
             read(Version.of(earth), "t")[:]
@@ -136,7 +139,7 @@ def test_whole_chunks_are_not_decoded(
 
 
 def test_what_is_cut_off_does_not_come_back(earth: frazil.Repository) -> None:
-    part = select(earth, ["t"], isel={"time": slice(0, 3)}, to=Target(earth, group="p"), engine=INLINE)
+    part = select(earth, ["t"], isel={"time": slice(0, 3)}, to=Target(earth, group="p"))
     with earth.transaction("main", message="longer") as store:
         array = zarr.open_array(store, path="p/t", mode="r+")
         array.resize((4, *array.shape[1:]))
@@ -184,7 +187,7 @@ def test_a_box_of_the_globe(west: int, eastward: bool) -> None:
 )
 def test_missing_labels_and_dimensions(earth: frazil.Repository, options: Any, match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
-        select(earth, ["t"], **options, to=Target(earth, group="o"), engine=INLINE)
+        select(earth, ["t"], **options, to=Target(earth, group="o"))
 
 
 @pytest.fixture
@@ -218,9 +221,9 @@ def test_virtual_chunks_become_native(foreign: tuple[frazil.Repository, Path], t
     node = Version.of(repo).session().get_node_id("/v")
     other = new_repository(frazil.local_filesystem_storage(str(tmp_path / "other")))
     results = [
-        materialize(repo, ["v"], to=Target(other), engine=INLINE),
-        materialize(repo, ["v"], to=Target(repo, group="g"), engine=INLINE),
-        materialize(repo, engine=INLINE),
+        materialize(repo, ["v"], to=Target(other)),
+        materialize(repo, ["v"], to=Target(repo, group="g")),
+        materialize(repo),
     ]
     file.unlink()
     for result, path in zip(results, ("v", "g/v", "v"), strict=True):
@@ -231,7 +234,7 @@ def test_virtual_chunks_become_native(foreign: tuple[frazil.Repository, Path], t
         assert kinds[3] == "uninitialized"
     assert results[2].version.session().get_node_id("/v") == node
     assert results[2].metrics.chunks == 2
-    assert materialize(repo, engine=INLINE).done_before
+    assert materialize(repo).done_before
     same_by_reference(tmp_path / "other", other)
 
 
@@ -240,7 +243,7 @@ def test_a_file_that_is_gone_commits_nothing(foreign: tuple[frazil.Repository, P
     file.unlink()
     tip = repo.lookup_branch("main")
     with pytest.raises(IcechunkError) as caught:
-        materialize(repo, engine=INLINE)
+        materialize(repo)
     assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
     assert re.search(r"the chunk \[\d\] of the array `/v`, \d+ bytes from .*a\.bin", caught.value.message)
     assert repo.lookup_branch("main") == tip

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 import frazil
 from frazil.errors import InvalidInputError, ValidationFailedError
-from frazil.pipeline.reductions import Limits
-from frazil.pipeline.validation.rules import KINDS
-from frazil.spark import (
+from frazil.pipeline import (
     Attributes,
+    Condition,
     Dims,
     DType,
     Exists,
@@ -39,6 +38,8 @@ from frazil.spark import (
     validate,
     write_audit_publish,
 )
+from frazil.pipeline.reductions import Limits
+from frazil.pipeline.validation.rules import KINDS
 
 SMALL = Limits(task=200, block=80)
 
@@ -85,6 +86,7 @@ GOOD = (
     Regular("/obs/time"),
     NoDuplicates("/obs/lon"),
     Range("/obs/p", 0, 100),
+    Condition("/obs/p", "between 0 and 100 or is null"),
     NanShare("/obs/t", 1 / 240),
     Finite("/obs/p"),
     StatisticsAgainst("/obs/p"),
@@ -107,6 +109,9 @@ BAD = [
         "2 outside",
         "index (5, 1, 4), time=2001-01-06T00:00:00",
     ),
+    (Condition("/obs/t", "<= 800 or is null"), "2 others", "index (5, 1, 4), time=2001-01-06T00:00:00"),
+    (Condition("/obs/t", "<= 800"), "3 others", "index (3, 2, 1)"),
+    (Condition("/obs/t", ">= '2001-01-01'"), "the literals of a condition on `/obs/t` must be numbers", ""),
     (NanShare("/obs/t"), "0.417%", "index (3, 2, 1)"),
     (Finite("/obs/t"), "2 others", "index (3, 2, 1)"),
     (Finite("/obs/t", nan=True), "1 others", "index (7, 0, 0)"),
@@ -131,7 +136,7 @@ def test_a_broken_rule_is_reported_with_its_place(repo: frazil.Repository) -> No
         assert row.found.startswith(actual), rule
         assert row.where.startswith(where), rule
     assert report.rows[-1].found == "none"  # and not once more which array was expected
-    with pytest.raises(ValidationFailedError, match=r"18 of 18 rules failed") as raised:
+    with pytest.raises(ValidationFailedError, match=r"21 of 21 rules failed") as raised:
         report.raise_if_failed()
     assert raised.value.kind == "validation-failed"
     assert pickle.loads(pickle.dumps(raised.value)).report == report
@@ -204,6 +209,8 @@ HARD: list[tuple[Any, bool, str]] = [
     (Range("half", -1e9, 1e9), True, "1.0 to 3.0"),
     (Range("down", -1, 2), False, "1 outside, 1 to 3; first 3"),
     (Range("large", 0, 2**53), False, f"1 outside, {2**53} to {2**53 + 1}; first {2**53 + 1}"),
+    (Range("gaps of integers", 0, 2**53), False, f"first {2**53 + 1}"),
+    (Condition("gaps of integers", f"in ({2**53}, {2**53 + 1}) or is null"), True, ""),
     (Range("", 0, 1), False, "got a group"),
 ]
 
@@ -219,24 +226,33 @@ def test_hard_cases(rule: Any, ok: bool, actual: str) -> None:
         "gaps": np.array([np.nan, 1, np.nan]),
         "half": np.array([1, 2, 3], "f2"),
         "large": np.array([2**53, 2**53 + 1]),
+        "gaps of integers": np.array([2**53, -1, 2**53 + 1]),
     }
     with repo.transaction("main", message="coordinates") as store:
         for name, data in arrays.items():
-            zarr.create_array(store, name=name, data=data, chunks=(2,))
+            fill: dict[str, Any] = {"_FillValue": -1} if name == "gaps of integers" else {}
+            zarr.create_array(store, name=name, data=data, chunks=(2,), attributes=fill)
     row = validate(repo, [rule], engine=Inline()).rows[0]
     assert (row.ok, actual in row.found) == (ok, True), row
+
+
+#: Values of another type than a field has.
+TEXT: Any = "0"
+NUMBER: Any = 3
 
 
 @pytest.mark.parametrize(
     "rule",
     [
         "x",
-        Range("t", "0"),
-        Shape("t", 3),
+        Range("t", TEXT),
+        Shape("t", NUMBER),
         DType("t", "foo"),
         Exists("t", "table"),
-        Range(3),
+        Range(NUMBER),
         Range("t", 2, 1),
+        Condition("t", "> x"),
+        Condition("t", NUMBER),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(rule: Any) -> None:

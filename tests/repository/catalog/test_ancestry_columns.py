@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC
+from functools import partial
 
 import numpy as np
 import pytest
@@ -45,6 +46,6 @@ def test_wrong_arguments() -> None:
 
 def test_no_step_for_a_commit() -> None:
     few, many = (repository(commits, 2) for commits in (20, 200))
-    steps = [python_steps(lambda repo=repo: repo.history.log(branch="main")) for repo in (few, many)]
+    steps = [python_steps(partial(repo.history.log, branch="main")) for repo in (few, many)]
     assert steps[1] < 1.5 * steps[0] + 50
     assert np.unique(many.history.log(branch="main")["id"]).size == 201

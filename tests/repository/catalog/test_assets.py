@@ -1,7 +1,10 @@
 """Decoded files are kept, made once however many ask, and dropped when they take too much memory."""
 
+from __future__ import annotations
+
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +17,12 @@ from frazil.repository.catalog.assets import DecodedCache, held_bytes
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_concurrent_requests_for_one_asset_load_it_once(fails):
-    cache, calls, started, go = DecodedCache(10), [], threading.Event(), threading.Event()
+def test_concurrent_requests_for_one_asset_load_it_once(fails: bool) -> None:
+    cache: DecodedCache[str] = DecodedCache(10)
+    calls: list[int] = []
+    started, go = threading.Event(), threading.Event()
 
-    def make(_key):
+    def make(_key: Any) -> Any:
         calls.append(1)
         started.set()
         assert go.wait(patience(10))
@@ -35,35 +40,35 @@ def test_concurrent_requests_for_one_asset_load_it_once(fails):
     assert cache.get_or_make(b"k", lambda _: "again") == ("again" if fails else "value")
 
 
-def test_the_oldest_go_first_and_the_newest_always_stays():
+def test_the_oldest_go_first_and_the_newest_always_stays() -> None:
     cache = DecodedCache(5, weigh=int)
     for key, weight in ((b"a", 2), (b"b", 2), (b"a", 2), (b"c", 3)):
-        cache.get_or_make(key, lambda _, weight=weight: weight)
+        cache.get_or_make(key, {key: weight}.__getitem__)
     assert [key in cache for key in (b"a", b"b", b"c")] == [True, False, True]
     cache.get_or_make(b"huge", lambda _: 100)
     assert [key in cache for key in (b"a", b"c", b"huge")] == [False, False, True]
 
 
-def test_views_of_one_buffer_weigh_as_much_as_the_buffer():
+def test_views_of_one_buffer_weigh_as_much_as_the_buffer() -> None:
     payload = bytes(10_000)
     views = [np.frombuffer(payload, np.uint8, 10, at) for at in (0, 100, 5_000)]
     assert held_bytes({"rows": Ragged(views[0], *(np.zeros(2, np.int64) for _ in range(2)))}) == 10_000 + 32
     assert held_bytes(dict(enumerate(views))) == 10_000
-    assert held_bytes(dict(enumerate(map(memoryview, views)))) < 1_000
+    assert held_bytes({number: memoryview(view) for number, view in enumerate(views)}) < 1_000
     assert held_bytes({"note": "x" * 5_000}) > 5_000
 
 
-def commit(repo, count, *, attributes=None):
+def commit(repo: frazil.Repository, count: int, *, attributes: dict[str, Any] | None = None) -> None:
     for value in range(count):
         with repo.transaction("main", message=f"{value}") as store:
             zarr.create_group(store, path="g", overwrite=True, attributes=attributes or {})
 
 
-def held(cache):
+def held(cache: Any) -> list[Any]:
     return [len(cache._values), cache._total]
 
 
-def test_commits_alone_do_not_fill_the_memory():
+def test_commits_alone_do_not_fill_the_memory() -> None:
     caching = frazil.CachingConfig(num_snapshot_nodes=20_000, num_chunk_refs=20_000)
     repo = frazil.Repository.create(frazil.in_memory_storage(), frazil.RepositoryConfig(caching=caching))
     with repo.transaction("main", message="array") as store:
@@ -77,7 +82,7 @@ def test_commits_alone_do_not_fill_the_memory():
     assert array.shape == (50,)
 
 
-def test_large_attributes_weigh_what_they_take():
+def test_large_attributes_weigh_what_they_take() -> None:
     caching = frazil.CachingConfig(num_snapshot_nodes=3_000)
     repo = frazil.Repository.create(frazil.in_memory_storage(), frazil.RepositoryConfig(caching=caching))
     commit(repo, 6, attributes={"note": "x" * 2_000_000})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 import zarr
@@ -112,8 +113,8 @@ def test_the_rules_of_a_branch_need_an_audit(repo: frazil.Repository) -> None:
     repo.protect_branch("main", rules=rules)
     assert repo.branch_protections()[0].rules[0]["rule"] == "Range"
 
-    def write(value: int) -> Callable[[pipeline.Target], None]:
-        def work(target: pipeline.Target) -> None:
+    def write(value: int) -> Callable[[Any], None]:
+        def work(target: Any) -> None:
             with target.repo.transaction(target.branch, message=str(value)) as store:
                 zarr.open_array(store, path="t")[0] = value
 

@@ -1,16 +1,22 @@
 """What a commit stores, in which order, and what it need not read again."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import zarr
 
+import frazil
 from frazil.errors import StorageError
 from frazil.handle.repository import Repository
 from frazil.storage.memory import MemoryStorage
 from frazil.testing import Fault, FaultyStorage
 
 
-def repository():
+def repository() -> Any:
     """A repository with an array of eight chunks, one of them there; and its storage."""
     storage = FaultyStorage(MemoryStorage(), lambda key, condition: None)
     repo = Repository.create(storage)
@@ -23,12 +29,12 @@ def repository():
     return repo, storage
 
 
-def write(session, start, value):
+def write(session: frazil.Session, start: int, value: int) -> None:
     zarr.open_array(session.store, path="a")[start : start + 1000] = value
 
 
 @pytest.mark.parametrize("folder", ["chunks/", "manifests/", "snapshots/", "transactions/"])
-def test_nothing_is_committed_while_a_file_is_missing(folder):
+def test_nothing_is_committed_while_a_file_is_missing(folder: Path) -> None:
     repo, storage = repository()
     before = repo.lookup_branch("main")
     session = repo.writable_session("main")
@@ -45,7 +51,7 @@ def test_nothing_is_committed_while_a_file_is_missing(folder):
     assert fresh[1000] == 2
 
 
-def test_a_new_manifest_is_not_read():
+def test_a_new_manifest_is_not_read() -> None:
     repo, storage = repository()
     for number in range(1, 8):
         session = repo.writable_session("main")

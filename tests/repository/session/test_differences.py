@@ -41,7 +41,7 @@ def edit(repo: frazil.Repository, branch: str, what: str, pick: int, n: int) -> 
         session.commit("moved")
         return
     session = repo.writable_session(branch)
-    root = zarr.open_group(session.store, mode="a")
+    root: Any = zarr.open_group(session.store, mode="a")
     arrays = [
         path
         for path in session.workspace.node_table().paths_list()

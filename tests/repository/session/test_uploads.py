@@ -1,10 +1,15 @@
 """Files of a commit, on their way together."""
 
+from __future__ import annotations
+
 import threading
+from functools import partial
+from typing import Any
 
 import pytest
 from tests.support.patience import patience
 
+import frazil
 from frazil.errors import StorageError
 from frazil.repository.session import commit_files as uploads
 from frazil.repository.session.commit_files import uploading
@@ -13,34 +18,36 @@ from frazil.testing import Fault, FaultyStorage
 
 
 @pytest.fixture(params=[True, False], ids=["local", "remote"])
-def storage(request):
+def storage(request: pytest.FixtureRequest) -> frazil.Storage:
     storage = MemoryStorage()
     storage.is_local = request.param
     return storage
 
 
-def stored(storage):
+def stored(storage: frazil.Storage) -> dict[str, Any]:
     return {info.key: bytes(storage.get(info.key)) for info in storage.list("")}
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
-def test_all_is_stored_at_the_end_of_the_block(storage, count, monkeypatch):
+def test_all_is_stored_at_the_end_of_the_block(
+    storage: frazil.Storage, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(uploads, "_TOGETHER", 20)
     done = []
     files = {f"f/{n}": b"%d" % n * 7 for n in range(count)}
     with uploading(storage) as block:
         block.run(lambda: done.append(1))
-        assert block.put([(key, lambda data=data: data) for key, data in files.items()]) == [7] * count
+        assert block.put([(key, partial(bytes, data)) for key, data in files.items()]) == [7] * count
         assert block.put([("last", lambda: b"last")]) == [4]
         block.run(lambda: done.append(2))
     assert sorted(done) == [1, 2]
     assert stored(storage) == files | {"last": b"last"}
 
 
-def test_many_files_are_encoded_side_by_side(storage):
+def test_many_files_are_encoded_side_by_side(storage: frazil.Storage) -> None:
     together = threading.Barrier(3)
 
-    def encode():
+    def encode() -> bytes:
         together.wait(patience(10))
         return b"x"
 
@@ -49,8 +56,8 @@ def test_many_files_are_encoded_side_by_side(storage):
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_the_error_of_encoding_is_raised(storage, count):
-    def fail():
+def test_the_error_of_encoding_is_raised(storage: frazil.Storage, count: int) -> None:
+    def fail() -> bytes:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), uploading(storage) as block:
@@ -58,8 +65,8 @@ def test_the_error_of_encoding_is_raised(storage, count):
     assert stored(storage) == {}
 
 
-def test_errors_of_actions_and_of_the_storage_are_raised(storage):
-    def fail():
+def test_errors_of_actions_and_of_the_storage_are_raised(storage: frazil.Storage) -> None:
+    def fail() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), uploading(storage) as block:

@@ -23,6 +23,7 @@ from frazil.repository.settings.config import (
     PackingConfig,
     RepositoryConfig,
     RepoUpdateRetryConfig,
+    ResolvedConfig,
     VirtualChunkContainer,
     VirtualChunkSpec,
     opened_with,
@@ -34,11 +35,7 @@ from frazil.repository.settings.manifest_config import (
     ManifestSplittingConfig,
     split_sizes_for,
 )
-from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.object_store_config import (
-    ObjectStoreConfig,
-    gcs_store,
-    local_filesystem_store,
     s3_store,
 )
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
@@ -90,26 +87,6 @@ def test_containers_of_a_config() -> None:
     assert config.get_virtual_chunk_container("s3://b/") == container("s3://b/", "two")
     config.clear_virtual_chunk_containers()
     assert config.virtual_chunk_containers == {}
-
-
-@pytest.mark.parametrize(
-    "unfit",
-    [
-        VirtualChunkContainer("s3://b", s3_store()),
-        VirtualChunkContainer("s3://b/", gcs_store()),
-        VirtualChunkContainer("gs://b/", s3_store()),
-        VirtualChunkContainer("s3:///", s3_store()),
-        VirtualChunkContainer("memory://b/", ObjectStoreConfig.InMemory()),
-        VirtualChunkContainer("http://b/", local_filesystem_store("/b")),
-        VirtualChunkContainer("s3://b/", s3_store(), ""),
-        VirtualChunkContainer("s3://b/", s3_store(), "a/b"),
-    ],
-)
-def test_containers_that_do_not_fit(unfit: VirtualChunkContainer) -> None:
-    with pytest.raises(ValueError, match="virtual chunk container"):
-        RepositoryConfig().set_virtual_chunk_container(unfit)
-    with pytest.raises(ValueError, match="virtual chunk container"):
-        RepositoryConfig(virtual_chunk_containers={unfit.url_prefix: unfit}).validate()
 
 
 def test_virtual_chunk_spec() -> None:
@@ -184,18 +161,6 @@ def test_opening_user_over_persisted_over_storage() -> None:
 )
 def test_preload_conditions(condition: Preload, path: str, refs: int, expected: bool) -> None:
     assert condition.holds(path, refs) is expected
-
-
-def test_conditions_are_values() -> None:
-    assert Preload.path_matches("a") == Preload.path_matches("a") != Preload.name_matches("a")
-    assert len({Split.AnyArray(), Split.AnyArray(), Split.path_matches("a")}) == 2
-    nested = Split.path_matches("a") & (Split.name_matches("b") | Split.AnyArray())
-    assert pickle.loads(pickle.dumps(nested)) == nested
-    assert isinstance(Dim.Axis(0), ManifestSplitDimCondition)
-    with pytest.raises(TypeError):
-        ManifestPreloadCondition()
-    with pytest.raises(TypeError):
-        Split.or_conditions([Preload.true()])  # type: ignore[list-item]  # what is tested
 
 
 NAMES = ["time", "y", "x"]
@@ -291,14 +256,6 @@ def test_given_values_hold() -> None:
 
 
 # --------------------------------------------------------------------------------------- attribution
-
-
-def test_attribution() -> None:
-    given = Attribution(client="ingest/1.2", workload="night run, 3", principal="me@here")
-    assert pickle.loads(pickle.dumps(given)) == given
-    assert 'client="ingest/1.2"' in repr(given)
-    with pytest.raises(AttributeError):
-        given.client = "x"  # type: ignore[misc]  # what is tested
 
 
 @pytest.mark.parametrize(

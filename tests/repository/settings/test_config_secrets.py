@@ -93,7 +93,9 @@ def test_secrets_are_not_printed(case: tuple[str, Any, str]) -> None:
     config = config_with(prefix, store)
     repo = frazil.Repository.open(frazil.Repository.create(frazil.in_memory_storage()).storage, config)
     container = config.get_virtual_chunk_container(prefix)
-    for value in (store, container, config, repo, repo.config):
+    assert container is not None
+    values: list[Any] = [store, container, config, repo, repo.config]
+    for value in values:
         for text in (repr(value), str(value), value._repr_html_()):
             assert SECRET not in text
         assert SECRET not in f"{value!r:s} {value}"

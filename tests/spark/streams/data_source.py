@@ -36,5 +36,6 @@ class Failing(FrazilDataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: N802
         writer = super().streamWriter(schema, overwrite)
         writer.__class__ = FailingWriter
+        assert isinstance(writer, FailingWriter)
         writer.marks = Path(self.options["message"])
         return writer

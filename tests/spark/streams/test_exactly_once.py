@@ -79,7 +79,7 @@ class World:
         done = self.cells(branch)[number, batch]
 
         def write(session: frazil.Session) -> None:
-            array = zarr.open_array(session.store, path="cells", mode="r+")
+            array = frazil.Array(session, "/cells")
             array[number, batch] = array[number, batch] + 1
 
         snapshot_id = commit_once(self.repo, branch, Stamp(QUERIES[number], batch), write, "batch")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import zarr
 
@@ -63,7 +63,7 @@ def test_every_change_is_a_row(repo: frazil.Repository) -> None:
     commit(repo, "nothing")
     session = repo.writable_session("main")
     root = zarr.open_group(session.store, mode="r+")
-    root["a"][2:6] = [9, 9, 9, 9]
+    frazil.Array(session, "/a")[2:6] = [9, 9, 9, 9]
     del root["b"]
     root["a"].attrs["units"] = "K"
     root.create_group("g")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
+import pandas as pd  # type: ignore[import-untyped]  # it ships no types
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pytest
 import xarray as xr
 import zarr
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sql
+from pyspark.sql.pandas.functions import arrow_udf
 from tests.spark.tables.test_reading import climate, frame, same, write_dataset
 from tests.support.patience import patience
 
@@ -106,7 +108,7 @@ def test_scans(spark: SparkSession, place: str) -> None:
     totals = map_chunks(
         spark,
         repo,
-        lambda block: {"total": float(block["tas"].sum()), "cells": int(block["tas"].count())},
+        lambda block: {"total": float(block["tas"].sum()), "cells": int(np.ma.count(block["tas"]))},
         "total double, cells long",
         columns=["tas"],
         selection=Selection(block_rows=1),
@@ -123,7 +125,7 @@ def stations(tmp_path: Path) -> frazil.Repository:
     group = zarr.open_group(session.store)
     group.create_array("x", data=np.arange(8)[::-1], dimension_names=["x"])
     group.create_array("y", data=np.arange(6) * 10.0, dimension_names=["y"])
-    more = {"dtype": "f4", "fill_value": np.nan, "dimension_names": ["x", "y"]}
+    more: dict[str, Any] = {"dtype": "f4", "fill_value": np.nan, "dimension_names": ["x", "y"]}
     group.create_array("v", shape=(8, 6), chunks=(2, 3), **more)
     session.commit("stations")
     return repo
@@ -136,8 +138,8 @@ def shuffled(spark: SparkSession, where: str = "true") -> DataFrame:
     return every.selectExpr("x", "CAST(x * 100 + y AS float) AS v", "y").where(where)
 
 
-def values(repo: frazil.Repository) -> np.ndarray:
-    return zarr.open_array(repo.readonly_session("main").store, path="v", mode="r")[:]
+def values(repo: frazil.Repository) -> np.ndarray[Any, Any]:
+    return np.asarray(frazil.read(repo.readonly_session("main"), "/v"))
 
 
 WHOLE = np.arange(8)[::-1, None] * 100 + np.arange(6) * 10.0
@@ -211,7 +213,7 @@ def test_a_statement_writes_to_the_repository_that_it_names(spark: SparkSession,
     tips = {name: repo.lookup_branch("main") for name, repo in targets.items()}
     b, plain = spark.table("b"), "SELECT * FROM b"
     renamed = "SELECT x, y AS y2, v + 1 AS v FROM b"
-    refused = [
+    refused: list[Callable[[], object]] = [
         *(
             lambda sql=f"INSERT {verb} a {query}": spark.sql(sql)
             for verb in ("INTO", "OVERWRITE")
@@ -265,7 +267,7 @@ def test_a_scan_reads_the_columns_of_the_query(spark: SparkSession, tmp_path: Pa
     for name in ("near", "far"):
         with repo.transaction("main", message=name) as store:
             data = np.arange(3000.0).reshape(30, 100)
-            more = {"chunks": (7, 50), "dimension_names": ["x", "y"], "compressors": None}
+            more: dict[str, Any] = {"chunks": (7, 50), "dimension_names": ["x", "y"], "compressors": None}
             zarr.create_array(store, name=name, data=data, **more)
         files.append({each for each in (tmp_path / "repo" / "chunks").rglob("*") if each.is_file()})
     lost = files[1] - files[0]
@@ -283,7 +285,7 @@ def test_a_scan_reads_the_columns_of_the_query(spark: SparkSession, tmp_path: Pa
         frame_.groupBy().sum("far").collect()
 
     # A function of the user over the columns gets values, not the lists of segments.
-    @sql.arrow_udf("double")
+    @arrow_udf("double")  # type: ignore[call-overload, untyped-decorator]  # pyspark warns of a kind
     def plus(near: pa.Array) -> pa.Array:
         return pc.add(near, 1.0)
 
@@ -311,7 +313,7 @@ def test_times_do_not_depend_on_the_zone_of_the_session(spark: SparkSession, tmp
                 rows = frame_.selectExpr("unix_seconds(time)", "v").collect()
                 assert sorted(map(tuple, rows)) == [(each, each * 1.0) for each in seconds[1:]]
     finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
 
 
 @pytest.mark.deep
@@ -336,7 +338,7 @@ def test_a_stream_of_rows_has_one_error(spark: SparkSession, place: str, tmp_pat
     rows = spark.readStream.format("frazil").load(place)
     query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(PySparkException, match="table=feed") as caught:
-        query.awaitTermination(patience(60))
+        query.awaitTermination(int(patience(60)))
     assert "UnboundLocalError" not in str(caught.value)
 
 

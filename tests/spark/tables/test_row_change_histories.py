@@ -22,6 +22,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import frazil
+from frazil.arrow.grid import dims_of
 from frazil.spark.tables.data_source_reader import RowChangesReader, RowChangesTable
 
 STEPS = 50
@@ -44,7 +45,7 @@ def plain(value: Any) -> Any:
 def decoded(array: zarr.Array[Any]) -> np.ndarray[Any, Any]:
     attributes = dict(array.attrs)
     fill = attributes.get("_FillValue")
-    units = attributes.get("units")
+    units: Any = attributes.get("units")
 
     def value(raw: Any) -> Any:
         raw = raw.item() if isinstance(raw, np.generic) else raw
@@ -75,7 +76,7 @@ class Version:
         except FileNotFoundError:
             return
         for name, array in node.arrays():
-            self.arrays[name] = (tuple(array.metadata.dimension_names), decoded(array))
+            self.arrays[name] = (dims_of(array), decoded(array))
             self.coordinates |= set(str(array.attrs.get("coordinates", "")).split())
 
     def dims(self, names: Sequence[str]) -> dict[str, int]:
@@ -221,7 +222,7 @@ class History:
             "y": [("i4", {}), ("i8", {}), ("f8", {})],
             "t": [("i4", {"units": "days since 2000-01-01"}), ("i8", {"units": "hours since 2000-01-01"})],
         }
-        numbers = [
+        numbers: list[tuple[str, dict[str, Any]]] = [
             ("f8", {"_FillValue": -1.0}), ("f8", {}), ("i4", {"_FillValue": -2}), ("i2", {}),
             ("i2", {"scale_factor": 0.5, "_FillValue": 3}), ("i4", {"scale_factor": 1.0}), ("f4", {}),
         ]  # fmt: skip
@@ -466,8 +467,11 @@ class History:
         for one, other in itertools.pairwise(walk):
             after = self.version(other)
             order = list(after.dims([each for each in names if each in after.arrays] or ["v"]))
-            rows = [self.version(each).rows(names, compared, dims, order) for each in (one, other)]
-            for (change, values, before), count in expected(*rows, dims, compared, conditions).items():
+            before_rows, rows = (
+                self.version(each).rows(names, compared, dims, order) for each in (one, other)
+            )
+            found = expected(before_rows, rows, dims, compared, conditions)
+            for (change, values, before), count in found.items():
                 model[other, change, values, before] += count
         changes = Counter(
             (

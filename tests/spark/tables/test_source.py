@@ -6,10 +6,11 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import zarr
 from pyspark.sql.types import (
@@ -238,7 +239,7 @@ def test_a_stream_of_rows_is_refused_by_every_call_of_spark(place: str) -> None:
     """An error of ``streamReader`` itself would be an UnboundLocalError of Spark."""
     source = FrazilDataSource({"path": place})
     reader = source.streamReader(source.schema())
-    calls = [
+    calls: list[Callable[[], object]] = [
         reader.prepareForTriggerAvailableNow,
         reader.initialOffset,
         reader.getDefaultReadLimit,

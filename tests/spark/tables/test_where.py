@@ -43,30 +43,19 @@ def rows(repo: frazil.Repository, where: Any) -> list[int]:
     return sorted(result["n"].to_pylist())
 
 
-@pytest.mark.sample(27)
+@pytest.mark.sample(16)
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
         ("f >= inf", [4, 5]),
-        ("f = -inf", [0]),
-        ("f < -Infinity", []),
         ("f = nan", [5]),
         ("f = -0.0", [1, 2]),
         ("f IN (-0.0, nan)", [1, 2, 5]),
+        ("f < 0 OR NOT f < 2", [0, 4, 5]),
+        ("n NOT BETWEEN 1 AND 4 OR n IN (2, 3)", [0, 2, 3, 5]),
         ("f > 9007199254740993", [4, 5]),
-        ("f < 1e400", [0, 1, 2, 3]),
         ("i <=> 1.5", []),
-        ("i <=> 1.0", [3]),
-        ("i = 1.5", []),
-        ("i > 1.5", [4, 5]),
-        ("i NOT IN (1.5, 2)", [0, 1, 2, 3, 5]),
         ("i < nan", [0, 1, 2, 3, 4, 5]),
-        ("i >= nan", []),
-        ("i = inf", []),
-        ("i < 9223372036854775808", [0, 1, 2, 3, 4, 5]),
-        ("i = 9223372036854775807", [5]),
-        ("u >= 2147483648", [4, 5]),
-        ("u = 18446744073709551615", []),
         ("`a b` NOT LIKE 'it''s%'", [1, 2, 3, 5]),
         ("`a b` LIKE '%b' AND n BETWEEN 1 AND 2", [2]),
         ("`a b` LIKE '%b%' AND `a b` IS NOT NULL", [2, 3, 5]),
@@ -87,7 +76,9 @@ def test_rows_that_meet_a_condition(repo: frazil.Repository, where: Any, expecte
     assert rows(repo, where) == expected
 
 
-@pytest.mark.parametrize("where", ["i = '1'", "f = true", "t = 5", "i = inf inf", "nothing = 1"])
+@pytest.mark.parametrize(
+    "where", ["i = '1'", "f = true", "t = 5", "i = inf inf", "nothing = 1", "i = 1 OR f = 1"]
+)
 def test_values_of_another_kind_are_refused(repo: frazil.Repository, where: str) -> None:
     with pytest.raises(InvalidInputError, match=r"must (be|compare)") as caught:
         rows(repo, where)
@@ -150,13 +141,13 @@ def chosen(calendar: str, year: int, where: Conditions) -> list[int]:
     repo = memory()
     with repo.transaction("main", message="days") as store:
         group = zarr.open_group(store)
-        units = {"units": f"days since {year}-02-26", "calendar": calendar, "_FillValue": -1}
+        units: dict[str, Any] = {"units": f"days since {year}-02-26", "calendar": calendar, "_FillValue": -1}
         group.create_array("time", data=np.arange(5), dimension_names=["time"], attributes=units)
         group.create_array("v", data=np.arange(5), dimension_names=["time"])
         days = np.array([[0, 1, 2, 3, 4, -1]])
         group.create_array("t", data=days, dimension_names=["y", "x"], attributes=units)
     of_t = where.replace("time", "t") if isinstance(where, str) else [("t", *each[1:]) for each in where]
-    session, days_of = repo.readonly_session("main"), []
+    session, days_of = repo.readonly_session("main"), list[list[int]]()
     for variable, number, conditions in (("v", "v", where), ("t", "x", of_t)):
         scan = planned(session, Selection(variables=(variable,)), where=conditions)
         days_of.append(table(*scan)[number].to_pylist())

@@ -8,8 +8,8 @@ from typing import Any
 
 import icechunk
 import numpy as np
-import pandas as pd
-import pyarrow as pa
+import pandas as pd  # type: ignore[import-untyped]  # it ships no types
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 import xarray as xr
 import zarr
@@ -18,7 +18,7 @@ from tests.spark.tables.test_reading import planned, rows
 import frazil
 from frazil.arrow.grid import Selection
 from frazil.errors import IcechunkError, InvalidInputError
-from frazil.jobs.job_history import JOB
+from frazil.repository.catalog.history_records import JOB
 from frazil.spark import Target, write_table
 from frazil.spark.tables.scan import table
 from frazil.spark.tables.schemas import to_spark
@@ -56,7 +56,10 @@ def cells(repo: frazil.Repository) -> dict[tuple[int, float], tuple[int, int]]:
 
 
 def stored_rows(repo: frazil.Repository) -> dict[str, list[Any]]:
-    return table(*planned(repo.readonly_session("main"), Selection(block_rows=1))).to_pydict()
+    stored: dict[str, list[Any]] = table(
+        *planned(repo.readonly_session("main"), Selection(block_rows=1))
+    ).to_pydict()
+    return stored
 
 
 def as_rows(some: dict[tuple[int, float], int]) -> pa.Table:
@@ -91,7 +94,7 @@ def test_columns_become_arrays(repo: frazil.Repository, tmp_path: Path) -> None:
     result_ = write_table(
         observations(), target, dims=["time", "station"], chunks={"time": 1}, message="stations"
     )
-    group = zarr.open_group(result_.version.session().store, path="obs", mode="r")
+    group: Any = zarr.open_group(result_.version.session().store, path="obs", mode="r")
     assert group["t2m"].metadata.dimension_names == ("time", "station")
     assert (group["t2m"].chunks, group["count"].dtype) == ((1, 2), np.dtype("int16"))
     result = table(*planned(result_.version.session(), Selection("/obs")))
@@ -130,7 +133,7 @@ def test_columns_and_arrays_have_to_fit(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match="day must have a coordinate in every row"):
         write_table(good.set_column(2, "day", pa.array([None, 1], pa.int32())), target)
     with pytest.raises(InvalidInputError, match=r"pyarrow\.Table\.from_pandas"):
-        write_table(pd.DataFrame({"x": [1]}), target)  # type: ignore[arg-type]
+        write_table(pd.DataFrame({"x": [1]}), target)
     with pytest.raises(InvalidInputError, match="mode must be one of"):
         write_table(good, target, mode="replace")
     assert len(list(repo.ancestry(branch="main"))) == 2
@@ -269,8 +272,9 @@ def test_new_columns_become_arrays(repo: frazil.Repository) -> None:
         write_table(new, Target(repo))
     with pytest.raises(InvalidInputError, match="mergeSchema"):
         TableWriter(repo, {"write": "upsert"}, new.schema, False)
-    through_the_source(repo, [new], **{"write": "upsert", "merge-schema": "true", "chunks": "lat=2"})
-    group = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    options: dict[str, Any] = {"write": "upsert", "merge-schema": "true", "chunks": "lat=2"}
+    through_the_source(repo, [new], **options)
+    group: Any = zarr.open_group(repo.readonly_session("main").store, mode="r")
     for name in ("quality", "good"):
         assert (group[name].shape, group[name].chunks) == ((5, 8), (2, 2))
         assert group[name].metadata.dimension_names == ("day", "lat")
@@ -293,7 +297,7 @@ def test_a_job_id_belongs_to_its_rows(repo: frazil.Repository) -> None:
     """In any order and distribution, by both writers."""
     before = grid(repo)
     parts = list({key: value + 1000 for key, value in before.items()}.items())
-    options = {"write": "upsert", "job-id": "day 1"}
+    options: dict[str, Any] = {"write": "upsert", "job-id": "day 1"}
     through_the_source(repo, [as_rows(dict(parts[:20])), as_rows(dict(parts[20:]))], **options)
     tip = repo.lookup_branch("main")
     through_the_source(repo, [as_rows(dict(parts[30:])), as_rows(dict(parts[:30]))], **options)

@@ -82,7 +82,7 @@ class RepairContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RepairAction:
     """A step for users, and the function that makes it. A second call of the function changes nothing."""
 
     shown: RepairStep
@@ -152,7 +152,7 @@ class FileSearch:
     #: The files that earlier rounds have written, each with the number of its copy; None is a built log.
     _tried: set[tuple[str, int | None]] = field(default_factory=set)
 
-    def steps(self, repair: RepairContext, findings: Iterable[Finding]) -> list[Step]:
+    def steps(self, repair: RepairContext, findings: Iterable[Finding]) -> list[RepairAction]:
         """Return the steps that repair files with findings, as far as there are copies.
 
         A file that the storage did not return may be good, and stays as it is.
@@ -176,11 +176,11 @@ class FileSearch:
                 reason = "the chunk file is missing or damaged" if key in ends else why[key]
                 groups.setdefault((copy[0], reason, copy[1]), []).append(key)
                 self._tried.add((key, copy[0]))
-        steps: list[Step] = []
+        steps: list[RepairAction] = []
         for (number, reason, certainty), keys in groups.items():
             copy_from = self.copies[number]
             shown = RepairStep("copy", tuple(keys), copy_from.label(), reason, certainty)
-            steps.append(Step(shown, partial(copy_files, copy=copy_from, keys=keys, ends=ends)))
+            steps.append(RepairAction(shown, partial(copy_files, copy=copy_from, keys=keys, ends=ends)))
         left = [key for key in files if not any(key in keys for keys in groups.values())]
         return [*steps, *self._rebuilds(repair, left, why)]
 
@@ -200,7 +200,9 @@ class FileSearch:
                     best = best or (number, certainty)
         return best
 
-    def _rebuilds(self, repair: RepairContext, keys: Sequence[str], why: Mapping[str, str]) -> Iterator[Step]:
+    def _rebuilds(
+        self, repair: RepairContext, keys: Sequence[str], why: Mapping[str, str]
+    ) -> Iterator[RepairAction]:
         """Make the steps that build transaction logs again whose two versions can be read."""
         keys = [key for key in keys if key.startswith(f"{TRANSACTIONS}/") and (key, None) not in self._tried]
         versions = {each.id for each in state_of(repair.context).versions} if keys else set()
@@ -238,7 +240,7 @@ def users_of_files(
     return versions, FileUses.union(parts), users
 
 
-def rebuild_step(id_: bytes, parent: bytes | None, why: str) -> Step:
+def rebuild_step(id_: bytes, parent: bytes | None, why: str) -> RepairAction:
     """Return the step that writes the transaction log of a snapshot. ``parent`` is None for the first one."""
     key = transaction_key(id_)
     source = "the first snapshot" if parent is None else f"the parent {id_to_text(parent)}"
@@ -247,7 +249,7 @@ def rebuild_step(id_: bytes, parent: bytes | None, why: str) -> Step:
     def perform(repair: RepairContext) -> None:
         repair.quarantine.replace_file(repair.storage, key, rebuilt_log(repair.context, id_, parent))
 
-    return Step(RepairStep("rebuild", (key,), source, why, "consistent"), perform)
+    return RepairAction(RepairStep("rebuild", (key,), source, why, "consistent"), perform)
 
 
 def rebuilt_log(context: Context, id_: bytes, parent: bytes | None) -> bytes:

@@ -55,7 +55,13 @@ from frazil.format.manifest import ChunkKind, ChunkTable, NativeRef
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, encode_repo_info
 from frazil.format.snapshot import Snapshot, decode_snapshot
-from frazil.maintenance.repair.copies import FileSearch, RepairContext, Step, id_of_key, users_of_files
+from frazil.maintenance.repair.copies import (
+    FileSearch,
+    RepairAction,
+    RepairContext,
+    id_of_key,
+    users_of_files,
+)
 from frazil.maintenance.repair.repair_plan import (
     DetachedSnapshot,
     LostChoice,
@@ -229,7 +235,7 @@ def is_version_1(storage: Storage, copies: Sequence[Storage]) -> bool:
     return any(next(iter(each.list(REFS)), None) is not None for each in (storage, *copies))
 
 
-def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[Step, RepoInfo] | None:
+def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[RepairAction, RepoInfo] | None:
     """Return the step that restores ``repo``, and its state. None if the file is readable.
 
     A copy may have commits of its own, so this repository must have, or have had, its branches and tags.
@@ -278,7 +284,7 @@ def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[Step, Rep
 
     time = to_datetime(newest_update(state.info)).isoformat()
     why = f"{why}; the state is of the update at {time}, later updates are lost"
-    return Step(RepairStep("restore", (REPO,), source, why, "consistent"), perform), state.info
+    return RepairAction(RepairStep("restore", (REPO,), source, why, "consistent"), perform), state.info
 
 
 def require_copies(storage: Storage, copies: Sequence[Storage]) -> None:
@@ -302,20 +308,19 @@ def require_copies(storage: Storage, copies: Sequence[Storage]) -> None:
             got = f"another repository in {copy.label()}. Its first snapshot has another time"
         else:
             continue
-        raise InvalidInputError(
-            f"copies must be copies of the repository, got {got}. Correct the location",
-            ErrorKind.INVALID_ARGUMENT,
-        )
+        raise InvalidInputError(f"copies must be copies of the repository, got {got}. Correct the location")
 
 
 # Commits after the restored state
 
 
-def relist_steps(repair: RepairContext, backup: RepoInfo) -> tuple[list[Step], tuple[DetachedSnapshot, ...]]:
+def relist_steps(
+    repair: RepairContext, backup: RepoInfo
+) -> tuple[list[RepairAction], tuple[DetachedSnapshot, ...]]:
     """Make the steps that list younger snapshots again, on an overlay. Return them and other snapshots."""
     context = repair.context
     waiting = list(unlisted_snapshots(repair.storage, backup, list_objects(repair.storage, SNAPSHOTS)))
-    steps: list[Step] = []
+    steps: list[RepairAction] = []
     while (pair := _explained(context, waiting)) is not None:
         lost, step = pair
         try:
@@ -340,7 +345,7 @@ def relist_steps(repair: RepairContext, backup: RepoInfo) -> tuple[list[Step], t
     return steps, tuple(detached)
 
 
-def _explained(context: Context, waiting: Sequence[SnapshotInfo]) -> tuple[SnapshotInfo, Step] | None:
+def _explained(context: Context, waiting: Sequence[SnapshotInfo]) -> tuple[SnapshotInfo, RepairAction] | None:
     """Return the oldest snapshot with exactly one explanation, and the step that puts it on its branch."""
     info = context.catalog.full_repo_info()
     ids = id_list(info.table.ids())
@@ -361,7 +366,7 @@ def _explained(context: Context, waiting: Sequence[SnapshotInfo]) -> tuple[Snaps
     return None
 
 
-def _relist_step(lost: SnapshotInfo, branch: str, parent: str) -> Step:
+def _relist_step(lost: SnapshotInfo, branch: str, parent: str) -> RepairAction:
     """Return the step that lists a snapshot again, and moves a branch from its parent to it."""
 
     def perform(repair: RepairContext) -> None:
@@ -373,7 +378,7 @@ def _relist_step(lost: SnapshotInfo, branch: str, parent: str) -> Step:
         f"message {lost.message!r:.60}"
     )
     key = snapshot_key(id_from_text(lost.id))
-    return Step(RepairStep("relist", (key,), "the snapshot itself", why, "consistent"), perform)
+    return RepairAction(RepairStep("relist", (key,), "the snapshot itself", why, "consistent"), perform)
 
 
 def _fitting(context: Context, candidates: Sequence[bytes], id_: bytes) -> list[bytes]:
@@ -439,8 +444,8 @@ def _previous(
     document: bytes | None = None
     with skip_damage():
         table = context.assets.snapshot(id_from_text(needing)).nodes if needing else NodeTable.from_nodes([])
-        path = _path_of(table, node)
-        document = None if path is None else table.node(table.find_node(path)).user_data
+        newest = _node_of(table, node)
+        document = None if newest is None else newest.user_data
     if document is None:
         return answer
     waiting = np.ones(len(cells), bool)
@@ -449,9 +454,7 @@ def _previous(
         if not waiting.any():
             break
         with skip_damage():  # there is a finding for the snapshot
-            nodes = context.assets.snapshot(version).nodes
-            path = _path_of(nodes, node)
-            older = None if path is None else nodes.node(nodes.find_node(path))
+            older = _node_of(context.assets.snapshot(version).nodes, node)
             if older is None or older.array is None or _differ(document, older.user_data):
                 continue
             for ref in older.array.manifests:
@@ -513,7 +516,7 @@ def _ranges(ids: U8, offsets: NDArray[np.uint64]) -> U8:
 
 def lost_commits(
     repair: RepairContext, choice: LostChoice, lost: Sequence[LostChunks], notes: dict[bytes, Finding]
-) -> Iterator[Step]:
+) -> Iterator[RepairAction]:
     """Make the commits for the branches whose tips need lost chunks, and yield their steps.
 
     ``notes`` gets a finding for each array that cannot be filled, because its codecs do not work here.
@@ -535,7 +538,7 @@ def lost_commits(
 
 def _branch_steps(
     repair: RepairContext, commit: Callable[..., list[str]], keys: tuple[str, ...], source: str, reason: str
-) -> Iterator[Step]:
+) -> Iterator[RepairAction]:
     """Make a commit on each branch whose tip needs it, and yield the steps. ``reason`` is about the tip."""
     for name in sorted(repair.context.catalog.full_repo_info().branches):
         perform, effects = partial(commit, branch=name), list[str]()
@@ -543,7 +546,7 @@ def _branch_steps(
             effects = perform(repair)
         if effects:
             why = "; ".join([f"the tip of branch `{name}` {reason}", *effects])
-            yield Step(RepairStep("commit", keys, source, why, "consistent"), perform)
+            yield RepairAction(RepairStep("commit", keys, source, why, "consistent"), perform)
 
 
 def _commit(
@@ -590,8 +593,7 @@ def _edit(
     """Change the references of one array that are still lost at the tip."""
     parts = [each for each in lost if each.node == id_]
     cells, ranges = np.concatenate([each.coordinates for each in parts]), lost_ranges(parts)
-    path = _path_of(workspace.base, id_)
-    node = None if path is None else workspace.base.node(workspace.base.find_node(path))
+    node = _node_of(workspace.base, id_)
     if node is None or node.array is None:
         return 0, ""
     at_tip = within(cells, node.array.num_chunks)
@@ -617,10 +619,9 @@ def _edit(
     for version in dict.fromkeys(previous.tolist()):
         if version is not None:
             older = Workspace(workspace.context, id_from_text(version))
-            older_path = _path_of(older.base, id_)
-            row = -1 if older_path is None else older.base.find_node(older_path)
-            if older_path is not None and not _differ(node.user_data, older.base.node(row).user_data):
-                refs = older.refs_at(older_path, index[previous == version]).stored()
+            other = _node_of(older.base, id_)
+            if other is not None and not _differ(node.user_data, other.user_data):
+                refs = older.refs_at(other.path, index[previous == version]).stored()
                 refs = refs.select_chunks(~is_lost(refs, ranges))
                 number += len(refs)
                 if len(refs):
@@ -658,10 +659,10 @@ def _fill(workspace: Workspace, node: Node, index: U32) -> tuple[list[ChunkTable
     return tables, "read as missing values"
 
 
-def _path_of(nodes: NodeTable, node: bytes) -> str | None:
+def _node_of(nodes: NodeTable, id_: bytes) -> Node | None:
     ids = id_keys(nodes.ids)
-    rows = np.flatnonzero(ids == np.frombuffer(node, ids.dtype)[0])
-    return nodes.paths.text(int(rows[0])) if len(rows) else None
+    rows = np.flatnonzero(ids == np.frombuffer(id_, ids.dtype)[0])
+    return nodes.node(int(rows[0])) if len(rows) else None
 
 
 # Commits without keys of another number of dimensions
@@ -669,7 +670,7 @@ def _path_of(nodes: NodeTable, node: bytes) -> str | None:
 _OF_RANKS: Final = ("extents-rank", "ref-rank")
 
 
-def rank_commits(repair: RepairContext, findings: Iterable[Finding]) -> Iterator[Step]:
+def rank_commits(repair: RepairContext, findings: Iterable[Finding]) -> Iterator[RepairAction]:
     """Make commits that leave out keys which are no chunks of their arrays, and yield their steps."""
     keys: dict[bytes, list[str]] = {}
     for each in findings:
@@ -689,8 +690,7 @@ def rank_commits(repair: RepairContext, findings: Iterable[Finding]) -> Iterator
 
 def _without_odd_keys(workspace: Workspace, id_: bytes) -> tuple[int, str]:
     """Write the manifests of an array again that have keys which are no chunks. Its other references stay."""
-    path = _path_of(workspace.base, id_)
-    node = None if path is None else workspace.base.node(workspace.base.find_node(path))
+    node = _node_of(workspace.base, id_)
     if node is None or node.array is None:
         return 0, ""
     ndim, edits = len(node.array.shape), list[ChunkTable]()
@@ -721,7 +721,7 @@ def repair_plan(
     """Return the plan of a repair. It changes no file. ``open_context`` opens a repository."""
     require_copies(storage, copies)
     repair = RepairContext(Overlay(storage), open_context)
-    steps: list[Step] = []
+    steps: list[RepairAction] = []
     detached: tuple[DetachedSnapshot, ...] = ()
     if not is_version_1(storage, copies) and (restored := restore_step(storage, copies)) is not None:
         restore, info = restored

@@ -141,7 +141,7 @@ def virtual(table: ChunkTable, row: int, offset: int, length: int) -> VirtualRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RequiredFiles:
+class NeededChunkFiles:
     """The chunk files that a manifest needs, with the bytes and numbers of its references.
 
     ``unchecked`` is the number of foreign objects that were not compared.
@@ -160,13 +160,13 @@ class RequiredFiles:
         return zlib.compress(head.tobytes() + columns, 1)
 
     @staticmethod
-    def from_bytes(data: bytes) -> RequiredFiles:
+    def from_bytes(data: bytes) -> NeededChunkFiles:
         """Return the value of ``to_bytes``. Raises ``ValueError`` or ``zlib.error`` for other bytes."""
         raw = np.frombuffer(zlib.decompress(data), np.uint8)
         size, count, foreign, files = raw[:32].view("<u8").tolist()
         split = 32 + files * OBJECT_ID_BYTES
         ends = np.frombuffer(raw[split:].tobytes(), "<u8").astype(np.uint64)
-        return RequiredFiles(
+        return NeededChunkFiles(
             FileUses(raw[32:split].reshape(files, OBJECT_ID_BYTES), ends), size, count, foreign
         )
 
@@ -192,12 +192,12 @@ class ManifestLevel:
 
 def check_manifests(
     context: Context, item: tuple[ManifestLevel, Sequence[ManifestUse]]
-) -> Iterator[tuple[bytes, list[Finding], RequiredFiles]]:
+) -> Iterator[tuple[bytes, list[Finding], NeededChunkFiles]]:
     """Yield the findings of manifests and, if the level has it, the chunk files that each needs."""
     level, uses = item
     comparison = ForeignComparison(context.virtual.strict(), takes_all=level.foreign == "all")
     for use in uses:
-        key, required = manifest_key(use.id), RequiredFiles(FileUses.union([]))
+        key, required = manifest_key(use.id), NeededChunkFiles(FileUses.union([]))
         file = check_kind(context, MANIFEST, use.id)
         findings = file.findings
         with noted(findings, key):
@@ -221,7 +221,7 @@ def check_manifests(
                     size += int(table.length[level.with_inline | (table.kind != ChunkKind.INLINE)].sum())
                     foreign += int(np.count_nonzero(table.kind == ChunkKind.VIRTUAL))
                 unchecked = required.unchecked
-                required = RequiredFiles(FileUses.of(every), size, count, foreign, unchecked)
+                required = NeededChunkFiles(FileUses.of(every), size, count, foreign, unchecked)
         yield use.id, findings, required
 
 
@@ -304,7 +304,7 @@ _MANIFESTS: Final = CacheLimits(snapshot_nodes=0, chunk_refs=1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class ListedVersion:
     """A snapshot to check, and the parent that its log compares it with, None if it is not known.
 
     ``pruned`` are expired snapshots between the two, whose logs may exist; only one version lists each. A
@@ -351,7 +351,7 @@ class CheckedVersion:
     changes: LoggedChanges = LoggedChanges(b"")
 
 
-def check_versions(context: Context, item: tuple[None, Sequence[Version]]) -> Iterator[CheckedVersion]:
+def check_versions(context: Context, item: tuple[None, Sequence[ListedVersion]]) -> Iterator[CheckedVersion]:
     """Check snapshots and their logs, best in the order of their history."""
     assets = Assets(context.storage, _PARENTS)
     last: Snapshot | None = None
@@ -369,7 +369,7 @@ def check_versions(context: Context, item: tuple[None, Sequence[Version]]) -> It
 
 
 def _check_version(
-    context: Context, version: Version, parent: Snapshot | None, checked: CheckedVersion
+    context: Context, version: ListedVersion, parent: Snapshot | None, checked: CheckedVersion
 ) -> Snapshot | None:
     key = snapshot_key(version.id)
     file = check_kind(context, SNAPSHOT, version.id)

@@ -296,7 +296,7 @@ def verify_level(level: object) -> VerifyLevel:
 
 
 @dataclass(frozen=True, slots=True)
-class Affected:
+class AffectedArrays:
     """The arrays and versions that need a file.
 
     Attributes:
@@ -355,7 +355,7 @@ class Finding:
     coordinates: U32 = field(default_factory=lambda: np.zeros((0, 0), np.uint32))
     detail: str = ""
     is_unreadable: bool = False
-    affected: Affected = Affected()
+    affected: AffectedArrays = AffectedArrays()
     offsets: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     @property
@@ -436,8 +436,8 @@ class VerificationReport(Record):
 
         Returns:
             Rows with the keys ``severity``, ``check``, ``key``, ``path``, ``coordinates``, ``detail`` and
-            ``action``, and with those of `Affected`: ``arrays``, ``branches``, ``tags`` and ``snapshots``. A
-            finding without chunks has one row, with None as ``coordinates``.
+            ``action``, and with those of `AffectedArrays`: ``arrays``, ``branches``, ``tags`` and
+            ``snapshots``. A finding without chunks has one row, with None as ``coordinates``.
         """
         return [
             {
@@ -448,9 +448,7 @@ class VerificationReport(Record):
                 "coordinates": coordinates,
                 "detail": each.detail,
                 "action": each.action,
-                "arrays": list(each.affected.arrays),
-                "branches": list(each.affected.branches),
-                "tags": list(each.affected.tags),
+                **{name: list(getattr(each.affected, name)) for name in ("arrays", "branches", "tags")},
                 "snapshots": each.affected.snapshots,
             }
             for each in self.findings

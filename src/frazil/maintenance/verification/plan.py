@@ -56,21 +56,21 @@ from frazil.maintenance.verification.files import (
     LoggedChanges,
     ManifestLevel,
     ManifestUse,
-    RequiredFiles,
+    NeededChunkFiles,
     check_log_chunks,
     check_manifests,
     check_versions,
 )
 from frazil.maintenance.verification.findings import (
     LEVELS,
-    Affected,
+    AffectedArrays,
     Finding,
     Severity,
     VerificationReport,
     VerifyLevel,
 )
 from frazil.maintenance.verification.repo_state import (
-    State,
+    RepositoryState,
     check_backups,
     check_chain,
     ops_findings,
@@ -124,9 +124,7 @@ class VerificationState:
         if not isinstance(place, str | None):
             raise TypeError(f"state must be a VerificationState, a path or None, got {type(path).__name__}")
         if place is not None and (not place or "\0" in place):
-            raise InvalidInputError(
-                f"state must be the path of a file, got {place!r:.80}", ErrorKind.INVALID_ARGUMENT
-            )
+            raise InvalidInputError(f"state must be the path of a file, got {place!r:.80}")
         self._path = ":memory:" if place is None else place
         try:
             self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
@@ -137,8 +135,7 @@ class VerificationState:
         except sqlite3.Error as error:
             raise InvalidInputError(
                 f"state must be a new file or the state of a verification, got {self._path!r}: {error}. Use "
-                "another file, or delete this one",
-                ErrorKind.INVALID_ARGUMENT,
+                "another file, or delete this one"
             ) from error
 
     def __len__(self) -> int:
@@ -220,7 +217,7 @@ class Evidence:
     native_chunks: int = 0
     compared_chunks: int = 0
 
-    def findings(self, before: State, after: State) -> list[Finding]:
+    def findings(self, before: RepositoryState, after: RepositoryState) -> list[Finding]:
         """Return the findings of needed files, each once, with the versions that they affect."""
         rows = {id_: row for row, id_ in enumerate(self.manifests_of)}
 
@@ -253,7 +250,7 @@ class Evidence:
                 tuple(sorted(name for name, tip in refs.items() if bits({tip}) & ids))
                 for refs in (after.branches, after.tags)
             )
-            findings.append(replace(each, affected=Affected((), branches, tags, ids.bit_count())))
+            findings.append(replace(each, affected=AffectedArrays((), branches, tags, ids.bit_count())))
         return findings
 
     def _users(self) -> dict[bytes, int]:
@@ -338,7 +335,7 @@ class Runner:
 
 def manifest_codec(
     context: Context, level: ManifestLevel
-) -> ResumeCodec[ManifestUse, tuple[bytes, list[Finding], RequiredFiles]]:
+) -> ResumeCodec[ManifestUse, tuple[bytes, list[Finding], NeededChunkFiles]]:
     """Return how checks of manifests are recorded."""
 
     def key(use: ManifestUse) -> bytes:
@@ -348,12 +345,12 @@ def manifest_codec(
     return ResumeCodec(
         key,
         lambda result: None if result[1] or result[2].foreign else result[2].to_bytes(),
-        lambda use, data: (use.id, [], RequiredFiles.from_bytes(data)),
+        lambda use, data: (use.id, [], NeededChunkFiles.from_bytes(data)),
     )
 
 
 def bytes_codec(
-    context: Context, level: VerifyLevel, required: Mapping[bytes, RequiredFiles], chunks: ObjectListing
+    context: Context, level: VerifyLevel, required: Mapping[bytes, NeededChunkFiles], chunks: ObjectListing
 ) -> ResumeCodec[ReadRequest, tuple[bytes, ReadResult]]:
     """Return how reads of bytes are recorded. ``chunks`` are the chunk files."""
     listed_keys = id_keys(chunks.ids)
@@ -449,7 +446,7 @@ def stored_findings(
     context: Context, info: RepoInfo, engine: Engine | EngineName | None = None
 ) -> list[Finding]:
     """Return findings about missing or damaged files that the versions of ``info`` need."""
-    state = State(tuple(version for version in versions_of(info) if version.is_needed), (), info)
+    state = RepositoryState(tuple(version for version in versions_of(info) if version.is_needed), (), info)
     work = _Work(context, "exists", state, Runner(run_with(context, engine), None, NO_PROGRESS))
     work.check_versions()
     work.check_manifests(ManifestLevel(with_chunks=True))
@@ -488,12 +485,12 @@ class _Work:
 
     context: Context
     level: VerifyLevel
-    state: State
+    state: RepositoryState
     runner: Runner
     evidence: Evidence = field(default_factory=Evidence)
     manifests: ManifestFiles = field(default_factory=ManifestFiles.empty)
     uses: ManifestUses = field(default_factory=lambda: ManifestUses.union([]))
-    required: dict[bytes, RequiredFiles] = field(default_factory=dict)
+    required: dict[bytes, NeededChunkFiles] = field(default_factory=dict)
 
     def check_versions(self) -> None:
         """Check all snapshots, and their logs."""
@@ -631,7 +628,7 @@ def _use_batches(uses: Sequence[ManifestUse]) -> list[Sequence[ManifestUse]]:
     return [uses[start:stop] for start, stop in pairwise(np.cumsum([0, *sizes]).tolist())]
 
 
-def _paths(context: Context, state: State, nodes: Iterable[bytes]) -> dict[bytes, str]:
+def _paths(context: Context, state: RepositoryState, nodes: Iterable[bytes]) -> dict[bytes, str]:
     """Return the paths of nodes, from the newest readable version that has them."""
     waiting, paths = set(nodes), dict[bytes, str]()
     assets = Assets(context.storage, context.assets.limits)

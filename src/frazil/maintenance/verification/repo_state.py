@@ -30,7 +30,7 @@ from frazil.format.repo_info import (
     UpdateKind,
     decode_repo_info,
 )
-from frazil.maintenance.verification.files import Version, check_file, read_finding
+from frazil.maintenance.verification.files import ListedVersion, check_file, read_finding
 from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.context import Context
@@ -46,13 +46,13 @@ _TRIED: Final = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
+class RepositoryState:
     """All versions, the oldest first where this is known, and findings of the files that name them.
 
     ``info`` is None in spec version 1, and if it cannot be read.
     """
 
-    versions: tuple[Version, ...]
+    versions: tuple[ListedVersion, ...]
     findings: tuple[Finding, ...]
     info: RepoInfo | None = None
     branches: Mapping[str, bytes] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class State:
         return {version.id for version in self.versions if version.is_needed}
 
 
-def state_of(context: Context) -> State:
+def state_of(context: Context) -> RepositoryState:
     """Return the current state. Raises errors of the storage, but no errors of damaged files."""
     if context.spec_version < 2:
         return _version_1(context.storage)
@@ -73,7 +73,7 @@ def state_of(context: Context) -> State:
         raise file.outage
     info = file.value
     if info is not None:
-        return State(tuple(versions_of(info)), tuple(file.findings), info, *_refs(info))
+        return RepositoryState(tuple(versions_of(info)), tuple(file.findings), info, *_refs(info))
     backup = newest_readable(context.storage)
     newest = "no backup" if backup is None else f"of the backups {backup[0]} is the newest one that"
     findings = [
@@ -82,8 +82,8 @@ def state_of(context: Context) -> State:
     ]
     # The backup has most versions.
     if backup is None:
-        return State((), tuple(findings))
-    return State(tuple(versions_of(backup[1])), tuple(findings), None, *_refs(backup[1]))
+        return RepositoryState((), tuple(findings))
+    return RepositoryState(tuple(versions_of(backup[1])), tuple(findings), None, *_refs(backup[1]))
 
 
 def _refs(info: RepoInfo) -> tuple[Mapping[str, bytes], Mapping[str, bytes]]:
@@ -94,7 +94,7 @@ def _refs(info: RepoInfo) -> tuple[Mapping[str, bytes], Mapping[str, bytes]]:
         return {}, {}
 
 
-def versions_of(info: RepoInfo) -> Iterator[Version]:
+def versions_of(info: RepoInfo) -> Iterator[ListedVersion]:
     """Yield all versions of a repository of spec version 2, the oldest first."""
     table, needed = info.table, reachable(info)
     ids, parents = id_list(table.ids()), table.parents().tolist()
@@ -123,10 +123,10 @@ def versions_of(info: RepoInfo) -> Iterator[Version]:
         parent = None if parents[row] < 0 or has_expired[row] else ids[parents[row]]
         logs = tuple(pruned.row(row).tolist()) if has_expired[row] else ()
         is_root, expired = parents[row] < 0, bool(may_be_expired[row])
-        yield Version(ids[row], parent, logs, is_needed[row], is_root, entry, expired)
+        yield ListedVersion(ids[row], parent, logs, is_needed[row], is_root, entry, expired)
 
 
-def _version_1(storage: Storage) -> State:
+def _version_1(storage: Storage) -> RepositoryState:
     """Return snapshots that refs lead to. Expiration changes parents and leaves no trace of the old ones."""
     findings: list[Finding] = []
     try:
@@ -159,8 +159,8 @@ def _version_1(storage: Storage) -> State:
             id_ = record.parent if isinstance(record, SnapshotEntry) else None
     # Old writers gave the first snapshot a random id.
     is_root = INITIAL_SNAPSHOT_ID not in entries
-    versions = [Version(each, None, (), is_needed=True, is_root=is_root) for each in reversed(reached)]
-    return State(tuple(versions), tuple(findings), None, tips[RefKind.BRANCH], tips[RefKind.TAG])
+    versions = [ListedVersion(each, None, (), is_needed=True, is_root=is_root) for each in reversed(reached)]
+    return RepositoryState(tuple(versions), tuple(findings), None, tips[RefKind.BRANCH], tips[RefKind.TAG])
 
 
 def newest_readable(storage: Storage) -> tuple[str, RepoInfo] | None:

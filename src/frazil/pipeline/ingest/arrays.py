@@ -34,8 +34,9 @@ import zarr.errors
 from numpy.typing import NDArray
 from zarr.core.buffer import cpu
 
+from frazil.arguments import misfit
 from frazil.cf import coding_of, missing_element_of
-from frazil.errors import ErrorKind, FormatError, InvalidInputError
+from frazil.errors import ErrorKind, FormatError
 from frazil.format.chunk_table import ChunkKind, ChunkTable
 from frazil.format.columns import Ragged
 from frazil.pipeline.ingest.inspection import ANY, VirtualChunks, native
@@ -208,10 +209,7 @@ def target_array(
         own = choose_chunks(shape, itemsize, axis, variable.chunks)
         own = [(chunks or {}).get(name, each) for name, each in zip(variable.dims, own, strict=True)]
     elif len(own) != len(shape):
-        raise InvalidInputError(
-            f"chunks of {variable.name} must have {len(shape)} sizes, got {own}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        raise misfit(f"chunks of {variable.name} must have {len(shape)} sizes, got {own}")
     own = tuple(max(size, 1) if each == -1 else int(each) for size, each in zip(shape, own, strict=True))
     shards = options.pop("shards", None)
     # The fill value of the array is a missing value of the variable, if it has one.
@@ -255,10 +253,9 @@ def create(store: Any, target: TargetArray) -> None:
             )
         except (TypeError, ValueError) as error:
             keywords = {"chunks": target.chunks, "shards": target.shards, **target.keywords}
-            raise InvalidInputError(
+            raise misfit(
                 f"encoding of `{target.path}` ({target.dtype}) must be one that zarr accepts, got "
-                f"{keywords}: {error}",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                f"{keywords}: {error}"
             ) from error
     if target.codecs:  # ``create_array`` does not accept all of them
         key = f"{target.path.strip('/')}/zarr.json"

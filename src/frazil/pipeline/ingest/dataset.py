@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.cf_times import is_time
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.pipeline.ingest.families import (
-    Encoding,
+    CoordinateEncoding,
     Encodings,
-    Family,
+    FileFamily,
     different_files,
     different_grids,
     family_notes,
@@ -95,7 +95,7 @@ class Dataset:
         self.encodings: Final = Encodings(inspection)
         self.dim: str | None = inspection.dim
         self.steps: Steps = NO_STEPS
-        self._families: list[Family] = []
+        self._families: list[FileFamily] = []
         #: The known labels of files that are left out, the number of the file of each label, and the number
         #: of steps that the other files may have: these are not missing in the archive.
         self._refused_labels: NDArray[Any] = np.empty(0)
@@ -145,8 +145,7 @@ class Dataset:
                 if variable is not None and variable.dims not in ((), (dim,)):
                     raise InvalidInputError(
                         f"concat_dim must be a dimension, a scalar or a new name, got {dim!r}, a "
-                        f"variable with the dimensions {', '.join(variable.dims)}",
-                        ErrorKind.INVALID_ARGUMENT,
+                        f"variable with the dimensions {', '.join(variable.dims)}"
                     )
             dataset._stack(dim, stored)
             dataset._require_agreement()
@@ -169,7 +168,7 @@ class Dataset:
         return dataset
 
     @property
-    def families(self) -> list[Family]:
+    def families(self) -> list[FileFamily]:
         """The families with the files that are in the dataset."""
         if self._families and not all(self.good[each.files].all() for each in self._families):
             some = [replace(each, files=each.files[self.good[each.files]]) for each in self._families]
@@ -257,8 +256,8 @@ class Dataset:
         inspection, families = self.inspection, self.families
         if all(len(family.files) == 1 for family in families):
             unopened = int((inspection.layout < 0).sum()) > len(inspection.problems)  # the group has them
-            alone = len(inspection.urls) > 1 and len(families) == 1  # the other files have problems
-            return scalar_time(families[0].variables()) if alone and not unopened else None
+            is_single = len(inspection.urls) > 1 and len(families) == 1  # the other files have problems
+            return scalar_time(families[0].variables()) if is_single and not unopened else None
         differing = self._differing_scalars()
         if not differing:
             return None
@@ -277,8 +276,7 @@ class Dataset:
             )
         listed = ", ".join(f"{name} ({max(mine)} values)" for name, mine in counts.items())
         raise InvalidInputError(
-            f"files must follow each other in one scalar coordinate, but several differ: {listed}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"files must follow each other in one scalar coordinate, but several differ: {listed}"
         ).with_remedy(helps, argument(concat_dim=sufficient[0] if sufficient else "run"))
 
     def _differing_scalars(self) -> dict[str, list[NDArray[np.int64]]]:
@@ -347,7 +345,7 @@ class Dataset:
     # The steps
 
     @property
-    def _following(self) -> list[Family]:
+    def _following(self) -> list[FileFamily]:
         """The families whose files follow each other: they have the dimension, or their data get it."""
         return [
             family
@@ -380,7 +378,7 @@ class Dataset:
                 self._leave_out(self._different_steps(steps.start, steps.at))
 
     def _in_label_order(self, steps: Steps) -> Steps:
-        """Return steps in the order of their labels, or of the files for a file alone or with ``allow``."""
+        """Return steps in the order of their labels, or of the files for a single file or with ``allow``."""
         before = self._families, self.good, self.problems.copy()
         mixed = order_problems(steps, self.good)
         if mixed and all(len(family.files) == 1 for family in self._following):
@@ -415,7 +413,7 @@ class Dataset:
         self.encodings.variables[dim] = variable
         return self._labelled_steps(np.arange(len(files.urls) + 1), labels, variable)
 
-    def _has_labels(self, family: Family, dim: str) -> bool:
+    def _has_labels(self, family: FileFamily, dim: str) -> bool:
         if family.layout.adds_axis:
             return dim in family.layout.variables
         return bool((np.diff(self.inspection.label_start)[family.files] > 0).any())
@@ -440,7 +438,7 @@ class Dataset:
             counts[family.files] = 1 if family.layout.adds_axis else raw_counts
         start = np.concatenate([[0], np.cumsum(counts)])
         labels = np.zeros(int(start[-1]), variable.dtype)
-        encoding = Encoding.of(variable.dtype, variable.attrs)
+        encoding = CoordinateEncoding.of(variable.dtype, variable.attrs)
         for family in families:
             mine, rows = family.files, rows_of(start, family.files)
             owner = np.repeat(mine, counts[mine])

@@ -23,6 +23,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arguments import misfit
 from frazil.cf import fill_value
 from frazil.cf_times import is_time, is_time_or_duration
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
@@ -36,7 +37,7 @@ from frazil.pipeline.ingest.arrays import (
     read_labels,
 )
 from frazil.pipeline.ingest.dataset import Dataset, StoredVariables, same, scalar_time
-from frazil.pipeline.ingest.families import Family
+from frazil.pipeline.ingest.families import FileFamily
 from frazil.pipeline.ingest.inspection import (
     COMPARED,
     PACKING,
@@ -45,7 +46,7 @@ from frazil.pipeline.ingest.inspection import (
     native,
 )
 from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name
-from frazil.pipeline.ingest.steps import Axis, positions
+from frazil.pipeline.ingest.steps import StepAxis, positions
 from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import Remedy, argument
 from frazil.repository.paths import HIDDEN
@@ -62,15 +63,10 @@ class ExistingGroup:
         self.arrays: dict[str, zarr.Array[Any]] = {}
         workspace, parts = session.workspace, self.path.split("/")
         if self.path and {"", ".", ".."} & {*parts}:
-            raise InvalidInputError(
-                f"group must be the path of a group, got {group!r}", ErrorKind.INVALID_ARGUMENT
-            )
+            raise InvalidInputError(f"group must be the path of a group, got {group!r}")
         for at in range(1, len(parts) + 1):
             if workspace.is_array(path := f"/{'/'.join(parts[:at])}"):
-                raise InvalidInputError(
-                    f"`{path}` must be a group of the repository, got an array",
-                    ErrorKind.INVALID_ARRAY_METADATA,
-                )
+                raise misfit(f"`{path}` must be a group of the repository, got an array")
         if workspace.node(f"/{self.path}") is not None:
             for name in list(workspace.children(f"/{self.path}")):
                 if workspace.is_array(self.path_of(name)):
@@ -130,7 +126,7 @@ class GroupChange:
     request: IngestRequest
     dataset: Dataset
     existing: ExistingGroup
-    axis: Axis | None = None
+    axis: StepAxis | None = None
 
 
 def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
@@ -164,9 +160,8 @@ def matched_array(
     for comparison in (*compared, *storage):
         name, stored, new = comparison
         if stored != new if isinstance(stored, np.dtype) else repr(stored) != repr(new):
-            error = InvalidInputError(
-                f"{name} of `{target.path}` must be {stored}, as in the repository, got {new} in the files",
-                ErrorKind.INVALID_ARRAY_METADATA,
+            error = misfit(
+                f"{name} of `{target.path}` must be {stored}, as in the repository, got {new} in the files"
             )
             error.remedy = TABLE["chunks"].remedy if comparison in storage else Remedy(OTHER_GROUP)
             raise error
@@ -236,8 +231,7 @@ def require_names(change: GroupChange) -> None:
     ):
         if unknown := sorted((names or {}).keys() - choices):
             raise InvalidInputError(
-                f"{option} of the files ({', '.join(sorted(choices))}), got {unknown[0]!r}",
-                ErrorKind.INVALID_ARGUMENT,
+                f"{option} of the files ({', '.join(sorted(choices))}), got {unknown[0]!r}"
             )
 
 
@@ -248,10 +242,9 @@ def require_dimension(change: GroupChange) -> None:
         for name, variable in family.layout.variables.items():
             array = existing.arrays.get(name)
             if variable.dims.count(dim or "") > 1 and (array is not None or len(family.files) > 1):
-                raise InvalidInputError(
+                raise misfit(
                     f"`{existing.path_of(name)}` must have the dimension {dim} once, because files follow "
-                    f"each other in it, got ({', '.join(variable.dims)})",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+                    f"each other in it, got ({', '.join(variable.dims)})"
                 ).with_remedy(
                     "Ingest one file into a group of its own, or other variables with {}",
                     argument(variables=...),
@@ -265,18 +258,17 @@ def require_dimension(change: GroupChange) -> None:
                 is_needed = is_new and (family.layout.adds_axis or not existing.arrays_along(dim))
             if is_needed:
                 best = dim or scalar_time(family.variables()) or "time"
-                raise InvalidInputError(
+                raise misfit(
                     f"mode {request.mode!r} needs the dimension {best} of `{existing.path_of(name)}`, in "
                     f"which files follow each other, but the array has ({', '.join(dims_of(array))}): it was "
-                    "ingested from one file alone",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+                    "ingested from a single file"
                 ).with_remedy(
                     "Ingest that file again into a new group with {}, then other files can follow",
                     argument(concat_dim=best),
                 )
 
 
-def windows_of(change: GroupChange, family: Family) -> dict[str, tuple[int, int]]:
+def windows_of(change: GroupChange, family: FileFamily) -> dict[str, tuple[int, int]]:
     """Return the parts of dimensions that the files have: consecutive labels of the group."""
     request, dataset, existing = change.request, change.dataset, change.existing
     dims = [dim for dim in family.layout.dims if dim in existing.arrays and dim != dataset.dim]
@@ -295,10 +287,9 @@ def windows_of(change: GroupChange, family: Family) -> dict[str, tuple[int, int]
             continue
         rows = positions(labels, coords[dim])
         if not len(rows) or rows[0] < 0 or (np.diff(rows) != 1).any():
-            raise InvalidInputError(
+            raise misfit(
                 f"labels of {dim} in the files must be consecutive labels of `/{existing.path}`, but they "
-                "are not. Ingest the files into another group",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                "are not. Ingest the files into another group"
             )
         windows[dim] = (int(rows[0]), int(rows[-1]) + 1)
     return windows
@@ -313,17 +304,15 @@ def require_lengths(existing: ExistingGroup, targets: Sequence[TargetArray], gro
         for dim, size in zip(dims, shape, strict=True):
             other, expected = lengths.setdefault(dim, (path, size))
             if dim != grows and size != expected:
-                raise InvalidInputError(
+                raise misfit(
                     f"{dim} in `{path}` must have {expected} steps, as in `{other}`, got {size}. Ingest the "
-                    "files into another group",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+                    "files into another group"
                 )
     for path, (dims, _) in arrays.items():
         name = path.rpartition("/")[2]
         if not dims and name in lengths:
-            raise InvalidInputError(
-                f"`{lengths[name][0]}` must not have the dimension {name}, because `{path}` is a scalar",
-                ErrorKind.INVALID_ARRAY_METADATA,
+            raise misfit(
+                f"`{lengths[name][0]}` must not have the dimension {name}, because `{path}` is a scalar"
             ).with_remedy("Ingest one of the two, with {}", argument(variables=...))
 
 
@@ -350,10 +339,9 @@ def retained_scalars(change: GroupChange) -> frozenset[str]:
             if not is_compared or not _differs(change, family, name, change.axis):
                 continue
             if not is_new:
-                raise InvalidInputError(
+                raise misfit(
                     f"mode {change.request.mode!r} writes steps again that have another {name} in the "
-                    "repository",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+                    "repository"
                 ).with_remedy(
                     "To store both, ingest with {} from the first file on, or into another group. {} "
                     "replaces the values",
@@ -361,10 +349,9 @@ def retained_scalars(change: GroupChange) -> frozenset[str]:
                     allow,
                 )
             if not is_allowed:
-                raise InvalidInputError(
+                raise misfit(
                     f"values of `{existing.path_of(name)}` must be those of the repository, but files with "
-                    "new variables have other values",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+                    "new variables have other values"
                 ).with_remedy(
                     "Ingest these files into another group, or keep the values of the repository with {}",
                     allow,
@@ -373,7 +360,7 @@ def retained_scalars(change: GroupChange) -> frozenset[str]:
     return frozenset(retained)
 
 
-def _differs(change: GroupChange, family: Family, name: str, axis: Axis) -> bool:
+def _differs(change: GroupChange, family: FileFamily, name: str, axis: StepAxis) -> bool:
     """Return whether a scalar of a family differs from the values of the group at the same steps."""
     dataset, steps = change.dataset, change.dataset.steps
     stored = np.asarray(change.existing.arrays[name][...])
@@ -529,11 +516,7 @@ def ledger_of(columns: Mapping[str, NDArray[Any]], attrs: Mapping[str, Any], pat
         ):
             raise _damaged(path, f"the attribute {name} must be as Frazil writes it, got {str(value)[:80]}")
     return Ledger(
-        url=columns["url"],
-        fingerprint=columns["fingerprint"],
-        contents=columns.get("contents", np.zeros_like(columns["fingerprint"])),
-        size=columns["size"],
-        quarantined=columns["quarantined"],
+        **{"contents": np.zeros_like(columns["fingerprint"]), **columns},
         concat_dim=concat_dim,
         unlimited=tuple(unlimited or ()),
         variables=None if variables is None else frozenset(variables),

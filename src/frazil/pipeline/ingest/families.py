@@ -41,7 +41,7 @@ from frazil.pipeline.ingest.inspection import (
     meaning,
     native,
     value_differences,
-    with_own,
+    with_attributes,
 )
 from frazil.pipeline.ingest.options import FileProblem, Problem
 from frazil.pipeline.ingest.steps import rows_of
@@ -49,7 +49,7 @@ from frazil.readers.base_reader import NotVirtual, VariableSchema, codecs_with_a
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class FileFamily:
     """Files with the same data variables.
 
     ``layout``, ``own`` and ``values`` (digests of shared variables) are those of its first file. ``files``
@@ -65,13 +65,13 @@ class Family:
 
     def variable(self, name: str) -> VariableSchema:
         """Return a variable with the attributes of the first file."""
-        return with_own(self.layout.variables[name], self.own)
+        return with_attributes(self.layout.variables[name], self.own)
 
     def variables(self) -> dict[str, VariableSchema]:
         """Return all variables by name, with the attributes of the first file."""
         return {name: self.variable(name) for name in self.layout.variables}
 
-    def with_along(self, dim: str, names: Collection[str]) -> Family:
+    def with_along(self, dim: str, names: Collection[str]) -> FileFamily:
         """Return the family with these variables along the dimension, unless they have it in the files."""
         layout = self.layout
         variables, virtual = dict(layout.variables), dict(layout.virtual or {})
@@ -110,14 +110,14 @@ def members_of(inspection: Inspection, good: NDArray[np.bool_]) -> list[NDArray[
     return sorted(members, key=lambda files: int(files[0]))
 
 
-def family_of(inspection: Inspection, files: NDArray[np.int64], *, individual: bool) -> Family:
+def family_of(inspection: Inspection, files: NDArray[np.int64], *, individual: bool) -> FileFamily:
     """Return the family of these files. ``individual``: individual variables are shared too."""
     first = int(files[0])
     layout = inspection.layouts[inspection.layout[first]]
     values = dict(layout.values)
     if individual:
         values |= dict(inspection.individuals[inspection.individual[first]])
-    return Family(layout, inspection.owns[inspection.own[first]], files, values)
+    return FileFamily(layout, inspection.owns[inspection.own[first]], files, values)
 
 
 def different_files(
@@ -159,7 +159,7 @@ def problems_of(files: NDArray[np.int64], kind: str, text: str) -> list[FileProb
     return [FileProblem(file, kind, text) for file in files.tolist()]
 
 
-def family_notes(inspection: Inspection, family: Family) -> list[Problem]:
+def family_notes(inspection: Inspection, family: FileFamily) -> list[Problem]:
     """Return the notes on files with other attributes, and the problems of variables without references."""
     problems = []
     codes = inspection.layout[family.files]
@@ -184,7 +184,7 @@ def family_notes(inspection: Inspection, family: Family) -> list[Problem]:
     return problems
 
 
-def different_grids(families: Sequence[Family]) -> Iterator[FileProblem]:
+def different_grids(families: Sequence[FileFamily]) -> Iterator[FileProblem]:
     """Yield the families that share dimensions or variables with an earlier family, but differ."""
     values: dict[str, str] = {}
     dims: dict[str, int] = {}
@@ -223,7 +223,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Encoding:
+class CoordinateEncoding:
     """The meaning of the stored numbers of a coordinate.
 
     ``units`` and ``calendar`` are those of a time; ``units`` is "" for other coordinates. ``missing`` are the
@@ -236,7 +236,9 @@ class Encoding:
     missing: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, dtype: np.dtype[Any], attrs: Mapping[str, Any], times: Encoding | None = None) -> Self:
+    def of(
+        cls, dtype: np.dtype[Any], attrs: Mapping[str, Any], times: CoordinateEncoding | None = None
+    ) -> Self:
         """Return the encoding of a variable with these attributes, with the units of ``times``."""
         units = attrs.get("units")
         numbers = [each for name in MISSING for each in np.ravel(attrs.get(name, ())).tolist()]
@@ -266,16 +268,17 @@ class Encoding:
 class Conversion:
     """An exact conversion of numbers between two encodings: first times ``factor``, then plus ``offset``."""
 
-    source: Encoding
-    target: Encoding
+    source: CoordinateEncoding
+    target: CoordinateEncoding
     factor: Fraction
     offset: Fraction
 
     @classmethod
-    def between(cls, source: Encoding, target: Encoding) -> Self | None:
+    def between(cls, source: CoordinateEncoding, target: CoordinateEncoding) -> Self | None:
         """Return the conversion; None if the units have no linear conversion, or the calendars differ.
 
-        >>> day, hour = (Encoding(np.dtype("i8"), f"{unit} since 2000-01-02") for unit in ("days", "hours"))
+        >>> units = "days since 2000-01-02", "hours since 2000-01-02"
+        >>> day, hour = (CoordinateEncoding(np.dtype("i8"), each) for each in units)
         >>> Conversion.between(hour, day).factor
         Fraction(1, 24)
         """
@@ -348,7 +351,7 @@ class Conversion:
         return result, ~exact
 
 
-def inexact_text(name: str, value: Any, target: Encoding) -> str:
+def inexact_text(name: str, value: Any, target: CoordinateEncoding) -> str:
     """Return the text of the problem of a value without an exact conversion."""
     units = f" in {target.units!r}" if target.units else ""
     missing = f", where {', '.join(map(str, target.missing))} means missing" if target.missing else ""
@@ -381,7 +384,7 @@ class Encodings:
         self.conversions: dict[str, dict[int, Conversion]] = {}
 
     def choose(
-        self, families: Sequence[Family], stored: Mapping[str, VariableSchema]
+        self, families: Sequence[FileFamily], stored: Mapping[str, VariableSchema]
     ) -> Iterator[FileProblem]:
         """Choose the encodings, and yield the problems of files that cannot be converted to them."""
         inspection = self.inspection
@@ -391,7 +394,7 @@ class Encodings:
             for name, each in self.variables.items()
             if "bounds" in each.attrs and is_time(each.attrs.get("units"))
         }
-        in_files: dict[str, dict[int, Encoding]] = {}
+        in_files: dict[str, dict[int, CoordinateEncoding]] = {}
         for name in sorted(self.variables, key=parents.__contains__):  # bounds come after their parents
             variable = self.variables[name]
             # The families of which each file may have its own encoding of the variable.
@@ -411,8 +414,8 @@ class Encodings:
                 layout, own = divmod(code, len(inspection.owns))
                 each = inspection.layouts[layout].variables.get(name)
                 if each is not None:
-                    attrs = with_own(each, inspection.owns[own]).attrs
-                    sources[code] = Encoding.of(each.dtype, attrs, times.get(code))
+                    attrs = with_attributes(each, inspection.owns[own]).attrs
+                    sources[code] = CoordinateEncoding.of(each.dtype, attrs, times.get(code))
             kind = "units" if any(each.units for each in sources.values()) else "dtype"
             before = stored.get(name)
             before = before if before is not None and before.dtype.kind in "iuf" else None
@@ -425,8 +428,8 @@ class Encodings:
     def _choose(
         self,
         variable: VariableSchema,
-        families: Sequence[Family],
-        sources: Mapping[int, Encoding],
+        families: Sequence[FileFamily],
+        sources: Mapping[int, CoordinateEncoding],
         stored: VariableSchema | None,
         above: VariableSchema | None,
     ) -> dict[int, str]:
@@ -437,7 +440,7 @@ class Encodings:
         # Packed numbers of another dtype decode to other values.
         is_packed = any(attribute in variable.attrs for attribute in PACKING)
 
-        def is_inexact(family: Family) -> bool:
+        def is_inexact(family: FileFamily) -> bool:
             """Return whether some labels, or values of a scalar, have no exact conversion."""
             files = family.files
             if name in inspection.scalars:
@@ -453,8 +456,8 @@ class Encodings:
 
         results: list[tuple[VariableSchema, dict[int, Conversion], dict[int, str]]] = []
         for candidate in _candidates(variable, sources, stored, above):
-            times = None if above is None else Encoding.of(above.dtype, above.attrs)
-            target = Encoding.of(candidate.dtype, candidate.attrs, times)
+            times = None if above is None else CoordinateEncoding.of(above.dtype, above.attrs)
+            target = CoordinateEncoding.of(candidate.dtype, candidate.attrs, times)
             conversions: dict[int, Conversion] = {}
             refused: dict[int, str] = {}
             for code, source in sources.items():
@@ -502,7 +505,7 @@ class Encodings:
 
 def _candidates(
     variable: VariableSchema,
-    sources: Mapping[int, Encoding],
+    sources: Mapping[int, CoordinateEncoding],
     stored: VariableSchema | None,
     above: VariableSchema | None,
 ) -> Iterator[VariableSchema]:

@@ -34,7 +34,6 @@ from frazil.jobs.engine import Engine
 from frazil.jobs.job import Input
 from frazil.jobs.progress import Progress
 from frazil.pipeline.ingest.options import FileAccess, Problem, SourceFiles
-from frazil.pipeline.ingest.reference_check import why_unreadable
 from frazil.readers.base_reader import (
     FileSchema,
     NotVirtual,
@@ -42,8 +41,9 @@ from frazil.readers.base_reader import (
     VariableSchema,
     decoded,
 )
-from frazil.readers.files import File, find_file, local_path
+from frazil.readers.files import SourceFile, find_file, local_path
 from frazil.readers.registry import is_zarr
+from frazil.readers.zarr import why_unreadable
 from frazil.repository.paths import HIDDEN
 from frazil.threads import Purpose, thread_pool
 
@@ -174,7 +174,7 @@ def individual_names(schema: FileSchema, dim: str | None) -> frozenset[str]:
     return frozenset({*scalars, *(bounds & variables.keys()), *times})
 
 
-def with_own(variable: VariableSchema, own: OwnAttributes) -> VariableSchema:
+def with_attributes(variable: VariableSchema, own: OwnAttributes) -> VariableSchema:
     """Return a variable of a layout with the own attributes of a file."""
     mine = {attribute: value for name, attribute, value in own if name == variable.name}
     return replace(variable, attrs={**variable.attrs, **mine}) if mine else variable
@@ -392,14 +392,14 @@ def _state(url: str, access: FileAccess) -> FileReport:
     return FileReport(file.size, file_state(file, contents), contents, file.modified, file.etag)
 
 
-def file_state(file: File | FileSchema, contents: str | None = None) -> str:
+def file_state(file: SourceFile | FileSchema, contents: str | None = None) -> str:
     """Return the fingerprint by which an ingest recognizes an unchanged file.
 
     It includes the time of the file, unless there is an etag: ``contents`` covers only both ends of a file,
     and a change between them changes the etag or the time.
     """
     if contents is None:
-        contents = file.fingerprint() if isinstance(file, File) else file.fingerprint
+        contents = file.fingerprint() if isinstance(file, SourceFile) else file.fingerprint
     if file.modified is None or file.etag is not None:
         return contents
     return hashlib.sha256(f"{contents} {file.modified.timestamp()}".encode()).hexdigest()[:32]
@@ -612,8 +612,7 @@ def inspect_all(
         reasons = [each.skipped[missing[0]] for each in layouts if missing[0] in each.skipped]
         reason = f"no array can hold: {reasons[0]}" if reasons else "no file has"
         raise InvalidInputError(
-            f"variables must be names of variables in the files, got {missing[0]!r}, which {reason}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"variables must be names of variables in the files, got {missing[0]!r}, which {reason}"
         )
     return inspection
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Unpack
 
 from frazil.cf_times import is_time
 from frazil.display import Shown
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RebaseFailedError
+from frazil.errors import IcechunkError, InvalidInputError, RebaseFailedError
 from frazil.handle.repository import Repository
 from frazil.jobs.engine import Engine, engine_of
 from frazil.jobs.job import Job, JobResult, Target, Tasks, takes_versions, with_options
@@ -59,7 +59,7 @@ INGEST: Final = "frazil_ingest"
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class GroupDimensions:
     """The dimension in which a group grew, and the names of all its dimensions with labels.
 
     ``from_nothing``: the group has no arrays yet, and more files may follow a first single file.
@@ -70,7 +70,7 @@ class Growth:
     from_nothing: bool = False
 
 
-def dimension(request: IngestRequest, growth: Growth) -> str | None:
+def dimension(request: IngestRequest, growth: GroupDimensions) -> str | None:
     """Return the dimension that the first readable file has; None if that file does not decide it."""
     files = request.files
     if files.concat_dim is not None:
@@ -94,8 +94,7 @@ def dimension(request: IngestRequest, growth: Growth) -> str | None:
     if len(files.urls) > 1 and (schema.unlimited or times):
         several = sorted({*schema.unlimited, *times})
         raise InvalidInputError(
-            f"files can follow each other in several dimensions, {', '.join(several)}, as in {schema.url}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"files can follow each other in several dimensions, {', '.join(several)}, as in {schema.url}"
         ).with_remedy("Choose one with {}", argument(concat_dim=several[0]))
     return scalar_time(schema.variables) if growth.from_nothing and len(files.urls) == 1 else None
 
@@ -103,7 +102,7 @@ def dimension(request: IngestRequest, growth: Growth) -> str | None:
 def inspect_request(
     request: IngestRequest,
     engine: Engine,
-    growth: Growth,
+    growth: GroupDimensions,
     fingerprints: Mapping[str, str] | None = None,
 ) -> Inspection:
     """Inspect the files along the dimension in which they follow each other.
@@ -143,8 +142,8 @@ def inspection_report(request: IngestRequest, inspection: Inspection, unchanged:
     return Report(dataset, problems, unchanged)
 
 
-def _growth_from_nothing(mode: Mode) -> Growth:
-    return Growth(from_nothing=mode not in ("create", "insert"))
+def _growth_from_nothing(mode: Mode) -> GroupDimensions:
+    return GroupDimensions(from_nothing=mode not in ("create", "insert"))
 
 
 def with_containers(repo: Repository, containers: Sequence[VirtualChunkContainer]) -> Repository:
@@ -216,8 +215,8 @@ def inspect_files(
         compound: For HDF5 variables of compound types: ``"skip"`` (default) or ``"fields"``; see `ingest`.
         allow: Kinds of problems that are tolerated; see `ingest`. Default: none.
         unpack: Whether the ingest would store unpacked values: then files may have different packing.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark". None:
-            `default_engine()`.
+        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
+            None: `default_engine()`.
         progress: A `Progress` that shows the inspection.
 
     Returns:
@@ -240,7 +239,7 @@ def inspect_files(
         ('time', (), ['0', '1'])
     """
     request = IngestRequest(source, concat_dim, variables=variables, virtual=virtual, **options)
-    return inspection_report(request, inspect_request(request, engine_of(request.engine), Growth()))
+    return inspection_report(request, inspect_request(request, engine_of(request.engine), GroupDimensions()))
 
 
 @takes_versions
@@ -289,8 +288,8 @@ def ingest(
         compound: What becomes of HDF5 variables of compound types. ``"skip"`` (default) leaves them out with
             a note. ``"fields"`` makes an array of each field: the field ``speed`` of ``wind`` becomes
             ``wind_speed``, with the attributes of ``wind``.
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark". None:
-            `default_engine()`.
+        engine: The engine that runs the tasks: an `Engine`, or "inline", "threads", "processes", "spark".
+            None: `default_engine()`.
         job_id: The id of the job. A second call with the same id continues an interrupted ingest, or
             returns the result of a committed one. None: derived from the files and the options.
         message: The message of the commit. None: ``"ingest N files"``.
@@ -352,7 +351,7 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
         growth = _growth_from_nothing(request.mode)
         if existing is not None and existing.arrays:
             labelled = (name for name, each in existing.arrays.items() if dims_of(each) == (name,))
-            growth = Growth(ledger.concat_dim, frozenset(labelled))
+            growth = GroupDimensions(ledger.concat_dim, frozenset(labelled))
         fingerprints = ledger.fingerprints(request.files.urls) if ledger.covers(request.variables) else {}
         inspection = inspect_request(request, engine, growth, fingerprints)
     files, caller_repo = inspection, target.repo

@@ -72,7 +72,7 @@ class FileProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ProblemKind:
     """A kind of problem: its meaning, the effect of ``allow`` ("" if not tolerable), and another remedy."""
 
     meaning: str
@@ -83,22 +83,22 @@ class Kind:
 #: The remedy of files that cannot be in the group.
 OTHER_GROUP: Final = "Ingest the files into another group"
 
-TABLE: Final[dict[str, Kind]] = {
-    "damaged": Kind("not a file of a known format, truncated, or cannot be decoded"),
-    "unreadable": Kind("the storage has no file with this name"),
-    "format": Kind("compressed as a whole, or references of another library"),
-    "options": Kind(
+TABLE: Final[dict[str, ProblemKind]] = {
+    "damaged": ProblemKind("not a file of a known format, truncated, or cannot be decoded"),
+    "unreadable": ProblemKind("the storage has no file with this name"),
+    "format": ProblemKind("compressed as a whole, or references of another library"),
+    "options": ProblemKind(
         "this call cannot open the file: wrong group or reader options, or a library that fails to import",
         remedy=Remedy(
             "{} chooses a group, {} one of several datasets",
             (argument(source_group=...), argument(reader_options=...)),
         ),
     ),
-    "variables": Kind(
+    "variables": ProblemKind(
         "other variables than the other files",
         remedy=Remedy("{} chooses the variables that all files have", (argument(variables=...),)),
     ),
-    "dims": Kind(
+    "dims": ProblemKind(
         "other dimensions, or another length of a dimension that does not grow",
         remedy=Remedy(
             "{} names the dimension in which files follow each other; ingest files with other variables into "
@@ -106,51 +106,55 @@ TABLE: Final[dict[str, Kind]] = {
             (argument(concat_dim=...),),
         ),
     ),
-    "dtype": Kind("another dtype"),
-    "units": Kind("other units or another calendar, which change the meaning of the numbers"),
-    "attributes": Kind("other attributes; fatal if they change the meaning of the numbers"),
-    "packing": Kind(
+    "dtype": ProblemKind("another dtype"),
+    "units": ProblemKind("other units or another calendar, which change the meaning of the numbers"),
+    "attributes": ProblemKind("other attributes; fatal if they change the meaning of the numbers"),
+    "packing": ProblemKind(
         "another scale or offset: the packed numbers cannot be in one array",
         remedy=Remedy("{} stores the unpacked values", (argument(unpack=True),)),
     ),
-    "values": Kind(
+    "values": ProblemKind(
         "other values of a variable that all files share, such as latitudes",
         allowed="keeps the values of the first file, or of the repository",
         remedy=Remedy("ingest files with other variables into another group"),
     ),
-    "chunks": Kind(
+    "chunks": ProblemKind(
         "chunks or codecs that cannot be in one array (virtual only)",
         remedy=Remedy(
             "Ingest a copy, without {}: it can have any chunks and codecs", (argument(virtual=True),)
         ),
     ),
-    "virtual": Kind(
+    "virtual": ProblemKind(
         "a variable whose chunks have no references (virtual only)",
         remedy=Remedy(
             "Ingest a copy, without {}, or other {}", (argument(virtual=True), argument(variables=...))
         ),
     ),
-    "unordered": Kind(
+    "unordered": ProblemKind(
         "labels that neither all increase nor all decrease",
         allowed="keeps the steps of each file in the order of the file",
     ),
-    "overlap": Kind("labels that an earlier file has too", allowed="takes the steps of the later file"),
-    "duplicate": Kind("the same contents as an earlier file", allowed="takes the steps of the later file"),
-    "hole": Kind(
+    "overlap": ProblemKind(
+        "labels that an earlier file has too", allowed="takes the steps of the later file"
+    ),
+    "duplicate": ProblemKind(
+        "the same contents as an earlier file", allowed="takes the steps of the later file"
+    ),
+    "hole": ProblemKind(
         "a gap in regular times, or labels that only some variables have",
         allowed="leaves the gap",
     ),
-    "changed": Kind(
+    "changed": ProblemKind(
         "a file that was ingested before, with other contents or another modification time",
         remedy=Remedy("{} replaces the values, 'ignore' keeps them", (argument(on_change="rewrite"),)),
     ),
-    "types": Kind("variables or attributes of types that no array can hold: they are left out"),
-    "groups": Kind(
+    "types": ProblemKind("variables or attributes of types that no array can hold: they are left out"),
+    "groups": ProblemKind(
         "groups below the group that is read: they are left out",
         remedy=Remedy("{} reads one of them, for another group", (argument(source_group=...),)),
     ),
-    "references": Kind("references to a few bytes each (virtual only)"),
-    "target": Kind("a file that does not fit the group in the repository"),
+    "references": ProblemKind("references to a few bytes each (virtual only)"),
+    "target": ProblemKind("a file that does not fit the group in the repository"),
 }
 #: The meaning of each kind of problem.
 KINDS: Final[dict[str, str]] = {name: kind.meaning for name, kind in TABLE.items()}
@@ -195,8 +199,7 @@ def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str,
         if unknown := sorted(each.keys() - set(ENCODING)):
             raise InvalidInputError(
                 f"encoding of {name} must have only {', '.join(ENCODING)}, got {unknown[0]!r}. All other "
-                "properties are those of the files",
-                ErrorKind.INVALID_ARGUMENT,
+                "properties are those of the files"
             )
         for key in ("chunks", "shards"):
             if each.get(key) is not None:
@@ -208,8 +211,7 @@ def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str,
             or not size
         ):
             raise InvalidInputError(
-                f"{what} must be a number of at least 1, or -1 for the whole dimension, got {size!r}",
-                ErrorKind.INVALID_ARGUMENT,
+                f"{what} must be a number of at least 1, or -1 for the whole dimension, got {size!r}"
             )
 
 
@@ -361,9 +363,7 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
             ErrorKind.KEY_NOT_FOUND,
         )
     if twice := [url for url, count in Counter(urls).items() if count > 1]:
-        raise InvalidInputError(
-            f"source must name each file once, got {twice[0]} twice", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"source must name each file once, got {twice[0]} twice")
     return SourceFiles(tuple(urls), dim, position, keys)
 
 

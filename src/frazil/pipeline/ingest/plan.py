@@ -19,6 +19,7 @@ import xarray as xr
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arguments import misfit
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
 from frazil.cf import coding_of
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
@@ -45,11 +46,11 @@ from frazil.pipeline.ingest.existing import (
     retained_scalars,
     windows_of,
 )
-from frazil.pipeline.ingest.families import Conversion, Family, with_encoding
-from frazil.pipeline.ingest.inspection import ANY, PACKING, Inspection, VirtualChunks, values_digest
+from frazil.pipeline.ingest.families import Conversion, FileFamily, with_encoding
+from frazil.pipeline.ingest.inspection import ANY, PACKING, VirtualChunks, values_digest
 from frazil.pipeline.ingest.options import Problem
-from frazil.pipeline.ingest.steps import Axis, Pieces, old_pieces, place_labels, runs
-from frazil.pipeline.ingest.tasks import Box, Item, PlannedArray, TaskContext, without_container
+from frazil.pipeline.ingest.steps import StepAxis, StepRuns, old_pieces, place_labels, runs
+from frazil.pipeline.ingest.tasks import ArrayBox, IngestItem, PlannedArray, TaskContext, without_container
 from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import argument
 from frazil.repository.session.session import Session
@@ -62,7 +63,7 @@ FILES_OF_A_CHUNK: Final = 500
 #: An array with chunks this large along the axis gets tasks of its own, for parts of its other dimensions.
 LARGE: Final = 256 << 20
 _NO_STEPS: Final = np.zeros(0, np.int64)
-NO_PIECES: Final = Pieces(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS)
+NO_PIECES: Final = StepRuns(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +71,14 @@ class ArrayGroup:
     """Arrays (by number) from the same files; without the axis, from one file with one piece."""
 
     arrays: tuple[int, ...]
-    pieces: Pieces
+    pieces: StepRuns
     virtual: bool = False
 
 
 # The axis
 
 
-def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[Axis | None, list[Problem]]:
+def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[StepAxis | None, list[Problem]]:
     """Return the axis, None if files do not follow each other, and its gaps. ``changed`` is a mask."""
     request, dataset, existing = change.request, change.dataset, change.existing
     dim, mode, steps = dataset.dim, request.mode, dataset.steps
@@ -100,18 +101,16 @@ def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[Axis | N
         if steps.length and length and (mode not in ("create", "append") or dim in existing.arrays):
             raise InvalidInputError(
                 f"mode {mode!r} needs labels of {dim} in the files, as `/{existing.path}` has them, but the "
-                "files have none",
-                ErrorKind.INVALID_ARGUMENT,
+                "files have none"
             )
         places = np.arange(length + steps.length)  # new steps follow the old steps
-        return Axis(len(places), None, places[:length], places[length:]), []
+        return StepAxis(len(places), None, places[:length], places[length:]), []
     if dim in existing.arrays:
         old = read_labels(existing.arrays[dim])
     elif length:
-        raise InvalidInputError(
+        raise misfit(
             f"`/{existing.path}` must have labels of {dim}, as the files have them, but it has none. Ingest "
-            "the files into another group",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            "the files into another group"
         )
     else:
         old = steps.axis[:0]
@@ -129,7 +128,7 @@ def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[Axis | N
 
 
 def grow_arrays(
-    change: GroupChange, arrays: list[PlannedArray], groups: list[ArrayGroup], axis: Axis, dim: str
+    change: GroupChange, arrays: list[PlannedArray], groups: list[ArrayGroup], axis: StepAxis, dim: str
 ) -> None:
     """Resize the arrays of the group, move whole chunks, and add arrays and groups whose steps tasks move."""
     existing, count = change.existing, len(arrays)
@@ -181,7 +180,7 @@ def _clear(array: zarr.Array[Any], axis: int, start: int, stop: int) -> None:
         fill_box(array, box, missing)
 
 
-def _shift_chunks(session: Session, target: TargetArray, axis: Axis) -> None:
+def _shift_chunks(session: Session, target: TargetArray, axis: StepAxis) -> None:
     """Move references: chunk ``i`` along the axis moves to the new position of its first step."""
     at, step = target.axis or 0, target.step
     workspace = session.workspace
@@ -194,7 +193,7 @@ def _shift_chunks(session: Session, target: TargetArray, axis: Axis) -> None:
     workspace.set_refs(target.path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), moved]))
 
 
-def write_labels(change: GroupChange, axis: Axis) -> None:
+def write_labels(change: GroupChange, axis: StepAxis) -> None:
     """Write the labels of the dimension, from the first label that is new or moves."""
     dataset, existing, store = change.dataset, change.existing, change.existing.session.store
     dim = dataset.dim
@@ -284,14 +283,14 @@ def plan_arrays(change: GroupChange, retained: frozenset[str]) -> tuple[list[Pla
                 alike.setdefault((not has_axis, array.virtual), []).append(number)
         for (is_fixed, virtual), numbers in sorted(alike.items()):
             nothing = np.zeros(1, np.int64)
-            mine = Pieces(file, nothing, nothing, nothing) if is_fixed or pieces is None else pieces
+            mine = StepRuns(file, nothing, nothing, nothing) if is_fixed or pieces is None else pieces
             groups.append(ArrayGroup(tuple(numbers), mine, virtual))
     return arrays, groups
 
 
 def _joined_pieces(
-    change: GroupChange, family: Family, name: str, axis: Axis, retained: frozenset[str]
-) -> Pieces | None:
+    change: GroupChange, family: FileFamily, name: str, axis: StepAxis, retained: frozenset[str]
+) -> StepRuns | None:
     """Return the pieces of an array that several families share; None if it is the array of one family."""
     mine, sharing = family.layout.variables[name], []
     for each in change.dataset.families:
@@ -314,7 +313,7 @@ def _joined_pieces(
 
 
 def _family_arrays(
-    change: GroupChange, family: Family, names: Sequence[str], pieces: Pieces | None
+    change: GroupChange, family: FileFamily, names: Sequence[str], pieces: StepRuns | None
 ) -> Iterator[PlannedArray]:
     """Yield the arrays of variables of a family: first data, whose chunks coordinates follow."""
     request, dataset, existing = change.request, change.dataset, change.existing
@@ -328,11 +327,9 @@ def _family_arrays(
         if name in dataset.variables:
             variable = with_encoding(variable, dataset.variables[name])
         if unpacked:
-            if misfit := coding_of(variable.attrs, variable.dtype).misfit:
-                raise InvalidInputError(
-                    f"scale_factor and add_offset of `{existing.path_of(name)}` must be numbers, got "
-                    f"{misfit}",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+            if wrong := coding_of(variable.attrs, variable.dtype).misfit:
+                raise misfit(
+                    f"scale_factor and add_offset of `{existing.path_of(name)}` must be numbers, got {wrong}"
                 ).with_remedy("Ingest the stored numbers, without {}", argument(unpack=True))
             empty = np.empty([0] * len(variable.dims), variable.dtype)
             coded = xr.Variable(variable.dims, empty, dict(variable.attrs))
@@ -352,10 +349,9 @@ def _family_arrays(
         if array is not None:
             target = matched_array(array, target, virtual, windows)
         elif windows.keys() & set(target.dims):
-            raise InvalidInputError(
+            raise misfit(
                 f"`{target.path}` must exist in the repository, because the files have only a part of it. "
-                "Ingest files with all of it first",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                "Ingest files with all of it first"
             )
         elif virtual is None:
             target = _with_chosen_chunks(change, family, target, variable, others, shared)
@@ -372,17 +368,15 @@ def _family_arrays(
                 expected = family.values.get(name) if "values" not in request.allow else None
                 part = tuple(slice(*windows[dim]) if dim in windows else slice(None) for dim in target.dims)
                 if expected is not None and values_digest(np.asarray(array[part])) != expected:
-                    raise InvalidInputError(
+                    raise misfit(
                         f"values of `{target.path}` must be those of the repository, but the files have "
-                        "other values",
-                        ErrorKind.INVALID_ARRAY_METADATA,
+                        "other values"
                     ).with_remedy("{} keeps the values of the repository", argument(allow={"values"}))
                 continue
             if target.window is not None:
-                raise InvalidInputError(
+                raise misfit(
                     f"mode {request.mode!r} needs a file with all of `{target.path}`, but the file has a "
-                    "part of it",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+                    "part of it"
                 ).with_remedy(
                     "Name the dimension in which files follow each other with {}", argument(concat_dim=...)
                 )
@@ -390,7 +384,7 @@ def _family_arrays(
 
 
 def _virtual_chunks(
-    change: GroupChange, family: Family, name: str, pieces: Pieces | None
+    change: GroupChange, family: FileFamily, name: str, pieces: StepRuns | None
 ) -> VirtualChunks | None:
     """Return the chunks of a variable for references; None if the variable is copied.
 
@@ -445,7 +439,7 @@ def _shared_chunks(arrays: Mapping[str, zarr.Array[Any]], dims: Sequence[str]) -
 
 def _with_chosen_chunks(
     change: GroupChange,
-    family: Family,
+    family: FileFamily,
     target: TargetArray,
     variable: VariableSchema,
     data: Sequence[TargetArray],
@@ -467,8 +461,8 @@ def _with_chosen_chunks(
     lengths, reason = change.dataset.inspection.length[family.files], ""
     most = longest_chunk(lengths)
     if variable.coordinate and data:
-        # A small array beside data, such as bounds, has as many steps in a chunk as one task writes. In a
-        # chunk of the usual size in bytes, one task would have to open all files.
+        # A small array that belongs to data, such as bounds, has as many steps in a chunk as one task writes.
+        # In a chunk of the usual size in bytes, one task would have to open all files.
         chunk = max(data, key=lambda each: each.row).step
         span = max(min(TASK // max(sum(each.row for each in data) * chunk, 1), most // chunk), 1)
         length = 0 if change.axis is None else change.axis.length
@@ -499,33 +493,9 @@ def longest_chunk(lengths: NDArray[np.int64]) -> int:
 # The items
 
 
-@dataclass(frozen=True, slots=True)
-class FileTable:
-    """The columns of all files. An item gets the rows of its files; see `Item`."""
-
-    inspection: Inspection
-    conversions: Mapping[int, Mapping[str, Conversion]]
-    checks: Sequence[Any]
-
-    def item(self, boxes: Sequence[Box], pieces: Pieces, old: Pieces, *, virtual: bool) -> Item:
-        """Return an item with the rows of the files of its pieces."""
-        files, codes = np.unique(pieces.source, return_inverse=True)
-        numbers = files.tolist()
-        return Item(
-            tuple(boxes),
-            replace(pieces, source=codes.astype(np.int64)),
-            old,
-            tuple(map(self.inspection.urls.__getitem__, numbers)),
-            tuple(map(self.conversions.get, self.inspection.encodings[files].tolist())),
-            tuple(map(self.checks.__getitem__, numbers)),
-            self.inspection.fingerprint[files],
-            virtual,
-        )
-
-
 def _items(
     change: GroupChange, groups: Sequence[ArrayGroup], arrays: Sequence[PlannedArray]
-) -> Iterator[Item]:
+) -> Iterator[IngestItem]:
     """Yield the items of all groups."""
     inspection = change.dataset.inspection
     conversions: dict[int, dict[str, Conversion]] = {}
@@ -537,16 +507,32 @@ def _items(
         etag or (time and time.replace(microsecond=0) + timedelta(seconds=time.microsecond > 0))
         for etag, time in zip(inspection.etag, inspection.modified, strict=True)
     ]
-    table = FileTable(inspection, conversions, checks)
+
+    def item(boxes: Sequence[ArrayBox], pieces: StepRuns, old: StepRuns, virtual: bool) -> IngestItem:
+        """Return an item with the rows of the files of its pieces."""
+        files, codes = np.unique(pieces.source, return_inverse=True)
+        numbers = files.tolist()
+        return IngestItem(
+            tuple(boxes),
+            replace(pieces, source=codes.astype(np.int64)),
+            old,
+            tuple(map(inspection.urls.__getitem__, numbers)),
+            tuple(map(conversions.get, inspection.encodings[files].tolist())),
+            tuple(map(checks.__getitem__, numbers)),
+            inspection.fingerprint[files],
+            virtual,
+        )
+
     for group in groups:
         if arrays[group.arrays[0]].target.axis is not None:
             if change.axis is not None:
-                yield from _axis_items(arrays, group, change.axis, table)
+                for boxes, pieces, old in _axis_boxes(arrays, group, change.axis, inspection.urls):
+                    yield item(boxes, pieces, old, group.virtual)
             continue
-        small: list[Box] = []
+        small: list[ArrayBox] = []
         for number in group.arrays:
             array = arrays[number].target
-            whole = Box(number, (0,) * len(array.shape), array.shape)
+            whole = ArrayBox(number, (0,) * len(array.shape), array.shape)
             row = int(np.prod(array.shape[1:], dtype=object)) * array.itemsize
             if not array.shape or row * array.shape[0] <= LARGE:
                 small.append(whole)
@@ -554,16 +540,16 @@ def _items(
             step = array.grid[0] * max(TASK // max(row * array.grid[0], 1), 1)
             for at in range(0, array.shape[0], step):
                 stop = (min(at + step, array.shape[0]), *array.shape[1:])
-                box = Box(number, (at, *whole.start[1:]), stop)
-                yield table.item([box], group.pieces, NO_PIECES, virtual=group.virtual)
+                box = ArrayBox(number, (at, *whole.start[1:]), stop)
+                yield item([box], group.pieces, NO_PIECES, group.virtual)
         if small:
-            yield table.item(small, group.pieces, NO_PIECES, virtual=group.virtual)
+            yield item(small, group.pieces, NO_PIECES, group.virtual)
 
 
-def _axis_items(
-    arrays: Sequence[PlannedArray], group: ArrayGroup, axis: Axis, table: FileTable
-) -> Iterator[Item]:
-    """Yield the items of arrays along the axis."""
+def _axis_boxes(
+    arrays: Sequence[PlannedArray], group: ArrayGroup, axis: StepAxis, urls: Sequence[str]
+) -> Iterator[tuple[list[ArrayBox], StepRuns, StepRuns]]:
+    """Yield the boxes of each item of arrays along the axis, with the steps of files and of the group."""
     pieces = group.pieces
     for target in [arrays[number].target for number in group.arrays] if group.virtual else ():
         step, ends = target.step, pieces.at + pieces.count
@@ -571,7 +557,7 @@ def _axis_items(
         bad |= (pieces.count % step != 0) & (ends != axis.length)
         if bad.any():
             row = int(np.argmax(bad))
-            url = table.inspection.urls[int(pieces.source[row])]
+            url = urls[int(pieces.source[row])]
             raise InvalidInputError(
                 f"a virtual ingest needs files on the borders of chunks of {step} steps of `{target.path}`, "
                 f"got {url} at {pieces.at[row]}:{ends[row]} (from its step "
@@ -585,7 +571,7 @@ def _axis_items(
         by_size = TASK // max(unit * sum(each.target.row for each in chosen), 1)
         by_files = math.ceil(FILES / max(unit * files, 1e-9))
         span = unit * max(1, min(by_size, by_files))
-        boxes: dict[tuple[int, int], list[Box]] = {}
+        boxes: dict[tuple[int, int], list[ArrayBox]] = {}
         for number, array in zip(numbers, chosen, strict=True):
             stays = array.shifted or not array.existed
             moved = len(axis.old) if stays else axis.first_moved
@@ -596,10 +582,12 @@ def _axis_items(
             low, high = where * span, min((where + 1) * span, axis.length)
             existed = any(arrays[box.array].existed for box in mine)
             old = old_pieces(axis, low, high) if existed else NO_PIECES
-            yield table.item(mine, pieces.within(low, high), old, virtual=group.virtual)
+            yield mine, pieces.within(low, high), old
 
 
-def _changed_spans(pieces: Pieces, axis: Axis, step: int, moved: int, span: int) -> Iterator[tuple[int, int]]:
+def _changed_spans(
+    pieces: StepRuns, axis: StepAxis, step: int, moved: int, span: int
+) -> Iterator[tuple[int, int]]:
     """Yield spans of chunks with new or moved steps, cut on the borders of tasks."""
     low, high = pieces.at // step, -(-(pieces.at + pieces.count) // step)
     counts = high - low
@@ -621,7 +609,7 @@ def _changed_spans(pieces: Pieces, axis: Axis, step: int, moved: int, span: int)
 def _task_groups(chosen: list[tuple[int, TargetArray]]) -> list[list[int]]:
     """Return the groups of arrays that share tasks: small arrays whose chunks are multiples of each other."""
     groups: list[tuple[int, list[int]]] = []
-    alone = [number for number, array in chosen if _is_large(array)]
+    large = [number for number, array in chosen if _is_large(array)]
     rest = [(array.step, number) for number, array in chosen if not _is_large(array)]
     for step, number in sorted(rest, reverse=True):
         for at, (unit, numbers) in enumerate(groups):
@@ -631,21 +619,21 @@ def _task_groups(chosen: list[tuple[int, TargetArray]]) -> list[list[int]]:
                 break
         else:
             groups.append((step, [number]))
-    return [*([number] for number in alone), *(sorted(numbers) for _, numbers in groups)]
+    return [*([number] for number in large), *(sorted(numbers) for _, numbers in groups)]
 
 
 def _is_large(array: TargetArray) -> bool:
     return array.step * array.row > LARGE and len(array.shape) > 1
 
 
-def _boxes(number: int, array: TargetArray, start: int, stop: int) -> Iterator[Box]:
+def _boxes(number: int, array: TargetArray, start: int, stop: int) -> Iterator[ArrayBox]:
     """Yield a span of the axis as one box, or as several along another dimension of a large array."""
     low, high = [first for first, _ in array.bounds], [last for _, last in array.bounds]
     axis = array.axis or 0
     low[axis], high[axis] = start, stop
     cut = next((i for i, step in enumerate(array.grid) if i != axis and high[i] - low[i] > step), None)
     if not _is_large(array) or cut is None:
-        yield Box(number, tuple(low), tuple(high))
+        yield ArrayBox(number, tuple(low), tuple(high))
         return
     chunks = -(-array.shape[cut] // array.grid[cut])
     per_chunk = max(array.grid[axis] * array.row // chunks, 1)
@@ -653,4 +641,4 @@ def _boxes(number: int, array: TargetArray, start: int, stop: int) -> Iterator[B
     last = high[cut]
     for at in range(low[cut], last, step):
         low[cut], high[cut] = at, min(at + step, last)
-        yield Box(number, tuple(low), tuple(high))
+        yield ArrayBox(number, tuple(low), tuple(high))

@@ -23,6 +23,7 @@ import cftime  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.arguments import misfit
 from frazil.cf_times import is_time
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.options import FileProblem, Mode
@@ -30,7 +31,7 @@ from frazil.remedies import Call, argument
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class StepAxis:
     """The steps of the dataset.
 
     ``old`` (int64) is the position of each step of the group, ``new`` (int64) the position of each step of
@@ -59,23 +60,22 @@ def positions(axis: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
     return np.where(axis[candidate] == labels, candidate, -1).astype(np.int64)
 
 
-def place_labels(mode: Mode, old: NDArray[Any], new: NDArray[Any], steps: Steps) -> Axis:
+def place_labels(mode: Mode, old: NDArray[Any], new: NDArray[Any], steps: Steps) -> StepAxis:
     """Return the axis with old and new labels. New labels that are not in order follow the old ones."""
     numbers = old.dtype.kind in "iuf" and new.dtype.kind in "iuf"
     if numbers and len(old):
         with np.errstate(invalid="ignore"):
             cast = new.astype(old.dtype)
         if old.dtype.kind in "iu" and (cast != new).any():
-            raise InvalidInputError(
+            raise misfit(
                 f"new labels must fit the dtype {old.dtype} of the labels in the repository, got "
-                f"{new[cast != new][0]}. Ingest the files into another group",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                f"{new[cast != new][0]}. Ingest the files into another group"
             )
         new = cast
     stay = np.arange(len(old))
     again = np.array_equal(old, new, equal_nan=old.dtype.kind == new.dtype.kind == "f")
     if mode not in ("create", "append") and len(old) and again:
-        return Axis(len(old), old, stay, stay)  # the same steps again, in any order
+        return StepAxis(len(old), old, stay, stay)  # the same steps again, in any order
     is_stored = positions(old, new) >= 0
     stored, fresh = new[is_stored], new[~is_stored]
     if mode == "append" and len(stored):
@@ -101,7 +101,7 @@ def place_labels(mode: Mode, old: NDArray[Any], new: NDArray[Any], steps: Steps)
     if not both or (first < last if down else first > last):
         sorted_in = steps.in_order or len(stored)
         places = positions(labels, new) if sorted_in else len(old) + np.arange(len(new))
-        return Axis(len(labels), labels, stay, places)
+        return StepAxis(len(labels), labels, stay, places)
     if mode != "backfill":
         text = f"mode {mode!r} needs new labels after {steps.label_text(last)}, got {steps.label_text(first)}"
         raise _refusal(text, "Use {}", argument(mode="backfill"))
@@ -110,7 +110,7 @@ def place_labels(mode: Mode, old: NDArray[Any], new: NDArray[Any], steps: Steps)
         text = "mode 'backfill' needs sorted labels in the repository and in the files, but they are not"
         raise _refusal(text, "Use {} in another group", argument(mode="create"))
     labels = np.sort(labels)[:: -1 if down else 1]
-    return Axis(len(labels), labels, positions(labels, old), positions(labels, new))
+    return StepAxis(len(labels), labels, positions(labels, old), positions(labels, new))
 
 
 def _refusal(text: str, remedy: str, *arguments: Call) -> InvalidInputError:
@@ -118,7 +118,7 @@ def _refusal(text: str, remedy: str, *arguments: Call) -> InvalidInputError:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class StepRuns:
     """Runs of steps, as columns in the order of ``at``.
 
     ``source`` is the number of a file (-1: steps of the group), ``start`` the first step in the source,
@@ -137,15 +137,15 @@ class Pieces:
         columns = (self.source, self.start, self.at, self.count)
         return zip(*(each.tolist() for each in columns), strict=True)
 
-    def within(self, start: int, stop: int) -> Pieces:
+    def within(self, start: int, stop: int) -> StepRuns:
         """Return the parts of the pieces in a span of the axis."""
         low = np.maximum(self.at, start)
         high = np.minimum(self.at + self.count, stop)
         some = low < high
-        return Pieces(self.source[some], (self.start + low - self.at)[some], low[some], (high - low)[some])
+        return StepRuns(self.source[some], (self.start + low - self.at)[some], low[some], (high - low)[some])
 
 
-def runs(source: NDArray[np.int64], start: NDArray[np.int64], at: NDArray[np.int64]) -> Pieces:
+def runs(source: NDArray[np.int64], start: NDArray[np.int64], at: NDArray[np.int64]) -> StepRuns:
     """Join single steps to runs."""
     order = np.argsort(at, kind="stable")
     source, start, at = source[order], start[order], at[order]
@@ -153,10 +153,10 @@ def runs(source: NDArray[np.int64], start: NDArray[np.int64], at: NDArray[np.int
     breaks[1:] = (np.diff(at) != 1) | (np.diff(start) != 1) | (np.diff(source) != 0)
     first = np.flatnonzero(breaks)
     count = np.diff(np.append(first, len(at)))
-    return Pieces(source[first], start[first], at[first], count.astype(np.int64))
+    return StepRuns(source[first], start[first], at[first], count.astype(np.int64))
 
 
-def old_pieces(axis: Axis, start: int, stop: int) -> Pieces:
+def old_pieces(axis: StepAxis, start: int, stop: int) -> StepRuns:
     """Return the runs of old steps whose new positions are in a span."""
     steps = np.flatnonzero((axis.old >= start) & (axis.old < stop))
     return runs(np.full(len(steps), -1, np.int64), steps.astype(np.int64), axis.old[steps])

@@ -20,6 +20,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from frazil.arguments import misfit
 from frazil.arrays.box_writing import fill_box
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkTable
@@ -28,7 +29,7 @@ from frazil.pipeline.ingest.arrays import TargetArray, cut_references, open_targ
 from frazil.pipeline.ingest.families import Conversion, inexact_text
 from frazil.pipeline.ingest.inspection import file_state
 from frazil.pipeline.ingest.options import FileAccess
-from frazil.pipeline.ingest.steps import Pieces, runs
+from frazil.pipeline.ingest.steps import StepRuns, runs
 from frazil.readers.base_reader import INLINE, ChunkReferences, NotVirtual, Reader, decoded
 from frazil.readers.files import find_file
 from frazil.remedies import argument
@@ -54,7 +55,7 @@ class PlannedArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class ArrayBox:
     """A part of an array, on chunk borders. ``array`` is the number of the array in the plan."""
 
     array: int
@@ -63,7 +64,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class IngestItem:
     """The work of one task: it copies values, or sets references to files (``virtual``).
 
     The sources of ``pieces`` are indices of ``urls``. ``old`` are steps of the group. For each file there are
@@ -71,9 +72,9 @@ class Item:
     store), and ``fingerprints`` (uint8, (files, 16)) of the inspection.
     """
 
-    boxes: tuple[Box, ...]
-    pieces: Pieces
-    old: Pieces
+    boxes: tuple[ArrayBox, ...]
+    pieces: StepRuns
+    old: StepRuns
     urls: tuple[str, ...]
     conversions: tuple[Mapping[str, Conversion] | None, ...]
     checks: tuple[Any, ...]
@@ -96,7 +97,7 @@ class TaskContext:
 class Readers:
     """The readers of the files of a task, which checks each file before and after the reads."""
 
-    def __init__(self, access: FileAccess, item: Item) -> None:
+    def __init__(self, access: FileAccess, item: IngestItem) -> None:
         self._access = access
         self._item = item
         self._open: OrderedDict[int, Reader] = OrderedDict()
@@ -136,7 +137,7 @@ class Readers:
         )
 
 
-def set_references(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
+def set_references(fork: ForkSession, context: TaskContext, item: IngestItem) -> Outcome:
     """Set references of the arrays of an item to the chunks in its files, also where chunks were before."""
     count = read = own = 0
     workspace = fork.workspace
@@ -181,7 +182,7 @@ def set_references(fork: ForkSession, context: TaskContext, item: Item) -> Outco
 
 
 def _references(
-    readers: Readers, item: Item, target: TargetArray, file: int, adds_axis: bool
+    readers: Readers, item: IngestItem, target: TargetArray, file: int, adds_axis: bool
 ) -> ChunkReferences:
     """Return the references of a variable of a file, for the chunks of the array."""
     references = readers[file].references(target.name)
@@ -229,7 +230,7 @@ type Region = tuple[slice, ...]
 
 
 def constant_of(
-    readers: Readers, context: TaskContext, item: Item, number: int, region: Region
+    readers: Readers, context: TaskContext, item: IngestItem, number: int, region: Region
 ) -> NDArray[Any] | None:
     """Return the single value of a region of an array (by number), or None if files store chunks of it."""
     target = context.arrays[number].target
@@ -270,7 +271,7 @@ def _bytes(value: Any, target: TargetArray) -> bytes:
 HELD: Final = 128 << 20
 
 
-def copy_values(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
+def copy_values(fork: ForkSession, context: TaskContext, item: IngestItem) -> Outcome:
     """Write the boxes of an item with values from its files, and from old steps of the group."""
     before = fork.fork() if len(item.old) else fork  # reads old values while this task writes
     input_bytes = output_bytes = chunks = 0
@@ -315,7 +316,7 @@ class _FileRead:
     into: NDArray[Any]
 
 
-def _batches(context: TaskContext, boxes: Sequence[Box]) -> Iterator[list[tuple[int, Region]]]:
+def _batches(context: TaskContext, boxes: Sequence[ArrayBox]) -> Iterator[list[tuple[int, Region]]]:
     """Yield lists of regions of arrays (by number) that are held in memory together."""
     batch: list[tuple[int, Region]] = []
     held = 0
@@ -333,7 +334,7 @@ def _batches(context: TaskContext, boxes: Sequence[Box]) -> Iterator[list[tuple[
 
 
 def _region_buffer(
-    before: ForkSession, context: TaskContext, item: Item, number: int, region: Region
+    before: ForkSession, context: TaskContext, item: IngestItem, number: int, region: Region
 ) -> tuple[NDArray[Any], list[_FileRead], int]:
     """Return a buffer with the old values of a region, the reads that fill the rest, and the old bytes."""
     target, window = context.arrays[number].target, context.arrays[number].target.window
@@ -366,7 +367,7 @@ def _region_buffer(
     return values, reads, old_bytes
 
 
-def _uncovered(old: Pieces, new: Pieces, low: int, high: int, shifted: bool) -> Pieces:
+def _uncovered(old: StepRuns, new: StepRuns, low: int, high: int, shifted: bool) -> StepRuns:
     """Return the runs of old steps in a span that no new step replaces, with their present positions."""
     old = old.within(low, high)
     if not len(old):
@@ -381,7 +382,7 @@ def _uncovered(old: Pieces, new: Pieces, low: int, high: int, shifted: bool) -> 
     return runs(np.zeros(int(stays.sum()), np.int64), start[stays], at[stays])
 
 
-def file_values(readers: Readers, item: Item, context: TaskContext, read: _FileRead) -> NDArray[Any]:
+def file_values(readers: Readers, item: IngestItem, context: TaskContext, read: _FileRead) -> NDArray[Any]:
     """Return the raw values of one file."""
     target = context.arrays[read.number].target
     values = readers[read.file].read(target.name, read.region)
@@ -396,7 +397,7 @@ def file_values(readers: Readers, item: Item, context: TaskContext, read: _FileR
 
 
 def _stored_values(
-    readers: Readers, item: Item, context: TaskContext, read: _FileRead, values: NDArray[Any]
+    readers: Readers, item: IngestItem, context: TaskContext, read: _FileRead, values: NDArray[Any]
 ) -> NDArray[Any]:
     """Return the values of a file as the array stores them: unpacked, or in its encoding."""
     target = context.arrays[read.number].target
@@ -413,11 +414,11 @@ def _stored_values(
     numbers, inexact = conversion.apply(values)
     if inexact.any():
         text = inexact_text(target.name, values[inexact][0], conversion.target)
-        raise InvalidInputError(f"{item.urls[read.file]}: {text}", ErrorKind.INVALID_ARRAY_METADATA)
+        raise misfit(f"{item.urls[read.file]}: {text}")
     return numbers
 
 
-def _blocks(box: Box, target: TargetArray) -> Iterator[tuple[slice, ...]]:
+def _blocks(box: ArrayBox, target: TargetArray) -> Iterator[tuple[slice, ...]]:
     """Yield a box in parts on chunk borders, which are held in memory one by one."""
     grid = target.grid
     size = [min(step, stop - start) for step, start, stop in zip(grid, box.start, box.stop, strict=True)]
@@ -437,6 +438,6 @@ def _blocks(box: Box, target: TargetArray) -> Iterator[tuple[slice, ...]]:
         )
 
 
-def run_item(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
+def run_item(fork: ForkSession, context: TaskContext, item: IngestItem) -> Outcome:
     """Run one item: the work function of the job of an ingest."""
     return (set_references if item.virtual else copy_values)(fork, context, item)

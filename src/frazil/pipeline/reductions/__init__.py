@@ -1,6 +1,7 @@
 """Reductions of arrays: tasks compute partial results, which are combined to one version.
 
-kernels         the arithmetic of each statistic, pure; a new reduction begins with its table
+The arithmetic of each statistic is in `frazil.answers.kernels`.
+
 fields, zones   arrays, their coordinates and groups; labels from polygons
 options         the options of the operations, and weights
 plan            what is computed, by which tasks, and where partial results are combined

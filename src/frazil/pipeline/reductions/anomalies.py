@@ -55,7 +55,7 @@ class _Baseline:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shared:
+class _Anomalies:
     data: Session
     climatology: Session
     baselines: tuple[_Baseline, ...]
@@ -162,7 +162,7 @@ def anomaly(
         "anomaly",
         target,
         functools.partial(
-            _prepare, _Shared(data, session, baselines, limits.block), limits.task, options.get("engine")
+            _prepare, _Anomalies(data, session, baselines, limits.block), limits.task, options.get("engine")
         ),
         _subtract,
         None,
@@ -182,7 +182,7 @@ def anomaly(
     return run_with_options(job, options)
 
 
-def _prepare(shared: _Shared, most: int, engine: Engine | EngineName | None, session: Session) -> Tasks:
+def _prepare(shared: _Anomalies, most: int, engine: Engine | EngineName | None, session: Session) -> Tasks:
     writes = [each.path for each in shared.baselines]
     coordinates = CoordinateWriter.of(ArrayLookup(shared.data), session, writes)
     items: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
@@ -208,7 +208,7 @@ def _prepare(shared: _Shared, most: int, engine: Engine | EngineName | None, ses
 
 
 def _subtract(
-    fork: ForkSession, shared: _Shared, item: tuple[int, tuple[int, ...], tuple[int, ...]]
+    fork: ForkSession, shared: _Anomalies, item: tuple[int, tuple[int, ...], tuple[int, ...]]
 ) -> Outcome:
     """Subtract the climatology from some chunks, one block after the other: the task."""
     number, start, stop = item

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from xarray.groupers import Grouper, TimeResampler
 
 from frazil import cf
+from frazil.answers.plan import RegionPlan
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
@@ -129,6 +130,15 @@ def open_field(session: Session, path: str, *, decode: bool = True, valid_range:
         decode,
         valid_range,
     )
+
+
+def region_plan(
+    session: Session, field: Field, region: Sequence[tuple[int, int]], *, skipna: bool = True
+) -> RegionPlan | None:
+    """Return which chunks of a region have statistics of their values, or None if none can have them."""
+    coding = cf.coding_of(field.attributes if field.decode else {}, field.raw, times=False)
+    limits = field.valid_limits if field.valid_range else None
+    return RegionPlan.of(session, field.path, region, coding, field.dtype, limits=limits, skipna=skipna)
 
 
 def dimensions(array: zarr.Array[Any]) -> tuple[str, ...]:

@@ -179,7 +179,7 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class FieldReduction:
     """An array, the axes ``over`` that it is reduced along, its groups, and the measures of one pass.
 
     ``weights`` have as many axes as the array, of length 1 along axes where they do not vary. ``empty`` is
@@ -327,7 +327,7 @@ class ReductionPlan:
 
 
 def plan_reduction(
-    number: int, reduction: Reduction, limits: Limits, engine: Engine | EngineName | None = None
+    number: int, reduction: FieldReduction, limits: Limits, engine: Engine | EngineName | None = None
 ) -> ReductionPlan:
     """Return the plan of the reduction ``number`` of a job. The engine does not change chunks of results."""
     field = reduction.field
@@ -363,7 +363,9 @@ def plan_reduction(
     return replace(plan, combination=Combination.IN_SCRATCH, items=items, slots=len(cuts))
 
 
-def _plan_on_driver(number: int, reduction: Reduction, limits: Limits, task: int) -> ReductionPlan | None:
+def _plan_on_driver(
+    number: int, reduction: FieldReduction, limits: Limits, task: int
+) -> ReductionPlan | None:
     """Return a plan whose partial results go to the driver, if they are small enough.
 
     A task reads about ``task`` bytes.
@@ -391,7 +393,9 @@ def _plan_on_driver(number: int, reduction: Reduction, limits: Limits, task: int
     return ReductionPlan(Combination.ON_DRIVER, chunks, items, box, reduction.groups)
 
 
-def _group_lengths(reduction: Reduction, limits: Limits, box: tuple[int, ...], task: int) -> tuple[int, int]:
+def _group_lengths(
+    reduction: FieldReduction, limits: Limits, box: tuple[int, ...], task: int
+) -> tuple[int, int]:
     """Return the number of groups in a chunk of the result, and in the part of one task: whole chunks."""
     groups, box_cells = reduction.groups, max(1, math.prod(box))
     chunk = max(1, min(groups, 4 * limits.chunk // (8 * box_cells)))
@@ -409,7 +413,7 @@ def _group_lengths(reduction: Reduction, limits: Limits, box: tuple[int, ...], t
 
 
 def _cuts(
-    reduction: Reduction, limits: Limits, box: tuple[int, ...], group_ranges: int, parts: int
+    reduction: FieldReduction, limits: Limits, box: tuple[int, ...], group_ranges: int, parts: int
 ) -> list[tuple[Corner, Corner]] | None:
     """Return cuts of the reduced axes, one for each slot of scratch arrays; None for no scratch arrays.
 

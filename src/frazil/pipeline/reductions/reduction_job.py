@@ -45,16 +45,16 @@ from frazil.pipeline.reductions.fields import (
 from frazil.pipeline.reductions.plan import (
     Combination,
     Exact,
+    FieldReduction,
     Item,
     Measure,
-    Reduction,
     ReductionPlan,
     Sketch,
     plan_reduction,
     rank_error,
 )
 from frazil.pipeline.reductions.tasks import (
-    Shared,
+    ReductionInputs,
     combine_item,
     reduce_item,
     scratch_path,
@@ -239,7 +239,7 @@ def weights_of(lookup: ArrayLookup, field: Field, weights: Weights | None) -> Va
 
 def create_result(
     coordinates: CoordinateWriter,
-    reduction: Reduction,
+    reduction: FieldReduction,
     plan: ReductionPlan,
     measure: Measure,
     *,
@@ -248,7 +248,7 @@ def create_result(
     """Create the array of a measure, and its coordinates of quantiles and groups."""
     session, path = coordinates.session, measure.path
     attributes = reduction.field.decoded_attributes() if keep_attrs else {}
-    if measure.how in ("count", "any", "all"):
+    if measure.how in STATISTICS and not STATISTICS[measure.how].has_units:
         attributes["units"] = "1"
     elif measure.how == "var" and "units" in attributes:
         attributes["units"] = f"({attributes['units']})2"
@@ -297,7 +297,7 @@ def reductions_of(
     dims: Sequence[str] | None,
     grouping: Grouping | None,
     options: ReductionOptions,
-) -> list[Reduction]:
+) -> list[FieldReduction]:
     """Return the reductions of one array: one for all quantiles, and one for all other statistics.
 
     The result of one statistic is at ``path``, the results of several are at ``<path>_<how>``. ``dims`` are
@@ -339,7 +339,9 @@ def reductions_of(
     over = tuple(axis for axis, dim in enumerate(field.dims) if dim in dims)
     weights = weights_of(arrays, field, options.get("weights"))
     has_empty = empty is not None and empty.any()
-    plain = Reduction(field, over, (), grouping, weights, options["skipna"], empty if has_empty else None)
+    plain = FieldReduction(
+        field, over, (), grouping, weights, options["skipna"], empty if has_empty else None
+    )
     named = [(how, path)] if isinstance(how, str) else [(each, f"{path}_{each}") for each in how]
     measures = [_measure(plain, own_path, options, each) for each, own_path in named]
     quantiles = tuple(each for each in measures if each.how in _QUANTILES)
@@ -347,7 +349,7 @@ def reductions_of(
     return [replace(plain, measures=part) for part in (others, quantiles) if part]
 
 
-def _measure(reduction: Reduction, path: str, options: ReductionOptions, how: str) -> Measure:
+def _measure(reduction: FieldReduction, path: str, options: ReductionOptions, how: str) -> Measure:
     field, is_weighted = reduction.field, reduction.weights is not None
     require_choice("how", how, [*STATISTICS, *_QUANTILES])
     if is_weighted and how not in WEIGHTED:
@@ -358,19 +360,20 @@ def _measure(reduction: Reduction, path: str, options: ReductionOptions, how: st
     if how in _QUANTILES:
         return _quantile_measure(reduction, path, options, how)
     ddof, min_count = options["ddof"], options.get("min_count")
-    statistic = STATISTICS[how].kernel(field.dtype, is_weighted, ddof, min_count)
-    dtype = STATISTICS[how].dtype(field.dtype, is_weighted)
+    statistic = STATISTICS[how]
+    kernel = statistic.kernel(field.dtype, is_weighted, ddof, min_count)
+    dtype = statistic.dtype(field.dtype, is_weighted)
     # A result of integers that may have no value is of floats, which have NaN.
-    may_be_missing = min_count or (how != "sum" and not all(reduction.over_shape))
-    may_be_missing = may_be_missing and how not in ("count", "any", "all")
+    has_few_cells = min_count or (statistic.needs_cells and not all(reduction.over_shape))
+    may_be_missing = statistic.has_units and has_few_cells
     if dtype.kind in "iub" and (reduction.empty is not None or may_be_missing):
         # An empty group makes float32 of integers of up to 16 bits, as in xarray.
         is_small = dtype.kind in "iu" and dtype.itemsize <= 2 and reduction.empty is not None
         dtype = np.dtype(np.float32 if is_small else np.float64)
-    return Measure(path, how, statistic, dtype)
+    return Measure(path, how, kernel, dtype)
 
 
-def _quantile_measure(reduction: Reduction, path: str, options: ReductionOptions, how: str) -> Measure:
+def _quantile_measure(reduction: FieldReduction, path: str, options: ReductionOptions, how: str) -> Measure:
     """Return a measure with an exact kernel if the cells of a chunk of the result take few bytes."""
     quantiles: Any = 0.5 if how == "median" else options["q"]
     try:
@@ -398,7 +401,7 @@ class _ReductionJob:
 
     arrays: ArrayLookup
     options: ReductionOptions
-    reductions: tuple[Reduction, ...]
+    reductions: tuple[FieldReduction, ...]
     plans: tuple[ReductionPlan, ...]
     scratch: str
 
@@ -413,11 +416,11 @@ class _ReductionJob:
         return any(plan.combination is Combination.IN_SCRATCH for plan in self.plans)
 
     @property
-    def shared(self) -> Shared:
+    def shared(self) -> ReductionInputs:
         """Return the values that all tasks share."""
         combinations = tuple(plan.combination for plan in self.plans)
         block = self.options["limits"].block
-        return Shared(self.arrays.session, self.reductions, combinations, self.scratch, block)
+        return ReductionInputs(self.arrays.session, self.reductions, combinations, self.scratch, block)
 
 
 def run_reduction(
@@ -442,7 +445,7 @@ def run_reduction(
     options: ReductionOptions = {**REDUCTION_DEFAULTS, **choices}
     target = target_or_group(version, options.get("to"), name)
     arrays = ArrayLookup(version.session())
-    reductions: list[Reduction] = []
+    reductions: list[FieldReduction] = []
     for path in all_paths:
         field = open_field(arrays.session, path, decode=options["decode"], valid_range=options["valid_range"])
         groups = None if rule is None else rule.grouping_of(arrays.session, field)

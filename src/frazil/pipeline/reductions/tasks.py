@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.answers.kernels import (
     Cells,
     FirstLast,
     Index,
     Partial,
+    Tiles,
     Values,
     absorb_partial,
     cells,
@@ -21,14 +23,17 @@ from frazil.answers.kernels import (
     combine_tree,
     empty_partial,
 )
+from frazil.answers.plan import RegionPlan
+from frazil.answers.tiles import Box
 from frazil.jobs.blocks import SLAB, block_shape, split
 from frazil.jobs.task_results import Outcome
-from frazil.pipeline.reductions.fields import open_array
-from frazil.pipeline.reductions.known_partials import known_part
-from frazil.pipeline.reductions.plan import Combination, Corner, Exact, Item, Reduction, Sketch
+from frazil.pipeline.reductions.fields import open_array, region_plan
+from frazil.pipeline.reductions.plan import Combination, Corner, Exact, FieldReduction, Item, Sketch
 from frazil.repository.session.session import ForkSession, Session
 
 type Region = tuple[slice, ...]
+#: The start and the stop of a block of the reduced axes.
+type Block = tuple[Index, Index]
 
 
 def box_shape(low: Sequence[int], high: Sequence[int]) -> tuple[int, ...]:
@@ -36,14 +41,14 @@ def box_shape(low: Sequence[int], high: Sequence[int]) -> tuple[int, ...]:
     return tuple(np.subtract(high, low).tolist())
 
 
-def region_of(reduction: Reduction, low: Corner, high: Corner, start: Index, stop: Index) -> Region:
+def region_of(reduction: FieldReduction, low: Corner, high: Corner, start: Index, stop: Index) -> Region:
     """Return a region of the array."""
     out: dict[int, slice] = dict(zip(reduction.over, map(slice, start.tolist(), stop.tolist()), strict=True))
     out |= zip(reduction.retained, map(slice, low, high), strict=True)
     return tuple(out[axis] for axis in range(len(out)))
 
 
-def read_blocks(reduction: Reduction, item: Item, size: int) -> Iterator[tuple[Index, Index]]:
+def read_blocks(reduction: FieldReduction, item: Item, size: int) -> Iterator[tuple[Index, Index]]:
     """Yield the start and stop of each block of the reduced axes that an item reads.
 
     A block has about ``size`` bytes. Along the axis of the labels, only chunks with cells of the item's
@@ -71,14 +76,14 @@ def read_blocks(reduction: Reduction, item: Item, size: int) -> Iterator[tuple[I
                 yield run_low, run_high
 
 
-def _block_shape(reduction: Reduction, item: Item, size: int) -> tuple[int, ...]:
+def _block_shape(reduction: FieldReduction, item: Item, size: int) -> tuple[int, ...]:
     """Return the shape of a block of the reduced axes: whole chunks."""
     grid = tuple(max(1, reduction.field.grid[axis]) for axis in reduction.over)
     each = reduction.field.raw.itemsize * math.prod(box_shape(item.retained_start, item.retained_stop))
     return block_shape(box_shape(item.over_start, item.over_stop), grid, max(1, each), size)
 
 
-def retained_boxes(reduction: Reduction, item: Item, size: int) -> list[tuple[Corner, Corner]]:
+def retained_boxes(reduction: FieldReduction, item: Item, size: int) -> list[tuple[Corner, Corner]]:
     """Return boxes of the retained axes, for which the slabs of a block are reduced one after the other.
 
     There is one box, unless its state is larger than a slab: then each slab would go through all of the
@@ -98,7 +103,7 @@ def retained_boxes(reduction: Reduction, item: Item, size: int) -> list[tuple[Co
 
 
 def slab_spans(
-    reduction: Reduction, low: Corner, high: Corner, start: Index, stop: Index
+    reduction: FieldReduction, low: Corner, high: Corner, start: Index, stop: Index
 ) -> Iterator[tuple[Index, Index]]:
     """Yield the start and stop of each slab of the reduced axes of a block, in the order of the array.
 
@@ -112,7 +117,7 @@ def slab_spans(
     yield from zip(lows + start, highs + start, strict=True)
 
 
-def slab_values(reduction: Reduction, item: Item, raw: Values, start: Index, region: Region) -> Values:
+def slab_values(reduction: FieldReduction, item: Item, raw: Values, start: Index, region: Region) -> Values:
     """Return the decoded values of a region of a block: (cells, *retained dimensions)."""
     corner = dict(zip(reduction.over, start.tolist(), strict=True))
     corner |= zip(reduction.retained, item.retained_start, strict=True)
@@ -124,7 +129,7 @@ def slab_values(reduction: Reduction, item: Item, raw: Values, start: Index, reg
     return turned.reshape(int(np.prod(turned.shape[: len(reduction.over)], dtype=np.int64)), *retained)
 
 
-def region_cells(reduction: Reduction, item: Item, values: Values, region: Region) -> Cells:
+def region_cells(reduction: FieldReduction, item: Item, values: Values, region: Region) -> Cells:
     """Return the cells of a region, with their groups and weights. ``values`` are those of `slab_values`."""
     start, stop = (
         np.array([getattr(region[axis], end) for axis in reduction.over], np.int64)
@@ -145,7 +150,7 @@ def region_cells(reduction: Reduction, item: Item, values: Values, region: Regio
     return cells(values, codes, weights=weights, skipna=reduction.skipna, positions=positions)
 
 
-def group_codes(reduction: Reduction, item: Item, start: Index, stop: Index) -> Index | None:
+def group_codes(reduction: FieldReduction, item: Item, start: Index, stop: Index) -> Index | None:
     """Return the groups of the cells of a block, or None without groups."""
     grouping = reduction.grouping
     if grouping is None:
@@ -162,20 +167,20 @@ def group_codes(reduction: Reduction, item: Item, start: Index, stop: Index) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class ReductionInputs:
     """The values that all tasks of a job share: the ``session`` of the source, and the reductions.
 
     ``scratch`` is the path of the group of scratch arrays. A task reads blocks of about ``block`` bytes.
     """
 
     session: Session
-    reductions: tuple[Reduction, ...]
+    reductions: tuple[FieldReduction, ...]
     combinations: tuple[Combination, ...]
     scratch: str
     block: int
 
 
-def reduce_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
+def reduce_item(fork: ForkSession, shared: ReductionInputs, item: Item) -> Outcome:
     """Compute a part of the results, or partial results of them: the task of the first phase."""
     reduction, combination = shared.reductions[item.number], shared.combinations[item.number]
     states = _states(shared, reduction, item)
@@ -198,7 +203,7 @@ def reduce_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
     return Outcome(rows=len(groups), chunks=1)
 
 
-def _states(shared: Shared, reduction: Reduction, item: Item) -> list[Any]:
+def _states(shared: ReductionInputs, reduction: FieldReduction, item: Item) -> list[Any]:
     """Return the state of each measure: a `Partial`, or the cells of a quantile."""
     if reduction.is_exact:
         return _exact_states(shared, reduction, item)
@@ -209,7 +214,7 @@ def _states(shared: Shared, reduction: Reduction, item: Item) -> list[Any]:
     states = [empty_partial(kernel, groups, shape) for kernel in kernels]
     has_cells = np.zeros(len(groups), np.bool_)
     blocks = list(read_blocks(reduction, item, shared.block))
-    known = known_part(shared.session, reduction, item, blocks)
+    known = tile_part(shared.session, reduction, item, blocks)
     if known is not None:
         for kernel, state, partial in zip(kernels, states, known.partials, strict=True):
             absorb_partial(kernel, state, partial)
@@ -234,6 +239,88 @@ def _states(shared: Shared, reduction: Reduction, item: Item) -> list[Any]:
     return [Partial(groups[has_cells], tuple(each[has_cells] for each in state.fields)) for state in states]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TilePart:
+    """What statistics say about an item: a partial result for each measure, and the blocks left to read.
+
+    A chunk counts if the result retains no axis along which it has several elements, and if all its elements
+    belong to one group, or to none. So a mean of everything, of each step of chunks of one step, or of months
+    at whose ends chunks end, reads no chunk with statistics.
+    """
+
+    partials: tuple[Partial, ...]
+    unread: tuple[tuple[Item, Block], ...]
+
+
+def tile_part(
+    session: Session, reduction: FieldReduction, item: Item, blocks: Sequence[Block]
+) -> TilePart | None:
+    """Return what statistics say about an item that is read in ``blocks``, or None if they say nothing."""
+    kernels = [measure.kernel for measure in reduction.measures]
+    if reduction.weights is not None or not all(kernel.takes_tiles for kernel in kernels):
+        return None
+
+    def region(start: Index, stop: Index) -> list[tuple[int, int]]:
+        sides = region_of(reduction, item.retained_start, item.retained_stop, start, stop)
+        return [(side.start, side.stop) for side in sides]
+
+    whole = region(np.array(item.over_start), np.array(item.over_stop))
+    plan = region_plan(session, reduction.field, whole, skipna=reduction.skipna)
+    if plan is None:
+        return None
+    if any((np.subtract(*reversed(plan.bounds[axis])) != 1).any() for axis in reduction.retained):
+        return None
+    order = (*reduction.over, *reduction.retained)
+    low, high = (codes.transpose(order) for codes in _codes(reduction, item, plan))
+    is_known = plan.is_known.copy()
+    for kernel in kernels:
+        is_known &= ~kernel.is_open(plan.columns)
+    is_unread = ~is_known
+    turned = is_unread.transpose(order)  # a view
+    turned |= low != high
+    turned &= high >= 0
+    if is_unread.all():
+        return None
+    unread = [
+        _unread(reduction, item, box)
+        for start, stop in blocks
+        for box in plan.boxes_to_read(is_unread, region(start, stop))
+    ]
+    is_used = is_known & ~is_unread
+    rows = math.prod(is_used.shape[axis] for axis in reduction.over)
+    codes = np.broadcast_to(low, turned.shape).reshape(rows, -1)[:, 0] if rows else np.zeros(0, np.int64)
+    tiles = Tiles.of(plan.columns, is_used, plan.packing, codes=codes, over=reduction.over)
+    return TilePart(tuple(kernel.partial_of_tiles(tiles) for kernel in kernels), tuple(unread))
+
+
+def _codes(reduction: FieldReduction, item: Item, plan: RegionPlan) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the smallest and the largest group in each chunk, with all axes. Other items' groups are -1."""
+    ndim, grouping = len(plan.bounds), reduction.grouping
+    if grouping is None:
+        zero = np.zeros((1,) * ndim, np.int64)
+        return zero, zero
+    axes = reduction.label_axes
+    bounds = [plan.bounds[axis] for axis in axes]
+    codes = grouping.codes[tuple(slice(int(starts[0]), int(ends[-1])) for starts, ends in bounds)]
+    low = high = np.where((codes >= item.groups[0]) & (codes < item.groups[1]), codes, -1)
+    for axis, (starts, _) in enumerate(bounds):
+        low = np.minimum.reduceat(low, starts - starts[0], axis=axis)
+        high = np.maximum.reduceat(high, starts - starts[0], axis=axis)
+    turn = sorted(range(len(axes)), key=axes.__getitem__)
+    shape = [len(plan.bounds[axis][0]) if axis in axes else 1 for axis in range(ndim)]
+    return low.transpose(turn).reshape(shape), high.transpose(turn).reshape(shape)
+
+
+def _unread(reduction: FieldReduction, item: Item, box: Box) -> tuple[Item, Block]:
+    """Return an item with the part of its retained axes that a box has, and the reduced axes of the box."""
+    (low, high), corners = (
+        [tuple(box[axis][end] for axis in axes) for end in (0, 1)]
+        for axes in (reduction.retained, reduction.over)
+    )
+    first, end = (np.array(corner, np.int64) for corner in corners)
+    return replace(item, retained_start=low, retained_stop=high), (first, end)
+
+
 def _box_of(state: Partial, item: Item, low: Corner, high: Corner) -> Partial:
     """Return a view of a state: a box of the retained axes."""
     box = tuple(
@@ -242,7 +329,7 @@ def _box_of(state: Partial, item: Item, low: Corner, high: Corner) -> Partial:
     return Partial(state.groups, tuple(each[(slice(None), *box)] for each in state.fields))
 
 
-def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> list[Any]:
+def _exact_states(shared: ReductionInputs, reduction: FieldReduction, item: Item) -> list[Any]:
     """Return all cells of the item, decoded, with their groups, once for each measure."""
     field, array = reduction.field, open_array(shared.session, reduction.field.path)
     low, high = item.retained_start, item.retained_stop
@@ -275,7 +362,7 @@ def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> list[Any]
 # Results
 
 
-def result_values(reduction: Reduction, number: int, state: Any) -> Values:
+def result_values(reduction: FieldReduction, number: int, state: Any) -> Values:
     """Return the values of the measure ``number``: (quantiles,) then the dimensions of the result."""
     measure = reduction.measures[number]
     if isinstance(measure.kernel, Exact):
@@ -300,7 +387,7 @@ def result_values(reduction: Reduction, number: int, state: Any) -> Values:
         return values.astype(measure.dtype, copy=False)
 
 
-def _write_part(session: Session, reduction: Reduction, number: int, item: Item, values: Values) -> None:
+def _write_part(session: Session, reduction: FieldReduction, number: int, item: Item, values: Values) -> None:
     """Write the part of a result that is the item's."""
     region = reduction.arranged(slice(*item.groups), _box_region(item.retained_start, item.retained_stop))
     index: tuple[Any, ...] = (..., *region)
@@ -312,7 +399,7 @@ def _box_region(low: Sequence[int], high: Sequence[int]) -> tuple[slice, ...]:
 
 
 def write_driver_results(
-    session: Session, reduction: Reduction, values: Sequence[tuple[Item, list[Partial]]]
+    session: Session, reduction: FieldReduction, values: Sequence[tuple[Item, list[Partial]]]
 ) -> None:
     """Combine the partial results that the tasks returned, and write the results."""
     boxes: dict[tuple[Corner, Corner], list[list[Partial]]] = {}
@@ -343,7 +430,7 @@ def scratch_path(scratch: str, reduction: int, measure: int, field: int) -> str:
     return f"{scratch.strip('/')}/p{reduction}_{measure}_{field}"
 
 
-def combine_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
+def combine_item(fork: ForkSession, shared: ReductionInputs, item: Item) -> Outcome:
     """Compute a part of the results from scratch arrays: the task of the second phase."""
     reduction = shared.reductions[item.number]
     box = _box_region(item.retained_start, item.retained_stop)

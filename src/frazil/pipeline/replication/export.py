@@ -13,12 +13,13 @@ from collections.abc import Buffer, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress, pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from frazil.argument_docs import with_argument_docs
+from frazil.arguments import misfit
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.handle.repository import Repository
@@ -27,7 +28,13 @@ from frazil.jobs.engine import Engine, EngineName, engine_of
 from frazil.jobs.job import Source, Version, takes_versions
 from frazil.jobs.progress import Progress
 from frazil.jobs.task_failures import dumps
-from frazil.pipeline.replication.operation import Copied, read_stored
+from frazil.pipeline.replication.operation import (
+    AT_ONCE,
+    BYTES_PER_OBJECT,
+    BYTES_PER_TASK,
+    CopySummary,
+    read_stored,
+)
 from frazil.pipeline.replication.part import nodes_of_arrays
 from frazil.remedies import argument
 from frazil.repository.paths import HIDDEN, absolute
@@ -35,7 +42,7 @@ from frazil.repository.session.session import Session
 from frazil.storage.base import Storage
 from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, thread_pool
-from frazil.zarr_store.keys import chunk_keys, document_keys
+from frazil.zarr_store.references import chunk_keys, document_keys
 
 
 @takes_versions
@@ -86,7 +93,7 @@ def export_netcdf(
     if nodes.require_node(prefix or "/").array is not None:
         above, _, array_name = prefix.rpartition("/")
         raise InvalidInputError(
-            f"a NetCDF file has the arrays of a group, and `{prefix}` is an array", ErrorKind.INVALID_ARGUMENT
+            f"a NetCDF file has the arrays of a group, and `{prefix}` is an array"
         ).with_remedy(
             "Pass {} and {}",
             argument(group=above or "/"),
@@ -96,10 +103,9 @@ def export_netcdf(
     for child in nodes.children(prefix or "/"):
         array = nodes.require_node(f"{prefix}/{child}").array
         if array is not None and array.shape and array.dimension_names is None:
-            raise InvalidInputError(
+            raise misfit(
                 f"`{prefix}/{child}` must have names of its dimensions for a NetCDF file, got none. Write it "
-                "with dimension_names, or export a Zarr store",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                "with dimension_names, or export a Zarr store"
             )
     name = group.strip("/") or None
     with xr.open_zarr(session.store, group=name, consolidated=False) as dataset:
@@ -107,8 +113,7 @@ def export_netcdf(
         if absent := [each for each in names if each not in dataset]:
             raise InvalidInputError(
                 f"variables must be variables of the group `{group}`, got {absent[0]!r}. It has "
-                f"{', '.join(map(str, dataset.data_vars))}",
-                ErrorKind.INVALID_ARGUMENT,
+                f"{', '.join(map(str, dataset.data_vars))}"
             )
         with named_when_complete(file) as part:
             dataset[names].to_netcdf(part)
@@ -136,11 +141,6 @@ def named_when_complete(file: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-_BYTES_PER_TASK: Final = 256_000_000
-_BYTES_PER_CHUNK: Final = 100_000
-_AT_ONCE: Final = 32_000_000
-
-
 @takes_versions
 def export_zarr(
     source: Source,
@@ -150,7 +150,7 @@ def export_zarr(
     compare: bool = True,
     engine: Engine | EngineName | None = None,
     progress: Progress | None = None,
-) -> Copied:
+) -> CopySummary:
     """Write a version as a plain Zarr v3 store, without its history.
 
     The values do not change, and chunks are not decoded. The store needs neither Frazil nor the files of
@@ -164,13 +164,14 @@ def export_zarr(
             groups and arrays, except the groups ``.frazil``, in which an ingest records its files.
         compare: Whether chunks that the target has already are read and compared. Otherwise chunks of the
             same size count as equal. Default: True.
-        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where Spark is in use, else processes of this machine (`default_engine`).
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or ``"spark"``.
+            The default, None, is Spark where Spark is in use, else processes of this machine
+            (`default_engine`).
         progress: A `Progress`, which shows how many chunks and bytes are copied. The default, None, shows
             nothing.
 
     Returns:
-        The number of objects and bytes that were written, as `Copied`.
+        The number of objects and bytes that were written, as `CopySummary`.
 
     Raises:
         ConflictError: The target is a repository, or it has a Zarr node with other metadata at one of the
@@ -192,12 +193,12 @@ def export_zarr(
     session = version.session()
     documents = documents_of(session, arrays)
     _require_same_documents(target, documents)
-    total = Copied(0, 0, 0)
+    total = CopySummary(0, 0, 0)
     shared = dumps((session, target, compare))
     items = list(map(dumps, _items(session, documents)))
     for result in engine_of(engine).run(export_chunks, items, shared):
-        part: Copied = pickle.loads(result)
-        total = _sum(total, part)
+        part: CopySummary = pickle.loads(result)
+        total += part
         if progress is not None:
             progress.advance(chunks=part.objects, bytes=part.bytes)
     count, size = 0, 0
@@ -205,7 +206,7 @@ def export_zarr(
         if read_stored(target, _document_key(path)) is None:
             target.put(_document_key(path), document)
             count, size = count + 1, size + len(document)
-    return _sum(total, Copied(count, size, len(documents) - count))
+    return total + CopySummary(count, size, len(documents) - count)
 
 
 @takes_versions
@@ -250,7 +251,7 @@ def export_zip(
         for array, first, end in _items(session, documents):
             table = session.chunk_table(array).select_chunks(slice(first, end))
             keys = chunk_keys(array, table.index)
-            for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
+            for start, stop in pairwise(groups(table.length.astype(np.int64), AT_ONCE).tolist()):
                 data = _contents(session, table, range(start, stop))
                 for key, content in zip(keys[start:stop], data, strict=True):
                     archive.writestr(zipfile.ZipInfo(key), bytes(content))
@@ -259,10 +260,6 @@ def export_zip(
         for each, (document, _) in documents.items():
             archive.writestr(zipfile.ZipInfo(_document_key(each)), document)
     return file
-
-
-def _sum(one: Copied, other: Copied) -> Copied:
-    return Copied(one.objects + other.objects, one.bytes + other.bytes, one.existing + other.existing)
 
 
 def _document_key(path: str) -> str:
@@ -321,8 +318,8 @@ def _require_same_documents(target: Storage, documents: Documents) -> None:
 def _items(session: Session, documents: Documents) -> Iterator[tuple[str, int, int]]:
     """Yield the rows of the chunk tables of arrays: the path, the start and the stop."""
     for path in (path for path, (_, is_array) in documents.items() if is_array):
-        sizes = session.chunk_table(path).length.astype(np.int64) + _BYTES_PER_CHUNK
-        yield from ((path, start, stop) for start, stop in pairwise(groups(sizes, _BYTES_PER_TASK)))
+        sizes = session.chunk_table(path).length.astype(np.int64) + BYTES_PER_OBJECT
+        yield from ((path, start, stop) for start, stop in pairwise(groups(sizes, BYTES_PER_TASK)))
 
 
 def export_chunks(shared: bytes, item: bytes) -> bytes:
@@ -331,10 +328,9 @@ def export_chunks(shared: bytes, item: bytes) -> bytes:
     path, first, end = pickle.loads(item)
     table = session.chunk_table(path).select_chunks(slice(first, end))
     keys = chunk_keys(path, table.index)
-    total = Copied(0, 0, 0)
-    for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
-        part = _export_rows(session, target, table, keys, range(start, stop), compare)
-        total = _sum(total, part)
+    total = CopySummary(0, 0, 0)
+    for start, stop in pairwise(groups(table.length.astype(np.int64), AT_ONCE).tolist()):
+        total += _export_rows(session, target, table, keys, range(start, stop), compare)
     return pickle.dumps(total)
 
 
@@ -346,7 +342,7 @@ def _contents(session: Session, table: ChunkTable, rows: Sequence[int]) -> Seque
 
 def _export_rows(
     session: Session, target: Storage, table: ChunkTable, keys: Sequence[str], rows: range, compare: bool
-) -> Copied:
+) -> CopySummary:
     """Write the chunks of some rows that the target does not have, or has with other bytes."""
     lengths = table.length.tolist()
 
@@ -368,4 +364,4 @@ def _export_rows(
         else:
             list(threads.map(target.put, *zip(*objects, strict=True))) if objects else []
     size = sum(memoryview(content).nbytes for _, content in objects)
-    return Copied(len(objects), size, len(rows) - len(objects))
+    return CopySummary(len(objects), size, len(rows) - len(objects))

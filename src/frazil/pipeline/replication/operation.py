@@ -11,8 +11,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import compress, pairwise
+from operator import add
 from typing import ClassVar, Final
 
 import numpy as np
@@ -70,14 +71,16 @@ from frazil.threads import Purpose, thread_pool
 
 #: The folders whose files are named by ids. Later folders have files that refer to files of earlier ones.
 FOLDERS: Final = (CHUNKS, MANIFESTS, STATISTICS, TRANSACTIONS, SNAPSHOTS)
-_BYTES_PER_TASK: Final = 256_000_000
+#: The bytes of one task.
+BYTES_PER_TASK: Final = 256_000_000
 #: Copying an object takes as much time as copying this number of bytes.
-_BYTES_PER_OBJECT: Final = 100_000
-_AT_ONCE: Final = 32_000_000
+BYTES_PER_OBJECT: Final = 100_000
+#: The bytes that a task holds.
+AT_ONCE: Final = 32_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Objects:
+class CopyObjects:
     """The objects of a copy: files named by ids as columns, and the backups of the repo info by their keys.
 
     ``files`` has one table for each of ``FOLDERS``. ``sizes`` has the sizes of the backups in bytes.
@@ -101,17 +104,17 @@ class Objects:
 
 
 def _cuts(sizes: I64) -> Iterator[tuple[int, int]]:
-    yield from pairwise(groups(sizes + _BYTES_PER_OBJECT, _BYTES_PER_TASK).tolist())
+    yield from pairwise(groups(sizes + BYTES_PER_OBJECT, BYTES_PER_TASK).tolist())
 
 
-def all_objects(storage: Storage) -> Objects:
+def all_objects(storage: Storage) -> CopyObjects:
     """Return the objects of a repository, except the repo info, leases and staged files."""
     files = tuple(list_objects(storage, folder) for folder in FOLDERS)
     backups = list(storage.list(OVERWRITTEN))
-    return Objects(files, tuple(each.key for each in backups), tuple(each.size for each in backups))
+    return CopyObjects(files, tuple(each.key for each in backups), tuple(each.size for each in backups))
 
 
-def difference(objects: Objects, target: Storage, checked_before: int) -> tuple[Objects, Objects]:
+def difference(objects: CopyObjects, target: Storage, checked_before: int) -> tuple[CopyObjects, CopyObjects]:
     """Return the objects that a target lacks or has with another size, and equally large ones to compare."""
     absent, doubtful = [], []
     for each in objects.files:
@@ -129,8 +132,8 @@ def difference(objects: Objects, target: Storage, checked_before: int) -> tuple[
     return _some(objects, absent, [not each for each in is_same]), _some(objects, doubtful, is_same)
 
 
-def _some(objects: Objects, files: Sequence[ObjectListing], chosen: Sequence[bool]) -> Objects:
-    return Objects(
+def _some(objects: CopyObjects, files: Sequence[ObjectListing], chosen: Sequence[bool]) -> CopyObjects:
+    return CopyObjects(
         tuple(files), tuple(compress(objects.keys, chosen)), tuple(compress(objects.sizes, chosen))
     )
 
@@ -171,7 +174,7 @@ def copy_objects(shared: bytes, item: bytes) -> bytes:
         if not target.is_local:
             copied += (size for size in threads.map(copy_object, keys, ids) if size is not None)
         else:
-            for start, stop in pairwise(groups(sizes, _AT_ONCE).tolist()):
+            for start, stop in pairwise(groups(sizes, AT_ONCE).tolist()):
                 part = threads.map(read_object, keys[start:stop], ids[start:stop])
                 pairs = [pair for pair in part if pair is not None]
                 put_many(target, pairs)
@@ -199,7 +202,7 @@ def _is_right(id_: bytes, data: Buffer) -> bool | None:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Copied(Summary):
+class CopySummary(Summary):
     """The result of a copy, a clone or an export.
 
     Attributes:
@@ -212,7 +215,10 @@ class Copied(Summary):
     bytes: int
     existing: int
 
-    shown_as: ClassVar[str] = "pipeline.Copied"
+    shown_as: ClassVar[str] = "pipeline.CopySummary"
+
+    def __add__(self, other: CopySummary) -> CopySummary:
+        return CopySummary(*map(add, astuple(self), astuple(other)))
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "copied", with_size(self.objects, "object", self.bytes)
@@ -293,7 +299,7 @@ def copy_repository(
     engine: Engine | EngineName | None = None,
     progress: Progress | None = None,
     dry_run: bool = False,
-) -> Copied:
+) -> CopySummary:
     """Copy a repository, or a part of it, to a storage that is empty or holds an earlier copy.
 
     The copy has the branches, tags and history that the source has at the start of the call, even if other
@@ -314,15 +320,16 @@ def copy_repository(
         part: The branches, tags and arrays of the copy. Default: the whole repository as it is.
         compare: Whether the bytes of all objects that both storages have are compared, and not only of those
             that were stored in the target since the last complete copy.
-        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where Spark is in use, else processes of this machine (`default_engine`).
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or ``"spark"``.
+            The default, None, is Spark where Spark is in use, else processes of this machine
+            (`default_engine`).
         progress: A `Progress`, which shows how many objects and bytes are copied. The default, None, shows
             nothing.
         dry_run: Whether to copy nothing, and to return the numbers of objects and bytes that the target lacks
             or has with another size.
 
     Returns:
-        The number of objects and bytes that were copied, as `Copied`.
+        The number of objects and bytes that were copied, as `CopySummary`.
 
     Raises:
         FormatError: The source has spec version 1 (``unsupported-operation-for-version``; upgrade it), or has
@@ -352,7 +359,7 @@ def clone_repository(
     engine: Engine | EngineName | None = None,
     progress: Progress | None = None,
     dry_run: bool = False,
-) -> Copied:
+) -> CopySummary:
     """Make a new repository with the history of another one, whose origin it records.
 
     The clone is independent: it has its own ops log, and further commits. Its metadata have the entry
@@ -366,7 +373,7 @@ def clone_repository(
         part: The branches, tags and arrays of the clone. Default: all, with the whole history.
 
     Returns:
-        The number of objects and bytes that were copied, as `Copied`.
+        The number of objects and bytes that were copied, as `CopySummary`.
 
     Raises:
         FormatError: The source has spec version 1 (``unsupported-operation-for-version``; upgrade it), or has
@@ -398,7 +405,7 @@ def _run(
     is_clone: bool,
     compare: bool,
     dry_run: bool,
-) -> Copied:
+) -> CopySummary:
     if source.spec_version < 2:
         raise FormatError(
             "source must be a repository of spec version 2, got version 1. Upgrade it first",
@@ -416,12 +423,12 @@ def _run(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Plan:
+class _CopyPlan:
     """The repo info of the target, its bytes, the objects that it needs, and new files of its snapshots."""
 
     info: RepoInfo
     repo_object: bytes
-    objects: Objects
+    objects: CopyObjects
     flat: tuple[FlatSnapshot, ...] = ()
 
 
@@ -438,7 +445,7 @@ class _RepositoryCopy:
     bytes: int = 0
     damaged: tuple[str, ...] = ()
 
-    def run(self, part: RepositoryPart, *, is_clone: bool, compare: bool, dry_run: bool) -> Copied:
+    def run(self, part: RepositoryPart, *, is_clone: bool, compare: bool, dry_run: bool) -> CopySummary:
         """Copy the objects, check them in the target, and write the repo info.
 
         With ``dry_run`` only count the objects that the target lacks or has with another size.
@@ -449,12 +456,12 @@ class _RepositoryCopy:
         if is_clone or not part.is_whole:
             copy = self._part(info, part, is_clone=is_clone)
         else:
-            copy = _Plan(info, repo_object, all_objects(origin))
+            copy = _CopyPlan(info, repo_object, all_objects(origin))
         since = 0 if compare else checked_before(target, part)
         absent, doubtful = difference(copy.objects, target, since)
         if dry_run:
             size = sum(int(each.sizes.sum()) for each in absent.files) + sum(absent.sizes)
-            return Copied(len(absent), size, len(copy.objects) - len(absent))
+            return CopySummary(len(absent), size, len(copy.objects) - len(absent))
         self._copy(absent, compare=False)
         self._copy(doubtful, compare=True)
         if self.damaged:
@@ -480,9 +487,9 @@ class _RepositoryCopy:
             )
         with suppress(StorageError):  # without the mark, the next copy compares more objects
             target.put(CHECKED, _content(part))
-        return Copied(self.objects, self.bytes, len(copy.objects) - self.objects)
+        return CopySummary(self.objects, self.bytes, len(copy.objects) - self.objects)
 
-    def _part(self, info: RepoInfo, part: RepositoryPart, *, is_clone: bool) -> _Plan:
+    def _part(self, info: RepoInfo, part: RepositoryPart, *, is_clone: bool) -> _CopyPlan:
         """Return the plan of a part, or of a clone."""
         context = context_of(self.source)
         survey = Survey(context, self.engine, is_incremental=False)
@@ -514,9 +521,9 @@ class _RepositoryCopy:
         }
         objects = all_objects(self.source.storage)
         chosen = tuple(each.select_files(among(each.ids, needed[each.folder])) for each in objects.files)
-        return _Plan(new_info, encode_repo_info(new_info), Objects(chosen), flat)
+        return _CopyPlan(new_info, encode_repo_info(new_info), CopyObjects(chosen), flat)
 
-    def _copy(self, objects: Objects, *, compare: bool) -> None:
+    def _copy(self, objects: CopyObjects, *, compare: bool) -> None:
         """Copy objects by tasks, and count them."""
         shared = dumps((self.source.storage.origin(), self.target, compare))
         tasks = [dumps(item) for item in objects.items()]
@@ -527,7 +534,7 @@ class _RepositoryCopy:
             if self.progress is not None:
                 self.progress.advance(chunks=count, bytes=size)
 
-    def _repair_target(self, copy: _Plan) -> None:
+    def _repair_target(self, copy: _CopyPlan) -> None:
         """Copy objects again that are missing or damaged in the target, each once.
 
         Damaged metadata hide damage of the files that they refer to, so several rounds may be needed. Raises

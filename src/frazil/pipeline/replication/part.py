@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.arguments import check_fields, wrong_type
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.format.ids import (
     NODE_ID_BYTES,
     OBJECT_ID_BYTES,
@@ -73,8 +73,7 @@ class RepositoryPart:
             object.__setattr__(self, name, patterns)  # the hash of the patterns is part of ids
         if self.arrays != _ALL and not self.newest_only:
             raise InvalidInputError(
-                f"arrays must be all arrays in a copy with history, got {self.arrays!r}",
-                ErrorKind.INVALID_ARGUMENT,
+                f"arrays must be all arrays in a copy with history, got {self.arrays!r}"
             ).with_remedy("Pass {}", argument(newest_only=True))
 
     @property
@@ -95,8 +94,7 @@ def refs_of(info: RepoInfo, part: RepositoryPart) -> tuple[dict[str, bytes], dic
     if not branches and not tags:
         raise InvalidInputError(
             f"the part must have a branch or a tag of the source, got the patterns {part.branches} and "
-            f"{part.tags}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"{part.tags}"
         ).with_remedy(
             "`{}` and Repository.list_tags return the names",
             call("list_branches"),

@@ -1,12 +1,10 @@
 """Arrays to arrays: other chunks, other codecs, other grids, or a part of them.
 
     arrays             the arrays that an operation reads and creates, as metadata; arguments and options
-    targets            where results are written, and chunks that are copied without decoding
-    block_job          the job of all operations: it computes new arrays block by block
+    block_job          the job of all operations: it computes new arrays block by block, or shares chunks
     rechunking         `rechunk`, `recompress`, `materialize`
     block_functions    `map_blocks`
-    coarsening         `coarsen`: statistics over windows
-    pyramids           `pyramid`
+    coarsening         `coarsen`, `pyramid`: statistics over windows
     regridding         `regrid`
     selection          `select`, `crop`
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from zarr.abc.codec import ArrayArrayCodec, Codec
 
 from frazil import cf
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.arguments import misfit
 from frazil.jobs.job import BoundedRunOptions
 from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import array_at
@@ -63,10 +63,7 @@ class ArrayInfo:
         """The shape that is written as one: a shard, or a chunk."""
         grid = self.document["chunk_grid"]
         if grid["name"] != "regular":
-            raise InvalidInputError(
-                f"`{self.path}` must have chunks of one shape, got a {grid['name']} grid",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            )
+            raise misfit(f"`{self.path}` must have chunks of one shape, got a {grid['name']} grid")
         return tuple(grid["configuration"]["chunk_shape"])
 
     @property
@@ -161,9 +158,8 @@ class ArrayInfo:
         inner = codecs if codecs is not None else self.codecs
         if shards is not None:
             if len(chunks) != len(shards) or any(map(np.remainder, shards, chunks)):
-                raise InvalidInputError(
-                    f"The shards of `{path}` must be a multiple of its chunks {chunks}, got {shards}",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+                raise misfit(
+                    f"The shards of `{path}` must be a multiple of its chunks {chunks}, got {shards}"
                 )
             settings = self._sharding or {"index_codecs": list(_SHARD_INDEX), "index_location": "end"}
             settings = {**settings, "chunk_shape": list(chunks), "codecs": inner}
@@ -329,9 +325,8 @@ def chunk_lengths(
     ]
     integers = all(isinstance(length, int | np.integer) for length in whole)
     if len(out) != array.ndim or not integers or any(length < 1 for length in whole):
-        raise InvalidInputError(
-            f"{argument} must be {array.ndim} lengths of at least 1 (or -1) for `{array.path}`, got {sizes}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise misfit(
+            f"{argument} must be {array.ndim} lengths of at least 1 (or -1) for `{array.path}`, got {sizes}"
         )
     return tuple(map(int, whole))
 
@@ -346,9 +341,8 @@ def require_dimensions(names: Sequence[Any], arrays: Sequence[ArrayInfo]) -> Non
     for name in names:
         if all(array.axis(name) is None for array in arrays):
             dims = ", ".join(sorted({str(dim) for array in arrays for dim in array.dims if dim}))
-            raise InvalidInputError(
-                f"A dimension must be one of the arrays' ({dims or 'none has a name'}), got {name!r}",
-                ErrorKind.INVALID_ARRAY_METADATA,
+            raise misfit(
+                f"A dimension must be one of the arrays' ({dims or 'none has a name'}), got {name!r}"
             )
 
 
@@ -361,10 +355,7 @@ def codec_documents(codecs: Sequence[Codec | Mapping[str, Any]] | None, old: lis
     if codecs is None:
         return None
     if not all(isinstance(each, Codec | Mapping) for each in codecs):
-        raise InvalidInputError(
-            f"codecs must be zarr codecs or their metadata, got {codecs!r}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        raise misfit(f"codecs must be zarr codecs or their metadata, got {codecs!r}")
     chain = [dict(each) if isinstance(each, Mapping) else dict(each.to_dict()) for each in codecs]
     ordered = next((each for each in old if each["name"] == "bytes"), {})
     chain = [{**ordered, **each} if each["name"] == "bytes" else each for each in chain]

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Unpack
 
 import numpy as np
 
+from frazil.arguments import misfit
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, slabs
 from frazil.jobs.engine import least_tasks
@@ -130,10 +131,7 @@ class FunctionBlocks:
         returned, count = self.function(*inputs, **keywords), len(self.dtypes)
         blocks = [returned] if count == 1 and not isinstance(returned, tuple) else list(returned)
         if len(blocks) != count:
-            raise InvalidInputError(
-                f"The function must return {count} arrays, got {len(blocks)}",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            )
+            raise misfit(f"The function must return {count} arrays, got {len(blocks)}")
         out = []
         for block, dtype in zip(map(np.asarray, blocks), self.dtypes, strict=True):
             lead, trimmed = len(grid.new), grid.arranged([], margins)
@@ -160,10 +158,9 @@ def _require_fit(path: str, block: Values, dtype: np.dtype[Any]) -> None:
             parts = (block[part] for part in slabs(block.shape, block.itemsize))
             if all((part.astype(dtype) == part).all() for part in parts):
                 return
-    raise InvalidInputError(
+    raise misfit(
         f"The values of `{path}` must fit into {dtype}, got a block of {actual} with values that do not. "
-        "Pass dtype= to map_blocks, or convert the values in the function",
-        ErrorKind.INVALID_ARRAY_METADATA,
+        "Pass dtype= to map_blocks, or convert the values in the function"
     )
 
 
@@ -261,8 +258,8 @@ def map_blocks(
 
     The function is called for all blocks of arrays on one grid. All inputs have the shape of the first one,
     or named dimensions that are among those of the first one; their blocks then have length 1 along the other
-    axes. The coordinates of the first input are copied to the target. A task that fails is retried alone. The
-    size of a block does not tell what the function costs, so ``tasks`` sets the least number of tasks.
+    axes. The coordinates of the first input are copied to the target. Only the task that fails is retried.
+    The size of a block does not tell what the function costs, so ``tasks`` sets the least number of tasks.
 
     Args:
         function: The function. It gets a numpy array for each of ``paths``, and ``block=`` (a `Block` with
@@ -325,7 +322,7 @@ def map_blocks(
         for name, each in zip(names, zip(dtypes, fill_values, all_attributes, strict=True), strict=True)
     ]
     if tasks is not None and tasks < 1:
-        raise InvalidInputError(f"tasks must be at least 1, got {tasks}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(f"tasks must be at least 1, got {tasks}")
     tasks = tasks or least_tasks(options.get("engine"))
     try:
         parameter_names = list(inspect.signature(function).parameters)
@@ -380,7 +377,7 @@ def _grid(
     new: Mapping[str, int] | None,
 ) -> InputGrid:
     if not arrays:
-        raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError("paths must name at least one array, got none")
     if isinstance(boundary, str) and boundary not in _BOUNDARIES:
         raise InvalidInputError(
             f"boundary must be one of {', '.join(_BOUNDARIES)} or a number, got {boundary!r}",
@@ -392,10 +389,9 @@ def _grid(
         axes = _axes_in_first(first, array)
         fits = -1 not in axes and list(axes) == sorted(axes)
         if not fits or any(n != first.shape[axis] for axis, n in zip(axes, array.shape, strict=True)):
-            raise InvalidInputError(
+            raise misfit(
                 f"All inputs must be on the grid of `{first.path}` {first.dims} {first.shape}, "
-                f"got `{array.path}` {array.dims} {array.shape}",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                f"got `{array.path}` {array.dims} {array.shape}"
             )
     dropped = frozenset(axis for name in drop if (axis := first.axis(name)) is not None)
     margins: Margins | None = None
@@ -406,9 +402,7 @@ def _grid(
             depths = [widths.get(axis, 0) for axis in range(first.ndim)]
         margins = tuple(depth if isinstance(depth, tuple) else (depth, depth) for depth in depths)
     if any(depth < 0 for pair in margins or () for depth in pair):
-        raise InvalidInputError(
-            f"halo must be at least 0 elements on each side, got {halo}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"halo must be at least 0 elements on each side, got {halo}")
     if margins and any(margins[axis] != (0, 0) for axis in dropped):
         raise InvalidInputError(
             f"halo must be 0 along the dimensions in drop, got {halo}", ErrorKind.CONFLICTING_ARGUMENTS

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import zarr
 
+from frazil.arguments import misfit
 from frazil.changes.change_set import table_of
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.manifest import ChunkKind, ChunkTable
@@ -58,10 +59,7 @@ def create_array(session: Session, source: Session, old: ArrayInfo, new: ArrayIn
         try:
             new.array  # noqa: B018  # zarr refuses wrong metadata
         except (TypeError, ValueError, zarr.errors.BaseZarrError) as error:
-            raise InvalidInputError(
-                f"zarr cannot read the new metadata of `{new.path}`: {error}",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            ) from error
+            raise misfit(f"zarr cannot read the new metadata of `{new.path}`: {error}") from error
     workspace = session.workspace
     create_groups(session, source, old.group, new.group)
     if workspace.node(new.path) is not None:
@@ -183,8 +181,8 @@ class ComputedArrays:
 
     ``compute(session, start, stop)`` returns the values of a block. ``block`` is the shape of the blocks, a
     multiple of the chunks and shards of all results. In round 0 ``session`` is the source, in later rounds
-    the target with the results of earlier rounds. ``tasks`` is the least number of tasks, if there are so
-    many blocks; without it small blocks share a task.
+    the target with the results of earlier rounds. ``tasks`` is the least number of tasks, but no
+    task has less than one block. Without it, small blocks share a task.
     """
 
     old: ArrayInfo
@@ -278,7 +276,7 @@ def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
     outputs, version, target = work.outputs, work.version, work.target
     new = outputs.arrays
     if not new and not work.in_place:
-        raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError("paths must name at least one array, got none")
     reads = () if work.in_place else (each.path for each in work.inputs)
     require_free(version, target, reads, [each.path for each in new])
 
@@ -439,10 +437,7 @@ def compute_blocks(
         for array, block in zip(arrays, blocks, strict=True):
             shape = tuple(np.subtract(stop, start).tolist())
             if block.shape != shape:  # zarr might broadcast it
-                raise InvalidInputError(
-                    f"The block of `{array.path}` must have the shape {shape}, got {block.shape}",
-                    ErrorKind.INVALID_ARRAY_METADATA,
-                )
+                raise misfit(f"The block of `{array.path}` must have the shape {shape}, got {block.shape}")
             array[region] = block
         del blocks, block  # before the next block is read
     lengths = item.stops - item.starts

@@ -1,8 +1,9 @@
 """Arrays on coarser grids: statistics over windows of neighbours, and pyramids of several levels.
 
-Results are those of ``xarray.DataArray.coarsen``. For a statistic that a data type does not have the result
-is the first element of each window. A round of a job computes each level of a pyramid from the level below
-it.
+Results are those of ``xarray.DataArray.coarsen``. The windows of real numbers are groups of cells for the
+kernels of reductions; xarray computes medians, and statistics of times and complex numbers. For a statistic
+that a data type does not have the result is the first element of each window. A round of a job computes each
+level of a pyramid from the level below it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import xarray as xr
 
 from frazil import cf
+from frazil.answers.kernels import STATISTICS, cells
 from frazil.argument_docs import with_argument_docs
 from frazil.arguments import require_choice
 from frazil.errors import ErrorKind, InvalidInputError
@@ -56,23 +58,21 @@ from frazil.pipeline.transform.block_job import (
 )
 from frazil.repository.session.session import Session
 
-type How = Literal["mean", "sum", "min", "max", "median", "std", "var", "count", "first"]
 type Edge = Literal["trim", "pad", "exact"]
 
-_NUMBERS: Final = "iufcb"
-#: Statistics of ``datetime64`` and ``timedelta64``, by the kind of the dtype.
-_OF_TIMES: Final = {
-    "M": frozenset({"mean", "min", "max", "count"}),
-    "m": frozenset({"mean", "sum", "min", "max", "median", "count"}),
-}
+_NUMBERS: Final = "iufb"
+#: The kinds of other data types than real numbers that have a statistic.
+_KINDS: Final = {"median": "cm", **{name: row.kinds for name, row in STATISTICS.items()}}
+#: Statistics that are elements of the windows, of any data type.
+_ELEMENTS: Final = ("first", "last")
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class CoarseWindows:
     """The windows of one array: ``lengths`` along each axis, the statistic, and the rule for the edge."""
 
     lengths: Shape
-    how: How
+    how: str
     boundary: Edge
 
     def is_ragged(self, shape: Sequence[int]) -> bool:
@@ -107,7 +107,7 @@ def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays:
         raise InvalidInputError(
             "factors must name at least one dimension, got none", ErrorKind.INVALID_ARGUMENT
         )
-    require_choice("how", how, get_args(How.__value__))
+    require_choice("how", how, _KINDS)
     require_choice("boundary", boundary, get_args(Edge.__value__))
     for array in arrays:
         lengths = window_lengths(array, factors)
@@ -119,19 +119,20 @@ def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays:
             )
 
 
-def statistic_of(array: ArrayInfo, how: How, coordinates: set[str]) -> How:
+def statistic_of(array: ArrayInfo, how: str, coordinates: set[str]) -> str:
     """Return the statistic for an array."""
-    statistic: How = "mean" if array.path in coordinates else how
-    if array.dtype.kind in _NUMBERS or statistic in _OF_TIMES.get(array.dtype.kind, ()):
-        return statistic
-    return "first"
+    statistic = "mean" if array.path in coordinates else how
+    has_statistic = statistic in _ELEMENTS or array.dtype.kind in _NUMBERS + _KINDS[statistic]
+    return statistic if has_statistic else "first"
 
 
-def coarse_array(array: ArrayInfo, path: str, windows: Windows, chunks: Lengths | None = None) -> ArrayInfo:
+def coarse_array(
+    array: ArrayInfo, path: str, windows: CoarseWindows, chunks: Lengths | None = None
+) -> ArrayInfo:
     """Return the metadata of the statistics of an array. ``chunks`` None are those of the array."""
     shape = windows.coarse_shape(array.shape)
     grid = clipped_chunks(array.chunks, shape)
-    if windows.how == "first":
+    if windows.how in _ELEMENTS:
         out = array.with_layout(path, shape=shape, chunks=grid)
     else:
         padded = windows.boundary == "pad" and windows.is_ragged(array.shape)
@@ -139,7 +140,7 @@ def coarse_array(array: ArrayInfo, path: str, windows: Windows, chunks: Lengths 
         dtype = window_statistics(np.zeros(probe_shape, unpacked_dtype(array)), windows).dtype
         attributes = unpacked_attributes(array)
         dims = [str(d) for d, w in zip(array.dims, windows.lengths, strict=True) if w > 1 and d]
-        if windows.how == "count":
+        if windows.how in STATISTICS and not STATISTICS[windows.how].has_units:
             attributes.pop("units", None)
         elif dims:
             cell_method = f"{': '.join(dims)}: {cf.cell_method(windows.how)}"
@@ -149,7 +150,7 @@ def coarse_array(array: ArrayInfo, path: str, windows: Windows, chunks: Lengths 
 
 
 def _window_block(
-    array: ArrayInfo, windows: Windows, dtype: str, session: Session, start: Shape, stop: Shape
+    array: ArrayInfo, windows: CoarseWindows, dtype: str, session: Session, start: Shape, stop: Shape
 ) -> Sequence[Values]:
     """Return statistics of windows: see `frazil.pipeline.transform.block_job.Compute`."""
     lengths = windows.lengths
@@ -157,7 +158,7 @@ def _window_block(
     axes = zip(start, stop, lengths, old.shape, strict=True)
     region = tuple(slice(a * w, min(b * w, n)) for a, b, w, n in axes)
     values = np.asarray(old[region])
-    if windows.how == "first":
+    if windows.how in _ELEMENTS:
         return [window_statistics(values, windows)]
     out = np.empty(tuple(np.subtract(stop, start).tolist()), dtype)
     size = old.dtype.itemsize * math.prod(lengths)
@@ -167,27 +168,44 @@ def _window_block(
     return [out]
 
 
-def window_statistics(values: Values, windows: Windows) -> Values:
-    """Return one value for each window, by xarray."""
-    if windows.how == "first":
-        return values[tuple(slice(None, None, length) for length in windows.lengths)]
-    padded = windows.boundary == "pad"
-    if padded and windows.is_ragged(values.shape) and values.dtype.kind == "b":
-        values = values.astype("f8")  # xarray pads with NaN
-    dims = [f"d{axis}" for axis in range(values.ndim)]
-    lengths = {dim: length for dim, length in zip(dims, windows.lengths, strict=True) if length > 1}
-    array = xr.DataArray(values, dims=dims)
-    coarsened = array.coarsen(lengths or {dims[0]: 1}, boundary="pad" if padded else "trim")
+def window_statistics(values: Values, windows: CoarseWindows) -> Values:
+    """Return one value for each window, in the type that xarray has for it."""
+    how, lengths, shape, ndim = windows.how, windows.lengths, windows.coarse_shape(values.shape), values.ndim
+    whole = _padded(values, windows)[tuple(slice(0, n * w) for n, w in zip(shape, lengths, strict=True))]
+    if how in _ELEMENTS:
+        return whole[tuple(slice(0 if how == "first" else w - 1, None, w) for w in lengths)]
+    parts = whole.reshape([size for pair in zip(shape, lengths, strict=True) for size in pair])
+    turned = parts.transpose(*range(1, 2 * ndim, 2), *range(0, 2 * ndim, 2))
+    window = turned.reshape(math.prod(lengths), *shape)
+    if window.dtype.kind in _NUMBERS and how in STATISTICS:
+        statistic = STATISTICS[how]
+        kernel = statistic.kernel(window.dtype, False, 0, None)
+        out = kernel.finish_fields(kernel.partial_of(cells(window)).fields)[0]
+        with np.errstate(over="ignore"):  # the result is infinite, as in xarray
+            return np.asarray(out.astype(statistic.dtype(window.dtype, False).newbyteorder("="), copy=False))
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", RuntimeWarning
-        )  # numpy warns of windows without a value, which are NaN
-        out: Values = np.asarray(getattr(coarsened, windows.how)().values)
-    return out
+        # numpy warns of windows without a value, which are NaN
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.asarray(getattr(xr.DataArray(window), how)("dim_0").values)
+
+
+def _padded(values: Values, windows: CoarseWindows) -> Values:
+    """Return values with more elements at the end of ragged axes: missing values, in the type of xarray."""
+    if windows.boundary != "pad" or not windows.is_ragged(values.shape):
+        return values
+    counts = zip(windows.coarse_shape(values.shape), values.shape, windows.lengths, strict=True)
+    widths, kind = [(0, count * length - n) for count, n, length in counts], values.dtype.kind
+    if windows.how in ("any", "all", *_ELEMENTS):  # the last element again changes none of them
+        return np.pad(values, widths, mode="edge")
+    if kind in "iub":
+        is_small = kind != "b" and values.dtype.itemsize <= 2
+        values = values.astype(np.float32 if is_small else np.float64)
+    nothing = np.array("NaT", values.dtype) if kind in "mM" else np.nan
+    return np.pad(values, widths, constant_values=nothing)
 
 
 def coarse_coordinate(
-    array: ArrayInfo, values: Values, path: str, windows: Windows, *, are_bounds: bool
+    array: ArrayInfo, values: Values, path: str, windows: CoarseWindows, *, are_bounds: bool
 ) -> DriverArray:
     """Return a coordinate of one dimension, or its bounds, on the coarser grid.
 
@@ -196,18 +214,13 @@ def coarse_coordinate(
     of the last.
     """
     shape = windows.coarse_shape(array.shape)
-    means = replace(windows, how="mean")
-    axis = int(np.argmax(windows.lengths))
-    length, count = windows.lengths[axis], shape[axis]
-    if are_bounds and array.ndim == 2 and array.shape[1] == 2 and axis == 0:
-        last = np.minimum(np.arange(1, count + 1) * length, array.shape[0]) - 1
-        out = np.stack([values[::length, 0][:count], values[last, 1]], axis=1)
-    elif values.dtype.kind in "mM":
-        out = window_statistics(values, means) if values.size else values[:count]
-    elif values.dtype.kind in "iufc":
-        out = window_statistics(values, means) if min(shape) else np.zeros(shape, values.dtype)
+    first, last = (window_statistics(values, replace(windows, how=how)) for how in _ELEMENTS)
+    if are_bounds and array.ndim == 2 and array.shape[1] == 2 and windows.lengths[1] == 1:
+        out = np.stack([first[:, 0], last[:, 1]], axis=1)
+    elif values.dtype.kind in "iufcmM" and min(shape):
+        out = window_statistics(values, replace(windows, how="mean"))
     else:
-        out = window_statistics(values, replace(windows, how="first"))[tuple(map(slice, shape))]
+        out = first
     grid = clipped_chunks(array.chunks, shape)
     if out.dtype == array.dtype:
         new = array.with_layout(path, shape=shape, chunks=grid)
@@ -226,7 +239,7 @@ class CoarseArrays:
     session: Session
     arrays: Sequence[ArrayInfo]
     factors: Mapping[str, int]
-    how: How
+    how: str
     boundary: Edge
     budget: Budget
     engine: Engine | EngineName | None
@@ -248,7 +261,7 @@ class CoarseArrays:
     def add_array(self, array: ArrayInfo, paths: Sequence[str], chunks: Lengths | None) -> None:
         """Add the results of an array at ``paths``, each computed from the one before."""
         statistic = statistic_of(array, self.how, self.coordinates)
-        windows = Windows(window_lengths(array, self.factors), statistic, self.boundary)
+        windows = CoarseWindows(window_lengths(array, self.factors), statistic, self.boundary)
         below = array
         # Tasks compute a coordinate that shrinks along more than one axis.
         is_small = array.ndim <= 2 and sum(length > 1 for length in windows.lengths) <= 1
@@ -277,7 +290,7 @@ def coarsen(
     source: Source,
     paths: Sequence[str],
     factors: Mapping[str, int],
-    how: How = "mean",
+    how: str = "mean",
     *,
     to: Target,
     boundary: Edge = "exact",
@@ -294,11 +307,12 @@ def coarsen(
         paths: Paths of arrays, or of groups for all arrays below them. Their coordinates are included.
         factors: The length of the windows by dimension, such as ``{"lat": 4, "lon": 4}``.
         how: The statistic: ``"mean"``, ``"sum"``, ``"min"``, ``"max"``, ``"median"``, ``"std"``, ``"var"``,
-            ``"count"`` (of values that are not missing) or ``"first"`` (the first element of each window, for
-            classes and strings).
+            ``"count"`` (of values that are not missing), ``"any"``, ``"all"`` (whether values are not zero),
+            ``"first"`` or ``"last"`` (an element of each window, for classes and strings).
         to: The `Target` of the results.
         boundary: What happens to elements at the end of a dimension that do not fill a window: ``"exact"``
-            refuses them, ``"trim"`` ignores them, ``"pad"`` makes a smaller last window of them.
+            refuses them, ``"trim"`` ignores them, ``"pad"`` makes a smaller last window of them; statistics
+            of integers then have floating-point numbers, as in xarray.
 
     Returns:
         The `JobResult`, whose ``version`` has the results.
@@ -333,7 +347,7 @@ def coarsen(
         if not is_own_result and all(length == 1 for length in window_lengths(array, factors)):
             # Windows of one element: the stored values, for these arrays.
             statistic = statistic_of(array, how, coarse.coordinates)
-            is_own_result = statistic == "first" or is_coordinate(array, coarse.coordinates)
+            is_own_result = statistic in _ELEMENTS or is_coordinate(array, coarse.coordinates)
         if is_own_result:
             coarse.transfer_array(array, path)
         else:
@@ -349,7 +363,7 @@ def coarsen(
 
 
 #: The name of a statistic in the multiscales convention.
-_RESAMPLING: Final = {"mean": "average", "first": "nearest", "min": "min", "max": "max", "median": "med"}
+_RESAMPLING: Final = {"mean": "average", "first": "nearest", "median": "med"}
 _MULTISCALES: Final = {
     "schema_url": "https://raw.githubusercontent.com/zarr-conventions/multiscales/refs/tags/v0.1/schema.json",
     "spec_url": "https://github.com/zarr-conventions/multiscales/blob/v0.1/README.md",
@@ -400,8 +414,8 @@ def _convention_attributes(
 
 type Convention = Literal["multiscales", "ome"]
 
-#: Statistics of statistics that are not the statistics of level 0: the count of counts, for example.
-_NOT_COMPOSABLE: Final = frozenset({"count", "std", "var"})
+#: Statistics of levels. The count of counts, for example, is not the count of the elements of level 0.
+_COMPOSABLE: Final = ("median", *(name for name, row in STATISTICS.items() if row.is_composable))
 
 
 @with_options(ChunkRunOptions)
@@ -414,7 +428,7 @@ def pyramid(
     to: Target,
     levels: int | None = None,
     factors: Mapping[str, int],
-    how: How = "mean",
+    how: str = "mean",
     convention: Convention = "multiscales",
     **options: Unpack[ChunkRunOptions],
 ) -> JobResult:
@@ -430,7 +444,8 @@ def pyramid(
         levels: The number of levels, level 0 included. The default, None, makes levels until the arrays fit
             into one chunk.
         factors: The factor from level to level by dimension, such as ``{"y": 2, "x": 2}``.
-        how: The statistic: ``"mean"``, ``"sum"``, ``"min"``, ``"max"``, ``"median"`` or ``"first"``.
+        how: The statistic: ``"mean"``, ``"sum"``, ``"min"``, ``"max"``, ``"median"``, ``"any"``, ``"all"``,
+            ``"first"`` or ``"last"``.
         convention: The metadata of the levels. With ``"multiscales"`` a level is a group of all arrays and
             their coordinates; with ``"ome"`` (OME-NGFF 0.5) it is one array.
 
@@ -464,9 +479,9 @@ def pyramid(
     if convention != "ome":
         arrays = with_companions(session, arrays)
     require_windows(factors, how, "trim", arrays)
-    if how in _NOT_COMPOSABLE:
+    if how not in _COMPOSABLE:
         raise InvalidInputError(
-            f"how must be one of mean, sum, min, max, median, first, got {how!r}, which cannot be computed "
+            f"how must be one of {', '.join(_COMPOSABLE)}, got {how!r}, which cannot be computed "
             "from the level below",
             ErrorKind.UNKNOWN_CHOICE,
         )

@@ -37,8 +37,7 @@ def positions_by_number(index: Any, array: ArrayInfo, dim: str) -> Positions:
             return range(length)[index]
         except (TypeError, ValueError) as error:
             raise InvalidInputError(
-                f"The slice along {dim!r} must have whole numbers, got {index!r}",
-                ErrorKind.INVALID_ARGUMENT,
+                f"The slice along {dim!r} must have whole numbers, got {index!r}"
             ) from error
     numbers = np.asarray(index)
     if numbers.dtype == np.bool_ and numbers.shape == (length,):

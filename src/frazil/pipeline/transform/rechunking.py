@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from zarr.abc.codec import Codec
 
 from frazil.argument_docs import with_argument_docs
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.jobs.blocks import Budget, block_shape, cells
 from frazil.jobs.engine import LEAST_TASK, slots_of
 from frazil.jobs.job import (
@@ -129,8 +129,7 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
     if least > max_bytes:
         raise InvalidInputError(
             f"max_mem must be at least {least} bytes to read chunks of {read} and to write {write}, "
-            f"got {max_bytes}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"got {max_bytes}"
         ).with_remedy("Pass {} or more", argument(max_mem=f"{-(-least // 10**6)}MB"))
     direct = RechunkPlan((_stage(shape, read, write, itemsize, max_bytes),))
     if direct.bytes_read <= 2 * itemsize * math.prod(shape):
@@ -377,7 +376,7 @@ def _rewrite(
     """Store arrays in other layouts. An array whose layout stays the same is transferred."""
     target, budget = target_or_source(version, to), Budget.of(options.get("max_mem")).size
     if not arrays:
-        raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError("paths must name at least one array, got none")
     in_place, slots = is_in_place(version, target), slots_of(options.get("engine"))
     computed: list[ComputedArrays] = []
     transferred: list[TransferredArray] = []

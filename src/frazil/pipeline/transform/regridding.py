@@ -15,9 +15,9 @@ from typing import Any, Final, Literal, Unpack, get_args
 import numpy as np
 import xarray as xr
 
-from frazil.arguments import require_choice
+from frazil.arguments import misfit, require_choice
 from frazil.cf import geographic_kind
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.extras import needs
 from frazil.jobs.blocks import Budget
 from frazil.jobs.job import JobResult, Source, Target, Version, takes_versions, with_options
@@ -123,9 +123,7 @@ def regrid(
     skip = method == "conservative" if skipna is None else skipna
     require_choice("method", method, get_args(Method.__value__))
     if not 0 <= nan_threshold <= 1:
-        raise InvalidInputError(
-            f"nan_threshold must be between 0 and 1, got {nan_threshold}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"nan_threshold must be between 0 and 1, got {nan_threshold}")
     grid = _TargetGrid.of(target_grid)
     coordinates = coordinate_paths(arrays)
     axes: dict[str, _Axes] = {}
@@ -135,10 +133,9 @@ def regrid(
         axes[array.path] = [(str(kind), axis) for axis, kind in enumerate(kinds) if kind in _NAMES]
     fields = {array.path for array in arrays if len(axes[array.path]) == 2}
     if not fields:
-        raise InvalidInputError(
+        raise misfit(
             "At least one array must have a latitude and a longitude (by standard_name, units or name), "
-            f"got {[array.path for array in arrays]}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            f"got {[array.path for array in arrays]}"
         )
     computed: list[ComputedArrays] = []
     transferred: list[TransferredArray] = []
@@ -204,10 +201,9 @@ class _TargetGrid:
                 attributes[kind] = attrs
                 _require_monotonic(values[kind], str(name))
         if any(kind not in values for kind in _NAMES):
-            raise InvalidInputError(
+            raise misfit(
                 "target_grid must have `lat` and `lon`, got "
-                f"{', '.join(map(str, coordinates)) or 'no coordinates'}",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                f"{', '.join(map(str, coordinates)) or 'no coordinates'}"
             )
         return _TargetGrid(values, attributes)
 
@@ -274,10 +270,7 @@ def _regridder() -> Any:
 def _require_monotonic(values: Values, name: str) -> None:
     steps = np.diff(values) if values.ndim == 1 else np.zeros(1)
     if values.ndim != 1 or len(values) < 2 or not ((steps > 0).all() or (steps < 0).all()):
-        raise InvalidInputError(
-            f"`{name}` must be at least two values that rise or fall, got {values.tolist()[:5]}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        raise misfit(f"`{name}` must be at least two values that rise or fall, got {values.tolist()[:5]}")
 
 
 def _result(array: ArrayInfo, path: str, blocks: _RegriddedBlocks, chunks: Lengths | None) -> ArrayInfo:

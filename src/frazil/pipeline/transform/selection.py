@@ -13,6 +13,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from frazil.argument_docs import with_argument_docs
+from frazil.arguments import misfit
 from frazil.cf import geographic_kind
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget
@@ -256,10 +257,9 @@ def crop(
             relabelled.append(DriverArray(array, new, labels.astype(array.dtype)))
     missing = [kind for kind, between in limits.items() if between and kind not in kinds]
     if missing:
-        raise InvalidInputError(
+        raise misfit(
             f"The arrays must have a coordinate variable of {missing[0]} (by standard_name, units or name), "
-            "got none",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            "got none"
         )
 
     def positions_of(array: ArrayInfo, dim: str) -> Positions | None:

@@ -3,6 +3,7 @@ __all__: list[str]
 from frazil.pipeline.validation.operation import RuleCheck as RuleCheck
 from frazil.pipeline.validation.operation import validate as validate
 from frazil.pipeline.validation.rules import Attributes as Attributes
+from frazil.pipeline.validation.rules import Condition as Condition
 from frazil.pipeline.validation.rules import Dims as Dims
 from frazil.pipeline.validation.rules import DType as DType
 from frazil.pipeline.validation.rules import Exists as Exists

@@ -14,8 +14,19 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from frazil.answers.kernels import Partial, Variance, cells, combine_partials, empty_partial
+from frazil.answers.conditions import ALWAYS, Predicate, ValueComparison, ValueRanges, joined, parse
+from frazil.answers.kernels import (
+    STATISTICS,
+    Kernel,
+    Partial,
+    Tiles,
+    cells,
+    combine_partials,
+    empty_partial,
+)
 from frazil.answers.tiles import Box
+from frazil.cf import Coding, coding_of
+from frazil.cf_times import Mask
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError, NodeNotFoundError
 from frazil.handle.repository import Repository
 from frazil.jobs.blocks import Limits, blocks, regular_grid, slabs
@@ -29,10 +40,10 @@ from frazil.pipeline.reductions.fields import (
     dimensions,
     open_array,
     open_field,
+    region_plan,
 )
-from frazil.pipeline.reductions.known_chunks import known_chunks
-from frazil.pipeline.reductions.known_partials import known_moments
 from frazil.pipeline.validation.rules import (
+    Condition,
     Dims,
     DType,
     Finite,
@@ -49,7 +60,13 @@ from frazil.pipeline.validation.rules import (
 )
 from frazil.repository.session.session import Session
 
-_VARIANCE: Final = Variance()
+#: The condition that a value is neither NaN nor missing.
+_NO_NAN: Final = ValueComparison("=", math.nan, negated=True, nan_is_largest=True)
+#: Integers up to this one are floating-point numbers too.
+_MOST_EXACT: Final = 1 << 53
+_STD: Final = STATISTICS["std"].kernel(np.dtype(np.float64), False, 0, None)
+#: The extremes of values of any type, as numbers of Python.
+_EXTREMES: Final = tuple(STATISTICS[name].kernel(np.dtype(object), False, 0, None) for name in ("min", "max"))
 _SINGLE: Final = np.zeros(1, np.int64)
 
 
@@ -64,35 +81,28 @@ class Offence:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Values outside of [low, high] are offences; with ``infinite`` and ``nan``, infinities and NaN too.
+    """A condition on decoded values; other values are offences.
 
-    ``is_share``: NaN is allowed up to a share, so that chunks whose statistics count it need not be read.
+    ``is_share``: offences are allowed up to a share, so that chunks whose statistics count them need not be
+    read.
     """
 
-    low: float = -np.inf
-    high: float = np.inf
-    infinite: bool = False
-    nan: bool = False
+    condition: Predicate
     is_share: bool = False
-
-    def outside(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return which values are outside of [low, high]."""
-        with np.errstate(over="ignore"):  # a limit may be beyond the type
-            return np.asarray((values < self.low) | (values > self.high))
 
 
 @dataclass(frozen=True, slots=True)
 class ValueSummary:
     """The summary of some values.
 
-    ``nan`` of ``size`` values are NaN. ``least`` and ``most`` are the extremes of the other values.
+    ``nan`` of ``size`` values are NaN. ``moments`` are those of finite values, ``extremes`` those of all
+    values that are not NaN.
     """
 
     size: int
     nan: int
     moments: Partial
-    least: int | float
-    most: int | float
+    extremes: tuple[Partial, ...]
     offences: tuple[Offence, ...]
 
     @property
@@ -103,43 +113,29 @@ class ValueSummary:
     @property
     def std(self) -> float:
         """The standard deviation of the finite values, NaN without any."""
-        return float(np.sqrt(_VARIANCE.finish_fields(self.moments.fields)[0]))
+        return float(_STD.finish_fields(self.moments.fields)[0])
+
+    @property
+    def range(self) -> str:
+        """The smallest and the largest value, as a text. Integers are exact."""
+        pairs = zip(_EXTREMES, self.extremes, strict=True)
+        return " to ".join(str(kernel.finish_fields(part.fields).tolist()[0]) for kernel, part in pairs)
 
 
-def summarize_block(values: NDArray[Any], start: Sequence[int], limits: Sequence[Limit]) -> ValueSummary:
-    """Return the summary of a block of an array that starts at ``start``."""
-    values = np.asarray(values)
+def summarize_block(values: NDArray[Any], null: Mask | None, offences: tuple[Offence, ...]) -> ValueSummary:
+    """Return the summary of a block of an array, with its offences. ``null`` are the missing values."""
     flat = values.ravel()
-    missing = np.isnan(flat) if flat.dtype.kind == "f" else np.zeros(len(flat), np.bool_)
-    finite = np.isfinite(flat) if flat.dtype.kind == "f" else ~missing
-    finite_values = flat[finite].astype(np.float64)
-    valid_values = flat[~missing]
-    if len(finite_values):
-        moments = _VARIANCE.partial_of(cells(finite_values))
-    else:
-        moments = empty_partial(_VARIANCE, _SINGLE, ())
-    least, most = _extremes(valid_values, valid_values)
-    offences = []
-    for limit in limits:
-        is_offence = limit.outside(flat)
-        if limit.infinite:
-            is_offence |= ~(finite | missing)
-        if limit.nan:
-            is_offence |= missing
-        count = int(np.count_nonzero(is_offence))
-        if not count:
-            offences.append(Offence())
-            continue
-        first = int(np.argmax(is_offence))
-        position = np.unravel_index(first, values.shape)
-        index = tuple(int(at) + int(low) for at, low in zip(position, start, strict=True))
-        offences.append(Offence(count, index, flat[first].item()))
-    return ValueSummary(len(flat), int(missing.sum()), moments, least, most, tuple(offences))
+    missing = np.zeros(flat.shape, np.bool_) if null is None else null.ravel().copy()
+    if flat.dtype.kind == "f":
+        missing |= np.isnan(flat)
+    finite = np.isfinite(flat) & ~missing if flat.dtype.kind == "f" else ~missing
+    moments = _partial(_STD, flat[finite])
+    extremes = tuple(_partial(kernel, flat[~missing]) for kernel in _EXTREMES)
+    return ValueSummary(len(flat), int(missing.sum()), moments, extremes, offences)
 
 
-def _extremes(low: NDArray[Any], high: NDArray[Any]) -> tuple[Any, Any]:
-    """Return the smallest and the largest of some numbers; NaN without any. Integers are exact."""
-    return (low.min().item(), high.max().item()) if len(low) else (np.nan, np.nan)
+def _partial(kernel: Kernel, values: NDArray[Any]) -> Partial:
+    return kernel.partial_of(cells(values)) if len(values) else empty_partial(kernel, _SINGLE, ())
 
 
 def combine_summaries(a: ValueSummary, b: ValueSummary) -> ValueSummary:
@@ -151,9 +147,8 @@ def combine_summaries(a: ValueSummary, b: ValueSummary) -> ValueSummary:
     return ValueSummary(
         a.size + b.size,
         a.nan + b.nan,
-        combine_partials(_VARIANCE, a.moments, b.moments),
-        min((each for each in (a.least, b.least) if each == each), default=np.nan),
-        max((each for each in (a.most, b.most) if each == each), default=np.nan),
+        combine_partials(_STD, a.moments, b.moments),
+        tuple(map(combine_partials, _EXTREMES, a.extremes, b.extremes)),
         tuple(offences),
     )
 
@@ -165,6 +160,61 @@ class ArrayScan:
     session: Session
     field: Field
     limits: tuple[Limit, ...]
+
+    @staticmethod
+    def of(session: Session, path: str, limits: Sequence[Limit]) -> ArrayScan:
+        """Return the scan of an array. Raises ``InvalidInputError`` if a limit does not fit its values."""
+        scan = ArrayScan(session, open_field(session, path), ())
+        dtype, name = scan.coding.number_dtype, f"`{scan.field.path}`"
+        typed = (replace(each, condition=each.condition.typed(dtype, name=name)) for each in limits)
+        return replace(scan, limits=tuple(typed))
+
+    @property
+    def coding(self) -> Coding:
+        """How elements become values: times stay numbers."""
+        return coding_of(self.field.attributes, self.field.raw, times=False)
+
+    def summary(self, raw: NDArray[Any], start: Sequence[int]) -> ValueSummary:
+        """Return the summary of a block of elements that starts at ``start``."""
+        values, null = self.coding.decode(raw)
+        offences = tuple(
+            _first_offence(values, null, ~each.condition.holds(values, null), start) for each in self.limits
+        )
+        return summarize_block(values, null, offences)
+
+    def exact_extremes(
+        self, low: NDArray[Any], high: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any], Mask]:
+        """Return decoded extremes of chunks in the type of the values, and where they are exact."""
+        dtype = self.coding.number_dtype
+        is_exact = np.ones(low.shape, np.bool_)
+        if dtype.kind in "iu" and low.dtype.kind == "f":  # integers that can be missing
+            is_exact = (np.abs(low) < _MOST_EXACT) & (np.abs(high) < _MOST_EXACT)
+            low, high = (np.where(is_exact, each, 0).astype(dtype) for each in (low, high))
+        return low, high, is_exact
+
+    def proven(
+        self, low: NDArray[Any], high: NDArray[Any], is_exact: Mask, count: NDArray[Any], gaps: NDArray[Any]
+    ) -> Mask:
+        """Return which chunks keep all limits, by their extremes and the numbers of values and of NaN.
+
+        NaN is also a missing value here.
+        """
+        ranges = ValueRanges(low, high, count > 0, gaps > 0, gaps > 0, is_exact)
+        rules = (each.condition for each in self.limits if not each.is_share)
+        return joined([ALWAYS, *rules], is_all=True).must_hold(ranges)
+
+
+def _first_offence(
+    values: NDArray[Any], null: Mask | None, is_offence: Mask, start: Sequence[int]
+) -> Offence:
+    """Return the first offence among the values of a block, and their number."""
+    count = int(np.count_nonzero(is_offence))
+    if not count:
+        return Offence()
+    position = np.unravel_index(int(np.argmax(is_offence)), values.shape)
+    index = tuple(int(at) + int(low) for at, low in zip(position, start, strict=True))
+    return Offence(count, index, np.nan if null is not None and null[position] else values[position].item())
 
 
 def scan_arrays(scans: Sequence[ArrayScan], engine: Engine, *, task: int, block: int) -> list[ValueSummary]:
@@ -183,7 +233,7 @@ def scan_arrays(scans: Sequence[ArrayScan], engine: Engine, *, task: int, block:
     for number, result in zip(numbers, results, strict=True):
         summary: ValueSummary = pickle.loads(result)
         summaries[number] = combine_summaries(summaries[number], summary) if number in summaries else summary
-    empty = [summarize_block(np.zeros((0,)), (0,), scan.limits) for scan in scans]
+    empty = [summarize_block(np.zeros((0,)), None, (Offence(),) * len(scan.limits)) for scan in scans]
     return [summaries.get(number, empty[number]) for number in range(len(scans))]
 
 
@@ -203,7 +253,7 @@ def scan_block(shared: bytes, item: bytes) -> bytes:
         raw = np.asarray(array[tuple(slice(*side) for side in piece)])
         for slab in slabs(raw.shape, raw.itemsize):
             slab_start = [low + inside.start for (low, _), inside in zip(piece, slab, strict=True)]
-            part = summarize_block(scan.field.decoded(raw[slab]), slab_start, scan.limits)
+            part = scan.summary(raw[slab], slab_start)
             summary = part if summary is None else combine_summaries(summary, part)
     return pickle.dumps(summary)
 
@@ -212,24 +262,21 @@ def _known_summary(
     scan: ArrayScan, region: Box, pieces: Sequence[Box]
 ) -> tuple[ValueSummary | None, Sequence[Box]]:
     """Return the summary of the chunks whose statistics prove that they keep all limits, and what is left."""
-    chunks = known_chunks(scan.session, scan.field, region)
-    if chunks is None:
+    plan = region_plan(scan.session, scan.field, region)
+    if plan is None:
         return None, pieces
-    is_proven = chunks.is_known
-    for limit in scan.limits:
-        is_proven &= ~((chunks.count > 0) & (limit.outside(chunks.low) | limit.outside(chunks.high)))
-        if limit.nan and not limit.is_share:
-            is_proven &= chunks.nan == 0
-    unread = ~is_proven
+    low, high, is_exact = scan.exact_extremes(plan.columns["low"], plan.columns["high"])
+    columns = {**plan.columns, "low": low, "high": high}
+    unread = ~(plan.is_known & scan.proven(low, high, is_exact, columns["count"], columns["gaps"]))
     if unread.all():
         return None, pieces
-    left = [box for piece in pieces for box in chunks.boxes_to_read(unread, piece)]
+    left = [box for piece in pieces for box in plan.boxes_to_read(unread, piece)]
     proven = ~unread
-    has_values = proven & (chunks.count > 0)
-    least, most = _extremes(chunks.low[has_values], chunks.high[has_values])
-    count, nan = int(chunks.count[proven].sum()), int(chunks.nan[proven].sum())
+    count, nan = (int(columns[name].sum(where=proven)) for name in ("count", "gaps"))
+    tiles = Tiles.of(columns, proven, plan.packing)
+    extremes = tuple(kernel.partial_of_tiles(tiles) for kernel in _EXTREMES)
     offences = tuple(Offence() for _ in scan.limits)
-    return ValueSummary(count + nan, nan, known_moments(chunks, proven), least, most, offences), left
+    return ValueSummary(count + nan, nan, _STD.partial_of_tiles(tiles), extremes, offences), left
 
 
 @lru_cache(maxsize=2)
@@ -258,9 +305,9 @@ class CheckedRule:
         return open_array(self.session, self.rule.path)
 
     def scanned(self) -> ScanResult:
-        """Return the result of the scan. Raises as `open_field` if the array was not scanned."""
+        """Return the result of the scan. Raises as `ArrayScan.of` if the array was not scanned."""
         if self.result is None:
-            open_field(self.session, self.rule.path)
+            ArrayScan.of(self.session, self.rule.path, [_limit_of(self.rule)])
             raise InternalError(f"`{self.rule.path}` was not scanned")
         return self.result
 
@@ -355,14 +402,14 @@ def _end_of_disorder(checked: CheckedRule) -> int | None:
     if array.ndim != 1 or array.dtype.kind not in "biuf":
         return None
     field = open_field(checked.session, rule.path)
-    chunks = known_chunks(checked.session, field, [(0, array.shape[0])])
-    if chunks is None:
+    plan = region_plan(checked.session, field, [(0, array.shape[0])])
+    if plan is None:
         return None
-    numbers = np.flatnonzero(chunks.is_known & (chunks.count > 0))
-    low, high = chunks.low[numbers], chunks.high[numbers]
+    numbers = np.flatnonzero(plan.is_known & (plan.columns["count"] > 0))
+    low, high = (plan.columns[name][numbers] for name in ("low", "high"))
     before = np.maximum.accumulate(high) if rule.increasing else np.minimum.accumulate(low)
     good = _in_order(rule, before[:-1], (low if rule.increasing else high)[1:])
-    return None if good.all() else int(chunks.bounds[0][1][numbers[1 + np.argmin(good)]])
+    return None if good.all() else int(plan.bounds[0][1][numbers[1 + np.argmin(good)]])
 
 
 def _regular(checked: CheckedRule) -> Verdict:
@@ -407,7 +454,7 @@ def _range(checked: CheckedRule) -> Verdict:
     rule = checked.rule
     summary, offence = checked.scanned()
     expected = f"{'' if rule.min is None else rule.min} to {'' if rule.max is None else rule.max}".strip()
-    actual = f"{summary.least} to {summary.most}"
+    actual = summary.range
     if offence.count:
         actual = f"{offence.count} outside, {actual}; first {offence.value}"
     return not offence.count, expected, actual, checked.where(offence)
@@ -426,6 +473,14 @@ def _finite(checked: CheckedRule) -> Verdict:
     _, offence = checked.scanned()
     expected = "finite values" + (" or NaN" if checked.rule.nan else "")
     return not offence.count, expected, f"{offence.count} others", checked.where(offence)
+
+
+def _condition(checked: CheckedRule) -> Verdict:
+    summary, offence = checked.scanned()
+    actual = summary.range
+    if offence.count:
+        actual = f"{offence.count} others, {actual}; first {offence.value}"
+    return not offence.count, checked.rule.holds, actual, checked.where(offence)
 
 
 def _statistics(checked: CheckedRule) -> Verdict:
@@ -474,6 +529,7 @@ CHECKS: Final[Mapping[str, Callable[[CheckedRule], Verdict]]] = {
     "Regular": _regular,
     "NoDuplicates": _no_duplicates,
     "Range": _range,
+    "Condition": _condition,
     "NanShare": _nan_share,
     "Finite": _finite,
     "StatisticsAgainst": _statistics,
@@ -498,8 +554,9 @@ def validate(
         rules: A sequence of rules, or rules in YAML or JSON as a text or a file, see `rules_from`.
         against: The version that `StatisticsAgainst` compares with if the rule does not name one. The
             default, None, is the parent snapshot of the source.
-        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where Spark is in use, else processes of this machine (`default_engine`).
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"threads"``, ``"processes"`` or ``"spark"``.
+            The default, None, is Spark where Spark is in use, else processes of this machine
+            (`default_engine`).
         limits: `Limits`, in bytes: how much a task reads. The default, None, is ``Limits()``.
 
     Returns:
@@ -526,20 +583,17 @@ def validate(
     arrays: dict[_ArrayKey, tuple[Session, list[Limit]]] = {}  # each version of an array is scanned once
     places: dict[_RuleKey, tuple[_ArrayKey, int]] = {}
     for number, rule in enumerate(all_rules):
-        compared = [session] if isinstance(rule, _VALUE_RULES) and _is_numeric(session, rule.path) else []
+        compared = [session] if isinstance(rule, _VALUE_RULES) and _is_scanned(session, rule) else []
         if compared and isinstance(rule, StatisticsAgainst):
             other = _other_session(version, against, rule.against)
-            compared += [other] if other is not None and _is_numeric(other, rule.path) else []
+            compared += [other] if other is not None and _is_scanned(other, rule) else []
         for is_other, each in enumerate(compared):
             key = (each.snapshot_id, rule.path.strip("/"))
             of_array = arrays.setdefault(key, (each, []))[1]
             places[number, bool(is_other)] = (key, len(of_array))
             of_array.append(_limit_of(rule))
     bounds = limits or Limits()
-    scans = [
-        ArrayScan(each, open_field(each, path), tuple(of_array))
-        for (_, path), (each, of_array) in arrays.items()
-    ]
+    scans = [ArrayScan.of(each, path, of_array) for (_, path), (each, of_array) in arrays.items()]
     engine = engine_of(engine) if scans else None
     summaries = [] if engine is None else scan_arrays(scans, engine, task=bounds.task, block=bounds.block)
     by_array = dict(zip(arrays, summaries, strict=True))
@@ -553,9 +607,7 @@ def validate(
         and results[key][1].count < by_array[array].nan
     ]
     if engine is not None and unplaced:
-        scans = [
-            ArrayScan(each, open_field(each, rule.path), (Limit(nan=True),)) for _, each, rule in unplaced
-        ]
+        scans = [ArrayScan.of(each, rule.path, [Limit(_NO_NAN)]) for _, each, rule in unplaced]
         summaries = scan_arrays(scans, engine, task=bounds.task, block=bounds.block)
         results |= {
             key: (results[key][0], summary.offences[0])
@@ -618,16 +670,16 @@ def _other_session(version: Version, against: Source | None, name: str | None) -
 
 
 #: Rules about values.
-_VALUE_RULES: Final = (Range, NanShare, Finite, StatisticsAgainst)
+_VALUE_RULES: Final = (Range, Condition, NanShare, Finite, StatisticsAgainst)
 #: An array of a version: snapshot id and path.
 type _ArrayKey = tuple[str, str]
 #: The number of a rule, and whether the array is that of the other version.
 type _RuleKey = tuple[int, bool]
 
 
-def _is_numeric(session: Session, path: str) -> bool:
+def _is_scanned(session: Session, rule: Rule) -> bool:
     try:
-        open_field(session, path)
+        ArrayScan.of(session, rule.path, [_limit_of(rule)])
     except IcechunkError:  # the row of the rule has the message
         return False
     return True
@@ -635,11 +687,18 @@ def _is_numeric(session: Session, path: str) -> bool:
 
 def _limit_of(rule: Rule) -> Limit:
     if isinstance(rule, Range):
-        low = -math.inf if rule.min is None else rule.min
-        return Limit(low, math.inf if rule.max is None else rule.max)
+        limits = ((">", rule.max), ("<", rule.min))
+        bounds = [ValueComparison(op, +value, negated=True) for op, value in limits if value is not None]
+        inside = joined(bounds, is_all=True) if bounds else ALWAYS
+        return Limit(joined([inside, ValueComparison("null")], is_all=False))
+    if isinstance(rule, Condition):
+        return Limit(parse(rule.holds))
     if isinstance(rule, Finite):
-        return Limit(infinite=True, nan=not rule.nan)
-    return Limit(nan=isinstance(rule, NanShare), is_share=isinstance(rule, NanShare))
+        is_finite = ValueComparison("in", (math.inf, -math.inf), negated=True)
+        other = ValueComparison("null") if rule.nan else _NO_NAN
+        return Limit(joined([is_finite, other], is_all=not rule.nan))
+    is_share = isinstance(rule, NanShare)
+    return Limit(_NO_NAN if is_share else ALWAYS, is_share)
 
 
 def _row(rule: CheckedRule) -> Row:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import yaml  # type: ignore[import-untyped]  # it ships no types
 
+from frazil.answers.conditions import parse
 from frazil.display import Shown
 from frazil.errors import ErrorKind, InvalidInputError, ValidationFailedError
 from frazil.jobs.progress import Summary, brief
@@ -178,6 +179,18 @@ class Range(Rule):
 
 
 @dataclass(frozen=True, slots=True)
+class Condition(Rule):
+    """All decoded values must meet a condition. A missing value meets only ``is null``.
+
+    Attributes:
+        path: The path of the array.
+        holds: The condition, as for `frazil.where`, such as ``"between 180 and 340 or is null"``.
+    """
+
+    holds: str
+
+
+@dataclass(frozen=True, slots=True)
 class NanShare(Rule):
     """The share of NaN among the decoded values must be within limits.
 
@@ -300,6 +313,10 @@ def require_sound(rule: Any) -> Rule:
         raise _refused("The limits of a rule must be numbers", rule)
     if isinstance(rule, Range | NanShare) and None not in (rule.min, rule.max) and rule.min > rule.max:  # type: ignore[operator]
         raise _refused("min must be at most max", rule)
+    if isinstance(rule, Condition):
+        if not isinstance(rule.holds, str):
+            raise _refused("holds must be a condition such as '> 40 and <= 50'", rule)
+        parse(rule.holds)
     if isinstance(rule, Exists) and rule.kind not in ("array", "group"):
         raise _refused("kind must be array or group", rule)
     if isinstance(rule, Shape) and not (

@@ -44,8 +44,8 @@ from frazil.repository.catalog.context import Catalog, CommitStart, needs_versio
 from frazil.repository.catalog.files_v1 import (
     DeletedTags,
     RefKind,
-    Refs,
     SnapshotsV1,
+    V1Refs,
     decode_ref,
     encode_ref,
     reached_snapshots,
@@ -175,8 +175,8 @@ class CatalogV1(Catalog):
         """Return a repo info that reads its parts when they are needed."""
         return RepoInfo(
             spec_version=1,
-            branches=Refs(self.storage, RefKind.BRANCH),
-            tags=Refs(self.storage, RefKind.TAG),
+            branches=V1Refs(self.storage, RefKind.BRANCH),
+            tags=V1Refs(self.storage, RefKind.TAG),
             deleted_tags=DeletedTags(self.storage),
             snapshots=self.snapshots,
             status=Status(Availability.ONLINE, 0),
@@ -299,7 +299,7 @@ class CatalogV1(Catalog):
         storage, name, after = self.storage, changed.entry.name or "", changed.info
         match changed.entry.kind:
             case UpdateKind.NEW_COMMIT | UpdateKind.BRANCH_RESET:
-                assert isinstance(info.branches, Refs)
+                assert isinstance(info.branches, V1Refs)
                 condition = IfVersion(info.branches.ref(name).version)
                 data = encode_ref(after.branches[name], new_mark())
                 return PutFile(ref_key(storage, RefKind.BRANCH, name), data, condition)
@@ -444,7 +444,7 @@ class CatalogV1(Catalog):
 
 def _require_other_file(refs: Mapping[str, bytes], name: str) -> None:
     """Raise ``AlreadyExistsError`` if the file of a new ref would be that of another one."""
-    other = refs.other_case(name) if isinstance(refs, Refs) else None
+    other = refs.other_case(name) if isinstance(refs, V1Refs) else None
     if other is not None:
         raise AlreadyExistsError(
             f"`{other}` already exists, and the file system does not distinguish it from `{name}`. Use "

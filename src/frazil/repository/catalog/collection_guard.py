@@ -404,7 +404,7 @@ class SessionStart:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RequiredFiles:
+class CommitReferences:
     """The ids of older chunk files and manifests that a commit refers to, shape (k, 12)."""
 
     chunks: U8
@@ -418,7 +418,9 @@ class RequiredFiles:
         ]
 
 
-def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callable[[], RequiredFiles]) -> bool:
+def is_uncollected(
+    storage: Storage, info: RepoInfo, update: int, files: Callable[[], CommitReferences]
+) -> bool:
     """Check that no garbage collection has deleted, or will delete, the files of a commit.
 
     Return True if there was no collection since ``update``, the newest update when the session was opened.

@@ -55,8 +55,7 @@ from frazil.repository.catalog.repo_update import (
 )
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_bare_chunk_id, new_chunk_id
-from frazil.repository.settings.config import RepositoryConfig
-from frazil.repository.settings.resolved import ResolvedConfig
+from frazil.repository.settings.config import RepositoryConfig, ResolvedConfig
 from frazil.storage.base import Storage
 
 

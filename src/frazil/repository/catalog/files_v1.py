@@ -147,7 +147,7 @@ def list_refs(storage: Storage) -> tuple[dict[RefKind, set[str]], set[str]]:
 _KINDS: Final = {kind.value: kind for kind in RefKind}
 
 
-class Refs(Mapping[str, bytes]):
+class V1Refs(Mapping[str, bytes]):
     """The snapshot ids of refs by name. Each ref is read once, when it is needed.
 
     A file system may not distinguish upper and lower case, and then opens the file of another name. There,

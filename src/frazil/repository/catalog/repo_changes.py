@@ -37,9 +37,9 @@ from frazil.format.ids import (
 from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import Availability, OpsEntry, RepoInfo, SnapshotEntry, Status, UpdateKind
 from frazil.remedies import argument, call
-from frazil.repository.catalog.files_v1 import Refs
+from frazil.repository.catalog.files_v1 import V1Refs
 from frazil.repository.catalog.repo_update import RepoChange, RepoUpdate
-from frazil.repository.settings.resolved import CREATE_TAG, DELETE_TAG, Flag, setting_of
+from frazil.repository.settings.config import CREATE_TAG, DELETE_TAG, Flag, setting_of
 
 #: A message for a missing path compares at most this number of nodes.
 _MOST_NODES: Final = 10_000
@@ -279,7 +279,7 @@ MAIN = "main"
 
 def with_ref(refs: Mapping[str, bytes], name: str, snapshot: bytes | None) -> Mapping[str, bytes]:
     """Return ``refs`` after one of them has moved to ``snapshot``, or was deleted (None)."""
-    if isinstance(refs, Refs):  # spec version 1: an update needs only the changed ref, and reads no others
+    if isinstance(refs, V1Refs):  # spec version 1: an update needs only the changed ref, and reads no others
         return {} if snapshot is None else {name: snapshot}
     others = {other: id_ for other, id_ in refs.items() if other != name}
     return others if snapshot is None else others | {name: snapshot}

@@ -45,7 +45,7 @@ from frazil.remedies import call
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.ids import new_object_id
 from frazil.repository.retries import RetryPolicy, not_applied, outcome_unknown, retried
-from frazil.repository.settings.resolved import ResolvedConfig
+from frazil.repository.settings.config import ResolvedConfig
 from frazil.storage.base import Storage, Stored, Version
 from frazil.storage.checks import require_whole, skip_damage
 from frazil.storage.local_commit import OpenReplacement, Replacement, open_replacement

@@ -13,7 +13,7 @@ from frazil.arguments import check_fields
 from frazil.display import NamedEnum, Record, Shown, counted, literal, utc
 from frazil.format.envelope import LateFields
 from frazil.repository.clock import now_us, to_datetime
-from frazil.storage.chunk_places import ChunkType as ChunkType
+from frazil.storage.object_store_config import ChunkType as ChunkType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

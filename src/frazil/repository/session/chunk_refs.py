@@ -138,7 +138,7 @@ def _slabs(boxes: U32) -> _Slabs | None:
     return None
 
 
-class ChunkRows:
+class ChunkLookup:
     """The references of the chunks at ``index``, which several tables have. The first table overrides."""
 
     def __init__(self, index: U32) -> None:

@@ -32,7 +32,7 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_t
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_FILES
-from frazil.repository.catalog.collection_guard import Lease, RequiredFiles, SessionStart, is_uncollected
+from frazil.repository.catalog.collection_guard import CommitReferences, Lease, SessionStart, is_uncollected
 from frazil.repository.catalog.context import Context, require_listed
 from frazil.repository.catalog.history_records import CARRIED, with_amended
 from frazil.repository.catalog.repo_changes import (
@@ -53,7 +53,7 @@ from frazil.repository.retries import commit_queue
 from frazil.repository.session.commit_files import PendingCommit, uploading, write_commit_files
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.session.workspace import Workspace
-from frazil.repository.settings.resolved import MOVE_NODE
+from frazil.repository.settings.config import MOVE_NODE
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class SessionState:
         return SessionStart(self.seen, min(starts))
 
 
-class Permissions:
+class PermissionChecks:
     """Checks of what a session may do now. Base of ``Session``."""
 
     _state: SessionState
@@ -286,7 +286,7 @@ class CommitRetries(ExitStack):
 _NO_IDS: Final = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
 
 
-def _required_files(pending: PendingCommit, new_manifests: U8) -> RequiredFiles:
+def _required_files(pending: PendingCommit, new_manifests: U8) -> CommitReferences:
     """Return the files that a commit needs, with the manifests that workers have prepared for it."""
     if pending.writer is not None:
         pending.writer.flush()
@@ -310,7 +310,7 @@ def _required_files(pending: PendingCommit, new_manifests: U8) -> RequiredFiles:
     chunks = np.concatenate(parts)
     chunks = chunks[np.unique(id_keys(chunks), return_index=True)[1]]
     of_parent = pending.parent.manifests.ids if pending.is_unconditional else _NO_IDS
-    return RequiredFiles(chunks, np.concatenate([manifests, of_parent, new_manifests]))
+    return CommitReferences(chunks, np.concatenate([manifests, of_parent, new_manifests]))
 
 
 def write_commit(pending: PendingCommit) -> bytes:

@@ -139,7 +139,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class BothVersions:
     """The node of a conflict on all three sides."""
 
     ours: Side
@@ -195,10 +195,10 @@ class Conflict(Record):
             self.chunks = np.array(indices, np.uint32).reshape(len(indices), -1)
         self.reason = reason
         self._clash: NodeConflict | None = None
-        self._sides: Callable[[], Sides] | None = None
+        self._sides: Callable[[], BothVersions] | None = None
 
     @classmethod
-    def of(cls, clash: NodeConflict, sides: Callable[[], Sides]) -> Conflict:
+    def of(cls, clash: NodeConflict, sides: Callable[[], BothVersions]) -> Conflict:
         """Return the public conflict for one that a rebase found. For other modules of Frazil.
 
         Args:
@@ -239,7 +239,7 @@ class Conflict(Record):
         return None if self._clash is None else (self._clash.ours, self._clash.theirs)
 
     @cached_property
-    def _read(self) -> Sides:
+    def _read(self) -> BothVersions:
         if self._sides is None:
             raise ValueError(
                 "the sides of this conflict cannot be read, because it was unpickled or created with the "
@@ -421,19 +421,19 @@ def _sides(
     theirs: Workspace,
     base: Workspace,
     open_session: OpenSession,
-) -> Callable[[], Sides]:
+) -> Callable[[], BothVersions]:
     id_ = clash.node_id
 
     def side(workspace: Workspace, path: str | None) -> Side:
         exists = path is not None and workspace.node(path) is not None
         return Side(workspace, id_, path if exists else None, open_session)
 
-    def sides() -> Sides:
+    def sides() -> BothVersions:
         new = clash.ours is ChangeKind.CREATED
         their_path = at.tip_path(at.ours.created[id_]) if new else _path(theirs.snapshot.nodes, id_)
         mine = at.ours.created.get(id_, clash.path)
         is_deleted = clash.ours is ChangeKind.DELETED
-        return Sides(
+        return BothVersions(
             side(ours, None if is_deleted else mine),
             side(theirs, their_path),
             side(base, _path(base.snapshot.nodes, id_)),

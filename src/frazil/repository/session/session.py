@@ -32,7 +32,12 @@ from frazil.repository.session.commit import (
 from frazil.repository.session.commit_files import AMEND, COMMIT, FLUSH, CommitKind, PendingCommit
 from frazil.repository.session.conflicts import ConflictSolver, require_solver
 from frazil.repository.session.rebase import Read, declared_reads, rebase, require_unchanged
-from frazil.repository.session.session_methods import Inspection, Rearranging, fork_state, merge_fork_states
+from frazil.repository.session.session_methods import (
+    InspectMethods,
+    RearrangeMethods,
+    fork_state,
+    merge_fork_states,
+)
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage.local_commit import local_queue
@@ -47,7 +52,7 @@ _SHOWN_NODES: Final = 50
 
 
 @checks_arguments
-class Session(Rearranging, Inspection):
+class Session(RearrangeMethods, InspectMethods):
     """One version of a repository, with the changes that are not committed yet.
 
     ``Repository.readonly_session``, ``Repository.writable_session``, ``Repository.rearrange_session`` and

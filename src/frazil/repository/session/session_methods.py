@@ -18,7 +18,7 @@ from frazil.repository.catalog import presentation
 from frazil.repository.catalog.collection_guard import Lease
 from frazil.repository.catalog.version_info import ChunkType, SessionMode
 from frazil.repository.paths import absolute
-from frazil.repository.session.commit import Permissions, SessionState
+from frazil.repository.session.commit import PermissionChecks, SessionState
 from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.workspace import Workspace
 
@@ -132,7 +132,7 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
         yield part.index, part.kind, locations.tolist(), part.offset, part.length, inlined
 
 
-class Inspection(Permissions):
+class InspectMethods(PermissionChecks):
     """The methods of ``Session`` that look at nodes and chunks, without their bytes."""
 
     def get_node_id(self, path: str) -> str:
@@ -286,7 +286,7 @@ class Inspection(Permissions):
     all_virtual_chunk_locations_async: Final = awaitable(all_virtual_chunk_locations)
 
 
-class Rearranging(Permissions):
+class RearrangeMethods(PermissionChecks):
     """The methods of ``Session`` that move nodes and chunks."""
 
     def move(self, from_path: str, to_path: str) -> None:

@@ -47,7 +47,7 @@ from frazil.repository.asynchronous import begin
 from frazil.repository.catalog.context import Context, require_listed
 from frazil.repository.catalog.repo_changes import no_node
 from frazil.repository.ids import new_node_id
-from frazil.repository.session.chunk_refs import ArrayEntry, ChunkRows
+from frazil.repository.session.chunk_refs import ArrayEntry, ChunkLookup
 from frazil.repository.session.commit_files import ManifestUpdate
 from frazil.repository.session.read_tracker import PathKind, ReadTracker
 from frazil.threads import thread_errors
@@ -400,7 +400,7 @@ class Workspace:
 
     def refs_at(self, path: str, index: U32) -> ChunkTable:
         """Return the references of many chunks, in the order of ``index``; ``ABSENT`` for missing chunks."""
-        rows = ChunkRows(index)
+        rows = ChunkLookup(index)
         entry = self.array_entry(path)
         if entry is None:
             return rows.table()
@@ -429,7 +429,7 @@ class Workspace:
         return all(has(entry.ids[number]) for number in entry.manifests_at(coords))
 
     def ref_table(self, path: str, *, with_statistics: bool = False) -> ChunkTable:
-        """Return all references of an array, on request with the statistics that are stored beside them."""
+        """Return all references of an array, on request with their stored statistics."""
         with self.lock:
             node = self.changes.array(self.moved_base, path)
             entry = self.array_entry(path)

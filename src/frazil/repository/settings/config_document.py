@@ -1,7 +1,7 @@
 """The saved form of the configuration: a map in the file ``repo``, as a FlexBuffer.
 
 The map has the keys of the reference implementation. All are present, and null means the default. Frazil's
-own options are under the key ``frazil``, which the reference ignores. A ``Form`` describes both directions.
+own options are under the key ``frazil``, which the reference ignores. A ``SavedForm`` is for both directions.
 Readers ignore unknown keys. Everybody who can read a repository can read its saved configuration, so
 ``document_to_save`` refuses secrets.
 """
@@ -44,14 +44,14 @@ from frazil.storage.settings import StorageSettings, StorageTimeoutSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class SavedForm:
     """How values of one type are written as JSON and read back. Every form writes None as null."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
 
 
-class Variant(dict[str, Any]):
+class SavedVariant(dict[str, Any]):
     """A map with one key, the tag of a variant. YAML has a special form for it."""
 
 
@@ -60,12 +60,12 @@ def unexpected(text: str) -> FormatError:
     return FormatError(text, ErrorKind.CONFIG_DESERIALIZATION)
 
 
-def write_optional(form: Form, value: Any) -> Any:
+def write_optional(form: SavedForm, value: Any) -> Any:
     """Write a value; None becomes null."""
     return None if value is None else form.write(value)
 
 
-def read_optional(form: Form, key: str, value: Any) -> Any:
+def read_optional(form: SavedForm, key: str, value: Any) -> Any:
     """Read the value of a key; null becomes None."""
     if value is None:
         return None
@@ -86,16 +86,16 @@ def _as[T](kind: type[T], value: Any) -> T:
 
 
 #: The unchanged value. The classes of the configuration check their own fields.
-PLAIN: Final = Form(lambda value: value, lambda value: value)
-TEXT: Final = Form(lambda value: value, partial(_as, str))
+PLAIN: Final = SavedForm(lambda value: value, lambda value: value)
+TEXT: Final = SavedForm(lambda value: value, partial(_as, str))
 #: Options of a client. No options are None.
-TEXTS: Final = Form(
+TEXTS: Final = SavedForm(
     lambda value: dict(value or {}),
     lambda value: {key: _as(str, text) for key, text in _as(dict, value).items()} or None,
 )
 
 
-def options_form(build: type[Settings], names: str | None = None, **forms: Form) -> Form:
+def options_form(build: type[Settings], names: str | None = None, **forms: SavedForm) -> SavedForm:
     """Return the form of a class of options: a map with a key for each field.
 
     ``names`` are the fields (default: all), and ``forms`` are the forms of fields that are neither plain
@@ -116,10 +116,10 @@ def options_form(build: type[Settings], names: str | None = None, **forms: Form)
         fields = {name: read_optional(form, name, document.get(name)) for name, form in by_name.items()}
         return build(**{name: field for name, field in fields.items() if field is not None})
 
-    return Form(write, read)
+    return SavedForm(write, read)
 
 
-def enumeration(names: Mapping[Any, str]) -> Form:
+def enumeration(names: Mapping[Any, str]) -> SavedForm:
     """Return the form of an enumeration: the name of the value."""
     values = {name: value for value, name in names.items()}
 
@@ -129,30 +129,30 @@ def enumeration(names: Mapping[Any, str]) -> Form:
             raise unexpected(f"expected one of {', '.join(values)}, got {value!r:.80}")
         return values[name]
 
-    return Form(lambda value: names[value], read)
+    return SavedForm(lambda value: names[value], read)
 
 
-def sequence(one: Callable[[], Form]) -> Form:
+def sequence(one: Callable[[], SavedForm]) -> SavedForm:
     """Return the form of a tuple of values."""
-    return Form(
+    return SavedForm(
         lambda values: [one().write(value) for value in values],
         lambda document: tuple(one().read(value) for value in _as(list, document)),
     )
 
 
-def single_field(build: Callable[[Any], Any], name: str, form: Form = PLAIN) -> Form:
+def single_field(build: Callable[[Any], Any], name: str, form: SavedForm = PLAIN) -> SavedForm:
     """Return the form of a class with one field: the form of that field."""
-    return Form(lambda value: form.write(getattr(value, name)), lambda value: build(form.read(value)))
+    return SavedForm(lambda value: form.write(getattr(value, name)), lambda value: build(form.read(value)))
 
 
-def variants(table: Mapping[str, tuple[type, Form | None]]) -> Form:
+def variants(table: Mapping[str, tuple[type, SavedForm | None]]) -> SavedForm:
     """Return the form of one of several classes: its tag, or a map from its tag to its content."""
     tags = {variant: tag for tag, (variant, _) in table.items()}
 
     def write(value: Any) -> Any:
         tag = tags[type(value)]
         form = table[tag][1]
-        return tag if form is None else Variant({tag: form.write(value)})
+        return tag if form is None else SavedVariant({tag: form.write(value)})
 
     def read(value: Any) -> Any:
         if isinstance(value, str):
@@ -173,7 +173,7 @@ def variants(table: Mapping[str, tuple[type, Form | None]]) -> Form:
             raise unexpected(f"{tag}: expected a value, got null")
         return instance
 
-    return Form(write, read)
+    return SavedForm(write, read)
 
 
 def _read_bound(side: Any, tag: str) -> int | None:
@@ -191,22 +191,24 @@ def _read_bound(side: Any, tag: str) -> int | None:
     raise unexpected(f"expected Unbounded, Included or Excluded, got {side!r:.80}")
 
 
-NUM_REFS: Final = Form(
+NUM_REFS: Final = SavedForm(
     lambda value: {
-        "from": "Unbounded" if value.from_refs is None else Variant(Included=value.from_refs),
-        "to": "Unbounded" if value.to_refs is None else Variant(Excluded=value.to_refs),
+        "from": "Unbounded" if value.from_refs is None else SavedVariant(Included=value.from_refs),
+        "to": "Unbounded" if value.to_refs is None else SavedVariant(Excluded=value.to_refs),
     },
     lambda value: ManifestPreloadCondition.num_refs(
         _read_bound(_as(dict, value).get("from"), "Included"), _read_bound(value.get("to"), "Excluded")
     ),
 )
-_REGEX: Final = Form(lambda regex: {"regex": regex}, lambda value: _as(str, _as(dict, value).get("regex")))
+_REGEX: Final = SavedForm(
+    lambda regex: {"regex": regex}, lambda value: _as(str, _as(dict, value).get("regex"))
+)
 
 
-def condition_form(family: type[ConditionFamily[Any]], **others: tuple[type, Form | None]) -> Form:
+def condition_form(family: type[ConditionFamily[Any]], **others: tuple[type, SavedForm | None]) -> SavedForm:
     """Return the form of the conditions of one family."""
     several = sequence(lambda: form)
-    form: Form = variants(
+    form: SavedForm = variants(
         {
             "or": (family.Or, single_field(family.Or, "conditions", several)),
             "and": (family.And, single_field(family.And, "conditions", several)),
@@ -236,7 +238,7 @@ DIM_CONDITION: Final = variants(
     }
 )
 DIM_SIZES: Final = sequence(
-    lambda: Form(
+    lambda: SavedForm(
         lambda pair: {"condition": DIM_CONDITION.write(pair[0]), "num_chunks": pair[1]},
         lambda size: (DIM_CONDITION.read(_as(dict, size).get("condition")), size.get("num_chunks")),
     )
@@ -251,7 +253,7 @@ def _read_rule(value: Any) -> tuple[Any, Any]:
 
 
 SPLIT_SIZES: Final = sequence(
-    lambda: Form(lambda rule: [SPLIT_CONDITION.write(rule[0]), DIM_SIZES.write(rule[1])], _read_rule)
+    lambda: SavedForm(lambda rule: [SPLIT_CONDITION.write(rule[0]), DIM_SIZES.write(rule[1])], _read_rule)
 )
 
 S3_OPTIONS: Final = options_form(
@@ -283,7 +285,7 @@ STORE: Final = variants(
         "gcs": (_STORES.Gcs, single_field(_STORES.Gcs, "opts", TEXTS)),
         "azure": (_STORES.Azure, single_field(_STORES.Azure, "opts", TEXTS)),
         "tigris": (_STORES.Tigris, single_field(_STORES.Tigris, "opts", S3_OPTIONS)),
-        "http": (_STORES.Http, Form(_write_http, _read_http)),
+        "http": (_STORES.Http, SavedForm(_write_http, _read_http)),
     }
 )
 CONTAINER: Final = options_form(VirtualChunkContainer, "name store url_prefix", store=STORE)
@@ -307,9 +309,9 @@ def _read_seconds(value: Any) -> timedelta:
 
 
 SPLITTING: Final = options_form(ManifestSplittingConfig, split_sizes=SPLIT_SIZES)
-SECONDS: Final = Form(lambda value: value.total_seconds(), _read_seconds)
+SECONDS: Final = SavedForm(lambda value: value.total_seconds(), _read_seconds)
 #: Field of the configuration that only Frazil has -> key under ``frazil``, and its form.
-OWN: Final[dict[str, tuple[str, Form]]] = {
+OWN: Final[dict[str, tuple[str, SavedForm]]] = {
     "packing": ("packing", options_form(PackingConfig)),
     "chunks": ("chunks", options_form(ChunksConfig)),
     "fast_forward_timeout": ("fast_forward_timeout_seconds", SECONDS),
@@ -323,10 +325,10 @@ CONFIG: Final = options_form(
         ManifestConfig,
         preload=options_form(ManifestPreloadConfig, preload_if=PRELOAD_CONDITION),
         # ``AUTO`` is stored under ``frazil``. Other implementations see that no rules are saved.
-        splitting=Form(lambda value: None if value == AUTO else SPLITTING.write(value), SPLITTING.read),
+        splitting=SavedForm(lambda value: None if value == AUTO else SPLITTING.write(value), SPLITTING.read),
     ),
     storage=options_form(StorageSettings, timeouts=options_form(StorageTimeoutSettings)),
-    virtual_chunk_containers=Form(
+    virtual_chunk_containers=SavedForm(
         lambda value: {prefix: CONTAINER.write(container) for prefix, container in value.items()},
         _read_containers,
     ),

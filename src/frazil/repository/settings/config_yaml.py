@@ -16,7 +16,7 @@ import yaml  # type: ignore[import-untyped]  # it has no type annotations
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.ids import CONFIG
-from frazil.repository.settings.config_document import Variant
+from frazil.repository.settings.config_document import SavedVariant
 
 MAX_BYTES: Final = 1 << 20
 #: Keys, values, lists and maps of a file. One virtual chunk container has about 30.
@@ -36,7 +36,7 @@ _WORDS: Final = (
 )
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # Any, without types
+class _ConfigLoader(yaml.SafeLoader):  # type: ignore[misc]  # Any, without types
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
     #: The types of JSON, without dates, sets and bytes, even if they are tagged.
     yaml_constructors: ClassVar[dict[str | None, Any]] = {
@@ -77,24 +77,24 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # Any, without types
 
 
 for _tag, _pattern, _first in _WORDS:
-    for _class in (_Loader, _Dumper):
+    for _class in (_ConfigLoader, _Dumper):
         _class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^{_pattern}$"), _first)
 
 
-def _load_variant(loader: _Loader, tag: str, node: yaml.Node) -> Variant:
+def _load_variant(loader: _ConfigLoader, tag: str, node: yaml.Node) -> SavedVariant:
     if isinstance(node, yaml.MappingNode):
-        return Variant({tag: loader.construct_mapping(node, deep=True)})
+        return SavedVariant({tag: loader.construct_mapping(node, deep=True)})
     if isinstance(node, yaml.SequenceNode):
-        return Variant({tag: loader.construct_sequence(node, deep=True)})
+        return SavedVariant({tag: loader.construct_sequence(node, deep=True)})
     # PyYAML does not resolve a word after a tag, but the content of an Axis is a number.
     plain = node.style is None
     if not node.value:
-        return Variant({tag: None if plain else ""})
+        return SavedVariant({tag: None if plain else ""})
     kind = loader.resolve(yaml.ScalarNode, node.value, (plain, not plain))
-    return Variant({tag: loader.construct_object(yaml.ScalarNode(kind, node.value))})
+    return SavedVariant({tag: loader.construct_object(yaml.ScalarNode(kind, node.value))})
 
 
-def _load_number(loader: _Loader, node: yaml.Node) -> object:
+def _load_number(loader: _ConfigLoader, node: yaml.Node) -> object:
     """Return a number. Long numbers and numbers to the base 60 are refused: they take quadratic time."""
     text = loader.construct_scalar(node)
     if len(text) > _LONGEST_NUMBER or ":" in text:
@@ -103,13 +103,13 @@ def _load_number(loader: _Loader, node: yaml.Node) -> object:
 
 
 for _name in ("int", "float"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_name}", _load_number)
+    _ConfigLoader.add_constructor(f"tag:yaml.org,2002:{_name}", _load_number)
 
 _TEXT: Final = "tag:yaml.org,2002:str"
-_Loader.add_multi_constructor("!", _load_variant)
+_ConfigLoader.add_multi_constructor("!", _load_variant)
 
 
-def _dump_variant(dumper: _Dumper, variant: Variant) -> yaml.Node:
+def _dump_variant(dumper: _Dumper, variant: SavedVariant) -> yaml.Node:
     ((tag, content),) = variant.items()
     node: yaml.Node = dumper.represent_data(content)
     if isinstance(node, yaml.ScalarNode) and isinstance(content, str):
@@ -119,13 +119,13 @@ def _dump_variant(dumper: _Dumper, variant: Variant) -> yaml.Node:
     return node
 
 
-_Dumper.add_representer(Variant, _dump_variant)
+_Dumper.add_representer(SavedVariant, _dump_variant)
 
 
 def dump_config(document: dict[str, Any]) -> bytes:
     """Return the file for a document of ``config_document.to_document``.
 
-    >>> dump_config({"store": Variant({"s3": {"region": None}}), "name": "on"}).decode().splitlines()
+    >>> dump_config({"store": SavedVariant({"s3": {"region": None}}), "name": "on"}).decode().splitlines()
     ['store: !s3', '  region: null', "name: 'on'"]
     """
     text: str = yaml.dump(
@@ -145,13 +145,13 @@ def load_config(data: Buffer, name: str = CONFIG) -> dict[str, Any]:
         if len(raw) > MAX_BYTES:
             raise yaml.YAMLError(f"expected at most {MAX_BYTES} bytes, got {len(raw)}")
         text = raw.decode()
-        document = yaml.load(text, _Loader)
+        document = yaml.load(text, _ConfigLoader)
     except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
         raise FormatError(
             f"{name}: {' '.join(str(error).split())}", ErrorKind.CONFIG_DESERIALIZATION
         ) from error
     if document is None and not any(
-        isinstance(event, yaml.DocumentStartEvent) for event in yaml.parse(text, _Loader)
+        isinstance(event, yaml.DocumentStartEvent) for event in yaml.parse(text, _ConfigLoader)
     ):
         return {}  # an empty file, or a file with comments only
     if not isinstance(document, dict):

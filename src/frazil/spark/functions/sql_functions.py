@@ -33,9 +33,9 @@ from frazil.display import suggest
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, FormatError, InvalidInputError
 from frazil.format.ids import id_from_text
 from frazil.handle.repository import Repository, context_of
-from frazil.jobs.engine import Local
+from frazil.jobs.engine import Threads
 from frazil.pipeline.publishing import publish as publish_branch
-from frazil.pipeline.publishing.branches import create_tag_once, rollback_target
+from frazil.pipeline.publishing.operation import create_tag_once, rollback_target
 from frazil.pipeline.replication import copy_repository
 from frazil.repository.catalog.ancestry import is_in_history
 from frazil.repository.catalog.repo_changes import branch_tip
@@ -69,7 +69,7 @@ _USE: Final = Use("a function", PLACE_OPTIONS - frozenset(VERSION_OPTIONS))
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class UpkeepCall:
     """One call of a function: the repository, the profiles of the session, and the pin."""
 
     repo: Repository
@@ -170,7 +170,7 @@ def upkeep_udtf(function: UpkeepFunction, profiles: Profiles, is_sail: bool = Fa
     schema = to_spark(function.schema)
 
     @causes_only
-    class Upkeep:
+    class UpkeepTable:
         """One function: ``analyze`` runs on the driver, ``eval`` in a task."""
 
         def __init__(self, analysis: Analysis | None) -> None:
@@ -190,12 +190,12 @@ def upkeep_udtf(function: UpkeepFunction, profiles: Profiles, is_sail: bool = Fa
             options, values = function.parse(inputs)
             repo = repository_at(profiles.resolve(options))
             pin = function.pin(repo, **values) if self._pin is None else self._pin
-            call = Call(repo, profiles, pin)
+            call = UpkeepCall(repo, profiles, pin)
             for row in function.work(call, **values):
                 yield tuple(row[name] for name in function.schema.names)
 
-    Upkeep.__name__ = Upkeep.__qualname__ = function.name
-    return udtf(without_analysis(Upkeep) if is_sail else Upkeep)
+    UpkeepTable.__name__ = UpkeepTable.__qualname__ = function.name
+    return udtf(without_analysis(UpkeepTable) if is_sail else UpkeepTable)
 
 
 def bound[T](
@@ -277,7 +277,7 @@ CALL: Final = "frazil.sql.call"
 
 @_declare("kind, name, message, removed flag")
 def expire(
-    call: Call,
+    call: UpkeepCall,
     older_than: datetime,
     dry_run: bool = True,
     delete_branches: bool = False,
@@ -319,7 +319,7 @@ _COLLECTED: Final = (
 
 
 @_declare(f"dry_run flag, {', '.join(f'{name} number' for name in _COLLECTED)}")
-def collect(call: Call, older_than: datetime, dry_run: bool = True) -> Rows:
+def collect(call: UpkeepCall, older_than: datetime, dry_run: bool = True) -> Rows:
     """Delete files. A second evaluation has no files to delete."""
     plan = call.repo.upkeep.collect(older_than)
     summary = plan.report if dry_run else plan.apply()
@@ -331,7 +331,7 @@ _MERGED: Final = ("new_files", "bytes_moved", "bytes_freed", "manifests", "new_m
 
 @_declare(f"dry_run flag, {', '.join(f'{name} number' for name in ('files', *_MERGED))}, snapshot_id")
 def compact(
-    call: Call, branch: str = "main", dry_run: bool = False, message: str = "Merge chunk files"
+    call: UpkeepCall, branch: str = "main", dry_run: bool = False, message: str = "Merge chunk files"
 ) -> Rows:
     """Merge chunk files. A second evaluation has no files to merge, and makes no commit."""
     plan = call.repo.upkeep.compact(message, branch=branch)
@@ -345,7 +345,7 @@ def compact(
     "branch, snapshot_id, done_before flag",
     lambda repo, *, branch, **others: {"tip": repo.lookup_branch(branch), "call": uuid.uuid4().hex},
 )
-def rewrite_manifests(call: Call, branch: str = "main", message: str = "Rewrite the manifests") -> Rows:
+def rewrite_manifests(call: UpkeepCall, branch: str = "main", message: str = "Rewrite the manifests") -> Rows:
     """Rewrite the manifests, unless a commit after the pinned tip has the id of this call."""
     newer = takewhile(lambda each: each.id != call.pin["tip"], call.repo.ancestry(branch=branch))
     snapshot_id = next((each.id for each in newer if each.metadata.get(CALL) == call.pin["call"]), None)
@@ -357,11 +357,11 @@ def rewrite_manifests(call: Call, branch: str = "main", message: str = "Rewrite 
 
 
 @_declare("objects number, bytes number, existing number")
-def copy(call: Call, target: str, target_options: str = "") -> Rows:
+def copy(call: UpkeepCall, target: str, target_options: str = "") -> Rows:
     """Copy the repository. A second evaluation copies the objects that the target lacks."""
     options = options_of_call({"options": target_options}, Use("the target of a copy", PLACE_OPTIONS))
     storage = storage_at(call.profiles.resolve({**options, "path": target}))
-    copied = copy_repository(call.repo, storage, engine=Local())
+    copied = copy_repository(call.repo, storage, engine=Threads())
     yield {"objects": copied.objects, "bytes": copied.bytes, "existing": copied.existing}
 
 
@@ -369,7 +369,7 @@ def copy(call: Call, target: str, target_options: str = "") -> Rows:
     "severity, check, key, path, coordinates numbers, detail, action, arrays texts, branches texts, "
     "tags texts, snapshots number"
 )
-def verify(call: Call, level: str = "metadata") -> Rows:
+def verify(call: UpkeepCall, level: str = "metadata") -> Rows:
     """Return the findings of a verification, which changes nothing."""
     for row in call.repo.upkeep.verify(level).rows():  # type: ignore[arg-type]  # the method checks the level
         coordinates = row["coordinates"]
@@ -380,7 +380,7 @@ def verify(call: Call, level: str = "metadata") -> Rows:
     "tag, snapshot_id, done_before flag",
     lambda repo, *, version, **others: {"snapshot_id": snapshot_named(repo, version)},
 )
-def tag(call: Call, name: str, version: str = "main") -> Rows:
+def tag(call: UpkeepCall, name: str, version: str = "main") -> Rows:
     """Create the tag, or find it at the pinned snapshot."""
     snapshot_id = call.pin["snapshot_id"]
     done_before = False
@@ -400,7 +400,7 @@ def tag(call: Call, name: str, version: str = "main") -> Rows:
         "snapshot_id": rollback_target(repo, branch, to),
     },
 )
-def reset(call: Call, branch: str, to: str) -> Rows:
+def reset(call: UpkeepCall, branch: str, to: str) -> Rows:
     """Move the branch from the pinned tip, unless it has moved already."""
     tip, target = call.pin["tip"], call.pin["snapshot_id"]
     is_moved = not _has(call.repo, branch, tip) and _has(call.repo, branch, target)
@@ -415,7 +415,7 @@ def reset(call: Call, branch: str, to: str) -> Rows:
     "branch, snapshot_id, tag, done_before flag",
     lambda repo, *, branch, **others: {"snapshot_id": repo.lookup_branch(branch)},
 )
-def publish(call: Call, branch: str, onto: str = "main", tag: str | None = None) -> Rows:
+def publish(call: UpkeepCall, branch: str, onto: str = "main", tag: str | None = None) -> Rows:
     """Publish the pinned tip, unless the other branch has it already."""
     repo, snapshot_id = call.repo, call.pin["snapshot_id"]
     done_before = _has(repo, onto, snapshot_id)
@@ -450,7 +450,7 @@ def rows_function(profiles: Profiles, is_sail: bool = False) -> Any:
     def analysis_of(values: Values, has_part: bool) -> Analysis:
         options = profiles.resolve(options_of_call(values, Use("frazil_rows", ROWS.options)))
         if has_part and "partitions" not in options:
-            raise argument_error("frazil_rows must have the argument partitions beside part, got none")
+            raise argument_error("frazil_rows must have the argument partitions with part, got none")
         session = open_session_at(options)
         version = {"snapshot-id": session.snapshot_id}
         pinned = {name: each for name, each in options.items() if name not in VERSION_OPTIONS} | version

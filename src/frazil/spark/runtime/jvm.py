@@ -101,7 +101,7 @@ def find_java_home(environment: Mapping[str, str] = os.environ, usual: tuple[str
             return java.resolve().parents[1]
     raise SessionStateError(
         "Spark needs Java 17 or newer, got no Java. Install it (Debian: openjdk-17-jre-headless), or set "
-        "JAVA_HOME to the directory that has bin/java. Operations run without Spark with engine='local'",
+        "JAVA_HOME to the directory that has bin/java. Operations run without Spark with engine='processes'",
         ErrorKind.NOT_ALLOWED,
     )
 

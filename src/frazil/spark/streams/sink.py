@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -31,6 +29,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from frazil import host
 from frazil.errors import ConflictError, ErrorKind, RebaseFailedError, RefNotFoundError
 from frazil.format.ids import id_from_text
 from frazil.format.repo_info import RepoInfo
@@ -44,18 +43,19 @@ from frazil.repository.catalog.history_records import (
     BatchSet,
     with_records,
 )
+from frazil.repository.retries import RetryPolicy
 from frazil.repository.session.conflicts import ConflictDetector
 from frazil.repository.session.session import Session, state_of
 from frazil.spark.runtime.errors import causes_only
 from frazil.spark.tables.options import Options, choice, flag, require_branch
 from frazil.spark.tables.schemas import argument_error
 from frazil.spark.tables.target_arrays import WriteOptions, prepare
-from frazil.spark.tables.write_layout import InMemory, flat_index, layout_if_any, message_of, write_rows
+from frazil.spark.tables.write_layout import ArrowRows, flat_index, layout_if_any, message_of, write_rows
 from frazil.spark.tables.write_table import SentRows, dims_for, received, sent, write_options
 
 _log = logging.getLogger(__name__)
 
-_TRIES: Final = 20
+_RETRIES: Final = RetryPolicy(tries=20, initial_backoff_ms=50, max_backoff_ms=5_000, eager=0)
 #: The property of Spark with the id of a query.
 _QUERY_ID: Final = "sql.streaming.queryId"
 #: How rows are written, and what happens to two rows of one cell. The first ones are the defaults.
@@ -119,10 +119,10 @@ def _stamped(session: Session, branch: str, stamp: Stamp, message: str, done: Ba
 
 def _retried[R](attempt: Callable[[], R], conflict: type[Exception]) -> R:
     """Return the result of an attempt. The time before the next one is random, and longer each time."""
-    for number in range(_TRIES - 1):
+    for number in range(_RETRIES.tries - 1):
         with suppress(conflict):
             return attempt()
-        time.sleep(random.uniform(0.5, 1) * min(0.05 * 2**number, 5.0))
+        host.pause(_RETRIES.pause(number))
     return attempt()
 
 
@@ -261,7 +261,7 @@ def write_batch(
 ) -> None:
     """Write the rows of a batch through a session; arrays are created, or grow, before that."""
     dims = dims_for(session, group, table.schema, options.dims)
-    layout = prepare(session, group, table.schema, InMemory(table).distinct(dims), options)
+    layout = prepare(session, group, table.schema, ArrowRows(table).distinct(dims), options)
     if duplicates == "last":
         # `unique` gives the first row of each cell: here of the rows in reverse
         cells = flat_index(layout.require_positions(table), layout.shape)

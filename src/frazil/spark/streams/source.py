@@ -56,13 +56,10 @@ from frazil.spark.tables.schemas import argument_error
 HAS_LIMITS: Final = find_spec("pyspark.sql.streaming.datasource") is not None
 
 if TYPE_CHECKING or HAS_LIMITS:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxFiles,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
-    )
+    from pyspark.sql.streaming.datasource import ReadAllAvailable as ReadAllAvailable
+    from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+    from pyspark.sql.streaming.datasource import ReadMaxFiles as ReadMaxFiles
+    from pyspark.sql.streaming.datasource import ReadMaxRows as ReadMaxRows
 else:
     ReadLimit = SupportsTriggerAvailableNow = object
     ReadAllAvailable, ReadMaxFiles, ReadMaxRows = (type(name, (), {}) for name in ("All", "Files", "Rows"))

@@ -1,9 +1,8 @@
-"""Arrays as tables of Spark, and tables about a repository.
+"""Arrays as tables of Spark, and tables about a repository. `frazil.arrow` reads the blocks of tables.
 
 options              the options of the data source: names, places, versions, profiles
-grid                 a group of arrays as one table: dimensions, columns, blocks, decoded values
 conditions           conditions on columns: their text, and their evaluation
-scan                 which blocks a query reads, which task reads them, and the work of the task
+scan                 which blocks a query reads, the work of its tasks, and their DataFrames
 row_changes          the comparison of two versions by the labels of their rows
 repository_tables    tables about a repository
 data_source_reader   ``spark.read.format("frazil")`` of all of these

@@ -25,7 +25,7 @@ from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.handle.opening import HandleOptions, Opened, open_current
+from frazil.handle.opening import ContextWithInfo, HandleOptions, open_current
 from frazil.handle.repository import Repository, context_of
 from frazil.handle.sessions import readonly_session_of
 from frazil.repository.catalog.context import Context
@@ -68,7 +68,7 @@ def repository_at(options: Options) -> Repository:
     return Repository(_opened(options).context)
 
 
-def _opened(options: Options) -> Opened:
+def _opened(options: Options) -> ContextWithInfo:
     access = _ACCESS[choice(options, "virtual-credentials", tuple(_ACCESS))]
     authorized = {prefix: access(prefix) for prefix in listed(options, "authorize-virtual")}
     return open_current(storage_at(options), HandleOptions(authorized=authorized or None))
@@ -242,10 +242,7 @@ def use_of_table(table: str) -> Use:
 
 
 #: Names of other data sources, letters and digits only -> option.
-_ALIASES: Final[Mapping[str, str]] = {
-    "versionasof": "version",
-    "timestampasof": "as-of-timestamp",
-}
+_ALIASES: Final[Mapping[str, str]] = {"versionasof": "version", "timestampasof": "as-of-timestamp"}
 
 _CHANGES: Final = "with the option `table` and the value `row_changes` or `changes`"
 #: Advice -> options of other data sources, letters and digits only.

@@ -188,7 +188,7 @@ def _details(entry: OpsEntry) -> str | None:
     return json.dumps({"availability": entry.status.availability.name.lower(), "reason": entry.status.reason})
 
 
-def _of_version(table_of: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
+def _by_version(table_of: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
     """Return a function of a repository and a version, for a function of a session."""
 
     @wraps(table_of)
@@ -208,7 +208,7 @@ def _of_version(table_of: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
     return of_repo
 
 
-@_of_version
+@_by_version
 def history(session: Session) -> pa.Table:
     """Return a snapshot and its ancestors, newest first."""
     workspace = session.workspace
@@ -217,7 +217,7 @@ def history(session: Session) -> pa.Table:
     return pa.Table.from_pylist(rows, SCHEMAS["history"])
 
 
-@_of_version
+@_by_version
 def nodes(session: Session) -> pa.Table:
     """Return groups and arrays, with their ``zarr.json``."""
     table = session.workspace.snapshot.nodes
@@ -232,7 +232,7 @@ def nodes(session: Session) -> pa.Table:
     )
 
 
-@_of_version
+@_by_version
 def arrays(session: Session) -> pa.Table:
     """Return arrays: shape, chunks, dimensions, types, attributes."""
     table = session.workspace.snapshot.nodes
@@ -264,7 +264,7 @@ def _json(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-@_of_version
+@_by_version
 def manifests(session: Session) -> pa.Table:
     """Return a row for each manifest and array, with the box of the references in the manifest."""
     snapshot = session.workspace.snapshot
@@ -300,7 +300,7 @@ def _array_paths(session: Session, array: str | None) -> list[str]:
     return nodes.select_nodes(nodes.is_array).paths_list()
 
 
-@_of_version
+@_by_version
 def chunks(session: Session, array: str | None = None) -> pa.Table:
     """Return every reference of one array, or of all. ``location`` of a native chunk is its file."""
     parts = [_chunks(path, session.chunk_table(path)) for path in _array_paths(session, array)]
@@ -339,7 +339,7 @@ def _chunks(path: str, table: ChunkTable) -> pa.Table:
     )
 
 
-@_of_version
+@_by_version
 def regions(session: Session, array: str | None = None, slab: str | None = None) -> pa.Table:
     """Return how many chunks of each array are stored, and their bytes.
 

@@ -26,13 +26,14 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from frazil.arrow.cells import broadcast, read_column
+from frazil.arrow.cells import BlockReader, broadcast, prefetched
 from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
+from frazil.cf_times import Mask
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
-from frazil.spark.tables.conditions import Conditions, Mask, Predicate, predicates
+from frazil.spark.tables.conditions import ColumnCondition, Conditions, predicates
 from frazil.spark.tables.scan import (
     LARGEST_GRID,
     MOST_BLOCKS,
@@ -42,7 +43,6 @@ from frazil.spark.tables.scan import (
     cast,
     is_local,
     is_small,
-    prefetched,
     require_bounded,
     rows_in_box,
     split_blocks,
@@ -90,11 +90,10 @@ class ChangeRequest:
 class TableVersion:
     """One version of a table. A column that it lacks is null: in the grid without an array."""
 
-    session: Session
+    reader: BlockReader
     grid: Grid
-    where: tuple[Predicate, ...]
+    where: tuple[ColumnCondition, ...]
     is_empty: bool = False
-    values: dict[str, Values] = field(default_factory=dict)
     tables: dict[str, ChunkTable] = field(default_factory=dict)
 
     @staticmethod
@@ -123,7 +122,7 @@ class TableVersion:
                 if each.name not in existing
             )
             grid = replace(grid, columns=(*grid.columns, *missing))
-        return TableVersion(session, grid, tuple(predicates(grid, where)))
+        return TableVersion(BlockReader(session), grid, tuple(predicates(grid, where)))
 
     def in_order(self, dims: tuple[str, ...]) -> TableVersion:
         """Return the same rows with the dimensions in another order."""
@@ -134,23 +133,17 @@ class TableVersion:
         shape, block = (tuple(each[axis] for axis in order) for each in (grid.shape, grid.block))
         return replace(self, grid=Grid(dims, shape, columns, block))
 
-    def read(self, column: Column) -> Values:
-        """Return all values of a column along its own dimensions."""
-        if column.name not in self.values:
-            self.values[column.name] = read_column(self.session, column)
-        return self.values[column.name]
-
     def references(self, path: str) -> ChunkTable:
         """Return all references of an array."""
         if path not in self.tables:
-            self.tables[path] = self.session.workspace.ref_table(path)
+            self.tables[path] = self.reader.session.workspace.ref_table(path)
         return self.tables[path]
 
     def is_planned(self, column: Column) -> bool:
         """Return whether the driver reads a column: labels, and values of instances."""
         return column.name in self.grid.dims or column.instances is not None
 
-    def axis_of(self, condition: Predicate) -> int | None:
+    def axis_of(self, condition: ColumnCondition) -> int | None:
         """Return the dimension along which the driver evaluates a condition; None if the tasks do."""
         column = self.grid.column(condition.column)
         is_along_axis = len(column.axes) == 1 and (self.is_planned(column) or is_small(self.grid, column))
@@ -180,7 +173,7 @@ class SharedRows:
     is_empty: bool
     shared: SharedVersion
     columns: Mapping[str, Column]
-    where: tuple[Predicate, ...]
+    where: tuple[ColumnCondition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,12 +276,12 @@ def plan_changes(
     else:
         pairs = [(each, replace(each, is_empty=True)) for each in (before,) if each is not None]
         pairs += [(replace(each, is_empty=True), each) for each in (after,) if each is not None]
-    plans = [_Plan(*pair, request) for pair in pairs]
+    plans = [_ComparisonPlan(*pair, request) for pair in pairs]
     return [(each.comparison(commit), tasks) for each in plans if (tasks := each.tasks())]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Axis:
+class _ComparedAxis:
     """One dimension of two versions, by code: labels whose cells moved, or have another number of cells.
 
     ``codes`` are those of the later version. ``cells`` of both versions meet the conditions along it.
@@ -300,7 +293,7 @@ class _Axis:
     uneven: Mask
 
 
-class _Plan:
+class _ComparisonPlan:
     """The blocks of two versions on the same dimensions that may have changes."""
 
     def __init__(self, before: TableVersion, after: TableVersion, request: ChangeRequest) -> None:
@@ -321,7 +314,7 @@ class _Plan:
         before, after = (
             SharedRows(
                 version.is_empty,
-                SharedVersion.of(version.session, sorted(self._paths(side))),
+                SharedVersion.of(version.reader.session, sorted(self._paths(side))),
                 {each.name: each for each in self._columns[side]},
                 tuple(each for each in version.where if version.axis_of(each) is None),
             )
@@ -376,15 +369,15 @@ class _Plan:
             each.path: each for each in self._columns[side] if each.path is not None and not is_planned(each)
         }
 
-    def _axis(self, dim: str) -> _Axis:
+    def _axis(self, dim: str) -> _ComparedAxis:
         before, after = self._versions
         one, other = (version.grid.column(dim) for version in self._versions)
         changed = self._changed_chunks(one, other)
         if changed is not None and not len(changed) and one.shape == other.shape:
-            before.values[dim] = after.read(other)
+            before.reader.share(one, after.reader.coordinate(other))
             one = other
-        later = to_arrow(after.read(other), other.type)
-        earlier = later[:0] if one is other else to_arrow(before.read(one), one.type)
+        later = to_arrow(after.reader.coordinate(other), other.type)
+        earlier = later[:0] if one is other else to_arrow(before.reader.coordinate(one), one.type)
         codes, old_codes = codes_of(later, earlier)
         count = int(max(codes.max(initial=-1), old_codes.max(initial=-1))) + 1
         cells = (_cells(before, dim, codes if one is other else old_codes), _cells(after, dim, codes))
@@ -394,7 +387,7 @@ class _Plan:
         even = [~uneven[each.codes] for each in cells]
         is_other = cells[0].positions[even[0]] != cells[1].positions[even[1]]
         moved[cells[0].codes[even[0]][is_other]] = True
-        return _Axis(codes, cells, moved, uneven)
+        return _ComparedAxis(codes, cells, moved, uneven)
 
     def _changed_chunks(self, one: Column, other: Column) -> NDArray[np.uint32] | None:
         """Return the chunks of a column that differ; None if all values may differ."""
@@ -410,8 +403,8 @@ class _Plan:
         if one is None or other is None:
             return np.zeros((0, 0), np.uint32) if one is other else None
         before, after = self._versions
-        old = before.session.workspace.require_array(one)
-        new = after.session.workspace.require_array(other)
+        old = before.reader.session.workspace.require_array(one)
+        new = after.reader.session.workspace.require_array(other)
         assert old.array is not None
         assert new.array is not None
         documents = (json.loads(each.user_data).items() for each in (old, new))
@@ -460,11 +453,11 @@ def _cells(version: TableVersion, dim: str, codes: I64) -> AxisCells:
     chosen = np.full(len(codes), not version.is_empty)
     for each in version.where:
         if version.axis_of(each) == axis:
-            chosen &= each.holds(version.read(version.grid.column(each.column)))
+            chosen &= each.holds(version.reader.coordinate(version.grid.column(each.column)))
     positions = np.flatnonzero(chosen)
     positions = positions[np.argsort(codes[positions], kind="stable")]
     columns = {
-        each.name: to_arrow(version.read(each), each.type).take(pa.array(positions))
+        each.name: to_arrow(version.reader.coordinate(each), each.type).take(pa.array(positions))
         for each in version.grid.columns
         if version.is_planned(each) and each.axes == (axis,)
     }
@@ -475,7 +468,7 @@ def change_batches(comparison: Comparison, task: ChangeTask) -> Iterator[pa.Reco
     """Yield the changes of one task."""
     request, size = comparison.request, np.array(comparison.block, np.int64)
     columns = {each.name.lower(): each for each in request.columns}
-    sides = [_Side(*each) for each in zip(comparison.sides, task.sides, strict=True)]
+    sides = [_VersionReader(*each) for each in zip(comparison.sides, task.sides, strict=True)]
 
     def changes(number: int) -> pa.RecordBatch | None:
         low = task.blocks[number] * size
@@ -492,7 +485,7 @@ def change_batches(comparison: Comparison, task: ChangeTask) -> Iterator[pa.Reco
         return pa.RecordBatch.from_arrays(arrays, schema=request.schema)
 
     is_local = all(each.is_local for each in sides)
-    yield from filter(None, prefetched(changes, range(len(task.blocks)), is_local))
+    yield from filter(None, prefetched(changes, range(len(task.blocks)), is_local=is_local))
 
 
 def _values(
@@ -508,14 +501,11 @@ def _values(
     if column.is_before:
         earlier = before.take(column.source, np.concatenate([old, deleted]))
         return pa.concat_arrays([pa.nulls(len(inserted), column.type), as_type(earlier, column.type)])
-    parts = (
-        after.take(column.source, np.concatenate([inserted, new])),
-        before.take(column.source, deleted),
-    )
+    parts = (after.take(column.source, np.concatenate([inserted, new])), before.take(column.source, deleted))
     return pa.concat_arrays([as_type(each, column.type) for each in parts])
 
 
-class _Side:
+class _VersionReader:
     """One version in a task, with its open arrays."""
 
     def __init__(self, shared: SharedRows, rows: TaskRows) -> None:
@@ -544,7 +534,7 @@ class _Side:
 class _BlockRows:
     """The rows of one version in a block, ascending by ``keys``, the numbers of their labels."""
 
-    def __init__(self, side: _Side, spans: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, side: _VersionReader, spans: Sequence[tuple[int, int]]) -> None:
         self._side = side
         self._cells = [each.between(*span) for each, span in zip(side.cells, spans, strict=True)]
         self._shape = tuple(len(each.codes) for each in self._cells)

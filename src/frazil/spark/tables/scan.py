@@ -7,6 +7,12 @@ along the dimensions that the array does not have, and cut into Arrow batches. N
 
 The context and the nodes, which all tasks share, are pickled once. A task has the rows of the chunk tables
 that are in its part of the grid, and requests only chunks.
+
+A batch of ``mapInArrow`` has all columns, whether a query names them or not. So in `frame_of_rows` each
+column is an Arrow function of Spark. It returns the values of a *segment*, some rows of one block, as a list.
+Spark drops the functions of columns that a query does not name, and its generated code makes rows of lists.
+The last step is nondeterministic on purpose. Otherwise Spark would merge it with a function of the user, and
+copy the lists of a segment for each of its rows.
 """
 
 from __future__ import annotations
@@ -16,18 +22,33 @@ import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import groupby, product
 from math import prod
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import ArrayType, DataType, IntegerType, StructType
 
-from frazil.arrays.array import Array
-from frazil.arrow.cells import broadcast, read_column, spread
-from frazil.arrow.column_ranges import column_ranges, finest_block, has_ranges
+from frazil.arrow.cells import (
+    BlockReader,
+    Region,
+    broadcast,
+    column_ranges,
+    finest_block,
+    has_ranges,
+    prefetched,
+    shape_of,
+    spread,
+)
 from frazil.arrow.grid import Column, Grid, Values, as_texts, column_error, to_arrow
+from frazil.cf_times import Mask
 from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.format.manifest import ChunkTable
 from frazil.format.nodes import Node, NodeTable
@@ -35,9 +56,9 @@ from frazil.format.snapshot import ManifestFiles, Snapshot
 from frazil.repository.catalog.context import Context
 from frazil.repository.session.session import Session, reading
 from frazil.repository.session.workspace import Workspace
-from frazil.spark.tables.conditions import Mask, Predicate
-from frazil.spark.tables.schemas import argument_error
-from frazil.threads import SIZES, Purpose, in_order, thread_pool
+from frazil.spark.runtime.session import is_sail
+from frazil.spark.tables.conditions import ColumnCondition
+from frazil.spark.tables.schemas import argument_error, to_spark, to_spark_type
 
 #: References of some arrays, by path.
 type Tables = Mapping[str, ChunkTable]
@@ -113,28 +134,21 @@ def counts_of(grid: Grid) -> tuple[int, ...]:
     return tuple(-(-size // block) for size, block in zip(grid.shape, grid.block, strict=True))
 
 
-def matching_blocks(
-    session: Session,
-    grid: Grid,
-    where: Iterable[Predicate],
-    coordinates: Mapping[str, Values],
-    missing: str = "fill",
-) -> Mask:
-    """Return the blocks in which all conditions may hold. ``coordinates``: values in memory, by column."""
+def matching_blocks(reader: BlockReader, grid: Grid, where: Iterable[ColumnCondition], missing: str) -> Mask:
+    """Return the blocks in which all conditions may hold."""
     matching = np.ones(counts_of(grid), np.bool_)
     by_axes: dict[tuple[int, ...], Mask] = {}
     for each in where:
         column = grid.column(each.column)
         if not is_small(grid, column):
-            if has_ranges(session, column):
+            if has_ranges(reader.session, column):
                 sizes = zip(grid.shape, grid.block, strict=True)
                 boxes = [(np.arange(0, n, m), np.minimum(np.arange(m, n + m, m), n)) for n, m in sizes]
                 absent = "fill" if column.is_key else missing
-                ranges = column_ranges(session, column, boxes, missing=absent)
+                ranges = column_ranges(reader.session, column, boxes, missing=absent)
                 matching &= True if ranges is None else each.may_hold(ranges)
             continue
-        values = coordinates.get(column.name)
-        holds = each.holds(read_column(session, column) if values is None else values)
+        holds = each.holds(reader.coordinate(column))
         by_axes[column.axes] = by_axes[column.axes] & holds if column.axes in by_axes else holds
     for axes, holds in by_axes.items():
         any_holds = holds
@@ -206,7 +220,7 @@ class Scan:
     schema: pa.Schema
     shared: SharedVersion
     read: tuple[Column, ...] = ()
-    where: tuple[Predicate, ...] = ()
+    where: tuple[ColumnCondition, ...] = ()
     missing: str = "fill"
     batch_rows: int = 1 << 17
 
@@ -223,7 +237,7 @@ class ScanTask:
 def plan_scan(
     session: Session,
     grid: Grid,
-    where: Sequence[Predicate] = (),
+    where: Sequence[ColumnCondition] = (),
     *,
     schema: pa.Schema | None = None,
     missing: str = "fill",
@@ -236,26 +250,22 @@ def plan_scan(
     """
     schema = grid.schema() if schema is None else schema
     columns = tuple(map(grid.column, schema.names))
-    where = [replace(each, column=grid.column(each.column).name) for each in where]
-    needed = {grid.column(each.column).name: grid.column(each.column) for each in where}
+    needed = {each.column: grid.column(each.column) for each in where}
     also = tuple(each for name, each in needed.items() if name not in {one.name for one in columns})
     every = (*columns, *also)
-    coordinates = {
-        each.name: read_column(session, each)
-        for each in every
-        if is_small(grid, each) and (each.path is None or len(each.axes) <= 1)
-    }
-    variables = [each for each in every if each.path is not None and each.name not in coordinates]
+    reader = BlockReader(session)
+    in_memory = {each.name for each in every if is_small(grid, each) and len(each.axes) <= 1}
+    variables = [each for each in every if each.path is not None and each.name not in in_memory]
     shared = SharedVersion.of(session, sorted({each.path for each in variables if each.path is not None}))
     tables = {node.path: session.workspace.ref_table(node.path) for node in shared.nodes}
     require_bounded(grid, prod(counts_of(grid)), LARGEST_GRID)
-    needed_blocks = matching_blocks(session, grid, where, coordinates, missing)
+    needed_blocks = matching_blocks(reader, grid, where, missing)
     large = [each for each in needed.values() if not is_small(grid, each)]
     if missing != "skip" and any(has_ranges(session, each) for each in large):
         # Blocks of several chunks become chunks, if statistics leave out half of the cells.
         fine = replace(grid, block=finest_block(session, grid, variables))
         if prod(counts_of(fine)) <= MOST_CHUNKS:
-            fine_blocks = matching_blocks(session, fine, where, coordinates, missing)
+            fine_blocks = matching_blocks(reader, fine, where, missing)
             cells = [
                 np.count_nonzero(each) * prod(of.block)
                 for each, of in ((needed_blocks, grid), (fine_blocks, fine))
@@ -285,9 +295,9 @@ def plan_scan(
             refs[each.path] = rows_in_box(tables[each.path], start, stop)
         values: dict[str, tuple[tuple[int, ...], Values]] = {}
         for each in every:
-            if each.path is not None and each.name in coordinates:
+            if each.path is not None and each.name in in_memory:
                 region = tuple(slice(int(low[axis]), int(high[axis])) for axis in each.axes)
-                part = coordinates[each.name].take(region)
+                part = reader.coordinate(each).take(region)
                 null = None if part.null is None or not part.null.any() else part.null.copy()
                 # A copy, so that the whole array is not pickled.
                 values[each.name] = (tuple(s.start for s in region), Values(part.data.copy(), null))
@@ -327,28 +337,16 @@ def split_blocks(
     return np.array_split(blocks, max(1, min(number, len(blocks))))
 
 
-type _Region = tuple[slice, ...]
-
-
 def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task."""
-    reader = BlockReader(scan, task)
-    schema = scan.schema
-    for values, rows in prefetched(reader.block, task.blocks, reader.is_local):
-        for start in range(0, rows, scan.batch_rows):
-            stop = min(start + scan.batch_rows, rows)
-            arrays = [
-                cast(to_arrow(each.take((slice(start, stop),)), column.type), field)
-                for each, column, field in zip(values, scan.grid.columns, schema, strict=True)
-            ]
-            if arrays:
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-            else:  # rows without columns
-                yield pa.RecordBatch.from_struct_array(pa.array([{}] * (stop - start), pa.struct([])))
+    reader = ScanReader(scan, task)
+    for block in prefetched(reader.block, task.blocks, is_local=reader.is_local):
+        for start in range(0, block.num_rows, scan.batch_rows):
+            yield block.slice(start, scan.batch_rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class BlockCells:
     """The cells of a block that meet the conditions.
 
     ``region`` is the smallest box around them. ``along`` has the places in it along each dimension, and
@@ -356,57 +354,58 @@ class Cells:
     """
 
     count: int
-    region: _Region = ()
-    along: tuple[NDArray[np.int64], ...] = ()
+    region: Region = ()
+    along: tuple[NDArray[np.int64], ...] | None = None
     rows: NDArray[np.int64] | None = None
     values: Mapping[str, Values] = field(default_factory=dict)
 
 
-class BlockReader:
-    """Reads blocks. Coordinates of one dimension come with the task, other arrays are read from the store."""
+class ScanReader:
+    """Reads the blocks of one task: columns of the cells that meet the conditions."""
 
     def __init__(self, scan: Scan, task: ScanTask) -> None:
         session = scan.shared.session(task.tables)
         self.scan = scan
-        self.task = task
         self.is_local: Final = is_local(session, task.tables)
+        sparse = {} if scan.missing == "fill" else task.tables
+        self._reader = BlockReader(session, task.coordinates, sparse)
         by_name = {each.name: each for each in (*scan.grid.columns, *scan.read)}
         self._where = [(by_name[each.column], each) for each in scan.where]
-        paths = {each.path for each in (*scan.grid.columns, *scan.read) if each.path in task.tables}
-        self._arrays: dict[str | None, Array] = {
-            path: Array(session, path) for path in paths if path is not None
-        }
+        self._task = task
+        self._cells: dict[int, BlockCells] = {}
 
-    def block(self, number: NDArray[np.int64]) -> tuple[list[Values], int]:
-        """Return the values of all returned columns, of shape (rows,), and the number of rows."""
-        cells = self.cells(number)
+    def block(self, number: NDArray[np.int64]) -> pa.RecordBatch:
+        """Return the rows of a block."""
+        cells, columns = self.cells(number), list(zip(self.scan.grid.columns, self.scan.schema, strict=True))
+        if not columns:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * cells.count, pa.struct([])))
         if not cells.count:
-            return [], 0
-        return [self.column(each, cells) for each in self.scan.grid.columns], cells.count
+            return pa.RecordBatch.from_pylist([], self.scan.schema)
+        arrays = [cast(self.rows(column, cells), field) for column, field in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.scan.schema)
 
-    def cells(self, number: NDArray[np.int64]) -> Cells:
+    def cells(self, number: NDArray[np.int64]) -> BlockCells:
         """Return the cells of a block that meet the conditions. Only columns of conditions are read."""
         grid = self.scan.grid
         starts = number * np.array(grid.block, np.int64)
-        stops = np.minimum(starts + grid.block, grid.shape)
-        region = tuple(map(slice, starts.tolist(), stops.tolist()))
+        region = tuple(map(slice, starts.tolist(), np.minimum(starts + grid.block, grid.shape).tolist()))
+        if not self._where:
+            return BlockCells(prod(shape_of(region)), region)
         # The cells along each dimension that meet the conditions on columns of this dimension
-        along = [np.ones(s.stop - s.start, np.bool_) for s in region]
+        along = [np.ones(length, np.bool_) for length in shape_of(region)]
         for column, each in self._where:
             if len(column.axes) == 1:
-                along[column.axes[0]] &= each.holds(self._read(column, region))
-        rows_along = list(map(np.flatnonzero, along))
-        if not all(map(len, rows_along)):
-            return Cells(0)
+                along[column.axes[0]] &= each.holds(self._reader.values(column, region))
+        if not all(each.any() for each in along):
+            return BlockCells(0)
+        places = [np.flatnonzero(each) for each in along]
         # Chunks before the first and after the last matching cell are not read.
-        inner = tuple(
-            slice(s.start + int(rows[0]), s.start + int(rows[-1]) + 1)
-            for s, rows in zip(region, rows_along, strict=True)
+        region = tuple(
+            slice(each.start + int(own[0]), each.start + int(own[-1]) + 1)
+            for each, own in zip(region, places, strict=True)
         )
-        places = tuple(rows - rows[0] for rows in rows_along)
-        shape = tuple(map(len, places))
-        count = int(np.prod(shape, dtype=np.int64))
-        box = Cells(count, inner, places)
+        is_whole = shape_of(region) == (shape := tuple(map(len, places)))
+        box = BlockCells(prod(shape), region, None if is_whole else tuple(own - own[0] for own in places))
         columns = {column.name: column for column, _ in self._where if len(column.axes) != 1}
         if not columns:
             return box
@@ -416,41 +415,55 @@ class BlockReader:
             if column.name in values:
                 holds &= broadcast(each.holds(values[column.name]), column.axes, shape)
         rows = np.flatnonzero(holds)
-        return Cells(len(rows), inner, places, rows, values)
+        return replace(box, count=len(rows), rows=None if len(rows) == holds.size else rows, values=values)
 
-    def column(self, column: Column, cells: Cells) -> Values:
+    def rows(self, column: Column, cells: BlockCells) -> pa.Array:
+        """Return the values of a column in some cells, as a column of Arrow."""
+        if cells.rows is None and cells.along is None and column.name not in cells.values:
+            return self._reader.rows(column, cells.region)
+        return to_arrow(self.values(column, cells), column.type)
+
+    def values(self, column: Column, cells: BlockCells) -> Values:
         """Return the values of a column in some cells, of shape (rows,)."""
         values = cells.values.get(column.name)
         if values is None:
             values = self._within(column, cells)
-        every = spread(values, column.axes, tuple(map(len, cells.along)))
+        shape = shape_of(cells.region) if cells.along is None else tuple(map(len, cells.along))
+        every = spread(values, column.axes, shape)
         return every if cells.rows is None else every.take((cells.rows,))
 
-    def _within(self, column: Column, cells: Cells) -> Values:
+    def _within(self, column: Column, cells: BlockCells) -> Values:
         """Return values of a column in its own dimensions, at the places of the cells along them."""
-        whole = self._read(column, cells.region)
-        if all(len(places) > places[-1] for places in cells.along):
+        whole = self._reader.values(column, cells.region)
+        if cells.along is None:
             return whole
         return whole.take(np.ix_(*(cells.along[axis] for axis in column.axes)))
 
-    def _read(self, column: Column, region: _Region) -> Values:
-        """Return values of a column in its own dimensions."""
-        mine = tuple(region[axis] for axis in column.axes)
-        if column.path is None:
-            return Values(np.arange(mine[0].start, mine[0].stop, dtype=np.int64))
-        if column.name in self.task.coordinates:
-            first, values = self.task.coordinates[column.name]
-            return values.take(
-                tuple(slice(s.start - at, s.stop - at) for s, at in zip(mine, first, strict=True))
-            )
-        values = column.decoder.decode(np.asarray(self._arrays[column.path][mine]))
-        # zarr does not store chunks of fill values, but the fill value is a valid coordinate.
-        if self.scan.missing == "fill" or column.is_key:
-            return values
-        absent = _missing(self.task.tables[column.path], column.chunks, mine)
-        if absent is None:
-            return values
-        return Values(values.data, absent if values.null is None else values.null | absent)
+    def lists(self, segments: NDArray[np.int64], number: int | None) -> pa.Array:
+        """Return a list of the values of a column for each segment, or their lengths without a ``number``.
+
+        The cells of each block that meet the conditions stay in memory, for all columns.
+        """
+        size = self.scan.batch_rows
+        numbers, places = np.divmod(segments, _segments_of_block(self.scan))
+        blocks, first, at = np.unique(numbers, return_index=True, return_inverse=True)
+        new = [each for each in blocks.tolist() if each not in self._cells]
+        read = prefetched(self.cells, self._task.blocks[new], is_local=self.is_local)
+        self._cells.update(zip(new, read, strict=True))
+        cells = [self._cells[each] for each in blocks.tolist()]
+        lengths = np.clip(np.array([each.count for each in cells])[at] - places * size, 0, size)
+        if number is None:
+            return pa.array(lengths, pa.int32())
+        column, field = self.scan.grid.columns[number], self.scan.schema.field(number)
+        stops = np.add.reduceat(lengths, first) + (starts := places[first] * size)
+
+        def part(index: int) -> pa.Array:
+            return cast(self.rows(column, cells[index])[int(starts[index]) : int(stops[index])], field)
+
+        with_rows = np.flatnonzero(stops > starts).tolist()
+        parts = list(prefetched(part, with_rows, is_local=self.is_local)) or [pa.array([], field.type)]
+        offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
+        return pa.ListArray.from_arrays(offsets, pa.concat_arrays(parts))
 
 
 def is_local(session: Session, tables: Mapping[str, ChunkTable]) -> bool:
@@ -459,24 +472,6 @@ def is_local(session: Session, tables: Mapping[str, ChunkTable]) -> bool:
     return session.workspace.context.storage.is_local and all(
         not len(each) or each.text(0).startswith("file:") for each in locations
     )
-
-
-def _missing(table: ChunkTable, chunks: Sequence[int], region: _Region) -> Mask | None:
-    """Return the elements of a region whose chunk is not stored; None if all chunks are stored."""
-    first = [s.start // step for s, step in zip(region, chunks, strict=True)]
-    last = [-(-s.stop // step) for s, step in zip(region, chunks, strict=True)]
-    low, high = np.array(first, np.int64), np.array(last, np.int64)
-    index = table.index.astype(np.int64)
-    inside = ((index >= low) & (index < high)).all(axis=1)
-    stored = np.zeros(tuple((high - low).tolist()), np.bool_)
-    stored[tuple((index[inside] - low).T)] = True
-    if stored.all():
-        return None
-    absent = ~stored
-    for axis, (s, step) in enumerate(zip(region, chunks, strict=True)):
-        numbers = np.arange(s.start, s.stop) // step - first[axis]
-        absent = absent.take(numbers, axis=axis)
-    return absent
 
 
 def cast(array: pa.Array, field: pa.Field) -> pa.Array:
@@ -491,25 +486,19 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
         ) from error
 
 
-def prefetched[B, T](
-    read: Callable[[B], T], blocks: Sequence[B] | NDArray[Any], is_local: bool
-) -> Iterator[T]:
-    """Yield the results for blocks in order; those of a remote storage are read ahead."""
-    if is_local or len(blocks) < 2:
-        yield from map(read, blocks)
-        return
-    with thread_pool(Purpose.SCAN_READS) as pool:
-        yield from in_order(lambda each: pool.submit(read, each), blocks, SIZES[Purpose.SCAN_READS])
-
-
 def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:
     """Yield the values of each block of a task by column: masked arrays of shape (rows,)."""
-    reader = BlockReader(scan, task)
-    for values, rows in prefetched(reader.block, task.blocks, reader.is_local):
-        if rows:
+    reader = ScanReader(scan, task)
+
+    def block(number: NDArray[np.int64]) -> list[Values] | None:
+        cells = reader.cells(number)
+        return [reader.values(each, cells) for each in scan.grid.columns] if cells.count else None
+
+    for columns in prefetched(block, task.blocks, is_local=reader.is_local):
+        if columns is not None:
             yield {
                 name: np.ma.MaskedArray(as_texts(each.data), np.ma.nomask if each.null is None else each.null)
-                for name, each in zip(scan.schema.names, values, strict=True)
+                for name, each in zip(scan.schema.names, columns, strict=True)
             }
 
 
@@ -517,3 +506,93 @@ def table(scan: Scan, tasks: Sequence[ScanTask]) -> pa.Table:
     """Return all rows of a scan, read in this process without Spark."""
     every = [batch for each in tasks for batch in batches(scan, each)]
     return pa.Table.from_batches(every, scan.schema)
+
+
+# The DataFrames of a scan
+
+#: With more columns, the code that Spark generates for a row is too large for the compiler of the JVM.
+MOST_COLUMNS: Final = 32
+
+
+def frame_of_tasks(
+    spark: SparkSession,
+    plan: Scan,
+    tasks: Sequence[ScanTask],
+    work: Callable[[Scan, ScanTask], Iterator[pa.RecordBatch]],
+    schema: StructType | str,
+) -> DataFrame:
+    """Return the batches of a function of tasks, each of which is in a separate Spark partition."""
+    shared = pickle.dumps(plan)
+
+    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        scan_: Scan = pickle.loads(shared)
+        for batch in messages:
+            for task in batch.column(1).to_pylist():
+                yield from work(scan_, pickle.loads(task))
+
+    return _tasks(spark, plan, tasks).select("number", "task").mapInArrow(rows, schema)
+
+
+def frame_of_rows(spark: SparkSession, plan: Scan, tasks: Sequence[ScanTask], text: str) -> DataFrame:
+    """Return the rows of a scan. The plans of its queries have the ``text``."""
+    generates_code = spark.conf.get("spark.sql.codegen.wholeStage", "true") == "true"
+    # Sail copies the list of a segment for each of its rows.
+    if len(plan.schema) > MOST_COLUMNS or not generates_code or is_sail(spark):
+        return frame_of_tasks(spark, plan, tasks, batches, to_spark(plan.schema))
+    shared = pickle.dumps(plan)
+    segments = _tasks(spark, plan, tasks).select("task", sql.explode(_numbers("segments")).alias("segment"))
+    columns = [(f"column_{number}", each) for number, each in enumerate(plan.schema)]
+    lists = [
+        _lists(shared, number, field.name, ArrayType(to_spark_type(field.type))).alias(name)
+        for number, (name, field) in enumerate(columns)
+    ]
+    counts = _lists(shared, None, text, IntegerType()).alias("rows")
+    rows = segments.select(counts, *lists).select("*", sql.explode(_numbers("rows")).alias("row"))
+    row = sql.col("row") + sql.spark_partition_id() * 0
+    return rows.select(*(sql.get(name, row).alias(field.name) for name, field in columns))
+
+
+def _tasks(spark: SparkSession, plan: Scan, tasks: Sequence[ScanTask]) -> DataFrame:
+    """Return a row for each task, in a separate partition."""
+    segments = _segments_of_block(plan)
+    numbered = [
+        (number, pickle.dumps(each), len(each.blocks) * segments) for number, each in enumerate(tasks)
+    ]
+    frame = spark.createDataFrame(numbered, "number int, task binary, segments int")
+    if not numbered:
+        return frame
+    # Sail has no partition by number. With a hash, several tasks may be in one partition.
+    partition = frame.repartition if is_sail(spark) else frame.repartitionById
+    return partition(len(numbered), "number")
+
+
+def _numbers(length: str) -> SparkColumn:
+    """Return the numbers below a column."""
+    numbers = sql.sequence(sql.lit(0), sql.col(length) - 1)
+    return sql.when(sql.col(length) > 0, numbers).otherwise(sql.array().cast("array<int>"))
+
+
+def _segments_of_block(plan: Scan) -> int:
+    return max(1, -(-prod(plan.grid.block) // plan.batch_rows))
+
+
+def _lists(shared: bytes, number: int | None, name: str, result: DataType) -> SparkColumn:
+    """Return the lists of a column for segments of tasks, or without a ``number`` their lengths."""
+
+    def function(tasks: pa.Array, segments: pa.Array) -> pa.Array:
+        every = zip(tasks.to_pylist(), segments.to_pylist(), strict=True)
+        parts = [
+            _reader(shared, task).lists(np.array([segment for _, segment in group]), number)
+            for task, group in groupby(every, itemgetter(0))
+        ]
+        return pa.concat_arrays(parts)
+
+    function.__name__ = name
+    # Spark warns if the kind is an argument too, which its types demand.
+    values: SparkColumn = arrow_udf(function, result)("task", "segment")  # type: ignore[call-overload]
+    return values
+
+
+@functools.lru_cache(maxsize=1)
+def _reader(shared: bytes, task: bytes) -> ScanReader:
+    return ScanReader(pickle.loads(shared), pickle.loads(task))

@@ -7,7 +7,7 @@ dimension without coordinates grows to the largest number of a cell.
 
 The chunks of new arrays do not depend on the number of rows of the first batch: with one chunk of a
 coordinate for each batch, every batch would read all chunks of the batches before it. A column without an
-array beside existing ones gets their dimensions, and the chunks of the first of them by name.
+array next to existing ones gets their dimensions, and the chunks of the first of them by name.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ from frazil.arrow.grid import column_error, decoder, dims_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
-from frazil.spark.tables.schemas import argument_error
+from frazil.spark.tables.schemas import argument_error, is_number
 from frazil.spark.tables.write_layout import (
     NAN_AS_TEXT,
     UNITS,
-    Axis,
     Box,
     Distinct,
-    Layout,
+    RowAxis,
+    TableLayout,
     as_type,
     encode,
     layout_if_any,
     layout_of,
     open_array,
     open_arrays,
+    to_numpy,
 )
 from frazil.zarr_store.arrays import array_at
 
@@ -66,7 +67,7 @@ GROWING: Final = ("upsert", "backfill")
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class AxisGrowth:
     """An axis with new coordinates: all ``values``, and the new position of each ``old`` one, ascending."""
 
     values: pa.Array
@@ -85,7 +86,7 @@ def ascending(values: pa.Array) -> pa.Array:
     return values.take(pc.sort_indices(values.cast(pa.float32()) if half else values))
 
 
-def grow_axis(axis: Axis, fresh: pa.Array) -> Growth:
+def grow_axis(axis: RowAxis, fresh: pa.Array) -> AxisGrowth:
     """Return the axis with new coordinates at their places in order. ``fresh``: none of them exists."""
     assert axis.values is not None
     new = ascending(fresh.cast(axis.values.type))
@@ -93,15 +94,15 @@ def grow_axis(axis: Axis, fresh: pa.Array) -> Growth:
     down = _direction(axis.values)
     numbers = _numbers(every)
     if down is None or numbers is None:
-        return Growth(every, np.arange(axis.size))
+        return AxisGrowth(every, np.arange(axis.size))
     order = np.argsort(numbers, kind="stable")
     order = order[::-1] if down else order
     positions = np.empty(len(order), np.int64)
     positions[order] = np.arange(len(order))
-    return Growth(every.take(pa.array(order)), positions[: axis.size])
+    return AxisGrowth(every.take(pa.array(order)), positions[: axis.size])
 
 
-def require_behind(axis: Axis, fresh: pa.Array) -> None:
+def require_behind(axis: RowAxis, fresh: pa.Array) -> None:
     """Raise ``InvalidInputError`` (``invalid-chunk-index``) for coordinates that mode append may not add."""
     place, last, early = "behind the last cell", str(axis.size - 1), ""
     if axis.values is None:
@@ -122,7 +123,7 @@ def require_behind(axis: Axis, fresh: pa.Array) -> None:
         )
 
 
-def box_around(layout: Layout, distinct: Distinct) -> Box | None:
+def box_around(layout: TableLayout, distinct: Distinct) -> Box | None:
     """Return the box around rows with these existing coordinates; None without rows."""
     positions = [axis.find_positions(distinct[axis.name]) for axis in layout.axes]
     if not all(map(len, positions)):
@@ -130,7 +131,7 @@ def box_around(layout: Layout, distinct: Distinct) -> Box | None:
     return tuple((int(at.min()), int(at.max()) + 1) for at in positions)
 
 
-def box_text(layout: Layout, box: Box) -> str:
+def box_text(layout: TableLayout, box: Box) -> str:
     """Return the first and the last coordinate of a box along each dimension, for a message."""
     parts = []
     for axis, (start, stop) in zip(layout.axes, box, strict=True):
@@ -160,17 +161,11 @@ def _direction(values: pa.Array) -> bool | None:
 
 
 def _numbers(values: pa.Array) -> NDArray[Any] | None:
-    """Return numbers in the order of the values, or None for values without order."""
-    column = values.type
-    if pa.types.is_timestamp(column) or pa.types.is_duration(column):
-        values = values.view(pa.int64())
-    elif pa.types.is_date(column):
-        values = values.view(pa.int32() if pa.types.is_date32(column) else pa.int64())
-    elif not (pa.types.is_integer(column) or pa.types.is_floating(column)):
+    """Return numbers or times in the order of the values, or None for values without order."""
+    kinds = (is_number, pa.types.is_timestamp, pa.types.is_duration, pa.types.is_date)
+    if values.null_count or not any(is_kind(values.type) for is_kind in kinds):
         return None
-    if values.null_count:
-        return None
-    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    numbers = to_numpy(values)
     return None if numbers.dtype.kind == "f" and np.isnan(numbers).any() else numbers
 
 
@@ -302,7 +297,7 @@ _MOVED: Final = 64 << 20
 
 def prepare(
     session: Session, group: str, schema: pa.Schema, distinct: Distinct, options: WriteOptions
-) -> Layout:
+) -> TableLayout:
     """Create the arrays, or let them grow, for rows with these columns; return the layout of the rows.
 
     ``distinct`` has the coordinates of all rows by dimension.
@@ -344,7 +339,9 @@ def prepare(
     return _clear_added(session, layout, layout_of(session, group, schema.names), added)
 
 
-def _clear_added(session: Session, before: Layout, layout: Layout, added: Sequence[str]) -> Layout:
+def _clear_added(
+    session: Session, before: TableLayout, layout: TableLayout, added: Sequence[str]
+) -> TableLayout:
     """Return the layout with the cells that the dimensions ``added`` have got as cleared cells.
 
     Here, whole chunks of the written arrays are cleared, and all new cells of the other arrays of the group.
@@ -372,7 +369,7 @@ def _clear_added(session: Session, before: Layout, layout: Layout, added: Sequen
 
 
 def _new_coordinates(
-    layout: Layout, distinct: Distinct, mode: str, append_dim: str | None
+    layout: TableLayout, distinct: Distinct, mode: str, append_dim: str | None
 ) -> dict[str, pa.Array]:
     """Return the coordinates to add, by dimension."""
     along = append_dim or layout.axes[0].name
@@ -412,7 +409,7 @@ def _require_append_dim(append_dim: str | None, dims: Sequence[str]) -> None:
         )
 
 
-def _grow(session: Session, layout: Layout, name: str, fresh: pa.Array) -> bool:
+def _grow(session: Session, layout: TableLayout, name: str, fresh: pa.Array) -> bool:
     """Make a dimension of the group longer. Return whether the new cells are behind the others."""
     axis = next(each for each in layout.axes if each.name == name)
     growth = None
@@ -441,7 +438,7 @@ def _grow(session: Session, layout: Layout, name: str, fresh: pa.Array) -> bool:
     return growth is None or growth.first_moved == axis.size
 
 
-def _write_labels(session: Session, array: zarr.Array[Any], growth: Growth) -> None:
+def _write_labels(session: Session, array: zarr.Array[Any], growth: AxisGrowth) -> None:
     """Write the coordinates of an axis that has grown, from the first new one on."""
     codec = decoder(array.path, array.dtype, array.attrs.asdict())
     name = array.path.rpartition("/")[2]
@@ -467,7 +464,7 @@ def _write_labels(session: Session, array: zarr.Array[Any], growth: Growth) -> N
     array[start:] = new
 
 
-def _move(array: zarr.Array[Any], axis: int, growth: Growth) -> None:
+def _move(array: zarr.Array[Any], axis: int, growth: AxisGrowth) -> None:
     """Move the elements of an array that has its new shape to the new positions of their coordinates.
 
     From the end to the start, in pieces of whole chunks: no element moves to a lower position, so a piece is

@@ -55,7 +55,7 @@ def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
     if plain.null_count and not (pa.types.is_string(plain.type) or pa.types.is_binary(plain.type)):
         zero = pa.scalar(0, pa.int64())
         plain = pc.fill_null(plain, False if pa.types.is_boolean(plain.type) else zero.cast(plain.type))
-    data = _numbers(plain)
+    data = to_numpy(plain)
     column = f"The column {name}"
     if dtype.kind in "iu" and data.dtype.kind == "f" and (count := np.count_nonzero(np.isnan(data) & ~null)):
         raise column_error(
@@ -97,7 +97,7 @@ def as_type(values: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         ) from error
     if not pa.types.is_floating(target):
         return converted
-    source, stored = _numbers(pc.fill_null(values, 0)), _numbers(pc.fill_null(converted, 0))
+    source, stored = to_numpy(pc.fill_null(values, 0)), to_numpy(pc.fill_null(converted, 0))
     if pa.types.is_integer(values.type):
         limit = 2 ** (np.finfo(stored.dtype).nmant + 1)
         large = np.flatnonzero((source > limit) | (source < -limit))
@@ -131,7 +131,8 @@ def _kind(column: pa.DataType) -> int:
     return next((number for number, is_one in enumerate(_KINDS) if is_one(plain)), len(_KINDS))
 
 
-def _numbers(values: pa.Array) -> NDArray[Any]:
+def to_numpy(values: pa.Array) -> NDArray[Any]:
+    """Return the values as numpy has them. Times keep their unit."""
     is_time = pa.types.is_timestamp(values.type)
     if not is_time and not pa.types.is_duration(values.type):
         data: NDArray[Any] = values.to_numpy(zero_copy_only=False)
@@ -148,7 +149,7 @@ type Box = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class RowAxis:
     """A dimension. ``values`` are its coordinates, None where rows give the number of the cell."""
 
     name: str
@@ -171,7 +172,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class TableArray:
     """An array to write to. ``axes`` are its dimensions, numbered as those of the layout.
 
     ``missing``: the element of a cell without a row, which is read as null or NaN, or is the fill value.
@@ -187,12 +188,12 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """The layout of rows. ``unit`` is the shape of a unit in cells, ``edges`` (k, ndim) are units."""
 
     group: str
-    axes: tuple[Axis, ...]
-    variables: tuple[Variable, ...]
+    axes: tuple[RowAxis, ...]
+    variables: tuple[TableArray, ...]
     unit: tuple[int, ...]
     edges: NDArray[np.int64]
     cleared: tuple[Box, ...] = ()
@@ -246,7 +247,7 @@ def flat_index(positions: Positions, shape: Sequence[int]) -> NDArray[np.int64]:
     return index
 
 
-def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
+def layout_of(session: Session, group: str, names: Sequence[str]) -> TableLayout:
     """Return the layout for columns of these names: dimensions, and arrays on all of them."""
     require_distinct_names(names)
     arrays, dims = open_arrays(session, group, names)
@@ -271,7 +272,7 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
     sizes = dict(zip(dims_of(first), first.shape, strict=True))
     axes = tuple(_axis(session, group, dim, sizes[dim]) for dim in dims)
     targets = tuple(
-        Variable(
+        TableArray(
             name,
             f"{group.rstrip('/')}/{name}",
             tuple(dims.index(dim) for dim in dims_of(array)),
@@ -284,12 +285,12 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
     )
     steps = [[each.chunks[each.axes.index(axis)] for each in targets] for axis in range(len(dims))]
     unit = tuple(int(np.lcm.reduce(each)) for each in steps)
-    return Layout(group, axes, targets, unit, np.zeros((0, len(dims)), np.int64))
+    return TableLayout(group, axes, targets, unit, np.zeros((0, len(dims)), np.int64))
 
 
 def layout_if_any(
     session: Session, group: str, names: Sequence[str], dims: Sequence[str] | None
-) -> Layout | None:
+) -> TableLayout | None:
     """Return the layout of `layout_of`, or None if there are no arrays and ``dims`` can create them."""
     try:
         return layout_of(session, group, names)
@@ -304,7 +305,7 @@ def open_arrays(
 ) -> tuple[dict[str, zarr.Array[Any]], tuple[str, ...]]:
     """Return the arrays of these names, and the dimensions of the first one by name with the most of them.
 
-    Columns have any order. A coordinate alone is not a table: without other arrays there are no dimensions.
+    Columns have any order. A single coordinate is not a table: without other arrays there are no dimensions.
     """
     arrays = {name: array for name in names if (array := open_array(session, group, name)) is not None}
     candidates = (dims_of(arrays[name]) for name in sorted(arrays) if dims_of(arrays[name]) != (name,))
@@ -320,17 +321,17 @@ def open_array(session: Session, group: str, name: str) -> zarr.Array[Any] | Non
     return array_at(session, path, "r" if session.read_only else "r+")
 
 
-def _axis(session: Session, group: str, dim: str, size: int) -> Axis:
+def _axis(session: Session, group: str, dim: str, size: int) -> RowAxis:
     array = open_array(session, group, dim)
     if array is None or dims_of(array) != (dim,):
-        return Axis(dim, size, None)
+        return RowAxis(dim, size, None)
     codec = decoder(array.path, array.dtype, array.attrs.asdict())
     values = normalize_zeros(to_arrow(codec.decode(np.asarray(array[...])), codec.type))
     if len(pc.unique(values)) < len(values):
         raise column_error(
             f"`{array.path}` must have each coordinate once, got some twice, which rows cannot distinguish"
         )
-    return Axis(dim, size, values)
+    return RowAxis(dim, size, values)
 
 
 def normalize_zeros(values: pa.Array) -> pa.Array:
@@ -348,19 +349,19 @@ def require_distinct_names(names: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Grouping:
+class UnitGroups:
     """Which of the tasks (``groups``) writes which unit.
 
     For each dimension, ``counts`` is the number of units with rows, and ``ranks`` numbers these units.
     """
 
-    layout: Layout
+    layout: TableLayout
     ranks: tuple[NDArray[np.int64], ...]
     counts: tuple[int, ...]
     groups: int
 
     @staticmethod
-    def of(layout: Layout, touched: Sequence[NDArray[np.int64]], groups: int) -> Grouping:
+    def of(layout: TableLayout, touched: Sequence[NDArray[np.int64]], groups: int) -> UnitGroups:
         """Return a grouping of the units at ``touched``, positions along each dimension, and of the edges."""
         ranks = []
         for axis, (positions, step, count) in enumerate(zip(touched, layout.unit, layout.units, strict=True)):
@@ -369,7 +370,7 @@ class Grouping:
             rank[units] = np.arange(len(units))
             ranks.append(rank)
         counts = tuple(int(rank.max(initial=-1)) + 1 for rank in ranks)
-        return Grouping(layout, tuple(ranks), counts, max(1, min(groups, math.prod(counts))))
+        return UnitGroups(layout, tuple(ranks), counts, max(1, min(groups, math.prod(counts))))
 
     @property
     def total(self) -> int:
@@ -412,7 +413,7 @@ def with_rows(rows: pa.Table) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class InMemory:
+class ArrowRows:
     """Rows of an Arrow table. ``total`` is the digest of these rows and of rows that tasks have written."""
 
     table: pa.Table
@@ -432,7 +433,7 @@ class InMemory:
         return rows_digest(self.table) if self.total is None else self.total
 
     def run(
-        self, grouping: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes
+        self, grouping: UnitGroups, task: Task, messages: Mapping[int, bytes], shared: bytes
     ) -> Iterator[bytes]:
         """Call the task for each group in this process, and yield its results."""
         groups = grouping.group(self.table)
@@ -478,7 +479,7 @@ def message_of(count: int, columns: Sequence[str], group: str, mode: str) -> str
 
 
 def write_rows(
-    session: Session, layout: Layout, rows: pa.Table, edges: NDArray[np.int64] | None = None
+    session: Session, layout: TableLayout, rows: pa.Table, edges: NDArray[np.int64] | None = None
 ) -> Outcome:
     """Write the rows to the arrays of the layout, through a session or a fork.
 

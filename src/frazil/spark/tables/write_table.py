@@ -53,10 +53,10 @@ from frazil.spark.tables.target_arrays import (
 )
 from frazil.spark.tables.write_layout import (
     CURRENT,
+    ArrowRows,
     Distinct,
-    Grouping,
-    InMemory,
-    Layout,
+    TableLayout,
+    UnitGroups,
     distinct_values,
     layout_if_any,
     message_of,
@@ -124,7 +124,7 @@ class DataFrameRows:
         return sum(int.from_bytes(row[0]) for row in digests) % 2**64
 
     def run(
-        self, grouping: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes
+        self, grouping: UnitGroups, task: Task, messages: Mapping[int, bytes], shared: bytes
     ) -> Iterator[bytes]:
         """Send each row to the task of its group, and yield the results of the tasks."""
         schema, token = self.schema, str(uuid.uuid4())
@@ -192,7 +192,7 @@ class DataFrameRows:
 
 
 #: Rows that a job writes.
-type RowSource = InMemory | DataFrameRows
+type RowSource = ArrowRows | DataFrameRows
 #: Bytes of elements that one task writes, if the number of tasks is not given.
 TARGET_BYTES: Final = 128 << 20
 #: The message of a task: the number of its group.
@@ -223,7 +223,7 @@ def job_of(
         units = math.prod(with_cells) + len(layout.edges)
         size = math.prod(layout.unit) * sum(each.dtype.itemsize for each in layout.variables)
         groups = options.partitions or max(-(-units * size // TARGET_BYTES), 2 * (os.cpu_count() or 1))
-        engine.grouping = grouping = Grouping.of(layout, touched, groups)
+        engine.grouping = grouping = UnitGroups.of(layout, touched, groups)
         items = [b"frazil rows %08d" % number for number in range(grouping.groups if grouping.total else 0)]
         return Tasks(items, grouping)
 
@@ -258,7 +258,7 @@ def dims_for(session: Session, group: str, schema: pa.Schema, dims: Sequence[str
     return result
 
 
-def _write(fork: ForkSession, shared: Grouping, item: bytes) -> Outcome:
+def _write(fork: ForkSession, shared: UnitGroups, item: bytes) -> Outcome:
     """Return the work of a task: it writes the rows and the edges of its group."""
     number = int(_MARK.search(item)[1])  # type: ignore[index]  # made above
     return write_rows(fork, shared.layout, CURRENT.get(), shared.edges(number))
@@ -271,7 +271,7 @@ class _RowEngine:
 
     def __init__(self, rows: RowSource) -> None:
         self._rows = rows
-        self.grouping: Grouping | None = None
+        self.grouping: UnitGroups | None = None
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         assert self.grouping is not None
@@ -351,7 +351,7 @@ def write_table(
         # Arrow cannot take rows of string views.
         is_view = pa.types.is_string_view
         fields = [each.with_type(pa.string()) if is_view(each.type) else each for each in rows.schema]
-        source = InMemory(rows.cast(pa.schema(fields)))
+        source = ArrowRows(rows.cast(pa.schema(fields)))
     elif not hasattr(rows, "sparkSession"):
         raise argument_error(
             f"rows must be a DataFrame of Spark or a pyarrow.Table, got {type(rows).__module__}."
@@ -412,7 +412,7 @@ class TableWriter(DataSourceArrowWriter):
         self._target = Target(repo, require_branch(options), options.get("group", "/"))
         self._message = options.get("message")
         self._id = options.get("job-id")
-        self._layout: Layout | None = None
+        self._layout: TableLayout | None = None
         session = repo.writable_session(self._target.branch)
         group = "/" + self._target.group.strip("/")
         if not (self._options.merge_schema and new_columns(session, group, schema.names)):
@@ -437,7 +437,7 @@ class TableWriter(DataSourceArrowWriter):
             )
         if not size:
             return
-        rows = InMemory(pa.concat_tables(received(done)), sum(each.digest for each in done) % 2**64)
+        rows = ArrowRows(pa.concat_tables(received(done)), sum(each.digest for each in done) % 2**64)
         mode = self._options.mode
         if mode == OVERWRITE and self._layout is not None:
             box = box_around(self._layout, rows.distinct([axis.name for axis in self._layout.axes]))

@@ -1,3 +1,5 @@
+"""The contract, for storages in memory and on servers; pickles and forks of a storage in memory."""
+
 from __future__ import annotations
 
 import gc
@@ -12,6 +14,8 @@ from frazil.storage.memory import MemoryStorage
 from frazil.testing.storage_suite import StorageSuite
 
 if TYPE_CHECKING:
+    from tests.support.servers import RunningServer
+
     from frazil.storage.base import Storage
 
 
@@ -21,6 +25,34 @@ class TestMemoryStorage(StorageSuite):
     @pytest.fixture
     def storage(self) -> Storage:
         return MemoryStorage()
+
+
+class TestMinistack(StorageSuite):
+    @pytest.fixture
+    def storage(self, ministack: RunningServer) -> Storage:
+        return ministack.storage(prefix="a prefix/of two")
+
+
+class TestGcs(StorageSuite):
+    @pytest.fixture
+    def storage(self, gcs: RunningServer) -> Storage:
+        return gcs.storage(prefix="prefix")
+
+
+@pytest.mark.servers
+class TestCeph(StorageSuite):
+    @pytest.fixture
+    def storage(self, ceph: RunningServer) -> Storage:
+        return ceph.storage(prefix="prefix")
+
+
+@pytest.mark.servers
+class TestAzurite(StorageSuite):
+    many = 300  # it is slow, and its page is 5000
+
+    @pytest.fixture
+    def storage(self, azurite: RunningServer) -> Storage:
+        return azurite.storage(prefix="prefix")
 
 
 def test_a_pickle_is_the_same_storage_while_it_lives() -> None:

@@ -1,4 +1,4 @@
-"""Object store configurations: families of values."""
+"""Options of storages as values: settings, and configurations of object stores."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+import frazil
+from frazil.options import merged
 from frazil.storage.object_store_config import (
     ChecksumAlgorithm,
     ObjectStoreConfig,
@@ -33,7 +35,19 @@ from frazil.storage.object_store_config import (
     ],
 )
 def test_values(store: Any) -> None:
-    assert isinstance(store, ObjectStoreConfig)
     assert pickle.loads(pickle.dumps(store)) == store
     assert store != ObjectStoreConfig.LocalFileSystem("/elsewhere")
+    assert isinstance(store, ObjectStoreConfig)
     assert f"ObjectStoreConfig.{type(store).__name__}" in repr(store)
+
+
+def test_merged_takes_each_field_from_the_first_that_has_it() -> None:
+    retries, timeouts = frazil.StorageRetriesSettings, frazil.StorageTimeoutSettings(9)
+    over = frazil.StorageSettings(retries=retries(max_tries=1), unsafe_use_metadata=False)
+    under = frazil.StorageSettings(retries=retries(2, 3), unsafe_use_metadata=True, timeouts=timeouts)
+    assert merged(over, under) == frazil.StorageSettings(
+        retries=retries(1, 3), unsafe_use_metadata=False, timeouts=timeouts
+    )
+    assert over.retries == retries(1)
+    assert merged(None, under) == under
+    assert merged(over, None) == over

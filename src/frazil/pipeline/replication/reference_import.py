@@ -1,7 +1,7 @@
 """Imports of references of kerchunk, from JSON or Parquet, into a session.
 
 Metadata of version 2 of Zarr become metadata of version 3, as in an ingest of Zarr. The layout of a folder of
-Parquet is described in `frazil.pipeline.replication.kerchunk_export`.
+Parquet is described in `frazil.pipeline.replication.reference_export`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from zarr.storage import MemoryStore
 from frazil.arrays.array import read
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
 from frazil.lazy_names import ModuleOnDemand
-from frazil.pipeline.replication.columns import INLINE, References
-from frazil.readers.files import File, damaged, find_file, local_path, object_storage
+from frazil.pipeline.replication.reference_export import INLINE, References
+from frazil.readers.files import SourceFile, damaged, find_file, local_path, object_storage
 from frazil.readers.zarr import chunk_names, codecs_of, fill_attributes, variable_schema
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
@@ -282,7 +282,7 @@ class _JsonRefs:
 class _ParquetRefs:
     """The references of a folder of Parquet files."""
 
-    folder: File
+    folder: SourceFile
     metadata: Mapping[str, Any]
     record: int
 
@@ -349,5 +349,5 @@ def _opened(url: str, storage_options: Mapping[str, Any] | None) -> _Refs:
         file = find_file(url, storage_options)
         return _JsonRefs.of(json.loads(file.read(0, file.size)))
     document = json.loads(bytes(storage.get(f"{key}/.zmetadata".lstrip("/"))))
-    folder = File(url, 0, storage=storage, key=key)
+    folder = SourceFile(url, 0, storage=storage, key=key)
     return _ParquetRefs(folder, document["metadata"], int(document.get("record_size", 10_000)))

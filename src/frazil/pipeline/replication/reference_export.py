@@ -1,8 +1,8 @@
-"""Exports of the references of a version for kerchunk, as JSON or Parquet.
+"""Exports of the references of a version: for kerchunk, as JSON or Parquet, and as a dataset of VirtualiZarr.
 
-Such references describe arrays by metadata of version 2 of Zarr, which xarray reads in another way: the fill
-value marks missing values there. So the fill value of an exported array is its ``_FillValue``, or none if
-all chunks exist.
+The references of kerchunk describe arrays by metadata of version 2 of Zarr, which xarray reads in another
+way: the fill value marks missing values there. So the fill value of an exported array is its ``_FillValue``,
+or none if all chunks exist.
 
 A folder of Parquet has ``.zmetadata``, and for each array the files ``refs.N.parq``. Each of them has one row
 for each chunk of a part of the grid, in C order.
@@ -20,16 +20,158 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 from xarray.backends.zarr import FillValueCoder
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.extras import needs
+from frazil.format.ids import chunk_key
+from frazil.format.manifest import ChunkKind
 from frazil.jobs.job import Source, Version, takes_versions
 from frazil.lazy_names import ModuleOnDemand
-from frazil.pipeline.replication.columns import INLINE, References, references_of
 from frazil.pipeline.replication.export import documents_of, named_when_complete, new_file
+from frazil.repository.paths import absolute
+from frazil.repository.session.session import Session
+from frazil.storage.foreign_objects import address_of
 from frazil.zarr_names import parse_dtype
+
+#: The row of ``urls`` of an inline reference.
+INLINE: Final = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class References:
+    """References, n rows: ranges of the objects ``urls[source]``, or inline bytes.
+
+    ``index`` has the coordinates of chunks, uint32 of shape (n, ndim). ``source``, ``offset`` and ``length``
+    have shape (n,). ``inline`` has the bytes of the rows whose source is ``INLINE``, in their order.
+    """
+
+    index: NDArray[np.uint32]
+    urls: list[str]
+    source: NDArray[np.int64]
+    offset: NDArray[np.uint64]
+    length: NDArray[np.uint64]
+    inline: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def inline_rows(self) -> list[int]:
+        """Return the rows of inline references."""
+        return np.flatnonzero(self.source == INLINE).tolist()
+
+    def positions(self, grid: tuple[int, ...]) -> NDArray[np.int64]:
+        """Return the positions of the chunks in a grid, in C order."""
+        if not grid:
+            return np.zeros(len(self), np.int64)
+        return np.asarray(np.ravel_multi_index(tuple(self.index.T.astype(np.int64)), grid), np.int64)
+
+
+def references_of(session: Session, path: str) -> References:
+    """Return the references of an array. Native chunks are ranges of chunk files, which must have a URL."""
+    table = session.chunk_table(path).prune()
+    context = session.workspace.context
+    is_native, is_virtual = table.kind == ChunkKind.NATIVE, table.kind == ChunkKind.VIRTUAL
+    urls = context.virtual.urls(table.foreign.locations.texts())
+    source = np.where(is_virtual, table.source.astype(np.int64), INLINE)
+    if is_native.any():
+        address = address_of(context.storage, "")
+        if address is None:
+            raise InvalidInputError(
+                f"the chunks of `{path}` must have URLs, but {int(is_native.sum())} are in "
+                f"{context.storage.label()}. Copy the repository to a folder or a bucket first",
+                ErrorKind.UNSUPPORTED_ARRAY,
+            )
+        source[is_native] = len(urls) + table.source[is_native]
+        root = address[0].rstrip("/") + "/"
+        urls += [root + chunk_key(each.tobytes()) for each in table.chunk_ids]
+    inline = table.inline.take(table.source[table.kind == ChunkKind.INLINE]).blobs()
+    return References(table.index, urls, source, table.offset, table.length, inline)
+
+
+if TYPE_CHECKING:
+    from virtualizarr import manifests
+else:
+    manifests = ModuleOnDemand("virtualizarr.manifests")
+
+
+@takes_versions
+def virtual_dataset(source: Source, *, group: str = "/") -> xr.Dataset:
+    """Return the references of a group as a virtual dataset of VirtualiZarr.
+
+    VirtualiZarr combines such datasets, and writes them as references of other kinds. Native chunks are
+    ranges of the chunk files of the repository. The dataset has no values.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        group: The path of the group. Default: the root group.
+
+    Returns:
+        A dataset whose variables are ``ManifestArray``.
+
+    Raises:
+        InvalidInputError: An array has native chunks without a URL (``unsupported-array``).
+        MissingExtraError: VirtualiZarr is not installed (``missing-extra``).
+        NodeNotFoundError: There is no such group.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> from frazil.pipeline import virtual_dataset
+        >>> repo = frazil.Repository.create("day.ice")
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     array = zarr.create_array(
+        ...         store, name="t", shape=(4,), chunks=(2,), dtype="i4", dimension_names=["x"]
+        ...     )
+        ...     array[:] = 7
+        >>> virtual = virtual_dataset(repo)
+        >>> type(virtual["t"].data).__name__, dict(virtual.sizes)
+        ('ManifestArray', {'x': 4})
+    """
+    session, path = Version.of(source).session(), absolute(group)
+    workspace = session.workspace
+    with needs("frazil.pipeline.virtual_dataset"):
+        manifest_group = manifests.ManifestGroup
+    paths = (f"{path.rstrip('/')}/{name}" for name in workspace.children(path))
+    arrays = {
+        each.rpartition("/")[2]: _manifest_array(session, each) for each in paths if workspace.is_array(each)
+    }
+    attrs = json.loads(workspace.require_node(path).user_data).get("attributes", {})
+    dataset: xr.Dataset = manifest_group(arrays, attributes=attrs).to_virtual_dataset()
+    return dataset
+
+
+def _manifest_array(session: Session, path: str) -> manifests.ManifestArray:
+    document = json.loads(session.workspace.require_node(path).user_data)
+    chunk_grid = document["chunk_grid"]
+    if chunk_grid["name"] != "regular":
+        raise InvalidInputError(
+            f"`{path}` must have a regular chunk grid, got {chunk_grid['name']!r}",
+            ErrorKind.UNSUPPORTED_ARRAY,
+        )
+    steps = chunk_grid["configuration"]["chunk_shape"]
+    grid = tuple(-(-n // step) for n, step in zip(document["shape"], steps, strict=True))
+    references = references_of(session, path)
+    positions = references.positions(grid)
+    urls = np.array([*references.urls, "__inlined__"], np.dtypes.StringDType())  # source -1: inline
+
+    def cells(values: NDArray[Any]) -> Any:
+        array = np.zeros(grid, values.dtype)
+        array.reshape(-1)[positions] = values
+        return array
+
+    coordinates = map(tuple, references.index[references.inline_rows()].tolist())
+    manifest = manifests.ChunkManifest.from_arrays(
+        paths=cells(urls[references.source]),
+        offsets=cells(references.offset),
+        lengths=cells(references.length),
+        validate_paths=False,
+        inlined=dict(zip(coordinates, references.inline, strict=True)),
+    )
+    return manifests.ManifestArray(ArrayV3Metadata.from_dict(document), manifest)
+
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -79,9 +221,7 @@ def export_kerchunk(
     """
     write = _FORMATS.get(Path(path).suffix)
     if write is None:
-        raise InvalidInputError(
-            f"path must end with one of {', '.join(_FORMATS)}, got {str(path)!r}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"path must end with one of {', '.join(_FORMATS)}, got {str(path)!r}")
     target = new_file(path, overwrite=overwrite)
     session = Version.of(source).session()
     documents: dict[str, Any] = {".zgroup": {"zarr_format": 2}}
