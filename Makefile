@@ -49,14 +49,17 @@ test-nfs: ## two clients of a real NFS server, in a user-mode Linux. Needs Debia
 	@scripts/setup test
 	@scripts/test-nfs $(ARGS)
 
-lint:    ## style and format
+lint:    ## style, format, shell scripts, spelling, workflows
 	@scripts/setup lint
 	@scripts/run ruff check .
 	@scripts/run ruff format --check .
+	@git grep -lE '^#!/usr/bin/env bash|^# shellcheck shell=' | xargs scripts/run shellcheck --external-sources
+	@git ls-files -z | xargs -0 scripts/run codespell
+	@scripts/run zizmor --quiet --offline --min-severity medium .github
 
-types:   ## strict type check, also as on Windows and macOS: it reports what those systems do not have
+types:   ## strict type check; of the package also as on Windows and macOS: it reports what those systems do not have
 	@scripts/setup test lint
-	@printf 'mypy%s\n' '' ' --platform win32 --cache-dir .mypy_cache/win32' ' --platform darwin --cache-dir .mypy_cache/darwin' | \
+	@printf 'mypy%s\n' '' ' --platform win32 --cache-dir .mypy_cache/win32 src kit/src' ' --platform darwin --cache-dir .mypy_cache/darwin src kit/src' | \
 		xargs -P 3 -I{} sh -c 'scripts/run {}'
 
 check: lint types test-minimal test-pipeline test-lowest test-sail build test-all   ## the checks of CI

@@ -8,7 +8,7 @@ import random
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import zarr
@@ -143,6 +143,7 @@ def writes(implementation: str, chunks: int) -> Measured:
     for dtype in ("f4", "f8", "i2"):
         shape = (chunks, (1 << 20) // np.dtype(dtype).itemsize)
         data = np.cumsum(rng.integers(-9, 9, shape), axis=1).astype(dtype)
+        compressors: Literal["auto"] | None
         for name, compressors in (("zstd", "auto"), ("without compression", None)):
             with scratch() as folder:
                 storage = frazil.local_filesystem_storage(folder)

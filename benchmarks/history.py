@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import zarr
 from commits import group
@@ -47,7 +48,7 @@ def long(implementation: str, commits: int) -> Measured:
             # The reference has objects only.
             is_ours = implementation == "frazil"
             read = repo.history.log if is_ours else repo.ancestry
-            table = read(branch="main") if is_ours else list(read(branch="main"))
+            table: Any = read(branch="main") if is_ours else list(read(branch="main"))
         assert len(table["id"] if is_ours else table) == commits
         with out.milliseconds_each("a commit", ROUNDS):
             for count in range(ROUNDS):
@@ -79,7 +80,7 @@ def make(root: str, commits: int) -> None:
     file = Path(root) / "repo"
     info = decode_repo_info(file.read_bytes(), "repo")
     tip = info.snapshots.entry(info.snapshots.find_snapshot(info.branches["main"]))
-    first = info.snapshots.entry(info.snapshots.find_snapshot(tip.parent))
+    first = info.snapshots.entry(info.snapshots.find_snapshot(tip.parent or b""))
     start = tip.flushed_at - (commits + 1) * SECOND
     ids = [first.id, *(os.urandom(12) for _ in range(commits - 2)), tip.id]
     entries = [replace(first, flushed_at=start)]

@@ -75,11 +75,11 @@ def families(tables: Sequence[Table]) -> Iterator[Family]:
         for along in (name for name in table.sizes if name not in _OPTIONS):
             rest = tuple((name, size) for name, size in table.sizes.items() if name != along)
             groups[table.function, table.variant, along, rest][table.sizes[along]] = table
-    for (function, variant, along, _), by_size in groups.items():
+    for (function, variant, sized, _), by_size in groups.items():
         if max(by_size) >= _RANGE * max(min(by_size), 1) and (
             curves := _curves(dict(sorted(by_size.items())))
         ):
-            yield Family(str(function), str(variant), str(along), curves)
+            yield Family(str(function), str(variant), str(sized), curves)
 
 
 def _curves(tables: Mapping[int, Table]) -> dict[str, list[Curve]]:
@@ -93,7 +93,7 @@ def _curves_of(name: str, tables: Mapping[int, Table]) -> Iterator[Curve]:
     for who in dict.fromkeys(who for row in rows.values() for who in row):
         points = [(float(size), row[who]) for size, row in rows.items() if row.get(who, 0) > 0]
         if len(points) > 1:
-            yield Curve(who, *map(tuple, zip(*points, strict=True)))  # type: ignore[arg-type]
+            yield Curve(who, *map(tuple, zip(*points, strict=True)))
 
 
 def draw(family: Family) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -81,7 +81,8 @@ def _beluga(root: str, steps: int, window: int) -> Iterator[Any]:
 
 
 def _starts(steps: int, window: int) -> list[int]:
-    return np.random.default_rng(0).permutation(steps - window + 1).tolist()
+    starts: list[int] = np.random.default_rng(0).permutation(steps - window + 1).tolist()
+    return starts
 
 
 def _store(package: str, root: str) -> Any:
@@ -90,7 +91,7 @@ def _store(package: str, root: str) -> Any:
 
 
 def _write_zarr(root: str, values: np.ndarray) -> None:
-    import numcodecs
+    import numcodecs  # type: ignore[import-untyped]
     import xarray as xr
 
     time = np.datetime64("2026-01-01", "ns") + np.arange(len(values)) * np.timedelta64(6, "h")
@@ -100,7 +101,7 @@ def _write_zarr(root: str, values: np.ndarray) -> None:
     dataset.to_zarr(f"{root}/t.zarr", zarr_format=2, encoding=encoding)
 
 
-READERS = {
+READERS: dict[str, Callable[[str, int, int], Iterator[Any]]] = {
     "frazil": _frazil,
     "frazil, zarr": partial(_loop, "frazil"),
     "icechunk": partial(_loop, "icechunk"),

@@ -66,7 +66,12 @@ def contending(
         bucket = f"bucket-{secrets.token_hex(8)}"
         server.make_bucket(bucket)
         sizes = {"writers": writers, "arrays": arrays, "references": references, "split": split}
-        near = {"implementation": implementation, "bucket": bucket, "port": server.port, **sizes}
+        near: dict[str, Any] = {
+            "implementation": implementation,
+            "bucket": bucket,
+            "port": server.port,
+            **sizes,
+        }
         _create(**near)
         far = {**near, "port": network.port}
         roles = ["commit"] * (writers - amending) + ["amend"] * amending

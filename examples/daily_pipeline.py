@@ -92,6 +92,7 @@ def morning(directory: Path, days: int, keep: int) -> bool:
             told(f"ingest: {cost(published.value)}")
             for file in published.value.quarantined:
                 told(f"left out: {Path(file).name}, which is damaged")
+        assert published.report is not None
         told(f"audit: {sum(row.ok for row in published.report.rows)} rules hold")
         told(f"publish: main is {published.snapshot_id}")
 

@@ -12,6 +12,8 @@ import icechunk
 import numpy as np
 import xarray as xr
 import zarr
+from dask.base import compute
+from dask.delayed import delayed
 from icechunk.xarray import to_icechunk
 from obspec_utils.registry import ObjectStoreRegistry
 from obstore.store import LocalStore
@@ -123,7 +125,7 @@ def regions(shape: Shape, block: Shape) -> list[tuple[slice, ...]]:
 
 def _all(function: Callable[[Any], None], items: Sequence[Any]) -> None:
     with dask.config.set(SCHEDULER):
-        dask.compute(*(dask.delayed(function)(item) for item in items))
+        compute(*(delayed(function)(item) for item in items))  # type: ignore[no-untyped-call]
 
 
 def mean(source: str, path: str) -> np.ndarray:
@@ -133,7 +135,8 @@ def mean(source: str, path: str) -> np.ndarray:
         result = data[["tas"]].mean("time").compute()
     to_icechunk(result, session)
     session.commit("mean")
-    return result["tas"].values
+    values: np.ndarray = result["tas"].values
+    return values
 
 
 def climatology(source: str, path: str) -> np.ndarray:
@@ -143,4 +146,5 @@ def climatology(source: str, path: str) -> np.ndarray:
         result = data[["tas"]].groupby("time.month").mean("time").compute()
     to_icechunk(result, session)
     session.commit("climatology")
-    return result["tas"].values
+    values: np.ndarray = result["tas"].values
+    return values

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]
 import zarr
 from measure import Measured, peak_mib, scratch
 from pyspark.sql import SparkSession
@@ -208,6 +208,7 @@ def driver_share(
         each = (seconds[many] - seconds[few]) / (many - few)
         out[f"Frazil's driver, for a task of {references:,} references, ms"] = each * 1e3
         out["Frazil's driver, once for each job, s"] = max(seconds[few] - few * each, 0.0)
+        assert result is not None
         out["result of a task, bytes"] = result.metrics.returned / tasks
         spark = spark_with(WORKERS)
         spark.range(0, 20, 1, 20).write.format("noop").mode("overwrite").save()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-import h5netcdf
+import h5netcdf  # type: ignore[import-untyped]
 import icechunk
 import numpy as np
 import zarr
@@ -53,7 +54,7 @@ def _netcdf(path: Path, number: int, steps: int, lat: int, lon: int) -> None:
         data.attrs["units"] = "K"
 
 
-def grid(shape: tuple[int, int, int], chunks: tuple[int, int, int], time_units: str | None = None) -> str:
+def grid(shape: tuple[int, ...], chunks: tuple[int, ...], time_units: str | None = None) -> str:
     """Make a repository with an array ``tas`` and its coordinates. The published icechunk writes it.
 
     ``time_units`` are units of the CF conventions for the coordinate of time: ``days since 2000-01-01``.
@@ -66,7 +67,7 @@ def grid(shape: tuple[int, int, int], chunks: tuple[int, int, int], time_units: 
         root = zarr.create_group(session.store)
         for name, length in zip(names, shape, strict=True):
             values = np.arange(length, dtype="f8")
-            attributes = (
+            attributes: dict[str, Any] = (
                 {"units": time_units, "calendar": "standard"} if time_units and name == "time" else {}
             )
             root.create_array(

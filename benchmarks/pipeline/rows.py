@@ -14,7 +14,7 @@ from typing import Any
 
 import icechunk
 import numpy as np
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]
 import zarr
 from measure import Measured, scratch
 from pyarrow import parquet

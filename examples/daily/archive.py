@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import netCDF4
 import numpy as np
@@ -57,7 +58,10 @@ def _write(file: Path, day: date) -> None:
         time.units, time.calendar, time.standard_name = "hours since 2000-01-01", "standard", "time"
         time[:] = hours
         temperature, rain = _weather(hours)
-        shape = {"dimensions": ("time", "latitude", "longitude"), "chunksizes": (STEPS, 36, 72)}
+        shape: dict[str, Any] = {
+            "dimensions": ("time", "latitude", "longitude"),
+            "chunksizes": (STEPS, 36, 72),
+        }
         t2m = out.createVariable("t2m", "i2", zlib=True, fill_value=-32768, **shape)
         t2m.scale_factor, t2m.add_offset = 0.01, 273.15
         t2m.units, t2m.standard_name = "K", "air_temperature"

@@ -53,8 +53,8 @@ def main(folder: Path) -> None:
     repo = prepare(folder)
     subprocess.run(["spark-pipelines", "run"], cwd=folder, check=True)
     root = zarr.open_group(repo.readonly_session("main").store, mode="r")
-    print("times:", root["time"][:].tolist())
-    print("values:", root["t"][:].tolist())
+    print("times:", np.asarray(root["time"]).tolist())
+    print("values:", np.asarray(root["t"]).tolist())
     print("commits:", len(list(repo.ancestry(branch="main"))) - 2)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import iris_sample_data
+import iris_sample_data  # type: ignore[import-untyped]
 import netCDF4
 import numpy as np
 import xarray as xr

@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 
 import frazil
-from frazil.conflicts import BasicConflictSolver, Conflict, ConflictDetector, VersionSelection
+from frazil.conflicts import BasicConflictSolver, Conflict, ConflictDetector, ConflictSolver, VersionSelection
 
 
 def prepared() -> frazil.Repository:
@@ -23,29 +23,30 @@ def prepared() -> frazil.Repository:
     return repo
 
 
-def write(session: frazil.Session, values: dict[int, int]) -> None:
+def write(session: frazil.Session, values: dict[int, Any]) -> None:
     array = zarr.open_array(session.store, path="a")
     for at, value in values.items():
         array[at] = value
 
 
 def values(repo: frazil.Repository) -> list[int]:
-    found = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:]
-    return np.asarray(found).tolist()
+    array = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")
+    numbers: list[int] = np.asarray(array[:]).tolist()
+    return numbers
 
 
-class Sum:
+class Sum(ConflictSolver):
     """A custom solver for counters: it adds the increments of both sides."""
 
     def solve(self, conflicts: Sequence[Conflict]) -> list[Any]:
         return [self.added(conflict) for conflict in conflicts]
 
     def added(self, conflict: Conflict) -> Any:
-        if conflict.conflict_type.name != "ChunkDoubleUpdate":
+        if conflict.conflict_type.name != "ChunkDoubleUpdate" or conflict.chunks is None:
             return VersionSelection.Fail
         # Each chunk holds one number without compression, so its bytes are the number.
         sides = [side.read(conflict.chunks) for side in (conflict.ours, conflict.theirs, conflict.base)]
-        ours, theirs, base = (np.frombuffer(b"".join(side), "<i4") for side in sides)
+        ours, theirs, base = (np.frombuffer(b"".join(filter(None, side)), "<i4") for side in sides)
         return [number.tobytes() for number in ours + theirs - base]
 
 
@@ -87,14 +88,14 @@ def main() -> None:
     # A session that tracks its reads refuses a commit if others changed the read data. Read and write again.
     one, two = (repo.writable_session("main", track_reads=True) for _ in range(2))
     write(one, {1: 7})
-    write(two, {3: zarr.open_array(two.store, path="a")[1] + 1})
+    write(two, {3: np.add(zarr.open_array(two.store, path="a")[1], 1)})
     one.commit("seven")
     try:
         two.commit("one more than the neighbour", rebase_with=ConflictDetector())
     except frazil.StaleReadError as error:
         print("stale:", *[read.path for read in error.reads])
     two = repo.writable_session("main", track_reads=True)
-    write(two, {3: zarr.open_array(two.store, path="a")[1] + 1})
+    write(two, {3: np.add(zarr.open_array(two.store, path="a")[1], 1)})
     two.commit("one more than the neighbour")
     print("read again:", values(repo))
 

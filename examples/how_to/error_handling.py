@@ -48,7 +48,7 @@ def main() -> None:
     try:
         second.commit("second")
     except frazil.ConflictError as error:
-        print(f"{error.kind}: expected {error.expected_parent[:4]}..., found {error.actual_parent[:4]}...")
+        print(f"{error.kind}: expected {error.expected_parent!s:.4}..., found {error.actual_parent!s:.4}...")
     print("still there:", second.has_uncommitted_changes)
 
     # Retry in a new session after a conflict.

@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import zarr
 
 import frazil
@@ -22,7 +23,7 @@ def show(repo: frazil.Repository) -> None:
     history = [snapshot.message for snapshot in repo.ancestry(branch="main")]
     print("history:", history, "branches:", sorted(repo.list_branches()), "tags:", sorted(repo.list_tags()))
     array = zarr.open_array(repo.readonly_session("main").store, path="t", mode="r")
-    print("values: ", array.shape, array[0].tolist())
+    print("values: ", array.shape, np.asarray(array[0]).tolist())
 
 
 def main(folder: Path) -> None:

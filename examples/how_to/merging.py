@@ -22,7 +22,8 @@ def write(repo: frazil.Repository, branch: str, message: str, values: dict[int, 
 
 def values(repo: frazil.Repository) -> list[int]:
     array = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")
-    return np.asarray(array[:]).tolist()
+    values: list[int] = np.asarray(array[:]).tolist()
+    return values
 
 
 def main() -> None:

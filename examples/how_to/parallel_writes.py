@@ -88,7 +88,8 @@ def main(folder: Path, with_spark: bool) -> None:
 
     # With Dask, to_icechunk makes the forks: one task for each chunk of Dask, and one fork for each task.
     session = repo.writable_session("main")
-    lazy = dask.array.concatenate([dask.array.from_array(compute(part)) for part in PARTS])
+    parts = [dask.array.from_array(compute(part)) for part in PARTS]  # type: ignore[no-untyped-call]
+    lazy = dask.array.concatenate(parts)  # type: ignore[no-untyped-call]
     to_icechunk(xr.Dataset({"a": (("t", "x"), lazy)}), session, mode="w")
     session.commit("By Dask, through xarray")
     check(repo, "dask")

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import zarr
 
 import frazil
@@ -73,10 +74,10 @@ def main(folder: Path) -> None:
     except frazil.RebaseFailedError as error:
         print(error.kind, error.conflicts[0].path, error.conflicts[0].conflicted_chunks)
     again = repo.writable_session("main")
-    current = int(zarr.open_array(again.store, path="a")[0])
+    current = int(np.asarray(zarr.open_array(again.store, path="a")[0]))
     written(again, 0, current + 1)
     again.commit("second, on what the first wrote")
-    print("now:", int(zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[0]))
+    print("now:", np.asarray(zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[0]))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import numpy as np
 import zarr
 
 import frazil
@@ -35,7 +36,7 @@ def main() -> None:
     fix.commit("June and July were read wrongly")
 
     def june(session: frazil.Session) -> float:
-        return float(zarr.open_array(session.store, path="rain", mode="r")[5, 0])
+        return float(np.asarray(zarr.open_array(session.store, path="rain", mode="r")[5, 0]))
 
     print("main:       ", june(repo.readonly_session("main")))
     print("corrections:", june(repo.readonly_session("corrections")))

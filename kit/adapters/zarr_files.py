@@ -12,16 +12,18 @@ import base64
 import json
 import re
 import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import zstandard
-from flatbuffers import flexbuffers
+from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 from icechunk_kit.adapter import serve
-from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
-from zarr.core.buffer import default_buffer_prototype
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
 LIMIT = 1 << 29  # bytes of a metadata file after decompression
@@ -62,10 +64,19 @@ UPDATES = re.findall(
 )
 
 
+type Buffers = list[Buffer | None]  # in `SnapshotStore`, `list` is a method
+type Indexes = np.ndarray[Any, np.dtype[np.int64]]
+type Refs = dict[str, dict[str, str]]
+type Rows = list[dict[str, Any]]
+#: a manifest, its references of one array, and the index of each of them
+type References = tuple[Table, Any, Indexes]
+type Operation = Callable[..., Awaitable[Any]]
+
+
 class Table:
     """A table of a FlatBuffer. It decodes a field when somebody asks for it."""
 
-    def __init__(self, kind, data, position):
+    def __init__(self, kind: str, data: bytes, position: int) -> None:
         self.data = data
         vtable = position - struct.unpack_from("<i", data, position)[0]
         if vtable < 0:
@@ -80,11 +91,11 @@ class Table:
             if form.endswith("!") and name not in self.fields:
                 raise ValueError(f"{kind} has no field {name}")
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Any:
         return decode(self.data, *self.fields[name]) if name in self.fields else None
 
 
-def decode(data, form, position):
+def decode(data: bytes, form: str, position: int) -> Any:
     if len(form) == 1:
         return struct.unpack_from("<" + form, data, position)[0]
     if form[0] == "=":
@@ -103,15 +114,15 @@ def decode(data, form, position):
 class Vector:
     """A vector of tables or of texts. It decodes an item when somebody asks for it."""
 
-    def __init__(self, data, form, position, count):
+    def __init__(self, data: bytes, form: str, position: int, count: int) -> None:
         self.data, self.form, self.position, self.count = data, form[1:-1], position, count
 
-    def __getitem__(self, i):
+    def __getitem__(self, i: int) -> Any:
         if not 0 <= i < self.count:
             raise IndexError(f"there is no item {i} of {self.count}")
         return decode(self.data, self.form, self.position + 4 * i)
 
-    def indexes(self, rank):
+    def indexes(self, rank: int) -> Indexes:
         """The first field of all chunk references, their index, as an array of shape (references, rank)."""
         slots = self.position + 4 * np.arange(self.count)
         tables = slots + self.gather("<u4", slots)[:, 0]
@@ -121,17 +132,18 @@ class Vector:
             raise ValueError(f"a chunk reference has no index of {rank} numbers")
         return self.gather("<u4", vectors + 4, rank)
 
-    def gather(self, dtype, positions, count=1):
+    def gather(self, dtype: str, positions: Indexes, count: int = 1) -> Indexes:
         width = count * np.dtype(dtype).itemsize
         if positions.size and not 0 <= positions.min() <= positions.max() <= len(self.data) - width:
             raise ValueError("a chunk reference is outside of the FlatBuffer")
         data = np.frombuffer(self.data, np.uint8)[positions[:, None] + np.arange(width)]
-        return data.view(dtype).astype(np.int64)
+        return np.asarray(data.view(dtype), np.int64)
 
 
-def decompress(data, limit, dictionary=None):
+def decompress(data: bytes, limit: int, dictionary: zstandard.ZstdCompressionDict | None = None) -> bytes:
     """The content of all zstd frames of `data`. Small parts keep the memory for a hostile file small."""
-    parts, position = [], 0
+    parts: list[bytes] = []
+    position = 0
     while position < len(data):
         frame = zstandard.ZstdDecompressor(dict_data=dictionary).decompressobj()
         while not frame.eof:
@@ -146,28 +158,29 @@ def decompress(data, limit, dictionary=None):
     return b"".join(parts)
 
 
-def base32(data):
+def base32(data: bytes) -> str:
     return base64.b32encode(data).rstrip(b"=").translate(CROCKFORD).decode()
 
 
 class Repository:
     """The metadata files of a repository. `info` is the repo file, or None in version 1."""
 
-    def __init__(self, files, containers=()):
-        self.files, self.containers, self.info = files, containers, None
+    def __init__(self, files: Store, containers: Sequence[str] = ()) -> None:
+        self.files, self.containers = files, containers
+        self.info: Table | None = None
 
-    async def open(self):
+    async def open(self) -> "Repository":
         if await self.fetch("repo") is not None:
             self.info = await self.table("Repo", "repo")
         elif await self.fetch("refs/branch.main/ref.json") is None:
             raise FileNotFoundError("there is no repository")
         return self
 
-    async def fetch(self, name, part=None):
+    async def fetch(self, name: str, part: ByteRequest | None = None) -> bytes | None:
         buffer = await self.files.get(name, default_buffer_prototype(), part)
         return None if buffer is None else buffer.to_bytes()
 
-    async def table(self, kind, name):
+    async def table(self, kind: str, name: str) -> Table:
         data = await self.fetch(name)
         if data is None:
             raise FileNotFoundError(f"there is no file {name}")
@@ -182,8 +195,8 @@ class Repository:
             raise ValueError(f"{name} has the id of another file")
         return table
 
-    async def refs(self):
-        refs = {"branches": {}, "tags": {}}
+    async def refs(self) -> Refs:
+        refs: Refs = {"branches": {}, "tags": {}}
         if self.info is not None:
             snapshots = self.info["snapshots"]
             for kind in refs:
@@ -197,7 +210,8 @@ class Repository:
                 refs[{"branch": "branches", "tag": "tags"}[kind]][name] = json.loads(document)["snapshot"]
         return refs
 
-    async def snapshot_id(self, ref):
+    async def snapshot_id(self, ref: dict[str, str]) -> str:
+        name: str | None
         ((kind, name),) = ref.items()
         if kind != "snapshot_id":
             name = (await self.refs())["branches" if kind == "branch" else "tags"].get(name)
@@ -205,9 +219,10 @@ class Repository:
             raise FileNotFoundError(f"there is no snapshot for {ref}")
         return name
 
-    async def history(self, ref):
+    async def history(self, ref: dict[str, str]) -> dict[str, Table]:
         """A table with message, time and metadata for each snapshot from `ref` to the first one, by id."""
-        name, history = await self.snapshot_id(ref), {}
+        name: str | None = await self.snapshot_id(ref)
+        history: dict[str, Table] = {}
         snapshots = self.info["snapshots"] if self.info is not None else ()
         rows = {base32(row["id"]): row for row in snapshots}
         while name:
@@ -223,7 +238,7 @@ class Repository:
             else:
                 raise FileNotFoundError(f"there is no snapshot {name}")
             history[name] = row
-            name = parent and base32(parent)
+            name = base32(parent) if parent else None
         return history
 
 
@@ -239,21 +254,24 @@ class SnapshotStore(Store):
     supports_writes = supports_deletes = False
     supports_listing = True
 
-    def __init__(self, files, ref, containers=()):
+    def __init__(self, files: Store, ref: dict[str, str], containers: Iterable[str] = ()) -> None:
         super().__init__(read_only=True)
-        self.files, self.ref, self.containers, self.manifests = files, ref, tuple(containers), {}
+        self.files, self.ref, self.containers = files, ref, tuple(containers)
+        self.manifests: dict[tuple[str, int], References] = {}
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, SnapshotStore) and (self.files, self.ref) == (other.files, other.ref)
 
-    async def _open(self):
+    async def _open(self) -> None:
         self.repository = await Repository(self.files).open()
         name = await self.repository.snapshot_id(self.ref)
         snapshot = await self.repository.table("Snapshot", f"snapshots/{name}")
         self.nodes = {node["path"]: node for node in snapshot["nodes"]}
         self._is_open = True  # only now: zarr asks for several keys at the same time
 
-    async def references(self, path, coordinates=None):
+    async def references(
+        self, path: str, coordinates: tuple[int, ...] | None = None
+    ) -> AsyncIterator[References]:
         """For each manifest of an array: the manifest, the references, and the index of each reference.
 
         An index outside of the extents of the manifest becomes -1. With coordinates: only for the manifests
@@ -276,13 +294,13 @@ class SnapshotStore(Store):
                 self.manifests[path, number] = manifest, refs, indexes
             yield self.manifests[path, number]
 
-    async def chunk(self, path, coordinates):
+    async def chunk(self, path: str, coordinates: tuple[int, ...]) -> bytes | None:
         async for manifest, refs, indexes in self.references(path, coordinates):
             for i in np.flatnonzero((indexes == coordinates).all(axis=1))[:1]:
                 return await self.content(manifest, refs[int(i)])
         return None
 
-    async def content(self, manifest, ref):
+    async def content(self, manifest: Table, ref: Table) -> bytes:
         start, length = ref["offset"] or 0, ref["length"] or 0
         if ref["chunk_id"]:
             part = RangeByteRequest(start, start + length)
@@ -292,14 +310,15 @@ class SnapshotStore(Store):
         elif ref["compressed_location"] or ref["location"]:
             data = self.virtual(manifest, ref, start, length)
         elif ref["inline"] is not None:
-            return ref["inline"]
+            inline: bytes = ref["inline"]
+            return inline
         else:
             raise ValueError("a chunk reference has no content")
         if len(data) != length:
             raise OSError("a chunk ends beyond its file")
         return data
 
-    def virtual(self, manifest, ref, start, length):
+    def virtual(self, manifest: Table, ref: Table, start: int, length: int) -> bytes:
         url, dictionary = ref["location"], manifest["location_dictionary"]
         if ref["compressed_location"]:
             data = ref["compressed_location"]
@@ -308,7 +327,8 @@ class SnapshotStore(Store):
             url = data.decode()
         if url.startswith("vcc://"):  # the name of a container of the settings stands for its prefix
             name, _, rest = url[6:].partition("/")
-            settings = flexbuffers.Loads(self.repository.info["config"])
+            info = self.repository.info
+            settings = flexbuffers.Loads(info and info["config"])
             containers = settings["virtual_chunk_containers"].values()
             url = next(item["url_prefix"] for item in containers if item.get("name") == name) + rest
         path = Path(unquote(url.removeprefix("file://")))
@@ -321,7 +341,9 @@ class SnapshotStore(Store):
             file.seek(start)
             return file.read(length)
 
-    async def get(self, key, prototype, byte_range=None):
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
         await self._ensure_open()
         parts = re.fullmatch(r"(.*?)(?:/zarr\.json|/c((?:/\d+)*))", "/" + key)
         if parts is None or (parts[1] or "/") not in self.nodes:
@@ -339,13 +361,15 @@ class SnapshotStore(Store):
                 data = data[max(0, len(data) - suffix) :]
         return None if data is None else prototype.buffer.from_bytes(data)
 
-    async def get_partial_values(self, prototype, key_ranges):
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> Buffers:
         return [await self.get(key, prototype, part) for key, part in key_ranges]
 
-    async def exists(self, key):
+    async def exists(self, key: str) -> bool:
         return await self.get(key, default_buffer_prototype()) is not None
 
-    async def list(self):
+    async def list(self) -> AsyncIterator[str]:
         await self._ensure_open()
         for path in self.nodes:
             prefix = path.lstrip("/") + "/" * (path != "/")
@@ -354,12 +378,12 @@ class SnapshotStore(Store):
                 for index in indexes[(indexes >= 0).all(axis=1)].tolist():
                     yield prefix + "/".join(["c", *map(str, index)])
 
-    async def list_prefix(self, prefix):
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         async for key in self.list():
             if key.startswith(prefix):
                 yield key
 
-    async def list_dir(self, prefix):
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         await self._ensure_open()
         parent = "/" + prefix.strip("/")
         for path in self.nodes:
@@ -369,10 +393,10 @@ class SnapshotStore(Store):
             elif (above or "/") == parent:
                 yield name
 
-    async def set(self, key, value):
+    async def set(self, key: str, value: Buffer) -> None:
         raise PermissionError("the store is read-only")
 
-    async def delete(self, key):
+    async def delete(self, key: str) -> None:
         raise PermissionError("the store is read-only")
 
 
@@ -380,44 +404,46 @@ class ModifiedError(OSError):
     """The file of a virtual chunk changed."""
 
 
-async def snapshot(repository, ref, path=None):
+async def snapshot(repository: Repository, ref: dict[str, str], path: str | None = None) -> SnapshotStore:
     store = await SnapshotStore.open(repository.files, ref, repository.containers)
     if path is not None and path not in store.nodes:
         raise FileNotFoundError(f"there is no node {path}")
     return store
 
 
-async def value(store, path, name):
+async def value(store: SnapshotStore, path: str, name: str) -> bytes | None:
     buffer = await store.get(f"{path}/{name}".lstrip("/"), default_buffer_prototype())
     return None if buffer is None else buffer.to_bytes()
 
 
-async def log(repository, ref):
+async def log(repository: Repository, ref: dict[str, str]) -> Rows:
     rows = await repository.history(ref)
     return [{"id": name, "message": row["message"], "time": row["flushed_at"]} for name, row in rows.items()]
 
 
-async def nodes(repository, ref):
+async def nodes(repository: Repository, ref: dict[str, str]) -> Rows:
     types = {path: node["type"] for path, node in (await snapshot(repository, ref)).nodes.items()}
     return [{"path": path, "type": NODE_TYPES[types[path]]} for path in sorted(types, key=str.encode)]
 
 
-async def metadata(repository, ref, path):
-    return json.loads(await value(await snapshot(repository, ref, path), path, "zarr.json"))
+async def metadata(repository: Repository, ref: dict[str, str], path: str) -> Any:
+    return json.loads(await value(await snapshot(repository, ref, path), path, "zarr.json") or b"")
 
 
-async def read(repository, ref, path, chunks):
+async def read(
+    repository: Repository, ref: dict[str, str], path: str, chunks: list[list[int]]
+) -> list[str | None]:
     store = await snapshot(repository, ref, path)
     contents = [await value(store, path, "/".join(["c", *map(str, index)])) for index in chunks]
     return [None if content is None else content.hex() for content in contents]
 
 
-async def count(repository, ref, path):
+async def count(repository: Repository, ref: dict[str, str], path: str) -> int:
     parts = (await snapshot(repository, ref, path)).references(path)
     return sum([int((indexes >= 0).all(axis=1).sum()) async for _, _, indexes in parts])
 
 
-def plain(ref, budget):
+def plain(ref: Any, budget: list[None]) -> Any:
     """The value of a FlexBuffer. The budget bounds the work for values that contain each other."""
     budget.pop()
     if ref.IsMap:
@@ -426,7 +452,7 @@ def plain(ref, budget):
     return [plain(item, budget) for item in ref.AsVector] if ref.IsVector else ref.Value
 
 
-async def properties(repository, ref):
+async def properties(repository: Repository, ref: dict[str, str]) -> dict[str, Any]:
     row = next(iter((await repository.history(ref)).values()))
     items = {item["name"]: item["value"] for item in row["metadata"] or ()}
     if repository.info is None:
@@ -434,8 +460,9 @@ async def properties(repository, ref):
     return {name: plain(flexbuffers.GetRoot(data), [None] * 100_000) for name, data in items.items()}
 
 
-async def updates(repository):
-    rows, info, names = [], repository.info, set()
+async def updates(repository: Repository) -> Rows:
+    rows: Rows = []
+    info, names = repository.info, set()
     while info is not None:
         rows += [
             {"kind": UPDATES[row["type"] - 1] + "Update", "time": row["updated_at"]}
@@ -449,11 +476,13 @@ async def updates(repository):
     return rows
 
 
-async def diff(repository, **ends):
+async def diff(repository: Repository, **ends: str) -> dict[str, Any]:
     stores = [await snapshot(repository, {"snapshot_id": ends[end]}) for end in ("from", "to")]
     before, after = ({node["id"]: path for path, node in store.nodes.items()} for store in stores)
     both = before.keys() & after.keys()
-    ids, chunks, names = {"new": set(), "deleted": set(), "updated": set()}, {}, []
+    ids: dict[str, set[bytes]] = {"new": set(), "deleted": set(), "updated": set()}
+    chunks: dict[bytes, set[tuple[int, ...]]] = {}
+    names: list[str] = []
     for name, row in (await repository.history({"snapshot_id": ends["to"]})).items():
         if name == ends["from"]:
             break
@@ -480,8 +509,8 @@ async def diff(repository, **ends):
     }
 
 
-def operation(function):
-    async def answer(location, arguments):
+def operation(function: Operation) -> Callable[..., Any]:
+    async def answer(location: dict[str, Any], arguments: dict[str, Any]) -> Any:
         if "path" not in location:
             raise NotImplementedError
         files = LocalStore(location["path"], read_only=True)
@@ -490,7 +519,7 @@ def operation(function):
     return lambda location, **arguments: asyncio.run(answer(location, arguments))
 
 
-def kind(error):
+def kind(error: BaseException) -> str:
     kinds = {
         FileNotFoundError: "not-found",
         PermissionError: "invalid",
@@ -500,10 +529,9 @@ def kind(error):
     return next((word for base, word in kinds.items() if isinstance(error, base)), "format")
 
 
-FUNCTIONS = (log, metadata, read, count, properties, updates, diff)
-OPERATIONS = {"refs": Repository.refs, "list": nodes} | {
-    function.__name__: function for function in FUNCTIONS
-}
+FUNCTIONS: tuple[Operation, ...] = (log, metadata, read, count, properties, updates, diff)
+OPERATIONS: dict[str, Operation] = {"refs": Repository.refs, "list": nodes}
+OPERATIONS |= {function.__name__: function for function in FUNCTIONS}
 
 if __name__ == "__main__":
     serve({name: operation(function) for name, function in OPERATIONS.items()}, kind)

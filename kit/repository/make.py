@@ -36,7 +36,7 @@ def wave(number: int, day: int) -> np.ndarray:
 
 def temperature(day: int) -> np.ndarray:
     """Return a field in degrees Celsius."""
-    return (30 * np.cos(np.radians(LATITUDES))[:, None] - 12 + 6 * wave(3, day)).astype("f4")
+    return np.asarray(30 * np.cos(np.radians(LATITUDES))[:, None] - 12 + 6 * wave(3, day), "f4")
 
 
 AXES = (
@@ -64,7 +64,7 @@ def write(folder: Path, version: int) -> dict[str, str]:
         array.attrs.update({"units": units, "standard_name": standard})
     data, names = np.stack([temperature(day) for day in range(4)]), ["time", "latitude", "longitude"]
     options: dict[str, Any] = {"dimension_names": names, "compressors": None}
-    attributes = {"units": "degC", "standard_name": "air_temperature"}
+    attributes: dict[str, Any] = {"units": "degC", "standard_name": "air_temperature"}
     root.create_array("temperature", data=data, chunks=(1, 10, 12), attributes=attributes, **options)
     ids["first"] = session.commit("Four days of temperature", metadata={"author": "A. Scientist", "days": 4})
     repo.create_tag("v1", ids["first"])
@@ -89,17 +89,17 @@ def write(folder: Path, version: int) -> dict[str, str]:
     repo.create_branch("experiment", ids["corrected"])
     session = repo.writable_session("experiment")
     warm = zarr.open_array(session.store, path="temperature")
-    warm[:] = warm[:] + 2
+    warm[:] = np.asarray(warm[:]) + 2
     ids["experiment"] = session.commit("Two degrees warmer")
     if version == 1:
         return ids
 
     session = repo.writable_session("main")
     attributes = {"units": "hPa", "standard_name": "air_pressure_at_mean_sea_level"}
-    shape = {"shape": (4, 19, 36), "chunks": (1, 19, 36), "dtype": "<f4"}
+    shape: dict[str, Any] = {"shape": (4, 19, 36), "chunks": (1, 19, 36), "dtype": "<f4"}
     zarr.create_array(session.store, name="raw/pressure", attributes=attributes, **shape, **options)
     size = 19 * 36 * 4
-    offsets, lengths = np.arange(4) * size, np.full(4, size)
+    offsets, lengths = np.arange(4, dtype="u8") * size, np.full(4, size, "u8")
     locations = ["vcc://archive/pressure.bin"] * 4
     session.store.set_virtual_refs_arr(
         "raw/pressure", (4, 1, 1), locations, offsets, lengths, validate_containers=False
@@ -130,8 +130,9 @@ def expected(folder: Path, archive: Path) -> dict[str, Any]:
     versions = {}
     for kind, names in (("branch", repo.list_branches()), ("tag", repo.list_tags())):
         for name in sorted(names):
-            log = [[each.id, each.message] for each in repo.ancestry(**{kind: name})]
-            group = zarr.open_group(repo.readonly_session(**{kind: name}).store, mode="r")
+            version: Any = {kind: name}
+            log = [[each.id, each.message] for each in repo.ancestry(**version)]
+            group = zarr.open_group(repo.readonly_session(**version).store, mode="r")
             arrays = {
                 f"/{path}": hashlib.sha256(np.ascontiguousarray(node[...]).tobytes()).hexdigest()
                 for path, node in sorted(group.members(max_depth=None))

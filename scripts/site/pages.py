@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 import griffe
-import yaml
+import yaml  # type: ignore[import-untyped]
 from error_pages import error_pages
 
 import frazil

@@ -82,13 +82,13 @@ def serve(folder: Path) -> Iterator[str]:
 
 def photograph(folder: Path, target: Path) -> list[Path]:
     """Photograph the explorer of the repository of the tutorial, and return the places of the photographs."""
-    find = [ROOT / "scripts" / "install-browser", "--find"]
+    find = [str(ROOT / "scripts" / "install-browser"), "--find"]
     browser_path = subprocess.run(find, capture_output=True, text=True, check=False).stdout.strip()
     if not browser_path:
         return []
     from playwright.sync_api import sync_playwright  # only with a browser
 
-    command = [Path(sys.executable).with_name("frazil"), "ui", "ocean", "--static", "ocean/explorer"]
+    command = [str(Path(sys.executable).with_name("frazil")), "ui", "ocean", "--static", "ocean/explorer"]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     repo = frazil.Repository.open(frazil.local_filesystem_storage(folder / "ocean"))
     before = repo.lookup_snapshot(repo.lookup_branch("main")).parent_id

@@ -180,7 +180,7 @@ def every_kind(store: Any) -> None:
     values = rng.normal(280, 5, (30, 7)).astype("f4")
     values[3] = np.nan
     zarr.create_array(store, name="f4", data=values, chunks=(4, 3))
-    packed = {"scale_factor": 0.1, "_FillValue": -9}
+    packed: dict[str, Any] = {"scale_factor": 0.1, "_FillValue": -9}
     integers = rng.integers(-9, 99, (30, 7)).astype("i2")
     zarr.create_array(store, name="i2", data=integers, chunks=(4, 3), attributes=packed)
     sharded = ShardingCodec(chunk_shape=(2, 3), codecs=[BytesCodec()])

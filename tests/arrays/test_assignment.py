@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,9 @@ def chunks_of(session: frazil.Session, counts: tuple[int, ...]) -> Iterator[tupl
 
 
 def same_chunks(one: frazil.Session, other: frazil.Session, codec: type | None = None) -> None:
-    counts = one.workspace.require_array("/t").array.num_chunks
+    array = one.workspace.require_array("/t").array
+    assert array is not None
+    counts = array.num_chunks
     for (coords, actual), (_, expected) in zip(chunks_of(one, counts), chunks_of(other, counts), strict=True):
         if codec is GzipCodec and actual and expected:
             actual, expected = actual[10:], expected[10:]  # zarr stores the time of the compression
@@ -275,12 +279,13 @@ def test_a_discard_during_a_write(session: frazil.Session, monkeypatch: pytest.M
     """The session forgets the packs of the first attempt, so the chunks are stored again."""
     zarr.create_array(session.store, name="t", shape=(40,), dtype="i4", chunks=(4,))
     session = committed(session)
-    encoded, discards = BoxWriting._encoded, []
+    encoded, discards = BoxWriting._encoded, list[None]()
 
     def discarding(*args: Any) -> Iterator[Any]:
         yield from encoded(*args)
         if not discards:
-            discards.append(session.discard_changes())
+            session.discard_changes()
+            discards.append(None)
 
     monkeypatch.setattr(BoxWriting, "_encoded", discarding)
     frazil.Array(session, "/t")[:] = np.arange(40)
@@ -315,7 +320,9 @@ def test_reads_and_partial_writes_are_tracked() -> None:
     array[2:17] = 0
     array[20:28]
     array[[0, 39]]
-    reads = session.workspace.reads.reads()
+    tracker = session.workspace.reads
+    assert tracker is not None
+    reads = tracker.reads()
     assert "/t" in reads.documents
     assert sorted({*np.concatenate(reads.chunks["/t"]).ravel().tolist()}) == [0, 4, 5, 6, 9]
 
@@ -338,9 +345,7 @@ def test_no_step_of_python_for_each_chunk(session: frazil.Session, codec: str) -
         )
         array, values = frazil.Array(session, name), np.arange(16.0 * chunks)
         array[:] = values
-        steps.append(
-            python_steps(lambda array=array, values=values: array.__setitem__(slice(3, -3), values[3:-3]))
-        )
+        steps.append(python_steps(partial(operator.setitem, array, slice(3, -3), values[3:-3])))
     assert steps[1] < 1.5 * steps[0] + 100
 
 
@@ -379,5 +384,5 @@ def test_the_reference_reads_bulk_writes(tmp_path: Path) -> None:
     session.commit("values")
     other = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "repo")))
     group = zarr.open_group(other.readonly_session("main").store, mode="r")
-    for _, array in group.arrays():
-        same(array[:], values)
+    for _, written in group.arrays():
+        same(written[:], values)

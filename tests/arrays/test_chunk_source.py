@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def test_an_expired_version(tmp_path: Path) -> None:
     ("offset", "length"),
     [(0, 0), (2**64 - 10, 20), (2**63 - 1, 100), (3, 2**64 - 1), (0, 2**63)],
 )
-def test_impossible_references(compressor: object, offset: int, length: int) -> None:
+def test_impossible_references(compressor: Any, offset: int, length: int) -> None:
     """A damaged manifest may have any numbers. No decoder gets them."""
     repo = frazil.Repository.create(frazil.in_memory_storage(), chunks_of_config())
     session = repo.writable_session("main")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 import zstandard
-from numcodecs.fletcher32 import Fletcher32 as Fletcher32Sum
+from numcodecs.fletcher32 import Fletcher32 as Fletcher32Sum  # type: ignore[import-untyped]
 from tests.arrays.test_array import same
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from zarr.codecs.numcodecs import Fletcher32, Shuffle, Zlib
@@ -86,7 +86,7 @@ def test_filters_of_hdf5_are_decoded_as_by_zarr(session: frazil.Session, pipelin
     for number, dtype in enumerate(DTYPES):
         codecs = codecs_of(pipeline, np.dtype(dtype).itemsize)
         values = np.random.default_rng(number).integers(0, 100, (23, 8)).astype(dtype)
-        options = {"chunks": (5, 3), "compressors": codecs, "filters": None}
+        options: dict[str, Any] = {"chunks": (5, 3), "compressors": codecs, "filters": None}
         zarr.create_array(session.store, name=f"t{number}", data=values, **options)
         array = zarr.open_array(session.store, path=f"t{number}")
         values = values.astype(array.dtype)  # zarr chooses the byte order in memory
@@ -103,9 +103,11 @@ def test_no_damaged_byte_is_decoded_unnoticed(session: frazil.Session, pipeline:
     decode = decoder_of(codecs_of(pipeline, 4), 4)
     assert decode is not None
     values = np.arange(10, dtype="<i4")
-    options = {"compressors": codecs_of(pipeline, 4), "filters": None, "chunks": (10,)}
+    options: dict[str, Any] = {"compressors": codecs_of(pipeline, 4), "filters": None, "chunks": (10,)}
     zarr.create_array(session.store, name="t", data=values, **options)
-    chunk = session.store.get_sync("t/c/0").to_bytes()
+    buffer = session.store.get_sync("t/c/0")
+    assert buffer is not None
+    chunk = buffer.to_bytes()
     place = np.zeros(1, np.int64), np.array([len(chunk)])
     assert decode(np.frombuffer(chunk, np.uint8), *place, 40).tobytes() == values.tobytes()
     for at, change in product(range(len(chunk)), (1, 128)):
@@ -137,7 +139,7 @@ def test_codecs_without_a_decoder() -> None:
 
 
 def test_damaged_chunks_name_themselves(session: frazil.Session) -> None:
-    options = {"chunks": (10,), "compressors": codecs_of((Shuffle, Zlib), 4), "filters": None}
+    options: dict[str, Any] = {"chunks": (10,), "compressors": codecs_of((Shuffle, Zlib), 4), "filters": None}
     zarr.create_array(session.store, name="t", data=np.arange(40, dtype="f4"), **options)
     session.store.set_sync("t/c/2", zarr.core.buffer.cpu.Buffer.from_bytes(b"no stream of zlib"))
     with pytest.raises(frazil.FormatError, match=r"chunk \[2\] of the array `/t`"):

@@ -30,11 +30,11 @@ def session_of(length: int, chunk: int, hours: list[int] | None = None) -> frazi
     )
     repo = frazil.Repository.create(frazil.in_memory_storage(), config)
     with repo.transaction("main", message="rows") as store:
-        names = {"dimension_names": ["time", "x"]}
-        array = zarr.create_array(store, name="t", shape=(length, 3), chunks=(chunk, 3), dtype="f4", **names)
+        options: dict[str, Any] = {"dtype": "f4", "dimension_names": ["time", "x"]}
+        array = zarr.create_array(store, name="t", shape=(length, 3), chunks=(chunk, 3), **options)
         array[:] = np.arange(length * 3).reshape(length, 3)
         if hours is not None:
-            units = {"units": "hours since 2000-01-01", "calendar": "noleap"}
+            units: dict[str, Any] = {"units": "hours since 2000-01-01", "calendar": "noleap"}
             zarr.create_array(
                 store, name="time", data=np.array(hours), dimension_names=["time"], attributes=units
             )
@@ -149,7 +149,7 @@ def test_an_epoch_reads_each_chunk_once() -> None:
 def test_values_are_decoded(tmp_path: Path) -> None:
     repo = frazil.Repository.create(tmp_path / "ice")
     with repo.transaction("main", message="packed") as store:
-        attributes = {"scale_factor": 0.5, "_FillValue": -1}
+        attributes: dict[str, Any] = {"scale_factor": 0.5, "_FillValue": -1}
         packed = zarr.create_array(store, name="g/p", shape=(4,), dtype="i2", attributes=attributes)
         packed[:] = [2, -1, 6, 8]
         other = zarr.create_array(store, name="g/q", shape=(4,), dtype="i8", chunks=(3,))

@@ -41,7 +41,7 @@ class FixedHost(Host):
         self.looks += 1
         return _START_US + self.looks * 60_000_000
 
-    def random_bytes(self, count: int) -> bytes:  # type: ignore[misc]  # replaces that of the system
+    def random_bytes(self, count: int) -> bytes:
         self.draws += 1
         return hashlib.sha256(str(self.draws).encode()).digest()[:count]
 

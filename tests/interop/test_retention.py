@@ -12,6 +12,7 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil import Retention
+from frazil.repository.clock import to_datetime
 
 pytestmark = pytest.mark.interop
 
@@ -58,7 +59,7 @@ def test_the_reference_reads_compares_and_continues(remove: Any, tmp_path: Path)
     with repo.transaction("main", message="first") as store:
         zarr.create_group(store, path="first")
     session.commit("late", rebase_with=icechunk.ConflictDetector())
-    limit = frazil.repository.clock.to_datetime(2**52)
+    limit = to_datetime(2**52)
     repo.garbage_collect(limit)
     same_by_reference(tmp_path)
     theirs(tmp_path).garbage_collect(limit)

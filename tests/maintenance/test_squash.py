@@ -10,6 +10,7 @@ import zarr
 import frazil
 from frazil import ErrorKind, InvalidInputError
 from frazil.repository.catalog.repo_changes import MAIN
+from frazil.repository.clock import to_datetime
 from frazil.storage.memory import MemoryStorage
 
 
@@ -51,7 +52,7 @@ def test_a_new_message() -> None:
     assert next(iter(repo.ancestry(branch=MAIN))).metadata == {"n": 4, "by": "me"}
     created = repo.diff(from_snapshot_id=ids[1], to_branch=MAIN).new_groups
     assert created == {f"/g{number}" for number in range(1, 5)}
-    repo.garbage_collect(frazil.repository.clock.to_datetime(2**52))
+    repo.garbage_collect(to_datetime(2**52))
     assert repo.diff(from_snapshot_id=ids[1], to_branch=MAIN).new_groups == created
     assert groups(repo) == [f"g{number}" for number in range(5)]
     assert repo.upkeep.verify("checksum").ok
@@ -127,7 +128,7 @@ def test_a_collection_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
         answer = put(self, key, data, *args)
         if key.startswith("snapshots/") and not collected:
             collected.append(key)
-            frazil.Repository.open(self).garbage_collect(frazil.repository.clock.to_datetime(2**52))
+            frazil.Repository.open(self).garbage_collect(to_datetime(2**52))
         return answer
 
     monkeypatch.setattr(type(storage), "put", put_and_collect)

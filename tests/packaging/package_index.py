@@ -21,7 +21,7 @@ USER_EXTRAS = set(PROJECT["optional-dependencies"])
 PINS = dict(re.findall(r"^([^#\s]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
 
 
-def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path, cwd: str | Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command of the project, with more variables."""
     assignments = [f"{name}={value}" for name, value in variables.items()]
     return subprocess.run(["env", *assignments, *map(str, command)], cwd=cwd, capture_output=True, text=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 from tests.packaging.package_index import PROJECT, ROOT, USER_EXTRAS, run
 
 import frazil

@@ -104,7 +104,7 @@ def test_it_goes_on_until_the_time_is_up(storage: frazil.Storage, monkeypatch: p
         def monotonic_us(self) -> int:
             return int(clock[0] * 1e6)
 
-        def pause(self, seconds: float) -> None:  # type: ignore[misc, override]  # for tests
+        def pause(self, seconds: float) -> None:
             clock.append(seconds)
 
     monkeypatch.setattr("frazil.host._host", Slow())

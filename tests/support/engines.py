@@ -56,7 +56,8 @@ def every_engine(request: pytest.FixtureRequest) -> Engine:
         import frazil.spark
 
         return frazil.spark.OnSpark(request.getfixturevalue("spark"), jobs=3)
-    return {"inline": Inline(), "threads": Threads(2), "processes": Processes(2)}[request.param]
+    engines: dict[str, Engine] = {"inline": Inline(), "threads": Threads(2), "processes": Processes(2)}
+    return engines[request.param]
 
 
 def in_folders(item: pytest.Item) -> bool:

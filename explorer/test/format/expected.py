@@ -17,7 +17,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import cftime
+import cftime  # type: ignore[import-untyped]
 import numpy as np
 import xarray as xr
 import zarr
@@ -56,8 +56,8 @@ def serializer(rng: random.Random, rank: int, size: int) -> tuple[list[Any], Any
     filters: list[Any] = []
     if rng.random() < 0.3:
         filters.append(zarr.codecs.TransposeCodec(order=tuple(rng.sample(range(rank), rank))))
-    endian = rng.choice(["little", "little", "big"])
-    names = ["lz4", "lz4hc", "blosclz", "zlib", "zstd"]
+    endian: Any = rng.choice(["little", "little", "big"])
+    names: list[Any] = ["lz4", "lz4hc", "blosclz", "zlib", "zstd"]
     blosc = zarr.codecs.BloscCodec(
         cname=rng.choice(names),
         clevel=rng.randrange(1, 10),
@@ -152,7 +152,7 @@ def write_random(folder: Path, spec_version: int, seed: int) -> None:
             starts, stops = [a for a, _ in cuts], [b for _, b in cuts]
             entry["regions"].append({"start": starts, "stop": stops, "step": step, **digest(stored[region])})
         expected[f"/{path}"] = entry
-    codecs = [zarr.codecs.BytesCodec(), zarr.codecs.ZstdCodec()]
+    codecs: list[Any] = [zarr.codecs.BytesCodec(), zarr.codecs.ZstdCodec()]
     nested = zarr.codecs.ShardingCodec(chunk_shape=(4, 4), codecs=codecs)
     outer = zarr.codecs.ShardingCodec(chunk_shape=(8, 8), codecs=[nested], index_location="start")
     options = {
@@ -164,9 +164,9 @@ def write_random(folder: Path, spec_version: int, seed: int) -> None:
     }
     shards = zarr.create_array(session.store, name="nested", **options)
     shards[:150] = np.random.default_rng(1).normal(size=(150, 200))
-    part = np.asarray(shards[10:20, 30:190:5])
-    region = {"start": [10, 30], "stop": [20, 190], "step": [1, 5], **digest(part)}
-    expected["/nested"] = {"dtype": "float64", **digest(shards[...]), "regions": [region]}
+    corner = np.asarray(shards[10:20, 30:190:5])
+    place = {"start": [10, 30], "stop": [20, 190], "step": [1, 5], **digest(corner)}
+    expected["/nested"] = {"dtype": "float64", **digest(shards[...]), "regions": [place]}
     metadata = {"n": [1, 2.5, None, {"deep": True}], "text": "ü", "big": 1 << 40}
     session.commit("random arrays", metadata=metadata)
     refs = {"branches": {"main": repo.lookup_branch("main")}, "tags": {}}
@@ -194,13 +194,14 @@ def write_cf(folder: Path) -> None:
                 texts = [moment.strftime("%Y-%m-%d %H:%M:%S").strip().rjust(19, "0") for moment in moments]
                 times.append({"calendar": calendar, "units": units, "values": values, "texts": texts})
     packed = []
-    for dtype, attributes in [
+    packings: list[tuple[str, dict[str, Any]]] = [
         ("int16", {"scale_factor": 0.01, "add_offset": 273.15, "_FillValue": -32768}),
         ("int8", {"_Unsigned": "true", "_FillValue": -1, "scale_factor": 0.5}),
         ("float32", {"_FillValue": float(np.float32(1e20)), "missing_value": -999.0}),
         ("uint8", {"add_offset": -10.0}),
         ("int32", {"missing_value": 5}),
-    ]:
+    ]
+    for dtype, attributes in packings:
         stored = np.array([0, 1, 2, 5, 100, -1 % 256 if dtype == "uint8" else -1], dtype=dtype)
         stored = np.append(stored, np.asarray([attributes.get("_FillValue", 3)]).astype(dtype))
         data = xr.conventions.decode_cf(xr.Dataset({"v": ("x", stored, dict(attributes))}))

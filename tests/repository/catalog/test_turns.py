@@ -40,7 +40,7 @@ class Clock(host.Host):
         self.now += 0.01  # a request takes time
         return int(self.now * 1e6)
 
-    def pause(self, seconds: float) -> None:  # type: ignore[misc, override]  # for tests
+    def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
         self.now += max(seconds, 0.5)
         self.during()
