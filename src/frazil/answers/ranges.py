@@ -41,7 +41,7 @@ def tile_ranges(
     has_values, has_nan, has_null = tiles.count[place] > 0, rows["nan"] > 0, rows["missing"] > 0
     is_known = ~tiles.is_unknown[place]
     if coding is not grid.meaning.coding:
-        is_known &= ~grid.meaning.hidden(coding, rows["missing"])
+        is_known &= ~grid.meaning.hidden(coding, rows)
     if has_fill and is_absent.any():
         fill = np.full((1, 1), grid.encoding.fill, coding.dtype)
         one = statistics_of(replace(grid.meaning, coding=coding), fill)

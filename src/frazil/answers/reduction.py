@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 import zarr
 
-from frazil.answers.kernels import STATISTICS, Tiles, combine_partials, empty_partial
+from frazil.answers.kernels import STATISTICS, Kernel, Partial, Tiles, combine_partials, empty_partial
 from frazil.answers.plan import ElementBox
 from frazil.arguments import checked
 from frazil.arrays.array import Array
@@ -19,6 +20,13 @@ from frazil.arrays.element_statistics import SUM_ERROR
 #: The statistics whose partial results are computed. Those of the mean and the sum are equal, for example.
 _PARTIALS: Final = ("sum", "var", "min", "max", "any", "all")
 _GROUP: Final = np.zeros(1, np.int64)
+
+
+@lru_cache
+def _kernels(is_exact: bool) -> dict[str, Kernel]:
+    """Return the kernels of one group: with integers of Python, or with floating-point numbers."""
+    dtype = np.dtype(object if is_exact else np.float64)
+    return {name: row.kernel(dtype, False, 0, None) for name, row in STATISTICS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +116,8 @@ def reduce(
     box = ElementBox.of(array, index, decoded=decoded)
     coding, met = box.coding, box.met_tiles()
     is_exact = box.meaning.kind != "f" and coding.floating is None
-    dtype = np.dtype(object if is_exact else np.float64)
-    kernels = {name: row.kernel(dtype, False, 0, None) for name, row in STATISTICS.items()}
-    totals = {name: empty_partial(kernels[name], _GROUP, ()) for name in _PARTIALS}
+    kernels = _kernels(is_exact)
+    totals = dict[str, Partial]()
     nan = missing = chunks_read = 0
     has_open = False
     with np.errstate(invalid="ignore", over="ignore"):
@@ -121,12 +128,14 @@ def reduce(
             is_open = kernels["all"].is_open(columns) & is_used
             if is_open.any():
                 has_open, settled = True, Tiles.of(columns, is_used & ~is_open)
-            for name, state in totals.items():
+            for name in _PARTIALS:
                 part = kernels[name].partial_of_tiles(settled if name == "all" else tiles)
-                totals[name] = combine_partials(kernels[name], state, part)
+                state = totals.get(name)
+                totals[name] = part if state is None else combine_partials(kernels[name], state, part)
             nan += int(columns["nan"].sum(where=is_used))
             missing += int(columns["missing"].sum(where=is_used))
             chunks_read += reads
+        totals = totals or {name: empty_partial(kernels[name], _GROUP, ()) for name in _PARTIALS}
         values = {
             name: kernels[name].finish_fields(totals[state].fields).tolist()[0]
             for name, state in (*zip(_PARTIALS, _PARTIALS, strict=True), ("mean", "sum"))

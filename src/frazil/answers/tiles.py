@@ -244,6 +244,8 @@ class TileStatistics:
         """Return the coordinates of the tiles of a box that a mask of its columns chooses."""
         if self.index is not None:
             return self.index[mask]
+        if not mask.any():
+            return np.zeros((0, len(box)), np.uint32)
         return (np.argwhere(mask) + np.array([low for low, _ in box], np.int64)).astype(np.uint32)
 
 
