@@ -88,18 +88,18 @@ soak:    ## 10,000 commits in one process: memory, handles, threads and files mu
 	@scripts/setup test
 	@scripts/run python -m tests.histories.soak $(ARGS)
 
-bench:   ## compare Frazil with the reference; writes benchmarks/RESULTS.md
+bench:   ## compare Frazil with the reference; writes benchmarks/RESULTS.md and benchmarks/results.json
 	@scripts/setup bench
 	@scripts/run python benchmarks/run.py $(ARGS)
 
-bench-quick:  ## a few short benchmarks beside the last report; writes nothing
+bench-quick:  ## a few short benchmarks next to the last report; writes nothing
 	@scripts/setup bench
 	@scripts/run python benchmarks/run.py --daily $(ARGS)
 
-bench-targets:  ## write the targets of benchmarks/RESULTS.md again, from its tables
+bench-targets:  ## write the targets of benchmarks/RESULTS.md again, from benchmarks/results.json
 	@scripts/run python benchmarks/targets.py $(ARGS)
 
-bench-plots:  ## draw the costs of benchmarks/RESULTS.md against their sizes, for benchmarks/COSTS.md
+bench-plots:  ## draw the costs of benchmarks/results.json against their sizes, for benchmarks/COSTS.md
 	@scripts/run python benchmarks/plots.py $(ARGS)
 
 explorer: ## build the page of `frazil ui` from explorer/ into src/frazil/ui/static, with node and npm

@@ -1,4 +1,4 @@
-"""Draws costs against sizes: a picture for each function of RESULTS.md that was measured with several sizes.
+"""Draws costs against sizes: a picture for each function that results.json has with several sizes.
 
     make bench-plots
 
@@ -135,10 +135,10 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/RESULTS.md")
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results.json")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     options = parser.parse_args(arguments)
-    found = list(families(list(read_tables(options.results.read_text()).values())))
+    found = list(families(list(read_tables(options.results).values())))
     pictures = options.docs / "pictures"
     for old in pictures.glob("cost-*.svg"):
         old.unlink()

@@ -8,69 +8,57 @@ the smallest and the largest ratio show how reliable it is.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import Any
 
 from workload import FRAZIL, Medians, Workload
-
-#: The beginning of a section.
-_SECTION = "\n### "
-#: The note of a table that was measured later, as it was before it became one line.
-_LONG_NOTE = re.compile(
-    r"Measured later than the other tables:\n\n- Command: (.*)\n- Versions: .*\n- Machine: .*\n"
-    r"- Load average: (.*)\n"
-)
 
 #: One round: the values of each implementation, by name.
 type Round = Mapping[str, Mapping[str, float]]
 
 
-def section(workload: Workload, rounds: Sequence[Round]) -> Iterable[str]:
-    """Yield the lines of a Markdown table for one workload, with a row for each measurement."""
+def table(workload: Workload, rounds: Sequence[Round]) -> dict[str, Any]:
+    """Return the table of one workload, as `results.json` has it.
+
+    A ratio is its median, with the smallest and the largest of the rounds if there are several.
+    """
     present = [name for name in workload.implementations if any(name in each for each in rounds)]
     pairs = [pair for pair in workload.pairs() if set(pair) <= set(present)]
-    columns = ["", *present]
-    for at, (ours, other) in enumerate(pairs):
-        columns.append(ratio_column(ours, other))
-        if not at:
-            columns.append("smallest and largest")
-    yield f"### {workload.title}"
-    yield ""
-    yield row(columns)
-    yield row(["---", *["---:"] * (len(columns) - 1)])
-    for name in measured(present, rounds):
-        cells = [name, *(number(median(values(rounds, who, name))) for who in present)]
-        for at, (ours, other) in enumerate(pairs):
-            found = ratios(rounds, ours, other, name)
-            best = "" if not found else f"{median(found):.2f}"
-            cells.append(f"**{best}**" if best and not at else best)
-            if not at:
-                cells.append(f"{min(found):.2f} – {max(found):.2f}" if len(found) > 1 else "")
-        yield row(cells)
-    yield ""
+    names = measured(present, rounds)
+    found = {name: {pair: ratios(rounds, *pair, name) for pair in pairs} for name in names}
+    middles = medians(present, rounds)
+    document: dict[str, Any] = {
+        "function": workload.run,
+        "sizes": dict(workload.sizes),
+        "rounds": len(rounds),
+        "medians": {
+            name: {who: short(each[name]) for who, each in middles.items() if not math.isnan(each[name])}
+            for name in names
+        },
+        "ratios": {
+            name: {ratio_column(*pair): spread(values) for pair, values in by_pair.items() if values}
+            for name, by_pair in found.items()
+        },
+    }
     if workload.note is not None and set(present) == set(workload.implementations):
-        yield workload.note(medians(present, rounds))
-        yield ""
-    sizes = ", ".join(f"{size} {name}" for name, size in workload.sizes.items())
-    yield f"{workload.run}: {sizes}. Rounds: {len(rounds)}."
-    yield ""
+        document["note"] = workload.note(middles)
+    return document
+
+
+def spread(values: Sequence[float]) -> list[float]:
+    """Return the median of the ratios of the rounds, and their smallest and largest if there are several."""
+    return [short(each) for each in (median(values), min(values), max(values))[: 3 if len(values) > 1 else 1]]
+
+
+def short(value: float) -> float:
+    """Return a number with four digits."""
+    return float(f"{value:.4g}")
 
 
 def ratio_column(ours: str, other: str) -> str:
     """Return the title of the column with the ratios of two implementations."""
     return f"ratio to {other}" if ours == FRAZIL else f"{ours} / {other}"
-
-
-def with_sections(text: str, sections: Mapping[str, str], order: Sequence[str]) -> str:
-    """Return a report with other sections of some workloads.
-
-    ``sections`` has a text for each title. ``order`` has the titles of all workloads.
-    """
-    head, *present = _LONG_NOTE.sub(r"Measured later: \1; load average \2.\n", text).split(_SECTION)
-    texts = {part.split("\n", 1)[0]: f"{_SECTION[1:]}{part}\n" for part in present} | dict(sections)
-    known = [title for title in order if title in texts]
-    return "\n".join([head, *(texts[title].rstrip("\n") + "\n" for title in known)])
 
 
 def measured(present: Sequence[str], rounds: Sequence[Round]) -> list[str]:

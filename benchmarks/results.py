@@ -1,22 +1,19 @@
-"""Reads the tables of RESULTS.md, and compares new measurements with them."""
+"""Reads the tables of results.json, and compares new measurements with them."""
 
 from __future__ import annotations
 
-import math
-import re
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from report import Round, measured, ratio_column, ratios
 from workload import Workload
 
 #: The tolerance of a ratio that was measured once, so that its spread is not known.
 UNKNOWN_SPREAD: Final = 0.1
-
-_SIZES: Final = re.compile(r"([a-z_]+(?:\.[a-z_]+)+): (.*)\. Rounds: (\d+)\.")
-_SPREAD: Final = "smallest and largest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +50,7 @@ class Table:
         sizes: The numbers among its arguments, by name.
         variant: The other arguments, as text.
         medians: The medians by the name of the measurement, then by implementation.
-        first_column: The title of the column with the first ratio of each measurement.
-        ratios: These ratios.
-        cells: The numbers by the name of the measurement, then by the title of the column.
+        ratios: The ratios by the name of the measurement, then by `report.ratio_column`.
     """
 
     title: str
@@ -63,75 +58,30 @@ class Table:
     sizes: Mapping[str, int]
     variant: str
     medians: Mapping[str, Mapping[str, float]]
-    first_column: str
-    ratios: Mapping[str, Ratio]
-    cells: Mapping[str, Mapping[str, float]]
-
-    def ratio_of(self, name: str, column: str) -> Ratio | None:
-        """Return the ratio of a measurement in a column, if the table has it."""
-        middle = self.cells.get(name, {}).get(column)
-        if middle is None:
-            return None
-        first = self.ratios.get(name)
-        return first if column == self.first_column else Ratio.once(middle)
+    ratios: Mapping[str, Mapping[str, Ratio]]
 
 
-def read_tables(text: str) -> dict[str, Table]:
-    """Return the tables of a report by title."""
-    sections = (part.split("\n", 1) for part in text.split("\n### ")[1:])
-    return {title: table for title, body in sections if (table := _table(title, body)) is not None}
+def read_tables(path: Path) -> dict[str, Table]:
+    """Return the tables of a report by title. Without the file, there are none."""
+    documents = json.loads(path.read_text()) if path.exists() else {}
+    return {title: _table(title, document) for title, document in documents.items()}
 
 
-def _table(title: str, body: str) -> Table | None:
-    lines = [_cells(line) for line in body.splitlines() if line.startswith("|")]
-    sizes = _SIZES.search(body)
-    if len(lines) < 3 or sizes is None:
-        return None
-    names, rows = lines[0], lines[2:]
-    first = next((at for at, name in enumerate(names) if "ratio to" in name or " / " in name), len(names))
-    end = names.index("expected") if "expected" in names[:first] else first
-    cells = {
-        row[0]: {
-            name: number
-            for name, cell in zip(names, row, strict=True)
-            if not math.isnan(number := _number(cell))
-        }
-        for row in rows
-    }
-    medians = {
-        name: {column: each[column] for column in names[1:end] if column in each}
-        for name, each in cells.items()
-    }
-    numbers, variant = _arguments(sizes[2])
-    column = names[first] if first < len(names) else ""
-    return Table(title, sizes[1], numbers, variant, medians, column, dict(_ratios(names, rows, first)), cells)
-
-
-def _ratios(names: Sequence[str], rows: Sequence[Sequence[str]], at: int) -> Iterator[tuple[str, Ratio]]:
-    for row in rows if at < len(names) else ():
-        middle = _number(row[at])
-        if math.isnan(middle):
-            continue
-        spread = row[at + 1].split(" – ") if _SPREAD in names else []
-        yield row[0], Ratio(middle, *map(_number, spread)) if len(spread) == 2 else Ratio.once(middle)
-
-
-def _arguments(text: str) -> tuple[dict[str, int], str]:
-    """Return the numbers by name, and the rest of the text of a workload's arguments."""
-    parts = [part.split(" ", 1) for part in text.split(", ") if " " in part]
-    numbers = {name: int(value) for value, name in parts if value.isdigit()}
-    return numbers, ", ".join(f"{value} {name}" for value, name in parts if not value.isdigit())
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text.strip("* ").replace(",", ""))
-    except ValueError:
-        return math.nan
+def _table(title: str, document: Mapping[str, Any]) -> Table:
+    sizes = document["sizes"]
+    return Table(
+        title,
+        document["function"],
+        {name: value for name, value in sizes.items() if type(value) is int},
+        ", ".join(f"{value} {name}" for name, value in sizes.items() if type(value) is not int),
+        document["medians"],
+        {
+            name: {
+                column: Ratio(*found) if found[1:] else Ratio.once(*found) for column, found in each.items()
+            }
+            for name, each in document["ratios"].items()
+        },
+    )
 
 
 def trends(workload: Workload, rounds: Sequence[Round], before: Mapping[str, Table]) -> Iterator[str]:
@@ -146,7 +96,7 @@ def trends(workload: Workload, rounds: Sequence[Round], before: Mapping[str, Tab
         if not values:
             continue
         now = Ratio.of(values)
-        old = None if table is None else table.ratio_of(name, ratio_column(ours, other))
+        old = None if table is None else table.ratios.get(name, {}).get(ratio_column(ours, other))
         yield f"  {name:<40} {_change(old, now)}  of {other}"
 
 

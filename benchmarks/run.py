@@ -1,15 +1,15 @@
-"""Compares Frazil with the reference, the LocalStore of zarr, and tensorstore; writes tables of ratios.
+"""Compares Frazil with the reference, the LocalStore of zarr, and tensorstore; writes ratios and targets.
 
     make bench                                   all workloads, about ten minutes
-    make bench ARGS="--only pipeline"            the data pipeline alone
+    make bench ARGS="--only pipeline"            only the data pipeline
     make bench ARGS="--large --only pipeline"    and workloads that take minutes
     make bench ARGS="--only chunk_io --rounds 5"
     make bench ARGS="--only upkeep --update"     replaces the tables of these workloads, and leaves the others
     make bench ARGS="--quick --output /tmp/x.md"   tiny sizes, to test the tool itself
     make bench-quick                             a few short workloads, about two minutes; writes nothing
 
-The ratios of each run are printed beside those of the last report: ``WORSE`` marks a ratio that was larger in
-all rounds than in all rounds of the report.
+The ratios of each run are printed next to those of the last report: ``WORSE`` marks a ratio that was
+larger in all rounds than in all rounds of the report.
 
 Every measurement runs in a new process. In a round, the implementations run one after the other, and the
 order is reversed in each new round. All workloads run their first round before any workload runs its second
@@ -36,12 +36,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import file_readers
 from commands import GIT
 from commit_peers import PACKAGES_OF_COMMITS
 from pipeline.names import PACKAGES_OF_PIPELINE
-from report import Round, section, with_sections
+from report import Round, table
 from results import read_tables, trends
 from shared_inputs import INPUTS
 from targets import results_of, with_targets
@@ -49,8 +50,9 @@ from workload import Workload
 from workloads import DAILY, WORKLOADS
 
 HERE = Path(__file__).parent
-TITLE = "# Frazil beside the reference"
+TITLE = "# Frazil and the reference"
 LAST_REPORT = HERE / "RESULTS.md"
+LAST_TABLES = HERE / "results.json"
 MEASUREMENT_SECONDS = 900
 PACKAGES = (
     *("frazil", "icechunk", "zarr", "tensorstore", "zarrista", "numpy", "obstore", "zstandard"),
@@ -93,25 +95,30 @@ def main(arguments: Sequence[str]) -> int:
         until = start + options.minutes * 60
         rounds, failures = (quick(chosen), []) if options.quick else in_turns(chosen, options.rounds, until)
     load.append(os.getloadavg()[0])
-    print_trends(rounds, LAST_REPORT)
+    print_trends(rounds)
     if options.daily:
         return bool(failures)
     command = " ".join(["python benchmarks/run.py", *map(shlex.quote, arguments)])
-    head = list(preface(chosen, command, load, time.monotonic() - start))
-    sections = {each.title: "\n".join(section(each, found)) for each, found in rounds.items()}
+    tables: dict[str, Any] = {each.title: table(each, found) for each, found in rounds.items()}
     output = Path(options.output)
+    output_tables = LAST_TABLES if output == LAST_REPORT else output.with_suffix(".json")
     if options.update:
-        note = f"Measured later: `{command}`, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC; load average "
+        note = f"`{command}`, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC; load average "
         note += f"{load[0]:.1f} before, {load[-1]:.1f} after."
-        sections = {title: f"{text}\n{note}\n" for title, text in sections.items()}
-        text = with_sections(output.read_text(), sections, [each.title for each in WORKLOADS])
+        tables = {title: {**document, "measured": note} for title, document in tables.items()}
+        tables = json.loads(output_tables.read_text()) | tables
+        tables = {each.title: tables[each.title] for each in WORKLOADS if each.title in tables}
+        text = output.read_text()
     else:
-        text = "\n".join([f"{TITLE}\n", *head, *sections.values()])
-    output.write_text(with_targets(text, () if options.quick else WORKLOADS))
-    for result in results_of(list(rounds), read_tables(text)):
+        lines = preface(chosen, command, load, time.monotonic() - start, output_tables.name)
+        text = "\n".join([f"{TITLE}\n", *lines])
+    output_tables.write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n")
+    new = read_tables(output_tables)
+    output.write_text(with_targets(text, new, () if options.quick else WORKLOADS))
+    for result in results_of(list(rounds), new):
         if result.is_missed:
             print("missed:", *result.cells(), sep="\t", file=sys.stderr)
-    print(f"wrote {options.output}", file=sys.stderr)
+    print(f"wrote {output} and {output_tables}", file=sys.stderr)
     return bool(failures)
 
 
@@ -130,7 +137,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--only", action="append", help="only workloads that match this regular expression; repeatable"
     )
     parser.add_argument("--update", action="store_true", help="replace only the tables of these workloads")
-    parser.add_argument("--output", default=LAST_REPORT, help="the file to write")
+    parser.add_argument(
+        "--output", default=LAST_REPORT, help="the page to write; the tables go to a JSON file next to it"
+    )
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (1 if options.quick else 5)
     options.minutes = options.minutes or (2 if options.daily else 9.5)
@@ -138,9 +147,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def print_trends(rounds: Mapping[Workload, Sequence[Round]], report: Path) -> None:
-    """Print the ratios beside those of the last report."""
-    before = read_tables(report.read_text()) if report.exists() else {}
+def print_trends(rounds: Mapping[Workload, Sequence[Round]]) -> None:
+    """Print the ratios next to those of the last report."""
+    before = read_tables(LAST_TABLES)
     for workload, found in rounds.items():
         if lines := list(trends(workload, found, before)):
             print(workload.title, *lines, sep="\n")
@@ -222,14 +231,18 @@ def installed(implementation: str) -> bool:
     return importlib.util.find_spec(package_of(implementation)) is not None
 
 
-def preface(chosen: Sequence[Workload], command: str, load: Sequence[float], seconds: float) -> Iterator[str]:
+def preface(
+    chosen: Sequence[Workload], command: str, load: Sequence[float], seconds: float, tables: str
+) -> Iterator[str]:
     """Yield the lines about the command, the versions and the machine."""
+    yield f"[{tables}]({tables}) has the tables of all workloads: medians, and ratios as the median of the"
+    yield "rounds, the smallest and the largest."
+    yield ""
     yield "Less is better in every row. A ratio is Frazil's value divided by the other value. If a column"
     yield "names two implementations, it is the first value divided by the second. Implementations ran one"
     yield "after the other, each in a new process, and the order was reversed in each new round. A ratio"
-    yield "compares values of one round. A cell shows the median of the rounds, with the smallest and the"
-    yield "largest. Frazil flushes a commit to disk before it reports the commit; icechunk and LocalStore"
-    yield "do not flush."
+    yield "compares values of one round. Frazil flushes a commit to disk before it reports the commit;"
+    yield "icechunk and LocalStore do not flush."
     yield ""
     yield f"- Command: `{command}`, {seconds / 60:.1f} minutes, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     yield f"- Versions: {', '.join(versions())}"

@@ -26,24 +26,18 @@ def test_every_workload_runs_and_the_tables_are_whole(tmp_path: Path, benchmark_
     command = [sys.executable, str(BENCHMARKS / "run.py"), "--quick", "--output", str(output)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    text = output.read_text()
-    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("|")]
-    tables = text.split("\n### ")[1:]
+    tables = json.loads(output.with_suffix(".json").read_text())
     assert len(tables) == len(workloads)
-    assert all(table.count("\n|") >= 3 for table in tables)
-    # A ratio, in bold, wherever both implementations have a measurement.
-    compared = [table for table in tables if "smallest and largest" in table]
+    assert all(table["medians"] for table in tables.values())
+    # A ratio, wherever both implementations have a measurement.
+    compared = [table for table in tables.values() if any(table["ratios"].values())]
     assert len(compared) == sum(
         any(run.installed(first) and run.installed(second) for first, second in each.pairs())
         for each in workloads.values()
     )
     assert len(compared) > 25
-    assert all("**" in table for table in compared)
-    for table in tables:
-        assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) == 1
-    lost = [row[1].strip() for row in rows if row[0].strip() == "acknowledged and lost, commits"]
-    assert lost
-    assert set(lost) == {"0"}
+    lost = [table["medians"].get("acknowledged and lost, commits") for table in tables.values()]
+    assert {number for each in lost if each for number in each.values()} == {0}
 
 
 @pytest.mark.deep
@@ -58,25 +52,28 @@ def test_a_measurement_that_fails_fails_the_run() -> None:
     assert "no_such_package" in done.stderr
 
 
-REPORT = """# Frazil beside the reference
+REPORT: dict[str, Any] = {
+    "Few": {
+        "function": "io.local",
+        "sizes": {"chunks": 10, "chunk_kib": 16, "codec": "zstd"},
+        "rounds": 3,
+        "medians": {
+            "read, s": {"frazil": 0.1, "icechunk": 1.0},
+            "write, s": {"frazil": 2.0, "icechunk": 1000.0},
+        },
+        "ratios": {
+            "read, s": {"ratio to icechunk": [0.1, 0.08, 0.12]},
+            "write, s": {"ratio to icechunk": [0.002]},
+        },
+    }
+}
 
-### Few
 
-|  | frazil | icechunk | ratio to icechunk | smallest and largest | expected |
-| --- | ---: | ---: | ---: | ---: | ---: |
-| read, s | 0.1 | 1 | **0.10** | 0.08 – 0.12 | at most 0.4 |
-| write, s | 2 | 1,000 | **0.00** |  |  |
-
-io.local: 10 chunks, 16 chunk_kib, zstd codec. Rounds: 3.
-
-### Many
-
-|  | frazil | icechunk | ratio to icechunk | smallest and largest |
-| --- | ---: | ---: | ---: | ---: |
-| read, s | 10 | 10 | **1.00** |  |
-
-io.local: 1000 chunks, 16 chunk_kib, zstd codec. Rounds: 1.
-"""
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(REPORT))
+    return path
 
 
 @pytest.fixture
@@ -85,28 +82,45 @@ def benchmark_module(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module
 
 
-def test_a_report_is_read_as_it_was_written(benchmark_module: Any) -> None:
-    tables = benchmark_module("results").read_tables(REPORT)
-    few = tables["Few"]
+def test_a_report_is_read_as_it_was_written(benchmark_module: Any, report: Path) -> None:
+    few = benchmark_module("results").read_tables(report)["Few"]
     assert (few.function, dict(few.sizes)) == ("io.local", {"chunks": 10, "chunk_kib": 16})
     assert few.variant == "zstd codec"
-    assert few.medians == {
-        "read, s": {"frazil": 0.1, "icechunk": 1.0},
-        "write, s": {"frazil": 2.0, "icechunk": 1000.0},
+    assert few.medians == REPORT["Few"]["medians"]
+    read, write = (few.ratios[name]["ratio to icechunk"] for name in ("read, s", "write, s"))
+    assert (read.low, read.high) == (0.08, 0.12)
+    assert write.low == pytest.approx(0.0018)  # of one round
+
+
+def test_a_table_has_medians_and_the_spread_of_ratios(benchmark_module: Any) -> None:
+    report, workload = benchmark_module("report"), benchmark_module("workload")
+    few = workload.Workload("Few", "io.local", {"chunks": 10}, {})
+    rounds = [{"frazil": {"read, s": each}, "icechunk": {"read, s": 2.0}} for each in (1.0, 4.0, 2.0)]
+    assert report.table(few, rounds) == {
+        "function": "io.local",
+        "sizes": {"chunks": 10},
+        "rounds": 3,
+        "medians": {"read, s": {"frazil": 2.0, "icechunk": 2.0}},
+        "ratios": {"read, s": {"ratio to icechunk": [1.0, 0.5, 2.0]}},
     }
-    assert (few.ratios["read, s"].low, few.ratios["read, s"].high) == (0.08, 0.12)
-    assert tables["Many"].ratios["read, s"].low == 0.9
+
+
+def test_the_page_agrees_with_the_tables(benchmark_module: Any) -> None:
+    targets, page = benchmark_module("targets"), (BENCHMARKS / "RESULTS.md").read_text()
+    assert targets.with_targets(page, targets.read_tables(BENCHMARKS / "results.json")) == page
 
 
 @pytest.mark.parametrize(
     ("seconds", "mark"),
     [([0.1, 0.11], ""), ([0.13, 0.2], "WORSE"), ([0.11, 0.2], ""), ([0.05, 0.06], "better")],
 )
-def test_a_trend_is_worse_if_all_rounds_are(benchmark_module: Any, seconds: Any, mark: Any) -> None:
+def test_a_trend_is_worse_if_all_rounds_are(
+    benchmark_module: Any, report: Path, seconds: Any, mark: Any
+) -> None:
     results, workload = benchmark_module("results"), benchmark_module("workload")
     few = workload.Workload("Few", "io.local", {}, {})
     rounds = [{"frazil": {"read, s": each}, "icechunk": {"read, s": 1.0}} for each in seconds]
-    [line] = results.trends(few, rounds, results.read_tables(REPORT))
+    [line] = results.trends(few, rounds, results.read_tables(report))
     assert "0.10 ->" in line
     assert [word for word in ("WORSE", "better") if word in line] == [mark] * bool(mark)
 
