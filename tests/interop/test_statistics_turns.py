@@ -216,7 +216,7 @@ class Turns:
                 assert abs(reduction.sum - values.sum(dtype=np.float64)) <= reduction.error + 1e-12
             else:
                 assert reduction.sum == sum(map(int, values))
-            bound = float(self.dice.choice(values.tolist()))
+            bound = self.dice.choice(values.tolist())
             points = np.argwhere((elements > bound) & ~nan & ~missing)
             start = np.array([each.start or 0 for each in box], np.int64)
             assert np.array_equal(frazil.where(array, f"> {bound!r}", box).points(), points + start)
