@@ -129,6 +129,7 @@ def test_holes_in_time_and_times_of_a_split(tmp_path: Path) -> None:
 
 
 def test_an_epoch_reads_each_chunk_once() -> None:
+    before = set(threading.enumerate())
     session = session_of(400, 7)
     loader = TrainingWindows(session, ["t"], window=12, memory=40_000)
     TRAFFIC.take_counts()
@@ -143,7 +144,8 @@ def test_an_epoch_reads_each_chunk_once() -> None:
     assert orders[0] != orders[1]
     distances = np.abs(np.diff(orders[0]))
     assert np.median(distances) > 12
-    assert not [each for each in threading.enumerate() if "decode" in each.name and not each.daemon]
+    # Threads that all reads of the process share may have come before
+    assert {each for each in threading.enumerate() if "decode" in each.name and not each.daemon} <= before
 
 
 def test_values_are_decoded(tmp_path: Path) -> None:
