@@ -154,10 +154,7 @@ class Predicate:
     def _sorts(self, ranges: ValueRanges) -> Iterator[tuple[Mask, Mask, Mask]]:
         """Yield where boxes have a sort of values, where some of them may meet the condition, all must."""
         low, high, dtype = ranges.low, ranges.high, ranges.low.dtype
-        some, every = (
-            self.fold(lambda test: test.between(low, high)[0]),
-            self.fold(lambda test: test.between(low, high)[1]),
-        )
+        some, every = self.fold(lambda test: np.stack(test.between(low, high)))
         yield ranges.has_values, some, every
         null = self.holds(np.zeros(1, dtype), np.ones(1, np.bool_))[0]
         yield ranges.has_null, null, null

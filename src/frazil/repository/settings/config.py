@@ -565,7 +565,7 @@ class ResolvedConfig:
 
     cached_snapshot_nodes: int
     cached_chunk_refs: int
-    #: None: a small cache for remote virtual chunks alone.
+    #: None: a small cache, only for remote virtual chunks.
     cached_chunk_bytes: int | None
 
     preload_max_total_refs: int
