@@ -168,7 +168,7 @@ class thread_errors:  # noqa: N801  # like contextlib.suppress
             ) from error
 
 
-class Threads(ThreadPoolExecutor):
+class PlainThreadPool(ThreadPoolExecutor):
     """Threads whose start may fail with ``StorageError``."""
 
     @override
@@ -179,7 +179,7 @@ class Threads(ThreadPoolExecutor):
 
 def start_threads(purpose: Purpose, size: int | None = None) -> ThreadPoolExecutor:
     """Return a new pool. The caller shuts it down."""
-    return Threads(max(1, SIZES[purpose] if size is None else size), purpose.value)
+    return PlainThreadPool(max(1, SIZES[purpose] if size is None else size), purpose.value)
 
 
 @contextmanager

@@ -179,7 +179,7 @@ _REPLACED: dict[int, Any] = {
     id(concurrent.futures.Future): TaskFuture,
     id(concurrent.futures.wait): wait,
     id(concurrent.futures.ThreadPoolExecutor): TaskPool,
-    id(frazil.threads.Threads): TaskPool,
+    id(frazil.threads.PlainThreadPool): TaskPool,
 }
 
 

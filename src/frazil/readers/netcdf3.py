@@ -77,7 +77,7 @@ class NetCDF3Header:
     stride: int = 0
 
 
-class _Parser:
+class _HeaderParser:
     """Parses the header. Every count is compared with the size of the file before its use."""
 
     def __init__(self, file: SourceFile) -> None:
@@ -225,7 +225,7 @@ class NetCdf3Reader(Reader):
         super().__init__(file, group)
         if self.group != "/":
             raise no_group(file.url, self.group, "a NetCDF-3 file has no groups")
-        self._header = _Parser(file).header()
+        self._header = _HeaderParser(file).header()
 
     @override
     def contents(self) -> FileContents:

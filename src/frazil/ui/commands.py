@@ -70,7 +70,7 @@ class CommandResult:
         return str(json.loads(self.text)["error"]["kind"])
 
 
-class Processes:
+class CommandProcesses:
     """The processes of slow answers, a few at the same time."""
 
     def __init__(self) -> None:

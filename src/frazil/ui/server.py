@@ -39,7 +39,7 @@ from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.chunk_table import VirtualRef
 from frazil.repository.target import Target
 from frazil.storage.base import Storage
-from frazil.ui.commands import Change, CommandResult, Processes, answer_command, planned
+from frazil.ui.commands import Change, CommandProcesses, CommandResult, answer_command, planned
 from frazil.ui.files import (
     BINARY,
     LONGEST,
@@ -133,7 +133,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class PageResponse:
     """A status, headers, and a body of ``size`` bytes."""
 
     status: HTTPStatus
@@ -160,7 +160,7 @@ class ExplorerServer(ThreadingHTTPServer):
         policy = policy.partition('"')[0].replace("connect-src *", "connect-src 'self'")
         self.policy: Final = f"{policy}; frame-ancestors 'none'"
         self.asset: Final = cache(lambda name, is_packed: BytesContent.of_asset(self.assets[name], is_packed))
-        self.processes: Final = Processes()
+        self.processes: Final = CommandProcesses()
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         super().__init__((host, port), _Handler)
 
@@ -216,7 +216,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.send_error(HTTPStatus.NOT_IMPLEMENTED)
 
-    def _reply(self, compute: Callable[[], Response]) -> None:
+    def _reply(self, compute: Callable[[], PageResponse]) -> None:
         try:
             answer = compute()
         except Refusal as refusal:
@@ -242,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
         if origins not in ([], [f"http://{hosts[0]}"]):
             raise Refusal(HTTPStatus.FORBIDDEN, "origin", "the request is from another page")
 
-    def _answer(self) -> Response:
+    def _answer(self) -> PageResponse:
         self._require_own_page()
         coded, _, text = self.path.partition("?")
         try:
@@ -273,7 +273,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     # Routes
 
-    def _asset_response(self, name: str) -> Response:
+    def _asset_response(self, name: str) -> PageResponse:
         codings = {each.strip() for each in self.headers.get("Accept-Encoding", "").split(",")}
         is_packed = "gzip" in codings and "Range" not in self.headers
         answer = self._content_response(
@@ -282,7 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
         coding = {"Content-Encoding": "gzip"} if is_packed else {}
         return replace(answer, headers={**answer.headers, **coding, "Vary": "Accept-Encoding"})
 
-    def _file_response(self, key: str, query: Mapping[str, str]) -> Response:
+    def _file_response(self, key: str, query: Mapping[str, str]) -> PageResponse:
         try:
             content = self.server.files.content(key)
         except IcechunkError as error:
@@ -294,7 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _not_found()
         return self._content_response(content, TYPES["json"] if key.endswith(".json") else BINARY)
 
-    def _virtual_response(self, rest: str, query: Mapping[str, str]) -> Response:
+    def _virtual_response(self, rest: str, query: Mapping[str, str]) -> PageResponse:
         if rest:
             raise _not_found()
         start, stop = _number(query, "start"), _number(query, "end")
@@ -304,7 +304,7 @@ class _Handler(BaseHTTPRequestHandler):
         ref = VirtualRef(query.get("url", ""), start, stop - start, query.get("etag"), modified)
         return self._memory_response(self.server.site.virtual.locate(ref).get(start, stop), BINARY)
 
-    def _api_response(self, name: str, query: Mapping[str, str]) -> Response:
+    def _api_response(self, name: str, query: Mapping[str, str]) -> PageResponse:
         if name == "info":
             return self._memory_response(json.dumps(self.server.site.info).encode(), TYPES["json"])
         arguments = answer_command(name, self.server.site.target, query)
@@ -314,7 +314,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "method", "only GET", Allow="GET")
         return self._command_response(self._run(arguments, self._is_gone))
 
-    def _change(self) -> Response:
+    def _change(self) -> PageResponse:
         """Answer with the plan of a change, or make the change."""
         self._require_own_page()
         self._require_token()
@@ -350,7 +350,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
         return result
 
-    def _command_response(self, result: CommandResult) -> Response:
+    def _command_response(self, result: CommandResult) -> PageResponse:
         status = HTTPStatus.OK
         if not result.is_answer:
             status = _STATUS.get(result.kind, HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -367,11 +367,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     # Answers
 
-    def _memory_response(self, data: Buffer, kind: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    def _memory_response(self, data: Buffer, kind: str, status: HTTPStatus = HTTPStatus.OK) -> PageResponse:
         headers = {"Content-Type": kind, "Cache-Control": "no-store"}
-        return Response(status, headers, memoryview(data).nbytes, [data])
+        return PageResponse(status, headers, memoryview(data).nbytes, [data])
 
-    def _content_response(self, content: Content, kind: str) -> Response:
+    def _content_response(self, content: Content, kind: str) -> PageResponse:
         """Return the answer with a content, or the part of it that the request wants."""
         etag = f'"{content.etag}"'
         headers = {
@@ -384,10 +384,10 @@ class _Handler(BaseHTTPRequestHandler):
         }
         etags = [each.strip().removeprefix("W/") for each in self.headers.get("If-None-Match", "").split(",")]
         if etag in etags or "*" in etags:
-            return Response(HTTPStatus.NOT_MODIFIED, headers, 0)
+            return PageResponse(HTTPStatus.NOT_MODIFIED, headers, 0)
         header = self.headers.get("Range")
         if header is None or self.headers.get("If-Range", etag) != etag:
-            return Response(HTTPStatus.OK, headers, content.size, content.parts(0, content.size))
+            return PageResponse(HTTPStatus.OK, headers, content.size, content.parts(0, content.size))
         exact = _EXACT.fullmatch(header)
         if isinstance(content, ObjectContent) and exact is not None and self.command == "GET":
             start = int(exact[1])
@@ -395,14 +395,16 @@ class _Handler(BaseHTTPRequestHandler):
             if data is not None:
                 length = memoryview(data).nbytes
                 headers["Content-Range"] = f"bytes {start}-{start + length - 1}/*"
-                return Response(HTTPStatus.PARTIAL_CONTENT, headers, length, [data])
+                return PageResponse(HTTPStatus.PARTIAL_CONTENT, headers, length, [data])
         size = content.size
         match _range(header, size):
             case None:
-                return Response(HTTPStatus.OK, headers, size, content.parts(0, size))
+                return PageResponse(HTTPStatus.OK, headers, size, content.parts(0, size))
             case start, stop if start < stop:
                 headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-                return Response(HTTPStatus.PARTIAL_CONTENT, headers, stop - start, content.parts(start, stop))
+                return PageResponse(
+                    HTTPStatus.PARTIAL_CONTENT, headers, stop - start, content.parts(start, stop)
+                )
         raise Refusal(
             HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
             "range",
@@ -410,7 +412,7 @@ class _Handler(BaseHTTPRequestHandler):
             Content_Range=f"bytes */{size}",
         )
 
-    def _send(self, answer: Response) -> None:
+    def _send(self, answer: PageResponse) -> None:
         is_empty = self.command == "HEAD" or answer.status is HTTPStatus.NOT_MODIFIED
         parts = iter(() if is_empty else answer.body)
         try:
@@ -446,7 +448,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, refusal: Refusal) -> None:
         text = json.dumps({"error": {"kind": refusal.kind, "message": str(refusal)}}).encode()
         headers = {"Content-Type": TYPES["json"], "Cache-Control": "no-store", **refusal.headers}
-        self._send(Response(refusal.status, headers, len(text), [text]))
+        self._send(PageResponse(refusal.status, headers, len(text), [text]))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer what is no request, or has an unknown method."""
@@ -464,7 +466,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 #: The beginning of a path -> the method that answers.
-_ROUTES: Final[dict[str, Callable[[_Handler, str, Mapping[str, str]], Response]]] = {
+_ROUTES: Final[dict[str, Callable[[_Handler, str, Mapping[str, str]], PageResponse]]] = {
     "/repo/": _Handler._file_response,
     "/virtual": _Handler._virtual_response,
     "/api/": _Handler._api_response,

@@ -23,7 +23,7 @@ type PathKind = Literal["documents", "members", "trees"]
 _QUEUE: Final = 1 << 14
 
 
-class _ChunkCoordinates:
+class _ReadCoordinates:
     """The coordinates of the chunks of one array: a sorted column, and a queue of later additions."""
 
     __slots__ = ("column", "queue")
@@ -54,7 +54,7 @@ class ReadTracker:
         #: A rebase holds this lock. Reads of other threads wait until the rebase is done.
         self.lock: Final = RLock()
         self._paths: dict[PathKind, set[str]] = {"documents": set(), "members": set(), "trees": set()}
-        self._chunks: dict[tuple[str, int], _ChunkCoordinates] = {}
+        self._chunks: dict[tuple[str, int], _ReadCoordinates] = {}
         if reads is not None:
             self.add(reads)
 
@@ -95,8 +95,8 @@ class ReadTracker:
         with self.lock:
             self._coordinates(path, index.shape[1]).join([index])
 
-    def _coordinates(self, path: str, ndim: int) -> _ChunkCoordinates:
+    def _coordinates(self, path: str, ndim: int) -> _ReadCoordinates:
         coordinates = self._chunks.get((path, ndim))
         if coordinates is None:
-            coordinates = self._chunks[path, ndim] = _ChunkCoordinates(ndim)
+            coordinates = self._chunks[path, ndim] = _ReadCoordinates(ndim)
         return coordinates

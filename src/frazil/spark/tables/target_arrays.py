@@ -36,7 +36,7 @@ from frazil.spark.tables.write_layout import (
     Box,
     Distinct,
     RowAxis,
-    TableLayout,
+    RowLayout,
     as_type,
     encode,
     layout_if_any,
@@ -123,7 +123,7 @@ def require_behind(axis: RowAxis, fresh: pa.Array) -> None:
         )
 
 
-def box_around(layout: TableLayout, distinct: Distinct) -> Box | None:
+def box_around(layout: RowLayout, distinct: Distinct) -> Box | None:
     """Return the box around rows with these existing coordinates; None without rows."""
     positions = [axis.find_positions(distinct[axis.name]) for axis in layout.axes]
     if not all(map(len, positions)):
@@ -131,7 +131,7 @@ def box_around(layout: TableLayout, distinct: Distinct) -> Box | None:
     return tuple((int(at.min()), int(at.max()) + 1) for at in positions)
 
 
-def box_text(layout: TableLayout, box: Box) -> str:
+def box_text(layout: RowLayout, box: Box) -> str:
     """Return the first and the last coordinate of a box along each dimension, for a message."""
     parts = []
     for axis, (start, stop) in zip(layout.axes, box, strict=True):
@@ -297,7 +297,7 @@ _MOVED: Final = 64 << 20
 
 def prepare(
     session: Session, group: str, schema: pa.Schema, distinct: Distinct, options: WriteOptions
-) -> TableLayout:
+) -> RowLayout:
     """Create the arrays, or let them grow, for rows with these columns; return the layout of the rows.
 
     ``distinct`` has the coordinates of all rows by dimension.
@@ -339,9 +339,7 @@ def prepare(
     return _clear_added(session, layout, layout_of(session, group, schema.names), added)
 
 
-def _clear_added(
-    session: Session, before: TableLayout, layout: TableLayout, added: Sequence[str]
-) -> TableLayout:
+def _clear_added(session: Session, before: RowLayout, layout: RowLayout, added: Sequence[str]) -> RowLayout:
     """Return the layout with the cells that the dimensions ``added`` have got as cleared cells.
 
     Here, whole chunks of the written arrays are cleared, and all new cells of the other arrays of the group.
@@ -369,7 +367,7 @@ def _clear_added(
 
 
 def _new_coordinates(
-    layout: TableLayout, distinct: Distinct, mode: str, append_dim: str | None
+    layout: RowLayout, distinct: Distinct, mode: str, append_dim: str | None
 ) -> dict[str, pa.Array]:
     """Return the coordinates to add, by dimension."""
     along = append_dim or layout.axes[0].name
@@ -409,7 +407,7 @@ def _require_append_dim(append_dim: str | None, dims: Sequence[str]) -> None:
         )
 
 
-def _grow(session: Session, layout: TableLayout, name: str, fresh: pa.Array) -> bool:
+def _grow(session: Session, layout: RowLayout, name: str, fresh: pa.Array) -> bool:
     """Make a dimension of the group longer. Return whether the new cells are behind the others."""
     axis = next(each for each in layout.axes if each.name == name)
     growth = None

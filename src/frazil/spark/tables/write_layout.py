@@ -188,7 +188,7 @@ class TableArray:
 
 
 @dataclass(frozen=True, slots=True)
-class TableLayout:
+class RowLayout:
     """The layout of rows. ``unit`` is the shape of a unit in cells, ``edges`` (k, ndim) are units."""
 
     group: str
@@ -247,7 +247,7 @@ def flat_index(positions: Positions, shape: Sequence[int]) -> NDArray[np.int64]:
     return index
 
 
-def layout_of(session: Session, group: str, names: Sequence[str]) -> TableLayout:
+def layout_of(session: Session, group: str, names: Sequence[str]) -> RowLayout:
     """Return the layout for columns of these names: dimensions, and arrays on all of them."""
     require_distinct_names(names)
     arrays, dims = open_arrays(session, group, names)
@@ -285,12 +285,12 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> TableLayout
     )
     steps = [[each.chunks[each.axes.index(axis)] for each in targets] for axis in range(len(dims))]
     unit = tuple(int(np.lcm.reduce(each)) for each in steps)
-    return TableLayout(group, axes, targets, unit, np.zeros((0, len(dims)), np.int64))
+    return RowLayout(group, axes, targets, unit, np.zeros((0, len(dims)), np.int64))
 
 
 def layout_if_any(
     session: Session, group: str, names: Sequence[str], dims: Sequence[str] | None
-) -> TableLayout | None:
+) -> RowLayout | None:
     """Return the layout of `layout_of`, or None if there are no arrays and ``dims`` can create them."""
     try:
         return layout_of(session, group, names)
@@ -355,13 +355,13 @@ class UnitGroups:
     For each dimension, ``counts`` is the number of units with rows, and ``ranks`` numbers these units.
     """
 
-    layout: TableLayout
+    layout: RowLayout
     ranks: tuple[NDArray[np.int64], ...]
     counts: tuple[int, ...]
     groups: int
 
     @staticmethod
-    def of(layout: TableLayout, touched: Sequence[NDArray[np.int64]], groups: int) -> UnitGroups:
+    def of(layout: RowLayout, touched: Sequence[NDArray[np.int64]], groups: int) -> UnitGroups:
         """Return a grouping of the units at ``touched``, positions along each dimension, and of the edges."""
         ranks = []
         for axis, (positions, step, count) in enumerate(zip(touched, layout.unit, layout.units, strict=True)):
@@ -479,7 +479,7 @@ def message_of(count: int, columns: Sequence[str], group: str, mode: str) -> str
 
 
 def write_rows(
-    session: Session, layout: TableLayout, rows: pa.Table, edges: NDArray[np.int64] | None = None
+    session: Session, layout: RowLayout, rows: pa.Table, edges: NDArray[np.int64] | None = None
 ) -> Outcome:
     """Write the rows to the arrays of the layout, through a session or a fork.
 

@@ -55,7 +55,7 @@ from frazil.spark.tables.write_layout import (
     CURRENT,
     ArrowRows,
     Distinct,
-    TableLayout,
+    RowLayout,
     UnitGroups,
     distinct_values,
     layout_if_any,
@@ -398,7 +398,7 @@ def received(messages: Iterable[WriterCommitMessage | None]) -> list[pa.Table]:
 
 
 @causes_only
-class TableWriter(DataSourceArrowWriter):
+class RowWriter(DataSourceArrowWriter):
     """The writer of rows: see the module.
 
     Spark's modes mean ``append`` and ``overwrite-region``; the option ``write`` names the mode exactly. There
@@ -412,7 +412,7 @@ class TableWriter(DataSourceArrowWriter):
         self._target = Target(repo, require_branch(options), options.get("group", "/"))
         self._message = options.get("message")
         self._id = options.get("job-id")
-        self._layout: TableLayout | None = None
+        self._layout: RowLayout | None = None
         session = repo.writable_session(self._target.branch)
         group = "/" + self._target.group.strip("/")
         if not (self._options.merge_schema and new_columns(session, group, schema.names)):
