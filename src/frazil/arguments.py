@@ -119,10 +119,7 @@ def parse_bytes(size: int | str) -> int:
     unit = _BYTES.get(match[2].lower()) if match else None
     count = int(float(match[1]) * unit) if match and unit else 0
     if count < 1 or isinstance(size, bool):
-        raise InvalidInputError(
-            f"a size in bytes must be such as 1000, '256MB' or '1GiB', got {size!r}",
-            ErrorKind.INVALID_ARGUMENT,
-        )
+        raise InvalidInputError(f"a size in bytes must be such as 1000, '256MB' or '1GiB', got {size!r}")
     return count
 
 
@@ -339,6 +336,5 @@ def _raise_defect(error: Exception, function: Callable[..., Any]) -> None:
     if where.startswith("frazil.") and not isinstance(error, IcechunkError | OSError):
         raise InternalError(
             f"{_call(function)} failed with {type(error).__name__}: {error}. This is a defect in Frazil: "
-            "please report it, with the whole traceback",
-            ErrorKind.UNKNOWN,
+            "please report it, with the whole traceback"
         ) from error

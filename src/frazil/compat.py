@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, Final, override
 
 import frazil
-from frazil.errors import ErrorKind, SessionStateError
+from frazil.errors import SessionStateError
 
 __all__ = ["INTERFACE_VERSION", "install_as_icechunk", "uninstall_as_icechunk"]
 
@@ -147,8 +147,7 @@ def install_as_icechunk() -> ModuleType:
         raise SessionStateError(
             f"icechunk {getattr(module, '__version__', '')} is already imported from "
             f"{getattr(module, '__file__', None)}. Call install_as_icechunk() earlier, before any import of "
-            "a library that uses icechunk",
-            ErrorKind.NOT_ALLOWED,
+            "a library that uses icechunk"
         )
     if module is None:
         module = _Icechunk()

@@ -17,7 +17,7 @@ from zarr.core.array_spec import ArrayConfigParams
 
 from frazil.display import some_of
 from frazil.distributed import extract_session, merge_sessions
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.extras import needs
 from frazil.repository.session.session import ForkSession, Session
 from frazil.storage.memory import MemoryStorage
@@ -96,15 +96,14 @@ def store_dask(
             )
     if not all(isinstance(source, Array) for source in sources):
         actual = ", ".join(type(source).__name__ for source in sources)
-        raise InvalidInputError(f"sources must be dask arrays, got {actual}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(f"sources must be dask arrays, got {actual}")
     session = _session(targets)
     _require_reachable(session, store_kwargs.get("scheduler"))
     where_to = [None] * len(targets) if regions is None else regions
     if not len(sources) == len(targets) == len(where_to):
         raise InvalidInputError(
             f"sources, targets and regions must have the same length, got {len(sources)}, {len(targets)} and "
-            f"{len(where_to)}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"{len(where_to)}"
         )
     # All tasks share this object, so dask sends it to each process once.
     fork = delayed(session.fork(), traverse=False)
@@ -219,8 +218,7 @@ def _session(targets: Sequence[zarr.Array[Any]]) -> Session:
     if not stores or not all(isinstance(store, IcechunkStore) and store == stores[0] for store in stores):
         raise InvalidInputError(
             "targets must be zarr arrays or stores of one session, got "
-            f"{some_of(map(repr, stores))}. Open them with store=session.store",
-            ErrorKind.INVALID_ARGUMENT,
+            f"{some_of(map(repr, stores))}. Open them with store=session.store"
         )
     assert isinstance(stores[0], IcechunkStore)
     return stores[0].session
@@ -238,8 +236,7 @@ def _require_reachable(session: Session, scheduler: Any) -> None:
         raise InvalidInputError(
             "the workers of dask must be able to read the repository, got a repository in memory and the "
             f"worker {remote[0]} in another process. Use local_filesystem_storage or an object store, or "
-            "scheduler='threads'",
-            ErrorKind.INVALID_ARGUMENT,
+            "scheduler='threads'"
         )
 
 
@@ -254,8 +251,7 @@ def _chunks(source: Array, target: zarr.Array[Any], region: Region | None) -> It
     if not fits or tuple(len(line) for line in lines if isinstance(line, range)) != source.shape:
         raise InvalidInputError(
             f"the region of a target of shape {target.shape} must select the shape of its source, "
-            f"{source.shape}, got {region}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"{source.shape}, got {region}"
         )
     # dask has no types
     places = slices_from_chunks(source.chunks)  # type: ignore[no-untyped-call]

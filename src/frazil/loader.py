@@ -42,7 +42,7 @@ from frazil.arrays.array import Array
 from frazil.arrays.encoding import encoding_of
 from frazil.cf import Coding, coding_of
 from frazil.cf_times import TimeUnits
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.extras import needs
 from frazil.format.columns import I64
 from frazil.handle.addresses import open_address
@@ -89,10 +89,7 @@ class _WindowVariable:
 def _variable(session: Session, path: str, *, decode: bool) -> _WindowVariable:
     array = Array(session, path)
     if array.ndim < 1:
-        raise InvalidInputError(
-            f"variables must have a sample dimension, got the scalar `{array.path}`",
-            ErrorKind.INVALID_ARGUMENT,
-        )
+        raise InvalidInputError(f"variables must have a sample dimension, got the scalar `{array.path}`")
     coding = coding_of(array.attrs, array.dtype) if decode else Coding(array.dtype)
     dtype = coding.decode_with_nan(np.zeros(0, array.dtype)).dtype
     encoding = encoding_of(session.workspace.require_array(array.path).user_data)
@@ -636,4 +633,4 @@ def _joined(batches: list[_Arrays]) -> _Arrays:
 
 
 def _wrong(message: str) -> InvalidInputError:
-    return InvalidInputError(message, ErrorKind.INVALID_ARGUMENT)
+    return InvalidInputError(message)

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.cf_times import Mask, TimeUnits
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 
 _ORDER: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
@@ -388,8 +388,7 @@ def comparable(data: NDArray[Any], null: Mask | None = None, is_text: bool = Fal
 
 def _refuse(name: str, demand: str, value: Any) -> NoReturn:
     raise InvalidInputError(
-        f"the literals of a condition on {name} must be {demand}, got {_literal_text(value)}",
-        ErrorKind.INVALID_ARGUMENT,
+        f"the literals of a condition on {name} must be {demand}, got {_literal_text(value)}"
     )
 
 
@@ -435,7 +434,7 @@ def _ticks(value: Any, dtype: np.dtype[Any], calendar: str | None, name: str) ->
             ticks = units.parse(np.array([text], object), f"a condition on {name}")
             ticks = ticks if ticks.dtype.kind in "mM" else units.encode(ticks, None, name)
         except InvalidInputError as error:
-            raise InvalidInputError(error.problem, ErrorKind.INVALID_ARGUMENT) from None
+            raise InvalidInputError(error.problem) from None
     else:
         demand = "durations, such as '90 s'" if is_duration else "times, such as '2024-03-01'"
         _refuse(name, demand, value)
@@ -650,6 +649,5 @@ class _Parser:
         example = "lat >= 80 AND tas IS NOT NULL" if self._has_columns else "> 40 and <= 50"
         raise InvalidInputError(
             f"a condition must be such as `{example}`: expected {expected} at character {start + 1}, got "
-            f"{'the end' if kind == 'end' else repr(text[:40])}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"{'the end' if kind == 'end' else repr(text[:40])}"
         )

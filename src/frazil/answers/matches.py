@@ -19,7 +19,7 @@ from frazil.arguments import checked
 from frazil.arrays.array import Array
 from frazil.arrays.selection import chunk_bounds
 from frazil.cf import Coding
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.format.columns import I64, U32
 
 if TYPE_CHECKING:
@@ -225,8 +225,7 @@ def where(array: Array | zarr.Array[Any], condition: str, index: Any = ...) -> M
     if box.grid is None:
         raise InvalidInputError(
             f"`{box.array.path}` must have codecs that Frazil decodes in bulk, for example zstd, got others. "
-            "Read the array, and compare its elements with numpy",
-            ErrorKind.INVALID_ARGUMENT,
+            "Read the array, and compare its elements with numpy"
         )
     test = ElementCondition(predicate, box.meaning.coding, f"`{box.array.path}`")
     is_fill = bool(test.holds(np.full(1, box.fill, test.coding.dtype))[0])

@@ -31,7 +31,7 @@ from frazil.arrays.element_statistics import (
 from frazil.arrays.encoding import encoding_of, is_extension
 from frazil.arrays.selection import BoxSelection, selection_of
 from frazil.cf import Coding, coding_of, without_packing
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.format.columns import I64, U32
 from frazil.zarr_store.store import IcechunkStore
 
@@ -111,8 +111,7 @@ class ElementBox:
         dtype = array.dtype
         if dtype.kind not in KINDS or is_extension(dtype):
             raise InvalidInputError(
-                f"`{path}` must have real numbers, booleans or times for statistics, got elements of {dtype}",
-                ErrorKind.INVALID_ARGUMENT,
+                f"`{path}` must have real numbers, booleans or times for statistics, got elements of {dtype}"
             )
         selection = selection_of(index, array.shape)
         if not isinstance(selection, BoxSelection) or any(
@@ -120,8 +119,7 @@ class ElementBox:
         ):
             raise InvalidInputError(
                 f"the index must have integers and slices with a step of 1, got {index!r:.100}. Read the "
-                "elements with the index instead, and reduce them with numpy",
-                ErrorKind.INVALID_ARGUMENT,
+                "elements with the index instead, and reduce them with numpy"
             )
         encoding, meaning = encoding_of(node.user_data), meaning_of(node.user_data)
         grid = None
@@ -224,8 +222,7 @@ def array_of(array: zarr.Array[Any]) -> Array:
         raise wrong_type("array", array, "frazil.Array", "zarr.Array")
     if not isinstance(array.store, IcechunkStore):
         raise InvalidInputError(
-            f"the array must be in a store of Frazil, got one in {type(array.store).__name__}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"the array must be in a store of Frazil, got one in {type(array.store).__name__}"
         )
     return Array(array.store.session, "/" + array.path.strip("/"))
 

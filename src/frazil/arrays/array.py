@@ -23,7 +23,7 @@ from frazil.arrays.selection import (
     selection_of,
 )
 from frazil.display import Lines
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import array_at
@@ -317,8 +317,7 @@ def _broadcast(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         return np.broadcast_to(values, shape)
     except ValueError:
         raise InvalidInputError(
-            f"values must have a shape that broadcasts to {shape}, got {values.shape}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"values must have a shape that broadcasts to {shape}, got {values.shape}"
         ) from None
 
 

@@ -424,8 +424,7 @@ class ChangeSet:
                     ("a group", "an array") if existing.array is None else ("an array", "a group")
                 )
                 raise AlreadyExistsError(
-                    f"there is already {existing_kind} at `{path}`. Delete it before you write {new_kind}",
-                    ErrorKind.NODE_ALREADY_EXISTS,
+                    f"there is already {existing_kind} at `{path}`. Delete it before you write {new_kind}"
                 )
             if existing.array is not None and array is not None:
                 if len(existing.array.shape) == len(array.shape):

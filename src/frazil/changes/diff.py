@@ -24,7 +24,7 @@ from frazil.changes.change_set import (
     union_of_coordinates,
 )
 from frazil.changes.node_changes import NodeChanges, row_of, rows_of
-from frazil.errors import ErrorKind, SessionStateError
+from frazil.errors import SessionStateError
 from frazil.format.columns import U8, U32, Ragged
 from frazil.format.ids import NODE_ID_BYTES, distinct_ids, id_keys, id_list, id_matrix
 from frazil.format.manifest import ChunkTable
@@ -288,8 +288,7 @@ def change_set_between(node_changes: NodeChanges, before: VersionContent, after:
     if taken := targets & set(node_changes.deleted.values()):
         raise SessionStateError(
             f"a node was moved to `{min(taken)}`, where another node had been deleted. One commit cannot "
-            "repeat both changes. Apply the commits one by one",
-            ErrorKind.NOT_ALLOWED,
+            "repeat both changes. Apply the commits one by one"
         )
     out = ChangeSet(
         created=set(node_changes.created),

@@ -250,9 +250,7 @@ def _applied(
     try:
         results = list(map(rule, coords.tolist()))
     except Exception as error:
-        raise IcechunkError(
-            f"{name} raised {type(error).__name__}: {error}. Nothing was changed", ErrorKind.UNKNOWN
-        ) from error
+        raise IcechunkError(f"{name} raised {type(error).__name__}: {error}. Nothing was changed") from error
     some = np.fromiter((each is not None for each in results), bool, len(results))
     chosen: list[Any] = list(compress(results, some.tolist()))
     try:

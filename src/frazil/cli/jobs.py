@@ -15,7 +15,7 @@ from frazil.cli.documents import BranchChange, clock
 from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output, picked, table
 from frazil.display import counted
-from frazil.errors import ErrorKind, SessionStateError
+from frazil.errors import SessionStateError
 from frazil.repository.target import Target
 
 if TYPE_CHECKING:
@@ -120,8 +120,7 @@ def job_task(
     if status == 0 and not _job(target, job_id).has_result(number):
         raise SessionStateError(
             f"the command has ended, but task {number} has no result. The program must write in "
-            "`with frazil.jobs.shared().task() as session:`",
-            ErrorKind.NOT_ALLOWED,
+            "`with frazil.jobs.shared().task() as session:`"
         )
     return status if status >= 0 else _SIGNAL - status
 

@@ -16,7 +16,7 @@ from frazil.cli.documents import SHORT, BranchChange, emit_tip
 from frazil.cli.opening import OpenTarget, author_metadata, storage_of
 from frazil.cli.output import Output, picked
 from frazil.display import counted
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.handle.addresses import virtual_access
 from frazil.handle.repository import Repository
 from frazil.jobs.progress import size
@@ -142,8 +142,7 @@ def export(
         if "://" in to:
             raise InvalidInputError(
                 f"TO must be a local file if it ends in .nc or .zip, got {to}. Export to a local file, and "
-                "upload it",
-                ErrorKind.INVALID_ARGUMENT,
+                "upload it"
             )
         if to.endswith(".nc"):
             path = frazil.pipeline.export_netcdf(source, to, group=version.path, overwrite=overwrite)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from frazil.cli.command import AUTHOR
-from frazil.errors import ErrorKind, FormatError, InvalidInputError, RepositoryNotFoundError
+from frazil.errors import FormatError, InvalidInputError, RepositoryNotFoundError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.ancestry import version_id
@@ -132,8 +132,7 @@ class OpenTarget:
             return branch
         raise InvalidInputError(
             f"the version of a change must be a branch, got {branch!r}. `frazil refs {self.target.location}` "
-            "lists the branches",
-            ErrorKind.INVALID_ARGUMENT,
+            "lists the branches"
         )
 
     def source(self, text: str) -> str:

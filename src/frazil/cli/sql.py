@@ -17,7 +17,7 @@ from frazil.cli.command import argument, verb
 from frazil.cli.documents import below, node_at
 from frazil.cli.opening import OpenTarget
 from frazil.cli.output import Output, table
-from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.errors import InvalidInputError, NodeNotFoundError
 from frazil.repository.paths import HIDDEN
 
 if TYPE_CHECKING:
@@ -72,9 +72,7 @@ def sql(
             raise unreadable[0] from None
         is_table = isinstance(error, duckdb.CatalogException)
         advice = _tables_advice(version, tables, str(error)) if is_table else ""
-        raise InvalidInputError(
-            f"DuckDB: {str(error).splitlines()[0].rstrip('!')}{advice}", ErrorKind.INVALID_ARGUMENT
-        ) from error
+        raise InvalidInputError(f"DuckDB: {str(error).splitlines()[0].rstrip('!')}{advice}") from error
     if csv and not output.as_json:
         _print_csv(names, rows)
         return

@@ -12,7 +12,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Final
 
 from frazil.arguments import checked, wrong_type
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.handle.opening import HandleOptions, open_current
 from frazil.handle.sessions import readonly_session_of
@@ -98,8 +98,7 @@ def open_address(
     if version is not None and (branch, tag, snapshot_id, as_of) != (None,) * 4:
         raise InvalidInputError(
             f"the version must be in the address or in arguments, not in both, got {address!r} "
-            f"and {branch or tag or snapshot_id or as_of}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"and {branch or tag or snapshot_id or as_of}"
         )
     access = authorize_virtual_chunk_access
     options = HandleOptions(config, virtual_access() if access is None else access)

@@ -268,9 +268,9 @@ class Administration(RepositoryBase):
         def remove(metadata: dict[str, Any]) -> dict[str, Any]:
             others = {each.pattern: each.document() for each in read_protections(metadata)}
             if others.pop(pattern, None) is None:
-                raise InvalidInputError(
-                    f"no protection has the pattern `{pattern}`", ErrorKind.INVALID_ARGUMENT
-                ).with_remedy("`{}` lists them", call("branch_protections"))
+                raise InvalidInputError(f"no protection has the pattern `{pattern}`").with_remedy(
+                    "`{}` lists them", call("branch_protections")
+                )
             left = {name: value for name, value in metadata.items() if name != PROTECTION}
             return {**left, PROTECTION: others} if others else left
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from frazil.arguments import checks_arguments
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.handle.sessions import SubHandle, snapshot_of_version
@@ -377,9 +377,7 @@ class History(SubHandle):
         self._repo._context.require_version_2()
         for name, duration in (("interval", interval), ("timeout", timeout)):
             if duration is not None and duration < timedelta(0):
-                raise InvalidInputError(
-                    f"{name} must not be negative, got {duration}", ErrorKind.INVALID_ARGUMENT
-                )
+                raise InvalidInputError(f"{name} must not be negative, got {duration}")
         if cursor is None:
             branch_tip(self._repo._info(), branch)
         return Watch(self._repo._context, branch, cursor, interval, timeout)

@@ -141,10 +141,7 @@ def upgrade_icechunk_repository(
         (SpecVersion.v2 (current), frazil.ops.UpdateType.RepoMigrated(from_version=1, to_version=2))
     """
     if prefetch_concurrency is not None and prefetch_concurrency < 1:
-        raise InvalidInputError(
-            f"prefetch_concurrency must be at least 1, got {prefetch_concurrency}",
-            ErrorKind.INVALID_ARGUMENT,
-        )
+        raise InvalidInputError(f"prefetch_concurrency must be at least 1, got {prefetch_concurrency}")
     storage = repo.storage
     is_version_2 = repo._context.spec_version == 2
     existing = _existing_repo_info(storage) if is_version_2 else None

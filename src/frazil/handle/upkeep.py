@@ -633,4 +633,4 @@ def _require_positive(**limits: int) -> None:
     """Raise an error for a limit that is less than 1."""
     for name, limit in limits.items():
         if limit < 1:
-            raise InvalidInputError(f"{name} must be at least 1, got {limit}", ErrorKind.INVALID_ARGUMENT)
+            raise InvalidInputError(f"{name} must be at least 1, got {limit}")

@@ -117,8 +117,7 @@ def bisect(
     if not len(at) or not at[0]:
         raise InvalidInputError(
             f"the good version must be before the bad version in its history, got {id_to_text(good)} and "
-            f"{id_to_text(bad)}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"{id_to_text(bad)}"
         ).with_remedy("`{}` lists the history of a version", call("ancestry"))
     # The versions after the good one, oldest first.
     line = list(info.snapshots.entries(rows[: int(at[0])][::-1]))
@@ -154,8 +153,7 @@ def _candidates(
     if not numbers:
         raise InvalidInputError(
             f"no commit between the good and the bad version changed {', '.join(prefixes)}, so that both "
-            "have the same data there. Pass other versions or other paths",
-            ErrorKind.INVALID_ARGUMENT,
+            "have the same data there. Pass other versions or other paths"
         )
     return numbers
 
@@ -250,8 +248,7 @@ class Watch(Iterator[BranchVersion]):
             cursor = str(newest_update(context.catalog.repo_info()))
         if not cursor.isdecimal():
             raise InvalidInputError(
-                f"cursor must be the cursor of a version that an earlier watch returned, got {cursor!r:.80}",
-                ErrorKind.INVALID_ARGUMENT,
+                f"cursor must be the cursor of a version that an earlier watch returned, got {cursor!r:.80}"
             )
         self._read_until = int(cursor)
         self.cursor: str = cursor

@@ -255,7 +255,7 @@ def read_history(source: Source, refs: OlderRefs, ids: NewIds) -> ImportedHistor
         pending += children.get(file, [])
     if len(versions) < len(summaries):
         left = id_to_text(min(summaries.keys() - versions.keys()))
-        raise FormatError(f"snapshot {left}: its ancestors form a cycle", ErrorKind.DESERIALIZATION)
+        raise FormatError(f"snapshot {left}: its ancestors form a cycle")
     if len({version.id for version in versions.values()}) < len(versions):
         raise FormatError("two snapshots have the same id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
     left_out += [f"snapshot {id_to_text(id_)}: an ancestor without a file" for id_ in sorted(missing)]

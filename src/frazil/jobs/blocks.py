@@ -171,8 +171,7 @@ class Budget:
         if self.is_given and needed > self.size:
             raise InvalidInputError(
                 f"max_mem must be at least {needed} bytes, {purpose}, got {self.size}. Increase max_mem, or "
-                "rechunk the array to smaller chunks first",
-                ErrorKind.INVALID_ARGUMENT,
+                "rechunk the array to smaller chunks first"
             )
 
 

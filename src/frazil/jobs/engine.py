@@ -26,7 +26,7 @@ from typing import ClassVar, Final
 
 from frazil.engines import Engine, EngineName, Task, described, description
 from frazil.engines import engine_of as engine_of_caller
-from frazil.errors import ErrorKind, InvalidInputError, TaskFailedError
+from frazil.errors import InvalidInputError, TaskFailedError
 from frazil.extras import installed
 from frazil.jobs.task_failures import Failure, failure_of, sendable, task_error, worker_lost
 from frazil.threads import Purpose, start_threads
@@ -309,7 +309,7 @@ class _Parallel:
         for name in ("workers", "attempts"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InvalidInputError(f"{name} must be at least 1, got {value}", ErrorKind.INVALID_ARGUMENT)
+                raise InvalidInputError(f"{name} must be at least 1, got {value}")
 
     @property
     def slots(self) -> int:

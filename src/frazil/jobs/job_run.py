@@ -214,7 +214,7 @@ def run_again_if_stale[R](run: Callable[[], R], attempts: int = _ATTEMPTS) -> R:
         1.5
     """
     if attempts < 1:
-        raise InvalidInputError(f"attempts must be at least 1, got {attempts}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(f"attempts must be at least 1, got {attempts}")
     for _ in range(attempts - 1):
         try:
             return run()

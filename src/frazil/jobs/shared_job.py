@@ -333,10 +333,7 @@ class SharedJob(Summary):
             text = _from_environment(JOB_TASK)
             number = int(text) if text.isdecimal() else -1
         if self.snapshot_id is None and not 0 <= number < self.tasks:
-            raise InvalidInputError(
-                f"the number of a task must be 0 to {self.tasks - 1}, got {number}",
-                ErrorKind.INVALID_ARGUMENT,
-            )
+            raise InvalidInputError(f"the number of a task must be 0 to {self.tasks - 1}, got {number}")
         return number
 
     def _join(self) -> tuple[Session, ChangeSet, StagedRound]:
@@ -388,9 +385,7 @@ def open_shared(
     """
     repo, branch = _opened(repo, branch)
     if not 1 <= tasks <= _MOST_TASKS:
-        raise InvalidInputError(
-            f"tasks must be from 1 to {_MOST_TASKS}, got {tasks}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"tasks must be from 1 to {_MOST_TASKS}, got {tasks}")
     job_id = id_to_text(new_object_id()) if job_id is None else job_id
     job = _job(repo, branch, job_id, tasks)
     require_recordable(job)
@@ -491,13 +486,11 @@ def _open_round(
 def _raise_closed(job: SharedJob) -> NoReturn:
     if job.snapshot_id is not None:
         raise SessionStateError(
-            f"the job `{job.id}` was committed as {job.snapshot_id}, and takes no more results",
-            ErrorKind.NOT_ALLOWED,
+            f"the job `{job.id}` was committed as {job.snapshot_id}, and takes no more results"
         )
     raise SessionStateError(
         f"no job `{job.id}` is open on the branch `{job.branch}`: it was never opened, was committed or "
-        "discarded, or has expired",
-        ErrorKind.NOT_ALLOWED,
+        "discarded, or has expired"
     ).with_remedy("Open it with `open_shared`", shell="Open it with `frazil job open`")
 
 
@@ -517,8 +510,7 @@ def _from_environment(name: str) -> str:
     value = os.environ.get(name)
     if not value:
         raise InvalidInputError(
-            f"the variable {name} is not set. Pass the argument, or run this program with `frazil job task`",
-            ErrorKind.INVALID_ARGUMENT,
+            f"the variable {name} is not set. Pass the argument, or run this program with `frazil job task`"
         )
     return value
 

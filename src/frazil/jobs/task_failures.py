@@ -107,8 +107,7 @@ def unsendable(name: str, value: Any, error: Exception) -> InvalidInputError:
     of_type = f"{' of '.join(reversed(names))}, of the type {type(value).__name__}"
     because = f" because of {of_type}" if names else ""
     return InvalidInputError(
-        f"{name} cannot be sent to a task{because}: {error}. Create such objects inside of the function",
-        ErrorKind.INVALID_ARGUMENT,
+        f"{name} cannot be sent to a task{because}: {error}. Create such objects inside of the function"
     )
 
 

@@ -114,9 +114,7 @@ class Rounds:
         generation = state_of(session).generation
         tasks = self.on_driver(prepare, session, *args)
         if not isinstance(tasks, Tasks):
-            raise InvalidInputError(
-                f"`prepare` must return Tasks, got {type(tasks).__name__}", ErrorKind.INVALID_ARGUMENT
-            )
+            raise InvalidInputError(f"`prepare` must return Tasks, got {type(tasks).__name__}")
         self.reads = joined_reads([self.reads, ReadSet(trees=frozenset(map(absolute, tasks.reads)))])
         items = [_pickled(item, f"item {number}") for number, item in enumerate(tasks.items)]
         self.totals["tasks"] += len(items)
@@ -127,8 +125,7 @@ class Rounds:
             if state_of(session).generation != generation:
                 raise SessionStateError(
                     "`prepare` forked its session, but then the job cannot be resumed. Run the job with an "
-                    "engine that is not `resumable`, or write with the session itself",
-                    ErrorKind.NOT_ALLOWED,
+                    "engine that is not `resumable`, or write with the session itself"
                 )
             staged = self.staging.stage_round(self.number, session, items)
             place = f"{staged.folder.key}/references"  # a later run may need them until the commit

@@ -88,9 +88,7 @@ def parse_target(text: str) -> Target:
             "a location must not be empty. Write `.` for the current folder", ErrorKind.CANNOT_PARSE_URL
         )
     if "\0" in text:
-        raise InvalidInputError(
-            f"a target must not contain the character NUL, got {text!r}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"a target must not contain the character NUL, got {text!r}")
     beginning = _BEGINNING.match(text)
     start = beginning.end() if beginning else 0
     rest, end = _until(_LOCATION_END, text, start)
@@ -101,8 +99,7 @@ def parse_target(text: str) -> Target:
         if not version:
             raise InvalidInputError(
                 f"a version must follow `@`, got {text!r}. Write LOCATION@VERSION, or `@@` for the character "
-                "`@` of a location",
-                ErrorKind.INVALID_ARGUMENT,
+                "`@` of a location"
             )
     return Target(location, version, None if end == len(text) else joined_path(text[end + 1 :]))
 
@@ -155,7 +152,6 @@ def parse_time(text: str) -> datetime:
     except ValueError:
         raise InvalidInputError(
             f"a time must be a day such as 2026-11-01, or a day and a clock such as 2026-11-01T06:00Z, "
-            f"got {text!r}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"got {text!r}"
         ) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

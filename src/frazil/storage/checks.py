@@ -60,10 +60,7 @@ def object_not_found(key: str) -> StorageError:
 def range_past_end(key: str, start: int, size: int | None = None) -> StorageError:
     """Return the error that every storage raises for a range that begins at the object's end or after it."""
     length = "" if size is None else f" of {size} bytes"
-    return StorageError(
-        f"object {key!r}{length} has no byte at {start}: the range starts after its end",
-        ErrorKind.OBJECT_STORE,
-    )
+    return StorageError(f"object {key!r}{length} has no byte at {start}: the range starts after its end")
 
 
 def read_only(storage: Storage) -> ReadOnlyError:

@@ -44,7 +44,7 @@ import numpy as np
 
 from frazil import host
 from frazil.arguments import checked, parse_bytes
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.storage import system
 from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Refused, Storage, Stored, Version
 from frazil.storage.checks import check_range, range_past_end
@@ -533,7 +533,5 @@ def cached_storage(storage: Storage, folder: str | PathLike[str], size: int | st
     if storage.is_local:
         return storage
     if os.path.isfile(path):
-        raise InvalidInputError(
-            f"the folder of a cache must be a directory, got the file {path!r}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"the folder of a cache must be a directory, got the file {path!r}")
     return CachedStorage(storage.origin(), path, limit)

@@ -45,7 +45,7 @@ class EarthdataLogin:
         except UnreachableError as error:
             reason = reason_of(error, self.endpoint)[1]
             raise StorageError(
-                f"no Earthdata credentials from {shown_url(self.endpoint)}: {reason}", ErrorKind.OBJECT_STORE
+                f"no Earthdata credentials from {shown_url(self.endpoint)}: {reason}"
             ) from error
         try:
             keys: Any = json.loads(body) if status == 200 else None

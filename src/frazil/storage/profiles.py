@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.lazy_names import ModuleOnDemand
 from frazil.storage.base import Storage
 from frazil.storage.option_names import shown_url
@@ -75,13 +75,10 @@ def tables() -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError as error:  # of TOML, or of UTF-8
-        raise InvalidInputError(
-            f"the profile file {path} must be TOML, got an error: {error}", ErrorKind.INVALID_ARGUMENT
-        ) from error
+        raise InvalidInputError(f"the profile file {path} must be TOML, got an error: {error}") from error
     except OSError as error:
         raise InvalidInputError(
-            f"the profile file {path} cannot be read: {error.strerror}. FRAZIL_PROFILES names another file",
-            ErrorKind.INVALID_ARGUMENT,
+            f"the profile file {path} cannot be read: {error.strerror}. FRAZIL_PROFILES names another file"
         ) from error
 
 
@@ -97,21 +94,18 @@ def _profile(name: str, table: Any) -> Profile:
     if not isinstance(location, str) or not location:
         raise InvalidInputError(
             f"the profile [{name}] in {profile_file()} must have a location, such as "
-            'location = "s3://bucket/prefix"',
-            ErrorKind.INVALID_ARGUMENT,
+            'location = "s3://bucket/prefix"'
         )
     options = {key: value for key, value in table.items() if key != "location"}
     if others := sorted(set(options).difference(_OPTIONS)):
         raise InvalidInputError(
             f"the options of the profile [{name}] in {profile_file()} must be some of {', '.join(_OPTIONS)}, "
-            f"got {', '.join(others)}. Credentials come from the environment, never from a profile",
-            ErrorKind.INVALID_ARGUMENT,
+            f"got {', '.join(others)}. Credentials come from the environment, never from a profile"
         )
     for key, value in table.items():
         if isinstance(value, str) and shown_url(value) != value:
             raise InvalidInputError(
                 f"`{key}` of the profile [{name}] in {profile_file()} must not have a user, a password or a "
-                f"signature, got {shown_url(value)!r}. Credentials come from the environment",
-                ErrorKind.INVALID_ARGUMENT,
+                f"signature, got {shown_url(value)!r}. Credentials come from the environment"
             )
     return Profile(location, options)

@@ -141,8 +141,7 @@ class HttpStorage(ReadOnlyStorage):
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         raise StorageError(
             "a storage on a web server cannot list its objects. Use the storage that the web server reads "
-            "from",
-            ErrorKind.OBJECT_STORE,
+            "from"
         )
 
     @override

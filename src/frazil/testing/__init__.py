@@ -19,7 +19,7 @@ from collections.abc import Buffer, Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Literal, override
 
-from frazil.errors import ErrorKind, StorageError
+from frazil.errors import StorageError
 from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Refused, Storage, Stored, Version
 from frazil.storage.settings import StorageSettings
 
@@ -120,10 +120,10 @@ class FaultyStorage(_StorageOver):
         if fault is Fault.REFUSED:
             return Refused()
         if fault is Fault.LOST:
-            raise StorageError(f"injected: put `{key}` was lost", ErrorKind.OBJECT_STORE)
+            raise StorageError(f"injected: put `{key}` was lost")
         answer = self.inner.put(key, data, condition)
         if fault is Fault.ANSWER_LOST:
-            raise StorageError(f"injected: the answer to put `{key}` was lost", ErrorKind.OBJECT_STORE)
+            raise StorageError(f"injected: the answer to put `{key}` was lost")
         return Refused() if fault is Fault.MET_ITSELF else answer
 
     @override

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.repository.target import Target
 from frazil.ui.files import ID
 
@@ -84,9 +84,7 @@ class CommandProcesses:
         Raises ``ConnectionAbortedError`` if the client has gone.
         """
         if any("\0" in each for each in arguments):
-            raise InvalidInputError(
-                "a query must not contain the character NUL, got one", ErrorKind.INVALID_ARGUMENT
-            )
+            raise InvalidInputError("a query must not contain the character NUL, got one")
         if not self._free.acquire(blocking=False):
             return None
         try:
@@ -225,4 +223,4 @@ def planned(change: Change, rehearsal: CommandResult) -> CommandResult:
 
 
 def _invalid(text: str) -> InvalidInputError:
-    return InvalidInputError(f"{text}. Reload the page", ErrorKind.INVALID_ARGUMENT)
+    return InvalidInputError(f"{text}. Reload the page")

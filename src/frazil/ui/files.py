@@ -243,8 +243,7 @@ def _relative(folder: Path, storage: Storage) -> str:
             return f"{quote(os.path.relpath(root, page))}/"
     raise InvalidInputError(
         f"the address of the repository for the page must be known, but {storage.label()} is not a folder "
-        f"next to {folder} or around it. Pass --repo-url with the URL at which browsers find the repository",
-        ErrorKind.INVALID_ARGUMENT,
+        f"next to {folder} or around it. Pass --repo-url with the URL at which browsers find the repository"
     )
 
 
@@ -259,7 +258,6 @@ def _address(url: str) -> str:
     ):
         raise InvalidInputError(
             f"--repo-url must be an http or https URL, or a path relative to the page, without a user and a "
-            f"query, got {url!r}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"query, got {url!r}"
         )
     return f"{url.rstrip('/')}/"

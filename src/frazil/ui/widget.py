@@ -141,8 +141,7 @@ class Explorer(AnyWidget):
                     return None if content is None else range_of(content, 0, content.size)
         raise InvalidInputError(
             "a message must name an `asset`, or a `file` or a `virtual` object with `start` before `end`, "
-            f"and at most {LONGEST >> 20} MiB. `frazil ui` also sends larger files",
-            ErrorKind.INVALID_ARGUMENT,
+            f"and at most {LONGEST >> 20} MiB. `frazil ui` also sends larger files"
         )
 
 

@@ -368,8 +368,7 @@ class FrazilAccessor:
         """
         if storage_options is not None and isinstance(target, Session | IcechunkStore | Repository):
             raise InvalidInputError(
-                f"storage_options must come with an address, got them with a {type(target).__name__}",
-                ErrorKind.INVALID_ARGUMENT,
+                f"storage_options must come with an address, got them with a {type(target).__name__}"
             )
         if isinstance(target, IcechunkStore):
             if target.read_only:

@@ -290,9 +290,7 @@ class SessionStore(Store):
         self._check_writable()
         path, coords = parse_key(key)
         if isinstance(coords, Document):
-            raise SessionStateError(
-                f"key must be the key of a chunk, got {key!r}. Use set for metadata", ErrorKind.NOT_ALLOWED
-            )
+            raise SessionStateError(f"key must be the key of a chunk, got {key!r}. Use set for metadata")
         workspace = self._session.workspace
         set_one(workspace, path, coords, location, offset, length, checksum, validate=validate_container)
 

@@ -206,8 +206,7 @@ def require_same_labels(session: Session, field: Field, data: xr.DataArray, argu
             texts = [", ".join(map(str, each[:3])) + ", ..." * (len(each) > 3) for each in (expected, actual)]
             raise InvalidInputError(
                 f"{argument} must have the coordinate `{name}` of `{field.path}`, {texts[0]}, "
-                f"got {texts[1]}. Use `{argument}.reindex_like(...)`, or drop the coordinate",
-                ErrorKind.INVALID_ARGUMENT,
+                f"got {texts[1]}. Use `{argument}.reindex_like(...)`, or drop the coordinate"
             )
 
 
@@ -357,8 +356,7 @@ def labels_of(session: Session, group: str, by: By) -> xr.DataArray:
     if isinstance(by, xr.DataArray):
         if by.name is None:
             raise InvalidInputError(
-                "by must be labels with a name, got labels without a name. Set `labels.name = ...`",
-                ErrorKind.INVALID_ARGUMENT,
+                "by must be labels with a name, got labels without a name. Set `labels.name = ...`"
             )
         return by
     name, _, component = str(by).partition(".")
@@ -371,8 +369,7 @@ def labels_of(session: Session, group: str, by: By) -> xr.DataArray:
     except (AttributeError, TypeError) as error:
         raise InvalidInputError(
             f"by must be a part of a time coordinate, such as 'time.month', got {by!r}, and `{name}` has the "
-            f"type {labels.dtype}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"type {labels.dtype}"
         ) from error
 
 
@@ -429,7 +426,7 @@ def _bounds(dim: str, bins: Grouping, freq: str, ends: tuple[int, int]) -> NDArr
 
 def _grouping_by_grouper(session: Session, group: str, by: Mapping[str, Grouper]) -> Grouping:
     if len(by) != 1:
-        raise InvalidInputError(f"by must have one grouper, got {len(by)}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(f"by must have one grouper, got {len(by)}")
     [(name, grouper)] = by.items()
     labels = coordinate(session, group, name)
     try:
@@ -437,8 +434,7 @@ def _grouping_by_grouper(session: Session, group: str, by: Mapping[str, Grouper]
     except (ValueError, TypeError, IndexError) as error:
         raise InvalidInputError(
             f"{type(grouper).__name__} cannot group the coordinate `{name}`, which has the type "
-            f"{labels.dtype} and {labels.size} values: {error}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"{labels.dtype} and {labels.size} values: {error}"
         ) from error
     index = factorized.full_index
     coord = factorized.unique_coord

@@ -10,7 +10,7 @@ import xarray as xr
 
 from frazil.argument_docs import with_argument_docs
 from frazil.arguments import require_choice
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.jobs.job import JobResult, Source
 from frazil.pipeline.reductions.fields import (
     By,
@@ -464,15 +464,11 @@ def zonal_stats(
         if np.ndim(np.asarray(zones, object)) != 1:
             raise InvalidInputError(
                 "zones must be a DataArray of labels, the name of a coordinate, or borders of bands, got an "
-                f"array with {np.ndim(zones)} dimensions",
-                ErrorKind.INVALID_ARGUMENT,
+                f"array with {np.ndim(zones)} dimensions"
             )
         borders = [float(each) for each in zones]
         if len(borders) < 2 or not (np.diff(borders) > 0).all():
-            raise InvalidInputError(
-                f"zones must be at least two borders in ascending order, got {borders}",
-                ErrorKind.INVALID_ARGUMENT,
-            )
+            raise InvalidInputError(f"zones must be at least two borders in ascending order, got {borders}")
 
         def bands_of(session: Session, field: Field) -> Grouping:
             bands = coordinate(session, field.parent, latitude)

@@ -149,9 +149,7 @@ def names_of(value: str | Sequence[str]) -> tuple[str, ...]:
     """Return one name or several as a tuple. Raise ``InvalidInputError`` for other values."""
     names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
     if not all(isinstance(each, str) for each in names):
-        raise InvalidInputError(
-            f"paths, dims and how must be text, got {value!r}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"paths, dims and how must be text, got {value!r}")
     return names
 
 
@@ -216,8 +214,7 @@ def weights_of(lookup: ArrayLookup, field: Field, weights: Weights | None) -> Va
         arrays = {(dim,): np.asarray(values) for dim, values in weights.items()}
     else:
         raise InvalidInputError(
-            f"weights must be 'coslat', a DataArray, or arrays by dimension, got {weights!r}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"weights must be 'coslat', a DataArray, or arrays by dimension, got {weights!r}"
         )
     out: Values = np.ones((1,) * len(field.dims))
     lengths = dict(zip(field.dims, field.shape, strict=True))
@@ -225,12 +222,11 @@ def weights_of(lookup: ArrayLookup, field: Field, weights: Weights | None) -> Va
         if not set(dims) <= set(field.dims) or tuple(map(lengths.__getitem__, dims)) != values.shape:
             raise InvalidInputError(
                 f"weights must have the lengths of dimensions of `{field.path}`, {lengths}, got "
-                f"{dict(zip(dims, values.shape, strict=False))}",
-                ErrorKind.INVALID_ARGUMENT,
+                f"{dict(zip(dims, values.shape, strict=False))}"
             )
         if values.dtype.kind not in "biuf" or np.isnan(values).any():
             wrong = "NaN" if values.dtype.kind in "biuf" else f"the type {values.dtype}"
-            raise InvalidInputError(f"weights must be numbers, got {wrong}", ErrorKind.INVALID_ARGUMENT)
+            raise InvalidInputError(f"weights must be numbers, got {wrong}")
         order = sorted(range(len(dims)), key=lambda axis: field.dims.index(dims[axis]))
         shape = [lengths[dim] if dim in dims else 1 for dim in field.dims]
         out = out * values.astype(np.float64).transpose(order).reshape(shape)
@@ -310,13 +306,11 @@ def reductions_of(
         if tuple(lengths.get(dim, -1) for dim in grouping.dims) != grouping.codes.shape:
             raise InvalidInputError(
                 f"by must have the lengths of dimensions of `{field.path}`, {lengths}, got "
-                f"{dict(zip(grouping.dims, grouping.codes.shape, strict=True))}",
-                ErrorKind.INVALID_ARGUMENT,
+                f"{dict(zip(grouping.dims, grouping.codes.shape, strict=True))}"
             )
         if not len(grouping):
             raise InvalidInputError(
-                f"by must give a label `{grouping.name}` to at least one cell of `{field.path}`, got none",
-                ErrorKind.INVALID_ARGUMENT,
+                f"by must give a label `{grouping.name}` to at least one cell of `{field.path}`, got none"
             )
         empty = grouping.empty()
     label_dims = () if grouping is None else grouping.dims
@@ -381,12 +375,12 @@ def _quantile_measure(reduction: FieldReduction, path: str, options: ReductionOp
     except (TypeError, ValueError):
         q = ()
     if not q or not all(0 <= each <= 1 for each in q):
-        raise InvalidInputError(f"q must be numbers from 0 to 1, got {quantiles}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(f"q must be numbers from 0 to 1, got {quantiles}")
     dtype, k = reduction.field.dtype, options["k"]
     cells = math.prod(reduction.over_shape) * math.prod(reduction.retained_grid)
     is_exact = 8 * cells <= parse_bytes(options["exact_below"])
     if not is_exact and (not isinstance(k, int) or not 8 <= k <= 65535):
-        raise InvalidInputError(f"k must be a number from 8 to 65535, got {k!r}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(f"k must be a number from 8 to 65535, got {k!r}")
     estimate = Exact(q, reduction.skipna) if is_exact else Sketch(q, k, reduction.skipna)
     dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
     return Measure(path, how, estimate, dtype, None if np.ndim(quantiles) == 0 else q)
@@ -439,9 +433,7 @@ def run_reduction(
     all_paths, all_how, all_dims = names_of(paths), names_of(how), None if dims is None else names_of(dims)
     for argument, names in (("paths", all_paths), ("how", all_how)):
         if not names:
-            raise InvalidInputError(
-                f"{argument} must have at least one name, got none", ErrorKind.INVALID_ARGUMENT
-            )
+            raise InvalidInputError(f"{argument} must have at least one name, got none")
     options: ReductionOptions = {**REDUCTION_DEFAULTS, **choices}
     target = target_or_group(version, options.get("to"), name)
     arrays = ArrayLookup(version.session())

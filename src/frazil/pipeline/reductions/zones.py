@@ -33,8 +33,7 @@ def rasterized(
     numbers = list(range(1, len(polygons) + 1)) if labels is None else list(labels)
     if len(numbers) != len(polygons):
         raise InvalidInputError(
-            f"labels must have one label for each of the {len(polygons)} polygons, got {len(numbers)}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"labels must have one label for each of the {len(polygons)} polygons, got {len(numbers)}"
         )
     step_y, step_x = y[1] - y[0], x[1] - x[0]
     # `from_origin` takes steps to the right and down.

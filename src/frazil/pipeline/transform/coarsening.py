@@ -100,13 +100,9 @@ def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays:
     require_dimensions(list(factors), arrays)
     for name, factor in factors.items():
         if not isinstance(factor, int | np.integer) or factor < 1:
-            raise InvalidInputError(
-                f"factors[{name!r}] must be at least 1, got {factor!r}", ErrorKind.INVALID_ARGUMENT
-            )
+            raise InvalidInputError(f"factors[{name!r}] must be at least 1, got {factor!r}")
     if not factors:
-        raise InvalidInputError(
-            "factors must name at least one dimension, got none", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError("factors must name at least one dimension, got none")
     require_choice("how", how, _KINDS)
     require_choice("boundary", boundary, get_args(Edge.__value__))
     for array in arrays:
@@ -114,8 +110,7 @@ def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays:
         if boundary == "exact" and any(n % w for n, w in zip(array.shape, lengths, strict=True)):
             raise InvalidInputError(
                 f"The lengths of `{array.path}` must be multiples of {lengths}, got {array.shape}. "
-                "Pass boundary='trim' to ignore the rest, or boundary='pad' for a smaller last window",
-                ErrorKind.INVALID_ARGUMENT,
+                "Pass boundary='trim' to ignore the rest, or boundary='pad' for a smaller last window"
             )
 
 
@@ -510,8 +505,7 @@ def pyramid(
     )
     if count < 1 or is_empty:
         raise InvalidInputError(
-            f"levels must be at least 1 and leave at least one element of each array, got {levels}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"levels must be at least 1 and leave at least one element of each array, got {levels}"
         )
     for array in arrays:
         name = "" if convention == "ome" else f"/{array.path.strip('/')}"

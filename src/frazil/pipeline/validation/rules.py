@@ -14,7 +14,7 @@ import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from frazil.answers.conditions import parse
 from frazil.display import Shown
-from frazil.errors import ErrorKind, InvalidInputError, ValidationFailedError
+from frazil.errors import InvalidInputError, ValidationFailedError
 from frazil.jobs.progress import Summary, brief
 
 
@@ -333,7 +333,7 @@ def require_sound(rule: Any) -> Rule:
 
 
 def _refused(requirement: str, actual: Any) -> InvalidInputError:
-    return InvalidInputError(f"{requirement}, got {actual!s:.200}", ErrorKind.INVALID_ARGUMENT)
+    return InvalidInputError(f"{requirement}, got {actual!s:.200}")
 
 
 #: Rules that failed and are named in a summary.

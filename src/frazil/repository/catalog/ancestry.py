@@ -243,6 +243,5 @@ def version_id(info: RepoInfo, text: str) -> bytes:
         steps -= len(rows)
     raise InvalidInputError(
         f"the history of `{text.rpartition('~')[0] or MAIN}` must have more than {back} versions, "
-        f"got {back - steps}",
-        ErrorKind.INVALID_ARGUMENT,
+        f"got {back - steps}"
     )

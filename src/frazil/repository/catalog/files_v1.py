@@ -104,9 +104,7 @@ def decode_ref(data: bytes, key: str) -> bytes:
     try:
         return id_from_text(json.loads(data)["snapshot"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FormatError(
-            f'{key}: the content must be {{"snapshot": "<id>"}}, got {data[:80]!r}', ErrorKind.DESERIALIZATION
-        ) from error
+        raise FormatError(f'{key}: the content must be {{"snapshot": "<id>"}}, got {data[:80]!r}') from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +169,7 @@ class V1Refs(Mapping[str, bytes]):
                 self._cached[name] = self._read(name)
         ref = self._cached[name]
         if ref is None:
-            raise RefNotFoundError(f"there is no branch or tag `{name}`", ErrorKind.REF_NOT_FOUND)
+            raise RefNotFoundError(f"there is no branch or tag `{name}`")
         return ref
 
     @cached_property

@@ -377,8 +377,7 @@ def _unknown(id_: bytes, reason: str) -> SessionStateError:
         f"is part of this branch, because {reason}. Check whether the branch has the rows of the batch. If "
         f"it has, start the query with another txnAppId and after this batch. If it has not, remove the "
         f"record of this snapshot from `{STREAMS}` in the metadata of the repository "
-        "(Repository.update_metadata)",
-        ErrorKind.NOT_ALLOWED,
+        "(Repository.update_metadata)"
     )
 
 

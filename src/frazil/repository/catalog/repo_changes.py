@@ -60,7 +60,7 @@ def no_version(info: RepoInfo, name: str) -> RefNotFoundError:
         f"the version must be a branch, a tag, or the id of a snapshot (or its first {SHORTEST_ID_START} or "
         f"more characters), got `{name}`{near}"
     )
-    return RefNotFoundError(text, ErrorKind.REF_NOT_FOUND)
+    return RefNotFoundError(text)
 
 
 def no_node(path: str, nodes: NodeTable, changed: Collection[str]) -> NodeNotFoundError:

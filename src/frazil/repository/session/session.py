@@ -665,9 +665,7 @@ class ForkSession(Session):
 
     @override
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
-        raise IcechunkError(
-            "a fork cannot be flushed. Merge it into the session that created it", ErrorKind.UNKNOWN
-        )
+        raise IcechunkError("a fork cannot be flushed. Merge it into the session that created it")
 
     flush_async: Callable[..., Coroutine[Any, Any, str]] = awaitable(flush)
 

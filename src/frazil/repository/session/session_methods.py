@@ -109,9 +109,7 @@ def _require_mergeable(state: SessionState, other: SessionState) -> None:
 def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Iterator[tuple[Any, ...]]:
     """Yield the batches of ``IcechunkStore.array_chunk_iterator``."""
     if batch_size < 1:
-        raise InvalidInputError(
-            f"batch_size must be at least 1, got {batch_size}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"batch_size must be at least 1, got {batch_size}")
     path = absolute(array_path)
     workspace.note_tree(path)
     node = workspace.node(path)
@@ -220,9 +218,7 @@ class InspectMethods(PermissionChecks):
             [(1,), (2,)]
         """
         if batch_size < 1:
-            raise InvalidInputError(
-                f"batch_size must be at least 1, got {batch_size}", ErrorKind.INVALID_ARGUMENT
-            )
+            raise InvalidInputError(f"batch_size must be at least 1, got {batch_size}")
         table = await on_thread(self.chunk_table, array_path)
         for start in range(0, len(table), batch_size):
             for coords in table.index[start : start + batch_size].tolist():

@@ -22,7 +22,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
-from frazil.errors import ErrorKind, SessionStateError
+from frazil.errors import SessionStateError
 from frazil.spark.runtime.settings import SETTINGS, Place, settings
 
 #: Tries of one task, the first included. In local mode the default is one.
@@ -82,8 +82,7 @@ def _launch(conf: SparkConf, log: Path | None) -> Any:
             raise SessionStateError(
                 "\n".join(
                     ["Spark's JVM did not start. It must be Java 17 or newer. The end of its log:", *words]
-                ),
-                ErrorKind.NOT_ALLOWED,
+                )
             ) from error
 
 
@@ -101,8 +100,7 @@ def find_java_home(environment: Mapping[str, str] = os.environ, usual: tuple[str
             return java.resolve().parents[1]
     raise SessionStateError(
         "Spark needs Java 17 or newer, got no Java. Install it (Debian: openjdk-17-jre-headless), or set "
-        "JAVA_HOME to the directory that has bin/java. Operations run without Spark with engine='processes'",
-        ErrorKind.NOT_ALLOWED,
+        "JAVA_HOME to the directory that has bin/java. Operations run without Spark with engine='processes'"
     )
 
 

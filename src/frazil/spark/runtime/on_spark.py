@@ -34,7 +34,7 @@ from pyspark import TaskContext
 from pyspark.cloudpickle import dumps
 from pyspark.sql import DataFrame, SparkSession
 
-from frazil.errors import ErrorKind, IcechunkError, SessionStateError
+from frazil.errors import IcechunkError, SessionStateError
 from frazil.jobs.engine import Task, begin_attempt, description
 from frazil.jobs.task_failures import sendable
 from frazil.spark.runtime.errors import SPARK_ERRORS, from_spark, marked
@@ -170,8 +170,7 @@ class OnSpark:
         """
         if not is_connect(self.spark) and getattr(self.spark.sparkContext, "_jsc", None) is None:
             raise SessionStateError(
-                "The Spark session of the engine was stopped. Make a new session and a new engine",
-                ErrorKind.NOT_ALLOWED,
+                "The Spark session of the engine was stopped. Make a new session and a new engine"
             )
         per_job = max(-(-len(tasks) // self.jobs), min(_SMALLEST_JOB, -(-len(tasks) // 3)))
         together = -(-len(tasks) // (self.partitions or _partitions(self.spark)))

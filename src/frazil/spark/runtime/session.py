@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import SparkSession
 from pyspark.util import is_remote_only
 
-from frazil.errors import ErrorKind, SessionStateError
+from frazil.errors import SessionStateError
 from frazil.extras import needs
 from frazil.lazy_names import ModuleOnDemand
 from frazil.spark.runtime.settings import SETTINGS
@@ -82,14 +82,12 @@ def ready(spark: SparkSession) -> tuple[str, ...]:
     version = tuple(map(int, re.findall(r"\d+", spark.version)[:2]))
     if version < (4, 1):
         raise SessionStateError(
-            f"Spark must be 4.1 or newer, got {spark.version}. This session cannot run Frazil's jobs",
-            ErrorKind.NOT_ALLOWED,
+            f"Spark must be 4.1 or newer, got {spark.version}. This session cannot run Frazil's jobs"
         )
     if not int(set_.get(_ROWS_OF_A_BATCH, "10000")) > 0:
         raise SessionStateError(
             f"{_ROWS_OF_A_BATCH} must be above 0, got {set_[_ROWS_OF_A_BATCH]}. Spark fails in every Python "
-            "data source with this value. Set it to 100000, or unset it",
-            ErrorKind.NOT_ALLOWED,
+            "data source with this value. Set it to 100000, or unset it"
         )
     if is_sail(spark):
         return ()  # the settings are of workers and of a JVM, which Sail does not have
@@ -153,8 +151,7 @@ def get_spark(cores: int | None = None, *, log: Path | None = None) -> SparkSess
             raise SessionStateError(
                 "Without an active session, pyspark-client must have the address of a server, got none. Set "
                 "SPARK_REMOTE (sc://host), or make a session with SparkSession.builder.remote. A local "
-                "session needs pyspark: pip install 'frazil[spark]'",
-                ErrorKind.NOT_ALLOWED,
+                "session needs pyspark: pip install 'frazil[spark]'"
             )
         jvm.start(cores, log)
         active = SparkSession.builder.getOrCreate()

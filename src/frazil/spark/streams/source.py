@@ -116,8 +116,7 @@ def commits_after(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True
         raise SessionStateError(
             f"The history of {id_to_text(tip)} must have snapshot {id_to_text(start)}, the last one that the "
             "stream has read. The branch was reset, or the commit was amended. Start with a new checkpoint, "
-            "or set the option stream-fail-on-data-loss to false to continue after the last common snapshot",
-            ErrorKind.NOT_ALLOWED,
+            "or set the option stream-fail-on-data-loss to false to continue after the last common snapshot"
         )
     other_chain = info.snapshots.chain(row) if row >= 0 else chain[-1:]
     return PendingCommits(info, chain[: int(np.argmax(np.isin(chain, other_chain)))][::-1])
@@ -139,8 +138,7 @@ def commits_between(
         ranges.append(commits)
     raise SessionStateError(
         f"The history of {id_to_text(tip)} must have snapshot {id_to_text(end)}, the end of a planned batch. "
-        "Start with a new checkpoint",
-        ErrorKind.NOT_ALLOWED,
+        "Start with a new checkpoint"
     )
 
 

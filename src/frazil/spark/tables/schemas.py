@@ -9,7 +9,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import types as spark
 
 from frazil.arrow.grid import column_error
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 
 _SPARK: Final[dict[pa.DataType, spark.DataType]] = {
     pa.bool_(): spark.BooleanType(),
@@ -35,7 +35,7 @@ _NAMED: Final = {
 
 def argument_error(text: str) -> InvalidInputError:
     """Return the error (``invalid-argument``) for a wrong option or argument."""
-    return InvalidInputError(text, ErrorKind.INVALID_ARGUMENT)
+    return InvalidInputError(text)
 
 
 def to_spark_type(arrow: pa.DataType) -> spark.DataType:
