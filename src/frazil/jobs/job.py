@@ -365,7 +365,7 @@ class Job:
         message: The message of the commit. None: the name of the job.
         metadata: More metadata of the commit.
         id: The id of the job. None: derived from the name, parameters, inputs and target.
-        phases: More rounds after ``work``.
+        phases: More rounds after ``work``. Each start of the job iterates over them.
         manifests_on_executors_above: With more references in a round, the executors write the manifests
             (`frazil.jobs.task_rounds`).
         track_reads: Whether all nodes and chunks that are read through the session of the job and its forks
@@ -396,7 +396,7 @@ class Job:
     message: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     id: str | None = None
-    phases: tuple[Phase, ...] = ()
+    phases: Iterable[Phase] = ()
     manifests_on_executors_above: int = MANIFESTS_ON_EXECUTORS_ABOVE
     track_reads: bool = False
 

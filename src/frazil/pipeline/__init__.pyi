@@ -25,6 +25,11 @@ from frazil.jobs.staging import StagedJob as StagedJob
 from frazil.jobs.staging import discard_job as discard_job
 from frazil.jobs.staging import staged_jobs as staged_jobs
 from frazil.jobs.task_results import Outcome as Outcome
+from frazil.pipeline.derivation.refresh import DerivedArray as DerivedArray
+from frazil.pipeline.derivation.refresh import DerivedArrays as DerivedArrays
+from frazil.pipeline.derivation.refresh import DerivedState as DerivedState
+from frazil.pipeline.derivation.refresh import derived as derived
+from frazil.pipeline.derivation.refresh import refresh as refresh
 from frazil.pipeline.ingest.operation import IngestResult as IngestResult
 from frazil.pipeline.ingest.operation import ingest as ingest
 from frazil.pipeline.ingest.operation import inspect_files as inspect_files

@@ -22,6 +22,7 @@ from zarr.abc.codec import ArrayArrayCodec, Codec
 from frazil import cf
 from frazil.arguments import misfit
 from frazil.jobs.job import BoundedRunOptions
+from frazil.repository.paths import HIDDEN
 from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import array_at
 
@@ -32,6 +33,8 @@ type Values = NDArray[Any]
 #: Bytes of an element of a type without a fixed size, estimated.
 _VARIABLE: Final = 64
 SHARDING: Final = "sharding_indexed"
+#: The group of the tables of derived arrays. No operation reads them.
+TABLES: Final = f"/{HIDDEN}/derived"
 #: Codecs that serialize an array to bytes.
 SERIALIZERS: Final = frozenset(
     {"bytes", "vlen-utf8", "vlen-bytes", "vlen-array", "packbits", "pcodec", "zfpy"}
@@ -221,10 +224,13 @@ def array_info(session: Session, path: str) -> ArrayInfo:
     return ArrayInfo(node.path, json.loads(node.user_data))
 
 
+def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one name or several as a tuple."""
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
 def arrays_below(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
     """Return the arrays at these paths and below them, each once, in the order of their paths."""
-    if isinstance(paths, str):
-        paths = [paths]
     workspace = session.workspace
     nodes = workspace.node_table()
     all_paths, rows = nodes.paths_list(), np.arange(len(nodes))
@@ -236,7 +242,7 @@ def arrays_below(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
         below = nodes.below(absolute)
         arrays = rows[below][nodes.is_array[below]]
         array_paths.update(dict.fromkeys(map(all_paths.__getitem__, arrays.tolist())))
-    return [array_info(session, path) for path in sorted(array_paths)]
+    return [array_info(session, path) for path in sorted(array_paths) if not path.startswith(f"{TABLES}/")]
 
 
 def with_companions(session: Session, arrays: Sequence[ArrayInfo]) -> list[ArrayInfo]:

@@ -17,28 +17,30 @@ from frazil.arguments import misfit
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, slabs
 from frazil.jobs.engine import least_tasks
-from frazil.jobs.job import JobResult, Source, Target, Version, takes_versions, with_options
+from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
 from frazil.jobs.parallel_write import Block
 from frazil.jobs.task_failures import dumps
+from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading
+from frazil.pipeline.derivation.relations import Read, Relation, Whole, Window
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
     GridRunOptions,
     Json,
+    Lengths,
     Shape,
     Values,
     array_info,
     chunk_lengths,
+    names_of,
     open_array,
     require_dimensions,
     with_companions,
 )
 from frazil.pipeline.transform.block_job import (
-    BlockJob,
     ComputedArrays,
     OutputArrays,
     TransferredArray,
     block_for,
-    run_block_job,
 )
 from frazil.repository.session.session import Session
 
@@ -308,65 +310,129 @@ def map_blocks(
         >>> zarr.open_array(result.version.session().store, path="speed", mode="r")[0, :3].tolist()
         [5.0, 5.0, 5.0]
     """
-    version = Version.of(source)
-    session = version.session()
-    arrays = [array_info(session, path) for path in ([paths] if isinstance(paths, str) else paths)]
-    grid = _grid(arrays, halo, boundary, drop, new)
-    names = [arrays[0].path] if names is None else list(names)
-    dtypes, fill_values, all_attributes = (  # a list has a value for each result
-        list(value) if isinstance(value, list | tuple) and len(value) == len(names) else [value] * len(names)
-        for value in (dtype, fill_value, attributes)
-    )
-    results = [
-        _result(grid, to.path(name), *each, options)
-        for name, each in zip(names, zip(dtypes, fill_values, all_attributes, strict=True), strict=True)
-    ]
     if tasks is not None and tasks < 1:
         raise InvalidInputError(f"tasks must be at least 1, got {tasks}")
-    tasks = tasks or least_tasks(options.get("engine"))
-    try:
-        parameter_names = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # some compiled functions have no signature
-        parameter_names = []
-    blocks = FunctionBlocks(
+    operation = BlockFunction(
+        names_of(paths),
         function,
-        grid,
-        tuple(each.path for each in arrays),
-        tuple(_axes_in_first(grid.first, each) for each in arrays),
+        None if names is None else tuple(names),
+        halo,
         boundary,
-        results[0].path,
-        takes_block="block" in parameter_names[len(arrays) :],
-        dtypes=tuple(
-            None if value is not None else each.dtype for value, each in zip(dtypes, results, strict=True)
-        ),
+        dtype,
+        tuple(drop),
+        new,
+        fill_value,
+        attributes,
+        tasks,
+        options.get("chunks"),
+        options.get("shards"),
     )
-    depth = max(np.prod([grid.first.shape[axis] for axis in grid.dropped], dtype=float), 1.0)
-    factor = 1 + sum(each.itemsize for each in arrays) * depth / sum(each.itemsize for each in results)
-    budget, whole = Budget.of(options.get("max_mem")), range(len(grid.new))  # new axes are whole
-    block = block_for(results, budget, arrays, factor=factor, whole=whole, tasks=tasks)
-    computed = ComputedArrays(grid.first, tuple(results), block, blocks, tasks=tasks)
-    coordinates: list[TransferredArray] = []
-    if to.repo is not version.repo or to.group.strip("/"):
-        own = {each.path for each in arrays} | {each.path for each in results}
-        coordinates = [
-            TransferredArray.whole(each, to.path(each.path))
-            for each in with_companions(session, [arrays[0]])
-            if own.isdisjoint((each.path, to.path(each.path)))
+    return operation.run(source, to, options)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFunction(Operation):
+    """The operation of `map_blocks`."""
+
+    name = "map_blocks"
+    function: Callable[..., Any]
+    names: tuple[str, ...] | None = None
+    halo: Halo | None = None
+    boundary: Boundary = "reflect"
+    dtype: Any = None
+    drop: tuple[str | int, ...] = ()
+    new: Mapping[str, int] | None = None
+    fill_value: Any = None
+    attributes: Mapping[str, Any] | None = None
+    tasks: int | None = None
+    chunks: Lengths | None = None
+    shards: Lengths | None = None
+
+    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+        """Return the results of the function."""
+        session, function, boundary = reading.session, self.function, self.boundary
+        arrays = [array_info(session, path) for path in self.paths]
+        grid = _grid(arrays, self.halo, boundary, self.drop, self.new)
+        names = [arrays[0].path] if self.names is None else list(self.names)
+        dtypes, fill_values, all_attributes = (  # a list has a value for each result
+            list(value)
+            if isinstance(value, list | tuple) and len(value) == len(names)
+            else [value] * len(names)
+            for value in (self.dtype, self.fill_value, self.attributes)
+        )
+        results = [
+            _result(grid, to.path(name), *each, self.chunks, self.shards)
+            for name, each in zip(names, zip(dtypes, fill_values, all_attributes, strict=True), strict=True)
         ]
-    parameters = {
-        "function": fingerprint(function),
-        "names": names,
-        "halo": grid.margins,
-        "boundary": boundary,
-        "dtype": [str(each.dtype) for each in results],
-        "chunks": [each.document["chunk_grid"] for each in results],
-        "fill_value": str(fill_value),
-        "attributes": json.loads(json.dumps(attributes, default=str)),
-        "drop": sorted(grid.dropped),
-        "new": grid.new,
-    }
-    outputs = OutputArrays([computed], coordinates)
-    return run_block_job(BlockJob("map_blocks", version, session, to, arrays, outputs, parameters), options)
+        tasks = self.tasks or least_tasks(options.get("engine"))
+        try:
+            parameter_names = list(inspect.signature(function).parameters)
+        except (TypeError, ValueError):  # some compiled functions have no signature
+            parameter_names = []
+        blocks = FunctionBlocks(
+            function,
+            grid,
+            tuple(each.path for each in arrays),
+            tuple(_axes_in_first(grid.first, each) for each in arrays),
+            boundary,
+            results[0].path,
+            takes_block="block" in parameter_names[len(arrays) :],
+            dtypes=tuple(
+                None if value is not None else each.dtype for value, each in zip(dtypes, results, strict=True)
+            ),
+        )
+        depth = max(np.prod([grid.first.shape[axis] for axis in grid.dropped], dtype=float), 1.0)
+        factor = 1 + sum(each.itemsize for each in arrays) * depth / sum(each.itemsize for each in results)
+        budget, whole = Budget.of(options.get("max_mem")), range(len(grid.new))  # new axes are whole
+        block = block_for(results, budget, arrays, factor=factor, whole=whole, tasks=tasks)
+        reads = _reads(grid, arrays, blocks.axes, boundary, moves=not blocks.takes_block)
+        key = fingerprint(function)
+        computed = ComputedArrays(
+            grid.first, tuple(results), block, blocks, tasks=tasks, reads=reads, key=key
+        )
+        coordinates: list[TransferredArray] = []
+        if to.repo is not reading.version.repo or to.group.strip("/"):
+            own = {each.path for each in arrays} | {each.path for each in results}
+            coordinates = [
+                TransferredArray.whole(each, to.path(each.path))
+                for each in with_companions(session, [arrays[0]])
+                if own.isdisjoint((each.path, to.path(each.path)))
+            ]
+        parameters = {
+            "function": fingerprint(function),
+            "names": names,
+            "halo": grid.margins,
+            "boundary": boundary,
+            "dtype": [str(each.dtype) for each in results],
+            "chunks": [each.document["chunk_grid"] for each in results],
+            "fill_value": str(self.fill_value),
+            "attributes": json.loads(json.dumps(self.attributes, default=str)),
+            "drop": sorted(grid.dropped),
+            "new": grid.new,
+        }
+        outputs = OutputArrays([computed], coordinates)
+        return BlockPlan(arrays, outputs, parameters)
+
+
+def _reads(
+    grid: InputGrid,
+    arrays: Sequence[ArrayInfo],
+    axes: Sequence[tuple[int, ...]],
+    boundary: Boundary,
+    *,
+    moves: bool,
+) -> tuple[Read, ...]:
+    """Return what a block of the results reads of each input. ``moves`` False: the function gets its place."""
+    at = {axis: number + len(grid.new) for number, axis in enumerate(grid.axes)}
+    margins = grid.margins or ((0, 0),) * grid.first.ndim
+
+    def relation(axis: int) -> tuple[int | None, Relation]:
+        if axis in grid.dropped:
+            return None, Whole()
+        before, after = margins[axis]
+        return at[axis], Window(1, 0, before, after, boundary == "periodic", moves)
+
+    return tuple(Read(array.path, tuple(map(relation, own))) for array, own in zip(arrays, axes, strict=True))
 
 
 def _grid(
@@ -424,7 +490,8 @@ def _result(
     dtype: Any,
     fill_value: Any,
     attributes: Mapping[str, Any] | None,
-    options: GridRunOptions,
+    inner_lengths: Lengths | None,
+    outer_lengths: Lengths | None,
 ) -> ArrayInfo:
     first, new_lengths = grid.first, list(grid.new.values())
     shape = grid.arranged(new_lengths, first.shape)
@@ -448,6 +515,6 @@ def _result(
             fill_value=fill_value,
             attributes=attributes,
         )
-    inner = chunk_lengths(options.get("chunks"), out, chunks, "chunks")
-    outer = chunk_lengths(options.get("shards"), out, None, "shards", inner=inner)
+    inner = chunk_lengths(inner_lengths, out, chunks, "chunks")
+    outer = chunk_lengths(outer_lengths, out, None, "shards", inner=inner)
     return out.with_layout(path, chunks=inner, shards=outer)

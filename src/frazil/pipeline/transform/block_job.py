@@ -7,7 +7,6 @@ the same chunks. Tasks fetch chunks of another repository, and virtual chunks th
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +21,11 @@ from frazil.arguments import misfit
 from frazil.changes.change_set import table_of
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.manifest import ChunkKind, ChunkTable
-from frazil.jobs.blocks import I64, Budget, block_shape, cells, groups, sizes, split
-from frazil.jobs.engine import Engine, EngineName, task_bytes
-from frazil.jobs.job import Job, JobResult, Phase, RunOptions, Target, Tasks, Version, digest
-from frazil.jobs.job_run import require_free, run_with_options
+from frazil.jobs.blocks import I64, Budget, block_shape, cells, groups
+from frazil.jobs.job import Target, Version
 from frazil.jobs.task_results import Outcome
-from frazil.pipeline.transform.arrays import ArrayInfo, Json, Shape, Values, array_info, open_array
+from frazil.pipeline.derivation.relations import Read
+from frazil.pipeline.transform.arrays import ArrayInfo, Json, Shape, Values, open_array
 from frazil.repository.session.chunk_refs import chunk_error
 from frazil.repository.session.session import ForkSession, Session
 from frazil.threads import Purpose, thread_pool
@@ -167,7 +165,7 @@ def fetch_chunks(fork: ForkSession, source: Session, transfer: ChunkTransfer) ->
     return Outcome(chunks=len(table), bytes_read=size, bytes_written=size)
 
 
-_MOST_TASK: Final = 256_000_000
+MOST_TASK: Final = 256_000_000
 
 
 #: ``(session, start, stop)``: a function, which can be pickled, that returns the values of a block: one array
@@ -182,7 +180,9 @@ class ComputedArrays:
     ``compute(session, start, stop)`` returns the values of a block. ``block`` is the shape of the blocks, a
     multiple of the chunks and shards of all results. In round 0 ``session`` is the source, in later rounds
     the target with the results of earlier rounds. ``tasks`` is the least number of tasks, but no
-    task has less than one block. Without it, small blocks share a task.
+    task has less than one block. Without it, small blocks share a task. ``reads`` are what a block reads;
+    empty: all of the inputs. ``key`` is JSON for all else that has an influence on the values, such as the
+    values of coordinates.
     """
 
     old: ArrayInfo
@@ -191,6 +191,8 @@ class ComputedArrays:
     compute: Compute
     round: int = 0
     tasks: int | None = None
+    reads: tuple[Read, ...] = ()
+    key: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,179 +246,12 @@ class OutputArrays:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockJob:
-    """One call of an operation: it reads ``inputs`` of ``version`` by ``session``, and makes ``outputs``.
-
-    ``in_place``: it replaces its inputs. With ``fetches_virtual``, virtual chunks that are transferred become
-    native ones.
-    """
-
-    name: str
-    version: Version
-    session: Session
-    target: Target
-    inputs: Sequence[ArrayInfo]
-    outputs: OutputArrays
-    parameters: Json
-    in_place: bool = False
-    fetches_virtual: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class BlockItem:
     """The item of one task: some blocks of the computed arrays number ``computed``."""
 
     computed: int
     starts: I64
     stops: I64
-
-
-def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
-    """Run the operation as one job."""
-    outputs, version, target = work.outputs, work.version, work.target
-    new = outputs.arrays
-    if not new and not work.in_place:
-        raise InvalidInputError("paths must name at least one array, got none")
-    reads = () if work.in_place else (each.path for each in work.inputs)
-    require_free(version, target, reads, [each.path for each in new])
-
-    def prepare_later(number: int, session: Session, values: list[Any]) -> Tasks:
-        return Tasks(
-            _block_items(outputs.computed, number, options.get("engine")), (None, tuple(outputs.computed))
-        )
-
-    def delete_temporary(session: Session, values: list[Any]) -> None:
-        for each in outputs.temporary:
-            session.workspace.delete_node(each.path)
-
-    rounds = max((each.round for each in outputs.computed), default=0)
-    inputs = sorted({each.path for each in (*work.inputs, *(each.old for each in outputs.transferred))})
-    job = Job(
-        work.name,
-        target,
-        functools.partial(_prepare, work, options.get("engine")),
-        compute_blocks,
-        delete_temporary if outputs.temporary else None,
-        work.parameters,
-        (version.input(inputs),),
-        tuple(each.path for each in new) or tuple(inputs),
-        phases=tuple(
-            Phase(functools.partial(prepare_later, number + 1), compute_blocks) for number in range(rounds)
-        ),
-    )
-    return run_with_options(job, options)
-
-
-def _prepare(work: BlockJob, engine: Engine | EngineName | None, session: Session) -> Tasks:
-    """Create the results, and return the tasks of the first round."""
-    outputs, source = work.outputs, work.session
-    if work.in_place:
-        for array in work.inputs:
-            if digest(source, [array.path]) != digest(session, [array.path]):
-                raise InvalidInputError(
-                    f"source must have the newest version of `{array.path}` to replace it, got "
-                    f"{source.snapshot_id}, and the array changed since. Read the tip of the branch, or pass "
-                    "another target as `to`",
-                    ErrorKind.NOT_ALLOWED,
-                )
-    else:
-        _refuse_relabelling(session, source, outputs)
-    for computed in outputs.computed:
-        for new in computed.new:
-            create_array(session, source, computed.old, new)
-    for transferred in () if work.in_place else outputs.transferred:
-        create_array(session, source, transferred.old, transferred.new)
-    for coordinate in outputs.coordinates:
-        create_array(session, source, coordinate.old, coordinate.new)
-        if coordinate.values.size:
-            open_array(session, coordinate.new.path, "r+")[...] = coordinate.values
-    for path, attributes in outputs.group_attributes.items():
-        create_groups(session, source, "/", path)
-        document = json.loads(session.workspace.require_node(path).user_data)
-        document["attributes"] = {**(document.get("attributes") or {}), **attributes}
-        session.workspace.set_node(path, json.dumps(document).encode())
-    transfers = [each.transfer for each in outputs.transferred]
-    items: list[Any] = []
-    if not same_repository(work.version, work.target):
-        items = fetch_items(source, transfers)
-    elif work.fetches_virtual:
-        items = fetch_items(source, [replace(each, virtual=True) for each in transfers])
-        share = [] if work.in_place else [replace(each, virtual=False) for each in transfers]
-        share_chunks(session, source, share)
-    else:
-        share_chunks(session, source, transfers)
-    return Tasks(items + _block_items(outputs.computed, 0, engine), (source, tuple(outputs.computed)))
-
-
-def _refuse_relabelling(session: Session, source: Session, outputs: OutputArrays) -> None:
-    """Raise ``InvalidInputError`` if a coordinate would change that other arrays of its group have."""
-    first = [each for each in outputs.computed if each.round == 0]
-    made: list[tuple[ArrayInfo, ComputedArrays | TransferredArray | DriverArray]] = [
-        *((new, each) for each in first for new in each.new),
-        *((each.new, each) for each in outputs.transferred),
-        *((each.new, each) for each in outputs.coordinates),
-    ]
-    paths, nodes = {each.path for each in outputs.arrays}, session.workspace.node_table()
-    neighbours: dict[str, list[ArrayInfo]] = {}  # each group is listed once
-    for new, origin in made:
-        row = nodes.find_node(new.path)
-        if new.dims != (new.name,) or row < 0 or not nodes.is_array[row]:
-            continue
-        if new.group not in neighbours:
-            below, all_paths = nodes.below(new.group), nodes.paths_list()
-            rows = np.arange(len(nodes))[below][nodes.is_array[below]].tolist()
-            of_group = [path for row in rows if (path := all_paths[row]) not in paths]
-            neighbours[new.group] = [
-                array_info(session, path)
-                for path in of_group
-                if (path.rpartition("/")[0] or "/") == new.group
-            ]
-        labelled = next((other.path for other in neighbours[new.group] if new.name in other.dims), None)
-        if labelled is None:
-            continue
-        existing = array_info(session, new.path)
-        kinds = [(each.shape, each.dims, each.dtype, each.attributes) for each in (existing, new)]
-        if kinds[0] == kinds[1]:
-            match origin:
-                case ComputedArrays():
-                    number = [each.path for each in origin.new].index(new.path)
-                    values = origin.compute(source, (0,), new.shape)[number]
-                case DriverArray():
-                    values = origin.values
-                case TransferredArray(old, _, transfer):
-                    ends = zip(transfer.low, transfer.high, old.grid, strict=True)
-                    region = tuple(slice(low * step, high * step) for low, high, step in ends)
-                    values = np.asarray(open_array(source, old.path)[region])
-            stored = np.asarray(open_array(session, existing.path)[...])
-            if np.array_equal(stored, values, equal_nan=values.dtype.kind in "fcmM"):
-                continue
-        raise InvalidInputError(
-            f"to must be a group whose `{new.name}` is equal to that of the result, got a group where "
-            f"`{labelled}` is labelled with another `{new.name}`. Pass another group",
-            ErrorKind.NOT_ALLOWED,
-        )
-
-
-def _block_items(
-    computed: Sequence[ComputedArrays], round_number: int, engine: Engine | EngineName | None
-) -> list[BlockItem]:
-    """Return the items of one round."""
-    items: list[BlockItem] = []
-    for index, each in enumerate(computed):
-        if each.round != round_number:
-            continue
-        shape = each.new[0].shape
-        elements = math.prod(shape)
-        total = elements * sum(new.itemsize for new in each.new)
-        starts, stops = split(shape, each.block)
-        if each.tasks is None:  # the cost is that of what is read and written
-            total += each.old.itemsize * math.prod(each.old.shape)
-            per_task = task_bytes(total, _MOST_TASK, engine)
-        else:
-            per_task = min(max(total // each.tasks, 1), _MOST_TASK)
-        offsets = groups(sizes(starts, stops) * (total // max(elements, 1)), per_task).tolist()
-        items += [BlockItem(index, starts[low:high], stops[low:high]) for low, high in pairwise(offsets)]
-    return items
 
 
 def compute_blocks(

@@ -25,7 +25,9 @@ from frazil.arguments import require_choice
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, slabs
 from frazil.jobs.engine import Engine, EngineName, task_bytes
-from frazil.jobs.job import JobResult, Source, Target, Version, takes_versions, with_options
+from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
+from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading
+from frazil.pipeline.derivation.relations import Read, Window
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
     ChunkRunOptions,
@@ -40,6 +42,7 @@ from frazil.pipeline.transform.arrays import (
     coordinate_paths,
     coordinate_values,
     is_coordinate,
+    names_of,
     open_array,
     require_dimensions,
     unpacked,
@@ -48,13 +51,11 @@ from frazil.pipeline.transform.arrays import (
     with_companions,
 )
 from frazil.pipeline.transform.block_job import (
-    BlockJob,
     ComputedArrays,
     DriverArray,
     OutputArrays,
     TransferredArray,
     block_for,
-    run_block_job,
 )
 from frazil.repository.session.session import Session
 
@@ -275,7 +276,9 @@ class CoarseArrays:
             tasks = max(-(-size // task_bytes(size, self.budget.size, self.engine)), 1)
             block = block_for([new], self.budget, [below], factor=factor, tasks=tasks)
             blocks = functools.partial(_window_block, below, windows, str(new.dtype))
-            self.computed.append(ComputedArrays(below, (new,), block, blocks, number))
+            axes = tuple((axis, Window(length)) for axis, length in enumerate(windows.lengths))
+            reads = (Read(below.path, axes),)
+            self.computed.append(ComputedArrays(below, (new,), block, blocks, number, reads=reads))
             below = new
 
 
@@ -329,32 +332,44 @@ def coarsen(
         >>> zarr.open_array(result.version.session().store, path="half/data/t", mode="r")[:].tolist()
         [2.0, 7.0]
     """
-    version = Version.of(source)
-    session = version.session()
-    arrays = with_companions(session, arrays_below(session, paths))
-    require_windows(factors, how, boundary, arrays)
-    coarse = CoarseArrays(
-        session, arrays, factors, how, boundary, Budget.of(options.get("max_mem")), options.get("engine")
-    )
-    for array in arrays:
-        path = [to.path(array.path)]
-        is_own_result = all(array.axis(name) is None for name in factors)
-        if not is_own_result and all(length == 1 for length in window_lengths(array, factors)):
-            # Windows of one element: the stored values, for these arrays.
-            statistic = statistic_of(array, how, coarse.coordinates)
-            is_own_result = statistic in _ELEMENTS or is_coordinate(array, coarse.coordinates)
-        if is_own_result:
-            coarse.transfer_array(array, path)
-        else:
-            coarse.add_array(array, path, options.get("chunks"))
-    parameters = {
-        "factors": {str(dim): int(factor) for dim, factor in factors.items()},
-        "how": how,
-        "boundary": boundary,
-        "chunks": coarse.outputs.chunk_grids,
-    }
-    job = BlockJob("coarsen", version, session, to, arrays, coarse.outputs, parameters)
-    return run_block_job(job, options)
+    return Coarsening(names_of(paths), factors, how, boundary, options.get("chunks")).run(source, to, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Coarsening(Operation):
+    """The operation of `coarsen`."""
+
+    name = "coarsen"
+    factors: Mapping[str, int]
+    how: str
+    boundary: Edge
+    chunks: Lengths | None = None
+
+    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+        """Return the statistics of the windows."""
+        session, factors, how = reading.session, self.factors, self.how
+        arrays = with_companions(session, arrays_below(session, self.paths))
+        require_windows(factors, how, self.boundary, arrays)
+        budget = Budget.of(options.get("max_mem"))
+        coarse = CoarseArrays(session, arrays, factors, how, self.boundary, budget, options.get("engine"))
+        for array in arrays:
+            path = [to.path(array.path)]
+            is_own_result = all(array.axis(name) is None for name in factors)
+            if not is_own_result and all(length == 1 for length in window_lengths(array, factors)):
+                # Windows of one element: the stored values, for these arrays.
+                statistic = statistic_of(array, how, coarse.coordinates)
+                is_own_result = statistic in _ELEMENTS or is_coordinate(array, coarse.coordinates)
+            if is_own_result:
+                coarse.transfer_array(array, path)
+            else:
+                coarse.add_array(array, path, self.chunks)
+        parameters = {
+            "factors": {str(dim): int(factor) for dim, factor in factors.items()},
+            "how": how,
+            "boundary": self.boundary,
+            "chunks": coarse.outputs.chunk_grids,
+        }
+        return BlockPlan(arrays, coarse.outputs, parameters)
 
 
 #: The name of a statistic in the multiscales convention.
@@ -468,61 +483,80 @@ def pyramid(
         >>> [(level, root[f"{level}/data/p"].shape) for level in levels]
         [('0', (64, 64)), ('1', (32, 32)), ('2', (16, 16))]
     """
-    version = Version.of(source)
-    session = version.session()
-    arrays = arrays_below(session, paths)
-    if convention != "ome":
-        arrays = with_companions(session, arrays)
-    require_windows(factors, how, "trim", arrays)
-    if how not in _COMPOSABLE:
-        raise InvalidInputError(
-            f"how must be one of {', '.join(_COMPOSABLE)}, got {how!r}, which cannot be computed "
-            "from the level below",
-            ErrorKind.UNKNOWN_CHOICE,
+    operation = Pyramid(names_of(paths), factors, levels, how, convention, options.get("chunks"))
+    return operation.run(source, to, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Pyramid(Operation):
+    """The operation of `pyramid`."""
+
+    name = "pyramid"
+    factors: Mapping[str, int]
+    levels: int | None
+    how: str
+    convention: Convention
+    chunks: Lengths | None = None
+
+    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+        """Return the levels."""
+        session, factors, how = reading.session, self.factors, self.how
+        levels, convention = self.levels, self.convention
+        arrays = arrays_below(session, self.paths)
+        if convention != "ome":
+            arrays = with_companions(session, arrays)
+        require_windows(factors, how, "trim", arrays)
+        if how not in _COMPOSABLE:
+            raise InvalidInputError(
+                f"how must be one of {', '.join(_COMPOSABLE)}, got {how!r}, which cannot be computed "
+                "from the level below",
+                ErrorKind.UNKNOWN_CHOICE,
+            )
+        require_choice("convention", convention, get_args(Convention.__value__))
+        if convention == "ome" and (len(arrays) != 1 or None in arrays[0].dims):
+            raise InvalidInputError(
+                "paths must be one array with names for all dimensions for convention='ome', got "
+                f"{[each.path for each in arrays]}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        coarse = CoarseArrays(
+            session, arrays, factors, how, "trim", Budget.of(options.get("max_mem")), options.get("engine")
         )
-    require_choice("convention", convention, get_args(Convention.__value__))
-    if convention == "ome" and (len(arrays) != 1 or None in arrays[0].dims):
-        raise InvalidInputError(
-            "paths must be one array with names for all dimensions for convention='ome', got "
-            f"{[each.path for each in arrays]}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        fields = [each for each in arrays if not is_coordinate(each, coarse.coordinates)]
+        count = levels or 0
+        if levels is None:
+            count = 1  # until all dimensions that shrink fit into one chunk
+            for each in fields:
+                for n, chunk, length in zip(
+                    each.shape, each.chunks, window_lengths(each, factors), strict=True
+                ):
+                    while length > 1 and n // length ** (count - 1) > chunk:
+                        count += 1
+        is_empty = any(
+            n < length ** (count - 1)
+            for each in fields
+            for n, length in zip(each.shape, window_lengths(each, factors), strict=True)
         )
-    coarse = CoarseArrays(
-        session, arrays, factors, how, "trim", Budget.of(options.get("max_mem")), options.get("engine")
-    )
-    fields = [each for each in arrays if not is_coordinate(each, coarse.coordinates)]
-    count = levels or 0
-    if levels is None:
-        count = 1  # until all dimensions that shrink fit into one chunk
-        for each in fields:
-            for n, chunk, length in zip(each.shape, each.chunks, window_lengths(each, factors), strict=True):
-                while length > 1 and n // length ** (count - 1) > chunk:
-                    count += 1
-    is_empty = any(
-        n < length ** (count - 1)
-        for each in fields
-        for n, length in zip(each.shape, window_lengths(each, factors), strict=True)
-    )
-    if count < 1 or is_empty:
-        raise InvalidInputError(
-            f"levels must be at least 1 and leave at least one element of each array, got {levels}"
-        )
-    for array in arrays:
-        name = "" if convention == "ome" else f"/{array.path.strip('/')}"
-        level_0, *levels_above = (to.path(f"{level}{name}") for level in range(count))
-        coarse.transfer_array(array, [level_0])
-        if max(window_lengths(array, factors), default=1) > 1:
-            chunks = chunk_lengths(options.get("chunks"), array, array.chunks, "chunks")
-            coarse.add_array(array, levels_above, chunks)
-        else:
-            coarse.transfer_array(array, levels_above)
-    attributes = _convention_attributes(convention, fields, factors, count, how)
-    outputs = replace(coarse.outputs, group_attributes={to.path(""): attributes})
-    parameters = {
-        "factors": {str(dim): int(factor) for dim, factor in factors.items()},
-        "levels": count,
-        "how": how,
-        "convention": convention,
-        "chunks": outputs.chunk_grids,
-    }
-    return run_block_job(BlockJob("pyramid", version, session, to, arrays, outputs, parameters), options)
+        if count < 1 or is_empty:
+            raise InvalidInputError(
+                f"levels must be at least 1 and leave at least one element of each array, got {levels}"
+            )
+        for array in arrays:
+            name = "" if convention == "ome" else f"/{array.path.strip('/')}"
+            level_0, *levels_above = (to.path(f"{level}{name}") for level in range(count))
+            coarse.transfer_array(array, [level_0])
+            if max(window_lengths(array, factors), default=1) > 1:
+                chunks = chunk_lengths(self.chunks, array, array.chunks, "chunks")
+                coarse.add_array(array, levels_above, chunks)
+            else:
+                coarse.transfer_array(array, levels_above)
+        attributes = _convention_attributes(convention, fields, factors, count, how)
+        outputs = replace(coarse.outputs, group_attributes={to.path(""): attributes})
+        parameters = {
+            "factors": {str(dim): int(factor) for dim, factor in factors.items()},
+            "levels": count,
+            "how": how,
+            "convention": convention,
+            "chunks": outputs.chunk_grids,
+        }
+        return BlockPlan(arrays, outputs, parameters)

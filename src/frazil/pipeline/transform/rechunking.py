@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Final, Unpack
+from typing import Any, Final, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +29,11 @@ from frazil.jobs.job import (
     RunOptions,
     Source,
     Target,
-    Version,
     takes_versions,
     with_options,
 )
+from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading
+from frazil.pipeline.derivation.relations import Read
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
     Json,
@@ -43,19 +44,17 @@ from frazil.pipeline.transform.arrays import (
     chunk_lengths,
     clipped_chunks,
     codec_documents,
+    names_of,
     open_array,
     record_of_lengths,
     require_dimensions,
     with_companions,
 )
 from frazil.pipeline.transform.block_job import (
-    BlockJob,
     ComputedArrays,
     OutputArrays,
     TransferredArray,
     is_in_place,
-    run_block_job,
-    target_or_source,
 )
 from frazil.remedies import argument
 from frazil.repository.session.session import Session
@@ -289,19 +288,30 @@ def rechunk(
         >>> zarr.open_array(series.version.session().store, path="t", mode="r").chunks
         (8, 1)
     """
-    version = Version.of(source)
-    session = version.session()
-    arrays = arrays_below(session, paths)
-    if isinstance(chunks, Mapping):
-        require_dimensions(list(chunks), arrays)
+    return Rechunking(names_of(paths), chunks, shards).run(source, to, options)
 
-    def layout_of(array: ArrayInfo, path: str) -> ArrayInfo:
-        inner = chunk_lengths(chunks, array, array.chunks, "chunks")
-        outer = chunk_lengths(shards, array, None, "shards", inner=inner)
-        return array.with_layout(path, chunks=inner, shards=outer)
 
-    parameters = {"chunks": record_of_lengths(chunks), "shards": record_of_lengths(shards)}
-    return _rewrite("rechunk", version, session, paths, arrays, layout_of, parameters, to, options)
+@dataclass(frozen=True, slots=True)
+class Rechunking(Operation):
+    """The operation of `rechunk`."""
+
+    name = "rechunk"
+    chunks: Lengths
+    shards: Lengths | None = None
+
+    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+        """Return the copies into the new chunks."""
+        arrays = arrays_below(reading.session, self.paths)
+        if isinstance(self.chunks, Mapping):
+            require_dimensions(list(self.chunks), arrays)
+
+        def layout_of(array: ArrayInfo, path: str) -> ArrayInfo:
+            inner = chunk_lengths(self.chunks, array, array.chunks, "chunks")
+            outer = chunk_lengths(self.shards, array, None, "shards", inner=inner)
+            return array.with_layout(path, chunks=inner, shards=outer)
+
+        parameters = {"chunks": record_of_lengths(self.chunks), "shards": record_of_lengths(self.shards)}
+        return _rewrite(reading, self.paths, arrays, layout_of, parameters, to, options)
 
 
 @with_options(BoundedRunOptions)
@@ -346,35 +356,44 @@ def recompress(
         >>> zarr.open_array(result.version.session().store, path="t", mode="r").compressors
         (GzipCodec(level=1),)
     """
-    version = Version.of(source)
-    session = version.session()
+    return Recompression(names_of(paths), codecs, shards).run(source, to, options)
 
-    def layout_of(array: ArrayInfo, path: str) -> ArrayInfo:
-        return array.with_layout(
-            path,
-            chunks=array.chunks,
-            shards=chunk_lengths(shards, array, None, "shards", inner=array.chunks),
-            codecs=codec_documents(codecs, array.codecs),
-        )
 
-    parameters = {"codecs": codec_documents(codecs, []), "shards": record_of_lengths(shards)}
-    arrays = arrays_below(session, paths)
-    return _rewrite("recompress", version, session, paths, arrays, layout_of, parameters, to, options)
+@dataclass(frozen=True, slots=True)
+class Recompression(Operation):
+    """The operation of `recompress`."""
+
+    name = "recompress"
+    codecs: Sequence[Codec | Mapping[str, Any]] | None = None
+    shards: Lengths | None = None
+
+    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+        """Return the copies with the new codecs."""
+
+        def layout_of(array: ArrayInfo, path: str) -> ArrayInfo:
+            return array.with_layout(
+                path,
+                chunks=array.chunks,
+                shards=chunk_lengths(self.shards, array, None, "shards", inner=array.chunks),
+                codecs=codec_documents(self.codecs, array.codecs),
+            )
+
+        parameters = {"codecs": codec_documents(self.codecs, []), "shards": record_of_lengths(self.shards)}
+        arrays = arrays_below(reading.session, self.paths)
+        return _rewrite(reading, self.paths, arrays, layout_of, parameters, to, options)
 
 
 def _rewrite(
-    name: str,
-    version: Version,
-    session: Session,
+    reading: Reading,
     paths: Sequence[str],
     arrays: Sequence[ArrayInfo],
     layout_of: Callable[[ArrayInfo, str], ArrayInfo],
     parameters: Json,
-    to: Target | None,
+    target: Target,
     options: BoundedRunOptions,
-) -> JobResult:
+) -> BlockPlan:
     """Store arrays in other layouts. An array whose layout stays the same is transferred."""
-    target, budget = target_or_source(version, to), Budget.of(options.get("max_mem")).size
+    version, session, budget = reading.version, reading.session, Budget.of(options.get("max_mem")).size
     if not arrays:
         raise InvalidInputError("paths must name at least one array, got none")
     in_place, slots = is_in_place(version, target), slots_of(options.get("engine"))
@@ -387,6 +406,10 @@ def _rewrite(
             if not in_place:
                 transferred.append(replace(TransferredArray.whole(old, new.path), new=new))
             continue
+        if reading.is_refresh:  # some chunks: an intermediate array saves nothing
+            stage = Stage(old.shape, old.itemsize, old.chunks, new.grid, new.grid)
+            computed.append(_copy(old, new, stage, 0))
+            continue
         plan = parallel_plan(old.shape, old.chunks, new.grid, old.itemsize, budget, slots)
         if plan.intermediate is None:
             computed.append(_copy(old, new, plan.stages[0], 0))
@@ -396,21 +419,24 @@ def _rewrite(
         codecs = [each for each in old.codecs if each["name"] in _INTERMEDIATE_CODECS] or old.codecs
         between = old.with_layout(path, chunks=plan.intermediate, codecs=codecs)
         temporary.append(between)
-        computed += [_copy(old, between, plan.stages[0], 0), _copy(between, new, plan.stages[1], 1)]
+        computed += [_copy(old, between, plan.stages[0], 0), _copy(between, new, plan.stages[1], 1, old.path)]
     if not in_place:
         own = {array.path for array in arrays}
         companions = [each for each in with_companions(session, arrays) if each.path not in own]
         transferred += [TransferredArray.whole(each, target.path(each.path)) for each in companions]
-    names = [paths] if isinstance(paths, str) else list(paths)
     outputs = OutputArrays(computed, transferred, temporary=temporary)
-    parameters = {**parameters, "paths": names, "max_mem": budget}
-    job = BlockJob(name, version, session, target, arrays, outputs, parameters, in_place)
-    return run_block_job(job, options)
+    parameters = {**parameters, "paths": list(paths), "max_mem": budget}
+    return BlockPlan(arrays, outputs, parameters, in_place)
 
 
-def _copy(old: ArrayInfo, new: ArrayInfo, stage: Stage, number: int) -> ComputedArrays:
+def _copy(
+    old: ArrayInfo, new: ArrayInfo, stage: Stage, number: int, origin: str | None = None
+) -> ComputedArrays:
+    """Return the copy of an array by one stage. ``origin`` is the array whose values it has."""
     read = functools.partial(_read_block, old.path)
-    return ComputedArrays(old, (new,), stage.block, read, number)
+    return ComputedArrays(
+        old, (new,), stage.block, read, number, reads=(Read.same(origin or old.path, old.ndim),)
+    )
 
 
 def _read_block(path: str, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
@@ -456,16 +482,21 @@ def materialize(
         >>> zarr.open_array(result.version.session().store, path="copy/t", mode="r")[:].tolist()
         [7, 7, 7, 7]
     """
-    version = Version.of(source)
-    session = version.session()
-    target = target_or_source(version, to)
-    in_place = is_in_place(version, target)
-    arrays = arrays_below(session, paths)
-    if not in_place:
-        arrays = with_companions(session, arrays)
-    outputs = OutputArrays(
-        transferred=[TransferredArray.whole(array, target.path(array.path)) for array in arrays]
-    )
-    parameters = {"paths": [paths] if isinstance(paths, str) else list(paths)}
-    job = BlockJob("materialize", version, session, target, arrays, outputs, parameters, in_place, True)
-    return run_block_job(job, options)
+    return Materialization(names_of(paths)).run(source, to, cast("BoundedRunOptions", options))
+
+
+@dataclass(frozen=True, slots=True)
+class Materialization(Operation):
+    """The operation of `materialize`."""
+
+    name = "materialize"
+
+    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+        """Return the transfer of all chunks."""
+        in_place = is_in_place(reading.version, to)
+        arrays = arrays_below(reading.session, self.paths)
+        if not in_place:
+            arrays = with_companions(reading.session, arrays)
+        transferred = [TransferredArray.whole(array, to.path(array.path)) for array in arrays]
+        parameters = {"paths": list(self.paths)}
+        return BlockPlan(arrays, OutputArrays(transferred=transferred), parameters, in_place, True)

@@ -20,7 +20,9 @@ from frazil.cf import geographic_kind
 from frazil.errors import InvalidInputError
 from frazil.extras import needs
 from frazil.jobs.blocks import Budget
-from frazil.jobs.job import JobResult, Source, Target, Version, takes_versions, with_options
+from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
+from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading
+from frazil.pipeline.derivation.relations import Read, Whole, Window
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
     ChunkRunOptions,
@@ -36,6 +38,7 @@ from frazil.pipeline.transform.arrays import (
     coordinate_paths,
     coordinate_values,
     is_coordinate,
+    names_of,
     open_array,
     record_of,
     unpacked,
@@ -44,13 +47,11 @@ from frazil.pipeline.transform.arrays import (
     with_companions,
 )
 from frazil.pipeline.transform.block_job import (
-    BlockJob,
     ComputedArrays,
     DriverArray,
     OutputArrays,
     TransferredArray,
     block_for,
-    run_block_job,
 )
 from frazil.repository.session.session import Session
 
@@ -117,63 +118,89 @@ def regrid(
         >>> xr.open_zarr(store, group="fine/data", consolidated=False)["t"].values.tolist()
         [[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]]
     """
-    version = Version.of(source)
-    session = version.session()
-    arrays = with_companions(session, arrays_below(session, paths))
     skip = method == "conservative" if skipna is None else skipna
     require_choice("method", method, get_args(Method.__value__))
     if not 0 <= nan_threshold <= 1:
         raise InvalidInputError(f"nan_threshold must be between 0 and 1, got {nan_threshold}")
     grid = _TargetGrid.of(target_grid)
-    coordinates = coordinate_paths(arrays)
-    axes: dict[str, _Axes] = {}
-    for array in arrays:
-        of_dims = [coordinate_of(session, array, dim) for dim in array.dims]
-        kinds = [each and geographic_kind(each.name, each.attributes) for each in of_dims]
-        axes[array.path] = [(str(kind), axis) for axis, kind in enumerate(kinds) if kind in _NAMES]
-    fields = {array.path for array in arrays if len(axes[array.path]) == 2}
-    if not fields:
-        raise misfit(
-            "At least one array must have a latitude and a longitude (by standard_name, units or name), "
-            f"got {[array.path for array in arrays]}"
-        )
-    computed: list[ComputedArrays] = []
-    transferred: list[TransferredArray] = []
-    new_coordinates: list[DriverArray] = []
-    for array in arrays:
-        array_axes, path = axes[array.path], to.path(array.path)
-        if not array_axes:
-            transferred.append(TransferredArray.whole(array, path))
-        elif array.path in fields and array.dtype.kind in "iufb":
-            old = {}
-            for kind, axis in array_axes:
-                coordinate = coordinate_of(session, array, array.dims[axis])
-                assert coordinate is not None
-                old[kind] = coordinate_values(session, coordinate).astype("f8")
-                _require_monotonic(old[kind], coordinate.path)
-            blocks = _RegriddedBlocks(array, tuple(array_axes), old, grid.values, method, skip, nan_threshold)
-            new = _result(array, path, blocks, options.get("chunks"))
-            blocks = replace(blocks, dtype=str(new.dtype))
-            # A block has whole planes of the result, for some positions of the other dimensions.
-            whole = [axis for _, axis in array_axes]
-            old_cells, new_cells = (
-                math.prod(float(each.shape[axis]) for axis in whole) for each in (array, new)
+    chunks = options.get("chunks")
+    operation = Regridding(names_of(paths), grid.values, grid.attributes, method, skip, nan_threshold, chunks)
+    return operation.run(source, to, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Regridding(Operation):
+    """The operation of `regrid`. ``grid`` are the new latitudes and longitudes, by kind."""
+
+    name = "regrid"
+    grid: Mapping[str, Values]
+    attributes: Mapping[str, Json]
+    method: Method
+    skipna: bool
+    nan_threshold: float
+    chunks: Lengths | None = None
+
+    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+        """Return the interpolated fields, and the coordinates of the new grid."""
+        session, grid = reading.session, _TargetGrid(self.grid, self.attributes)
+        method, skip, nan_threshold = self.method, self.skipna, self.nan_threshold
+        arrays = with_companions(session, arrays_below(session, self.paths))
+        coordinates = coordinate_paths(arrays)
+        axes: dict[str, _Axes] = {}
+        for array in arrays:
+            of_dims = [coordinate_of(session, array, dim) for dim in array.dims]
+            kinds = [each and geographic_kind(each.name, each.attributes) for each in of_dims]
+            axes[array.path] = [(str(kind), axis) for axis, kind in enumerate(kinds) if kind in _NAMES]
+        fields = {array.path for array in arrays if len(axes[array.path]) == 2}
+        if not fields:
+            raise misfit(
+                "At least one array must have a latitude and a longitude (by standard_name, units or name), "
+                f"got {[array.path for array in arrays]}"
             )
-            factor = 2 + 3 * old_cells * 8 / max(new_cells * new.itemsize, 1)
-            budget = Budget.of(options.get("max_mem"))
-            block = block_for([new], budget, [array], factor=factor, whole=whole)
-            computed.append(ComputedArrays(array, (new,), block, blocks))
-        elif array.ndim == 1 and is_coordinate(array, coordinates) and array.name == array.dims[0]:
-            new_coordinates.append(_coordinate(array, path, grid, array_axes[0][0]))
-    outputs = OutputArrays(computed, transferred, new_coordinates)
-    parameters = {
-        "grid": {kind: record_of(values) for kind, values in grid.values.items()},
-        "method": method,
-        "skipna": skip,
-        "nan_threshold": nan_threshold,
-        "chunks": outputs.chunk_grids,
-    }
-    return run_block_job(BlockJob("regrid", version, session, to, arrays, outputs, parameters), options)
+        computed: list[ComputedArrays] = []
+        transferred: list[TransferredArray] = []
+        new_coordinates: list[DriverArray] = []
+        for array in arrays:
+            array_axes, path = axes[array.path], to.path(array.path)
+            if not array_axes:
+                transferred.append(TransferredArray.whole(array, path))
+            elif array.path in fields and array.dtype.kind in "iufb":
+                old = {}
+                for kind, axis in array_axes:
+                    coordinate = coordinate_of(session, array, array.dims[axis])
+                    assert coordinate is not None
+                    old[kind] = coordinate_values(session, coordinate).astype("f8")
+                    _require_monotonic(old[kind], coordinate.path)
+                blocks = _RegriddedBlocks(
+                    array, tuple(array_axes), old, grid.values, method, skip, nan_threshold
+                )
+                new = _result(array, path, blocks, self.chunks)
+                blocks = replace(blocks, dtype=str(new.dtype))
+                # A block has whole planes of the result, for some positions of the other dimensions.
+                whole = [axis for _, axis in array_axes]
+                old_cells, new_cells = (
+                    math.prod(float(each.shape[axis]) for axis in whole) for each in (array, new)
+                )
+                factor = 2 + 3 * old_cells * 8 / max(new_cells * new.itemsize, 1)
+                budget = Budget.of(options.get("max_mem"))
+                block = block_for([new], budget, [array], factor=factor, whole=whole)
+                at = tuple(
+                    (axis, Whole(moves=False) if axis in whole else Window()) for axis in range(array.ndim)
+                )
+                key = [np.asarray(each).tolist() for each in old.values()]
+                reads = (Read(array.path, at),)
+                computed.append(ComputedArrays(array, (new,), block, blocks, reads=reads, key=key))
+            elif array.ndim == 1 and is_coordinate(array, coordinates) and array.name == array.dims[0]:
+                new_coordinates.append(_coordinate(array, path, grid, array_axes[0][0]))
+        outputs = OutputArrays(computed, transferred, new_coordinates)
+        parameters = {
+            "grid": {kind: record_of(values) for kind, values in grid.values.items()},
+            "method": method,
+            "skipna": skip,
+            "nan_threshold": nan_threshold,
+            "chunks": outputs.chunk_grids,
+        }
+        return BlockPlan(arrays, outputs, parameters)
 
 
 #: The kind (latitude, longitude) and the number of an axis.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
@@ -17,10 +17,14 @@ from frazil.arguments import misfit
 from frazil.cf import geographic_kind
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget
-from frazil.jobs.job import JobResult, Source, Target, Version, takes_versions, with_options
+from frazil.jobs.job import BoundedRunOptions, JobResult, Source, Target, takes_versions, with_options
+from frazil.pipeline.derivation.operation import BlockPlan, Operation, Reading
+from frazil.pipeline.derivation.relations import Read, Relation, Table, Window
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
     GridRunOptions,
+    Json,
+    Lengths,
     Shape,
     Values,
     array_info,
@@ -28,20 +32,19 @@ from frazil.pipeline.transform.arrays import (
     chunk_lengths,
     clipped_chunks,
     coordinate_values,
+    names_of,
     open_array,
     record_of,
     require_dimensions,
     with_companions,
 )
 from frazil.pipeline.transform.block_job import (
-    BlockJob,
     ChunkTransfer,
     ComputedArrays,
     DriverArray,
     OutputArrays,
     TransferredArray,
     block_for,
-    run_block_job,
 )
 from frazil.pipeline.transform.labels import (
     Positions,
@@ -157,31 +160,50 @@ def select(
         >>> zarr.open_array(part.version.session().store, path="part/data/t", mode="r")[:].tolist()
         [3, 4, 5]
     """
-    version = Version.of(source)
-    session = version.session()
-    arrays = with_companions(session, arrays_below(session, paths))
     isel, sel = dict(isel or {}), dict(sel or {})
-    require_dimensions([*isel, *sel], arrays)
     both = sorted(set(isel) & set(sel))
     if both:
         raise InvalidInputError(
             f"A dimension must be in isel or in sel, got {both[0]!r} in both",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
+    lengths = options.get("chunks"), options.get("shards")
+    return Selection(names_of(paths), isel, sel, method, tolerance, *lengths).run(source, to, options)
 
-    def positions_of(array: ArrayInfo, dim: str) -> Positions | None:
-        if dim in isel:
-            return positions_by_number(isel[dim], array, dim)
-        return positions_by_label(session, array, dim, sel[dim], method, tolerance) if dim in sel else None
 
-    parameters = {
-        "isel": {dim: record_of(value) for dim, value in isel.items()},
-        "sel": {dim: record_of(value) for dim, value in sel.items()},
-        "method": method,
-        **({} if tolerance is None else {"tolerance": record_of(tolerance)}),
-    }
-    job = BlockJob("select", version, session, to, arrays, OutputArrays(), parameters)
-    return _run(job, positions_of, options)
+@dataclass(frozen=True, slots=True)
+class Selection(Operation):
+    """The operation of `select`."""
+
+    name = "select"
+    isel: Mapping[str, Any]
+    sel: Mapping[str, Any]
+    method: str | None = None
+    tolerance: Any = None
+    chunks: Lengths | None = None
+    shards: Lengths | None = None
+
+    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+        """Return the parts."""
+        session = reading.session
+        arrays = with_companions(session, arrays_below(session, self.paths))
+        require_dimensions([*self.isel, *self.sel], arrays)
+
+        def positions_of(array: ArrayInfo, dim: str) -> Positions | None:
+            if dim in self.isel:
+                return positions_by_number(self.isel[dim], array, dim)
+            if dim not in self.sel:
+                return None
+            return positions_by_label(session, array, dim, self.sel[dim], self.method, self.tolerance)
+
+        parameters = {
+            "isel": {dim: record_of(value) for dim, value in self.isel.items()},
+            "sel": {dim: record_of(value) for dim, value in self.sel.items()},
+            "method": self.method,
+            **({} if self.tolerance is None else {"tolerance": record_of(self.tolerance)}),
+        }
+        parts = _Parts(arrays, to, Budget.of(options.get("max_mem")), self.chunks, self.shards)
+        return parts.plan(positions_of, [], parameters)
 
 
 @with_options(GridRunOptions)
@@ -229,107 +251,146 @@ def crop(
         >>> zarr.open_array(result.version.session().store, path="tropics/data/t", mode="r")[:].tolist()
         [-30.0, 0.0, 30.0]
     """
-    version = Version.of(source)
-    session = version.session()
-    arrays = with_companions(session, arrays_below(session, paths))
-    limits = {"latitude": latitude, "longitude": longitude}
-    positions: dict[str, Positions] = {}
-    relabelled: list[DriverArray] = []
-    kinds = set()
-    for array in arrays:
-        kind = geographic_kind(array.name, array.attributes) if array.dims == (array.name,) else None
-        between = limits.get(kind or "")
-        if between is None:
-            continue
-        kinds.add(kind)
-        values = coordinate_values(session, array).astype("f8")
-        if kind == "longitude":
-            selected, labels = longitudes_between(values, between)
-        else:
-            low, high = min(between), max(between)
-            selected = simplified(np.flatnonzero((values >= low) & (values <= high)))
-            labels = values[list(selected)] if isinstance(selected, tuple) else values
-        positions[array.path] = selected
-        if isinstance(selected, tuple):  # the result may count longitudes in another way
-            shape = (len(selected),)
-            grid = clipped_chunks(array.chunks, shape)
-            new = array.with_layout(to.path(array.path), shape=shape, chunks=grid)
-            relabelled.append(DriverArray(array, new, labels.astype(array.dtype)))
-    missing = [kind for kind, between in limits.items() if between and kind not in kinds]
-    if missing:
-        raise misfit(
-            f"The arrays must have a coordinate variable of {missing[0]} (by standard_name, units or name), "
-            "got none"
+    lengths = options.get("chunks"), options.get("shards")
+    return Crop(names_of(paths), latitude, longitude, *lengths).run(source, to, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Crop(Operation):
+    """The operation of `crop`."""
+
+    name = "crop"
+    latitude: tuple[float, float] | None = None
+    longitude: tuple[float, float] | None = None
+    chunks: Lengths | None = None
+    shards: Lengths | None = None
+
+    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+        """Return the parts, and the coordinates that are counted in another way."""
+        session = reading.session
+        arrays = with_companions(session, arrays_below(session, self.paths))
+        limits = {"latitude": self.latitude, "longitude": self.longitude}
+        positions: dict[str, Positions] = {}
+        relabelled: list[DriverArray] = []
+        kinds = set()
+        for array in arrays:
+            kind = geographic_kind(array.name, array.attributes) if array.dims == (array.name,) else None
+            between = limits.get(kind or "")
+            if between is None:
+                continue
+            kinds.add(kind)
+            values = coordinate_values(session, array).astype("f8")
+            if kind == "longitude":
+                selected, labels = longitudes_between(values, between)
+            else:
+                low, high = min(between), max(between)
+                selected = simplified(np.flatnonzero((values >= low) & (values <= high)))
+                labels = values[list(selected)] if isinstance(selected, tuple) else values
+            positions[array.path] = selected
+            if isinstance(selected, tuple):  # the result may count longitudes in another way
+                shape = (len(selected),)
+                grid = clipped_chunks(array.chunks, shape)
+                new = array.with_layout(to.path(array.path), shape=shape, chunks=grid)
+                relabelled.append(DriverArray(array, new, labels.astype(array.dtype)))
+        missing = [kind for kind, between in limits.items() if between and kind not in kinds]
+        if missing:
+            raise misfit(
+                f"The arrays must have a coordinate variable of {missing[0]} (by standard_name, units or name), "
+                "got none"
+            )
+
+        def positions_of(array: ArrayInfo, dim: str) -> Positions | None:
+            return positions.get(f"{array.group.rstrip('/')}/{dim}")
+
+        parts = _Parts(arrays, to, Budget.of(options.get("max_mem")), self.chunks, self.shards)
+        return parts.plan(positions_of, relabelled, dict(limits))
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Makes the parts of ``arrays`` at a target."""
+
+    arrays: Sequence[ArrayInfo]
+    to: Target
+    budget: Budget
+    chunks: Lengths | None
+    shards: Lengths | None
+
+    def plan(
+        self,
+        positions_of: Callable[[ArrayInfo, str], Positions | None],
+        relabelled: Sequence[DriverArray],
+        parameters: Json,
+    ) -> BlockPlan:
+        """Return the plan of one call of `select` or `crop`.
+
+        ``positions_of(array, dim)`` are the positions that the result has; None is all of them.
+        ``relabelled`` are coordinates whose values the driver has.
+        """
+        computed: list[ComputedArrays] = []
+        transferred: list[TransferredArray] = []
+        ready = {each.old.path for each in relabelled}
+        for array in self.arrays:
+            if array.path in ready:
+                continue
+            choices = [None if dim is None else positions_of(array, dim) for dim in array.dims]
+            positions = tuple(
+                range(n) if where is None else where for where, n in zip(choices, array.shape, strict=True)
+            )
+            new = self._part_of(array, self.to.path(array.path), positions)
+            transfer = _aligned_transfer(array, new, positions)
+            if transfer is not None:
+                transferred.append(TransferredArray(array, new, transfer))
+            else:
+                block = block_for([new], self.budget, [array], factor=3)
+                read = functools.partial(_part_block, array.path, positions)
+                reads = (_read_of(array.path, positions),)
+                computed.append(ComputedArrays(array, (new,), block, read, reads=reads))
+        outputs = OutputArrays(computed, transferred, relabelled)
+        grids = [each.new.document["chunk_grid"] for each in transferred] + outputs.chunk_grids
+        return BlockPlan(self.arrays, outputs, {**parameters, "chunks": grids})
+
+    def _part_of(self, array: ArrayInfo, path: str, positions: Sequence[Positions]) -> ArrayInfo:
+        """Return the metadata of the part."""
+        paths = {each.path for each in self.arrays}
+        axes = [axis for axis, where in enumerate(positions) if not isinstance(where, int)]
+        shape = tuple(len(where) for where in positions if not isinstance(where, int))
+        dims = [array.dims[axis] for axis in axes]
+        inner = tuple(array.chunks[axis] for axis in axes)
+        outer = None if array.shards is None else tuple(array.shards[axis] for axis in axes)
+        names = dims if any(dims) else None
+        out = array.with_layout(path, shape=shape, chunks=inner, shards=outer, dimension_names=names)
+        if len(axes) < array.ndim:
+            attributes = array.attributes
+            scalar = [str(array.dims[axis]) for axis in range(array.ndim) if axis not in axes]
+            scalar = [dim for dim in scalar if f"{array.group.rstrip('/')}/{dim}" in paths - {array.path}]
+            if scalar:
+                coordinates = str(attributes.get("coordinates", "")).split()
+                attributes["coordinates"] = " ".join([*coordinates, *scalar])
+                out.document["attributes"] = attributes
+            out.document["codecs"] = [each for each in out.document["codecs"] if each["name"] != "transpose"]
+        if self.chunks is None and self.shards is None:
+            return out
+        chunks = chunk_lengths(self.chunks, out, inner, "chunks")
+        default = outer if self.chunks is None else None
+        shards = chunk_lengths(self.shards, out, default, "shards", inner=chunks)
+        return out.with_layout(path, chunks=chunks, shards=shards)
+
+
+def _read_of(path: str, positions: Sequence[Positions]) -> Read:
+    """Return what a block of a part reads."""
+    axes: list[tuple[int | None, Relation]] = []
+    number = 0
+    for where in positions:
+        is_region = isinstance(where, range) and where.step == 1
+        relation = (
+            Window(shift=where.start)
+            if isinstance(where, range) and is_region
+            else Table.of_positions([where] if isinstance(where, int) else where)
         )
-
-    def positions_of(array: ArrayInfo, dim: str) -> Positions | None:
-        return positions.get(f"{array.group.rstrip('/')}/{dim}")
-
-    outputs = OutputArrays(coordinates=relabelled)
-    return _run(BlockJob("crop", version, session, to, arrays, outputs, dict(limits)), positions_of, options)
-
-
-def _run(
-    job: BlockJob, positions_of: Callable[[ArrayInfo, str], Positions | None], options: GridRunOptions
-) -> JobResult:
-    """Run one call of `select` or `crop`.
-
-    ``positions_of(array, dim)`` are the positions that the result has; None is all of them. The outputs of
-    the job are coordinates whose values the driver has.
-    """
-    budget, to = Budget.of(options.get("max_mem")), job.target
-    computed: list[ComputedArrays] = []
-    transferred: list[TransferredArray] = []
-    relabelled = {each.old.path for each in job.outputs.coordinates}
-    paths = {array.path for array in job.inputs}
-    for array in job.inputs:
-        if array.path in relabelled:
-            continue
-        choices = [None if dim is None else positions_of(array, dim) for dim in array.dims]
-        positions = tuple(
-            range(n) if where is None else where for where, n in zip(choices, array.shape, strict=True)
-        )
-        new = _part_of(array, to.path(array.path), positions, options, paths)
-        transfer = _aligned_transfer(array, new, positions)
-        if transfer is not None:
-            transferred.append(TransferredArray(array, new, transfer))
-        else:
-            block = block_for([new], budget, [array], factor=3)
-            read = functools.partial(_part_block, array.path, positions)
-            computed.append(ComputedArrays(array, (new,), block, read))
-    outputs = replace(job.outputs, computed=computed, transferred=transferred)
-    grids = [each.new.document["chunk_grid"] for each in transferred] + outputs.chunk_grids
-    parameters = {**job.parameters, "chunks": grids}
-    return run_block_job(replace(job, outputs=outputs, parameters=parameters), options)
-
-
-def _part_of(
-    array: ArrayInfo, path: str, positions: Sequence[Positions], options: GridRunOptions, paths: set[str]
-) -> ArrayInfo:
-    """Return the metadata of the part."""
-    axes = [axis for axis, where in enumerate(positions) if not isinstance(where, int)]
-    shape = tuple(len(where) for where in positions if not isinstance(where, int))
-    dims = [array.dims[axis] for axis in axes]
-    inner = tuple(array.chunks[axis] for axis in axes)
-    outer = None if array.shards is None else tuple(array.shards[axis] for axis in axes)
-    names = dims if any(dims) else None
-    out = array.with_layout(path, shape=shape, chunks=inner, shards=outer, dimension_names=names)
-    if len(axes) < array.ndim:
-        attributes = array.attributes
-        scalar = [str(array.dims[axis]) for axis in range(array.ndim) if axis not in axes]
-        scalar = [dim for dim in scalar if f"{array.group.rstrip('/')}/{dim}" in paths - {array.path}]
-        if scalar:
-            coordinates = str(attributes.get("coordinates", "")).split()
-            attributes["coordinates"] = " ".join([*coordinates, *scalar])
-            out.document["attributes"] = attributes
-        out.document["codecs"] = [each for each in out.document["codecs"] if each["name"] != "transpose"]
-    lengths, shard_lengths = options.get("chunks"), options.get("shards")
-    if lengths is None and shard_lengths is None:
-        return out
-    chunks = chunk_lengths(lengths, out, inner, "chunks")
-    default = outer if lengths is None else None
-    shards = chunk_lengths(shard_lengths, out, default, "shards", inner=chunks)
-    return out.with_layout(path, chunks=chunks, shards=shards)
+        axes.append((None if isinstance(where, int) else number, relation))
+        number += not isinstance(where, int)
+    return Read(path, tuple(axes))
 
 
 def _aligned_transfer(old: ArrayInfo, new: ArrayInfo, positions: Sequence[Positions]) -> ChunkTransfer | None:

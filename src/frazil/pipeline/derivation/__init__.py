@@ -1,0 +1,1 @@
+"""Derived arrays: their definitions, what they read, and the refresh of what has changed."""

@@ -1,0 +1,749 @@
+"""Operations as values, and their run: from nothing, or only for the chunks of results that have changed.
+
+For each result there is a table in the group ``/.frazil/derived``. For each chunk of the result, the table
+has the digest of what the chunk was computed from (`relations`), and a hash of the reference to the
+chunk. So neither the version that was read nor the way to the present version is needed to find what has
+changed, and a result that somebody has edited is found too.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, ClassVar, Final, cast
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from frazil import cf
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.chunk_table import ChunkTable
+from frazil.format.ids import id_to_text
+from frazil.jobs.blocks import I64, block_shape, cells, groups, sizes, split
+from frazil.jobs.engine import Engine, EngineName, task_bytes
+from frazil.jobs.job import (
+    BoundedRunOptions,
+    Job,
+    JobResult,
+    Phase,
+    RunOptions,
+    Source,
+    Target,
+    Tasks,
+    Version,
+    digest,
+)
+from frazil.jobs.job_run import require_free, run_with_options
+from frazil.pipeline.derivation.definition import Definition, encoded_fields, source_arrays
+from frazil.pipeline.derivation.relations import (
+    U64,
+    Read,
+    StoredChunks,
+    chunk_digests,
+    json_hash,
+    mixed,
+    reference_hashes,
+)
+from frazil.pipeline.transform.arrays import (
+    TABLES,
+    ArrayInfo,
+    Json,
+    Shape,
+    array_info,
+    arrays_below,
+    coordinate_paths,
+    open_array,
+)
+from frazil.pipeline.transform.block_job import (
+    MOST_TASK,
+    BlockItem,
+    ChunkTransfer,
+    ComputedArrays,
+    DriverArray,
+    OutputArrays,
+    TransferredArray,
+    compute_blocks,
+    create_array,
+    create_groups,
+    fetch_items,
+    same_repository,
+    share_chunks,
+    target_or_source,
+    transfer_table,
+)
+from frazil.repository.paths import absolute
+from frazil.repository.session.session import Session
+
+#: The most chunks of an array that a table has. Larger arrays have none: they are always computed in full.
+_MOST_CHUNKS: Final = 1 << 25
+_TABLE_BYTES: Final = 1 << 19
+_PACKING: Final = cf.PACKED | {"valid_min", "valid_max", "valid_range"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an operation reads: a version, and a session with its arrays, which may have more changes.
+
+    ``is_refresh``: the operation may compute only some chunks of its results.
+    """
+
+    version: Version
+    session: Session
+    is_refresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """What a call of an operation makes of ``inputs``: ``outputs``, with ``parameters`` for the record.
+
+    ``in_place``: it replaces its inputs. With ``fetches_virtual``, virtual chunks that are transferred become
+    native ones.
+    """
+
+    inputs: Sequence[ArrayInfo]
+    outputs: OutputArrays
+    parameters: Json
+    in_place: bool = False
+    fetches_virtual: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation with its arguments. Its fields are what the definition of the results records."""
+
+    name: ClassVar[str]
+    #: The operations by name.
+    known: ClassVar[dict[str, type[Operation]]] = {}
+    paths: tuple[str, ...]
+
+    def __init_subclass__(cls) -> None:
+        """Add an operation to those that a definition may name."""
+        Operation.known[cls.name] = cls
+
+    def plan(self, reading: Reading, to: Target, options: BoundedRunOptions) -> BlockPlan:
+        """Return what the operation makes of the arrays of a session."""
+        raise NotImplementedError
+
+    def run(self, source: Source, to: Target | None, options: BoundedRunOptions) -> JobResult:
+        """Compute all results as one job."""
+        version = Version.of(source)
+        target, reading = target_or_source(version, to), Reading(version, version.session())
+        plan = self.plan(reading, target, options)
+        outputs = plan.outputs
+        new = outputs.arrays
+        if not new and not plan.in_place:
+            raise InvalidInputError("paths must name at least one array, got none")
+        reads = () if plan.in_place else (each.path for each in plan.inputs)
+        require_free(version, target, reads, [each.path for each in new])
+        inputs = sorted({each.path for each in (*plan.inputs, *(each.old for each in outputs.transferred))})
+        step = BlockRun(self, plan, reading, target, options.get("engine"))
+        rounds = range(1, step.rounds + 1)
+        job = Job(
+            self.name,
+            target,
+            step.prepare,
+            compute_blocks,
+            step.finish,
+            plan.parameters,
+            (version.input(inputs),),
+            tuple(each.path for each in new) or tuple(inputs),
+            phases=tuple(
+                Phase(functools.partial(step.prepare_round, each), compute_blocks) for each in rounds
+            ),
+        )
+        return run_with_options(job, cast("RunOptions", options))
+
+
+# Tables of digests
+
+
+def table_path(path: str) -> str:
+    """Return the path of the table of a result."""
+    return f"{TABLES}{path}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DigestTable:
+    """What is known of a result: its definition, and for each of its chunks a digest and its reference.
+
+    ``words`` have the shape (*chunks, 3): two words of the digest, and a hash of the reference to the chunk,
+    which is 0 if the result does not have the chunk. ``place`` is the path of the result below the target of
+    the operation.
+    """
+
+    words: U64
+    definition: Definition
+    place: str
+
+    @staticmethod
+    def read(session: Session, path: str) -> DigestTable | None:
+        """Return the table of a result; None if it has none, or one of another node or of a later form."""
+        node, table = session.workspace.node(path), session.workspace.node(table_path(path))
+        if node is None or table is None or table.array is None:
+            return None
+        stored = open_array(session, table.path)
+        definition = Definition.parse(stored.attrs.asdict())
+        if definition is None or stored.attrs.get("node") != id_to_text(node.id):
+            return None
+        if stored.dtype != np.uint64 or stored.shape[-1:] != (3,):
+            return None
+        return DigestTable(np.asarray(stored[...]), definition, str(stored.attrs.get("place", "")))
+
+    def write(self, session: Session, path: str) -> None:
+        """Store the table, and only those of its chunks that change."""
+        node, at = session.workspace.require_array(path), table_path(path)
+        attributes = {"node": id_to_text(node.id), "place": self.place, **self.definition.as_json()}
+        old = DigestTable.read(session, path)
+        is_new = old is None or old.words.ndim != self.words.ndim
+        if is_new:
+            rows = (1,) * (self.words.ndim - 1)
+            zarr.create_array(
+                session.store,
+                name=at.strip("/"),
+                shape=self.words.shape,
+                chunks=block_shape(self.words.shape, (*rows, 3), 8, _TABLE_BYTES),
+                dtype=np.uint64,
+                attributes=attributes,
+                overwrite=session.workspace.node(at) is not None,
+            )
+        stored = open_array(session, at, "r+")
+        if stored.attrs.asdict() != attributes:
+            stored.attrs.put(attributes)
+        if stored.shape != self.words.shape:
+            stored.resize(self.words.shape)
+        for starts, stops in zip(*split(self.words.shape, stored.chunks), strict=True):
+            part = tuple(map(slice, starts.tolist(), stops.tolist()))
+            if is_new or old is None or not np.array_equal(old.words[part], self.words[part]):
+                stored[part] = self.words[part]
+
+    def at(self, counts: Shape) -> U64:
+        """Return the words in a grid of other lengths; zeros where the table has none."""
+        if self.words.shape[:-1] == counts:
+            return self.words
+        out = np.zeros((*counts, 3), np.uint64)
+        if self.words.ndim == out.ndim:
+            both = tuple(slice(0, min(pair)) for pair in zip(self.words.shape, out.shape, strict=True))
+            out[both] = self.words[both]
+        return out
+
+
+def placed(table: ChunkTable, hashes: U64, counts: Shape) -> U64:
+    """Return hashes (2, n) of references in the grid of their array, shape (*chunks, 2); 0 for no chunk."""
+    return placed_hashes(table.index, hashes, counts)
+
+
+def placed_hashes(index: NDArray[np.uint32], hashes: U64, counts: Shape) -> U64:
+    out = np.zeros((*counts, 2), np.uint64)
+    inside = (index < np.array(counts, np.uint32)).all(axis=1)
+    at = tuple(index[inside].T.astype(np.int64))
+    rows = np.ravel_multi_index(at, counts) if counts else np.zeros(int(inside.sum()), np.int64)
+    out.reshape(-1, 2)[rows] = hashes.T[inside]
+    return out
+
+
+@dataclass(slots=True, eq=False)
+class ChunkHashes:
+    """The hashes of references of the arrays of a session. Each array is read once.
+
+    A run that only plans sets those of arrays that it would compute.
+    """
+
+    session: Session
+    known: dict[str, StoredChunks] = field(default_factory=dict)
+
+    def of(self, path: str) -> StoredChunks:
+        """Return the chunks of an array, as they were at the first call."""
+        if path not in self.known:
+            self.known[path] = self.read(path)
+        return self.known[path]
+
+    def read(self, path: str) -> StoredChunks:
+        """Return the chunks of an array, as they are now."""
+        info, table = array_info(self.session, path), self.session.chunk_table(path)
+        return StoredChunks(info.shape, info.grid, table.index, reference_hashes(table), table.length)
+
+
+def _metadata(array: ArrayInfo, *, is_input: bool) -> Json:
+    """Return the metadata of an array that have an influence on values: not its shape."""
+    names = ("data_type", "fill_value", "codecs", "chunk_grid")
+    document = {name: array.document.get(name) for name in names}
+    if is_input:
+        document["dims"] = array.dims
+        document["packing"] = {name: value for name, value in array.attributes.items() if name in _PACKING}
+    return document
+
+
+# A run
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """The chunks of a computed array that a run computes, and the digests of all its chunks.
+
+    ``moved`` are chunks that another chunk of the stored result has: their coordinates, and those of the
+    chunk before, shape (2, n, dimensions). ``edited`` are the paths of results that somebody has changed.
+    """
+
+    mask: NDArray[np.bool_]
+    digests: U64 | None
+    moved: I64
+    reason: str = ""
+    edited: frozenset[str] = frozenset()
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResultState:
+    """What a run finds of one result, before it computes."""
+
+    path: str
+    is_behind: bool
+    is_edited: bool
+    chunks: int
+    of_chunks: int
+    bytes_read: int
+    reason: str
+
+
+@dataclass(eq=False)
+class BlockRun:
+    """One run of an operation: what the driver does before, between and after its rounds of tasks.
+
+    With ``reading.is_refresh`` it computes only what has changed since the run before; with ``is_full`` all
+    the same. ``is_dry``: it only finds what it would compute, and writes no values. ``places`` are the paths
+    of results below the target, if they differ from their present paths.
+    """
+
+    operation: Operation
+    plan: BlockPlan
+    reading: Reading
+    target: Target
+    engine: Engine | EngineName | None
+    is_full: bool = False
+    is_dry: bool = False
+    places: Mapping[str, str] = field(default_factory=dict)
+    hashes: dict[int, ChunkHashes] = field(default_factory=dict)
+    selections: dict[int, Selection] = field(default_factory=dict)
+    transferred: dict[str, U64] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+    edited: set[str] = field(default_factory=set)
+
+    @functools.cached_property
+    def definition(self) -> Definition:
+        """The definition of the results."""
+        session, arguments = self.reading.session, encoded_fields(self.operation)
+        names = self.operation.paths
+        if not all(map(session.workspace.is_array, map(absolute, names))):  # not the arrays of the future
+            arguments["paths"] = [each.path for each in arrays_below(session, names)]
+        sources = source_arrays(session, [each.path for each in self.plan.inputs])
+        return Definition(self.operation.name, arguments, sources, self.target.path(""))
+
+    @property
+    def computed(self) -> Sequence[ComputedArrays]:
+        """The arrays that tasks compute."""
+        return self.plan.outputs.computed
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds after the first one."""
+        return max((each.round for each in self.computed), default=0)
+
+    def prepare(self, session: Session) -> Tasks:
+        """Create the results, or change their metadata, and return the tasks of the first round."""
+        plan, source, outputs = self.plan, self.reading.session, self.plan.outputs
+        if plan.in_place:
+            self._require_newest(session)
+        elif not self.reading.is_refresh:
+            refuse_relabelling(session, source, outputs)
+        for computed in outputs.computed:
+            for new in computed.new:
+                self._ensure(session, computed.old, new)
+        for transferred in () if plan.in_place else outputs.transferred:
+            self._ensure(session, transferred.old, transferred.new)
+        for coordinate in outputs.coordinates:
+            self._write_coordinate(session, coordinate)
+        for path, attributes in outputs.group_attributes.items():
+            _add_attributes(session, path, attributes)
+        items = [*self._transfer(session), *self._items(session, 0)]
+        return Tasks(items, (None if source is session else source, tuple(self.computed)))
+
+    def prepare_round(self, number: int, session: Session, values: list[Any]) -> Tasks:
+        """Return the tasks of a later round, which read results of earlier ones from the target."""
+        return Tasks(self._items(session, number), (None, tuple(self.computed)))
+
+    def finish(self, session: Session, values: list[Any]) -> None:
+        """Delete temporary arrays, and store the tables of the results."""
+        for each in self.plan.outputs.temporary:
+            session.workspace.delete_node(each.path)
+        for number, computed in enumerate(self.computed):
+            digests = self.selections[number].digests
+            if digests is not None:
+                for new in computed.new:
+                    self._store_table(session, new, digests)
+        for path, digests in self.transferred.items():
+            self._store_table(session, array_info(session, path), digests)
+
+    def _store_table(self, session: Session, array: ArrayInfo, digests: U64) -> None:
+        old = DigestTable.read(session, array.path)
+        is_new = self.is_full or not self.reading.is_refresh or old is None
+        if not is_new and not self._is_behind(array.path):
+            return
+        table = session.chunk_table(array.path)
+        own = placed(table, reference_hashes(table), cells(array.shape, array.grid))
+        place = self.places.get(array.path) or array.path.removeprefix(self.target.path("").rstrip("/"))
+        words = np.concatenate([digests, own[..., :1]], axis=-1)
+        DigestTable(words, self.definition, place).write(session, array.path)
+
+    def results(self) -> list[ResultState]:
+        """Return what the run finds of each result."""
+        temporary = {each.path for each in self.plan.outputs.temporary}
+        rows = []
+        for number, computed in enumerate(self.computed):
+            selection = self.selections[number]
+            for path in (new.path for new in computed.new if new.path not in temporary):
+                counts = int(selection.mask.sum()), selection.mask.size
+                is_edited = path in selection.edited
+                is_behind = self._is_behind(path)
+                rows.append(
+                    ResultState(path, is_behind, is_edited, *counts, selection.bytes_read, selection.reason)
+                )
+        for path, digests in self.transferred.items():
+            count = digests[..., 0].size
+            rows.append(ResultState(path, self._is_behind(path), path in self.edited, 0, count, 0, ""))
+        return rows
+
+    def _is_behind(self, path: str) -> bool:
+        """Return whether a run changes a result."""
+        if path in self.changed:
+            return True
+        for number, each in enumerate(self.computed):
+            if any(new.path == path for new in each.new):
+                selection = self.selections[number]
+                return bool(selection.mask.any() or len(selection.moved[0]))
+        return False
+
+    def _require_newest(self, session: Session) -> None:
+        source = self.reading.session
+        for array in self.plan.inputs:
+            if digest(source, [array.path]) != digest(session, [array.path]):
+                raise InvalidInputError(
+                    f"source must have the newest version of `{array.path}` to replace it, got "
+                    f"{source.snapshot_id}, and the array changed since. Read the tip of the branch, or pass "
+                    "another target as `to`",
+                    ErrorKind.NOT_ALLOWED,
+                )
+
+    def _existing(self, session: Session, path: str) -> ArrayInfo | None:
+        """Return the array of an earlier run at a path."""
+        is_array = self.reading.is_refresh and session.workspace.is_array(path)
+        return array_info(session, path) if is_array else None
+
+    def _ensure(self, session: Session, old: ArrayInfo, new: ArrayInfo) -> None:
+        """Create an array, or give an existing one the new metadata if its chunks stay valid."""
+        existing = self._existing(session, new.path)
+        if existing is None or _metadata(existing, is_input=False) != _metadata(new, is_input=False):
+            self.changed.add(new.path)
+            create_array(session, self.reading.session, old, new)
+        elif existing.document != new.document:
+            self.changed.add(new.path)
+            index = session.chunk_table(new.path).index
+            session.workspace.set_node(new.path, new.encoded())
+            outside = (index >= np.array(cells(new.shape, new.grid), np.uint32)).any(axis=1)
+            if outside.any():  # a longer array must not have them again
+                session.workspace.delete_refs(new.path, index[outside])
+
+    def _write_coordinate(self, session: Session, coordinate: DriverArray) -> None:
+        new, values = coordinate.new, coordinate.values
+        existing = self._existing(session, new.path)
+        if existing is not None and (existing.shape, existing.attributes) == (new.shape, new.attributes):
+            stored = np.asarray(open_array(session, new.path)[...])
+            is_float = values.dtype.kind in "fcmM"
+            if stored.dtype == values.dtype and np.array_equal(stored, values, equal_nan=is_float):
+                return
+        create_array(session, self.reading.session, coordinate.old, new)
+        if values.size and not self.is_dry:
+            open_array(session, new.path, "r+")[...] = values
+
+    def _transfer(self, session: Session) -> list[ChunkTransfer]:
+        """Set the references of transferred arrays, and return those whose bytes tasks must fetch."""
+        source, plan = self.reading.session, self.plan
+        transfers = [each.transfer for each in plan.outputs.transferred]
+        if not same_repository(self.reading.version, self.target):
+            return fetch_items(source, transfers)
+        if plan.fetches_virtual:
+            if not plan.in_place:
+                share_chunks(session, source, [replace(each, virtual=False) for each in transfers])
+            return fetch_items(source, [replace(each, virtual=True) for each in transfers])
+        coordinates = coordinate_paths(plan.inputs)
+        for transferred in plan.outputs.transferred:
+            new, table = transferred.new, transfer_table(source, transferred.transfer)
+            counts = cells(new.shape, new.grid)
+            digests = placed(table, reference_hashes(table), counts)
+            known = DigestTable.read(session, new.path) if self.reading.is_refresh else None
+            if known is not None:
+                before = session.chunk_table(new.path)
+                own = placed(before, reference_hashes(before), counts)[..., 0]
+                if (known.at(counts)[..., 2] != own).any():
+                    self.edited.add(new.path)
+            if _replace_refs(session, new.path, table):
+                self.changed.add(new.path)
+            if transferred.old.path not in coordinates:
+                self.transferred[new.path] = digests
+        return []
+
+    def _items(self, session: Session, number: int) -> list[BlockItem]:
+        """Return the items of one round: of the chunks that have changed."""
+        items: list[BlockItem] = []
+        for index, each in enumerate(self.computed):
+            if each.round == number:
+                selection = self.selections[index] = self._select(session, each)
+                if len(selection.moved[0]):
+                    _move_chunks(session, each, selection)
+                items += block_items(index, each, selection.mask, self.engine)
+                if self.is_dry:
+                    self._predict(session, each, selection)
+        return items
+
+    def _predict(self, session: Session, computed: ComputedArrays, selection: Selection) -> None:
+        """Set hashes of the chunks that a run would compute, for the results that read them."""
+        hashes = self.hashes[id(session)]
+        for new in computed.new:
+            chunks = hashes.read(new.path)
+            counts = cells(new.shape, new.grid)
+            stored = np.zeros(counts, np.bool_)
+            stored[tuple(chunks.index.T.astype(np.int64))] = True
+            words = placed_hashes(chunks.index, chunks.hashes, counts)
+            digests = np.zeros((*counts, 2), np.uint64) if selection.digests is None else selection.digests
+            words[selection.mask] = mixed(digests[selection.mask], 1)
+            index = np.argwhere(stored | selection.mask).astype(np.uint32)
+            at = tuple(index.T.astype(np.int64))
+            lengths = np.zeros(counts, np.uint64)
+            lengths[tuple(chunks.index.T.astype(np.int64))] = chunks.lengths
+            hashes.known[new.path] = StoredChunks(new.shape, new.grid, index, words[at].T, lengths[at])
+
+    def _select(self, session: Session, computed: ComputedArrays) -> Selection:
+        """Return which chunks of computed arrays have changed."""
+        new, source = computed.new[0], self.reading.session
+        counts = cells(new.shape, new.grid)
+        everything = np.ones(counts, np.bool_)
+        nothing = np.zeros((2, 0, len(counts)), np.int64)
+        temporary = {each.path for each in self.plan.outputs.temporary}
+        if self.plan.in_place or new.path in temporary:
+            return Selection(everything, None, nothing)
+        if not computed.reads or any(each.grid != new.grid for each in computed.new):
+            return Selection(everything, None, nothing, "the operation does not say what it reads")
+        made = {one.path for each in self.computed if each.round < computed.round for one in each.new}
+        origins = {each.path: session if each.path in made else source for each in computed.reads}
+        arrays = {path: array_info(origin, path) for path, origin in origins.items()}
+        most = max(math.prod(cells(each.shape, each.grid)) for each in (*arrays.values(), new))
+        if most > _MOST_CHUNKS:
+            return Selection(everything, None, nothing, f"an array has {most:,} chunks")
+        arguments = {name: each for name, each in encoded_fields(self.operation).items() if name != "paths"}
+        key = {
+            "operation": self.operation.name,
+            "arguments": arguments,
+            "inputs": [_metadata(arrays[each.path], is_input=True) for each in computed.reads],
+            "outputs": [_metadata(each, is_input=False) for each in computed.new],
+            "more": computed.key,
+        }
+        chunks = {
+            path: self.hashes.setdefault(id(origin), ChunkHashes(origin)).of(path)
+            for path, origin in origins.items()
+        }
+        digests = chunk_digests(json_hash(key), new.shape, new.grid, computed.reads, chunks)
+        if not self.reading.is_refresh:
+            return Selection(everything, digests, nothing)
+        tables = {each.path: DigestTable.read(session, each.path) for each in computed.new}
+        mask, edited, reason = np.zeros(counts, np.bool_), set[str](), ""
+        for path, table in tables.items():
+            if table is None:
+                mask, reason = everything, "its table of digests is missing"
+                continue
+            words, refs = table.at(counts), session.chunk_table(path)
+            own = placed(refs, reference_hashes(refs), counts)[..., 0]
+            is_edited = words[..., 2] != own
+            if is_edited.any():
+                edited.add(path)
+            mask = mask | (words[..., :2] != digests).any(axis=-1) | is_edited
+        moved = nothing
+        known = tables.get(new.path)
+        if self.is_full:
+            mask, reason = everything, "mode is 'full'"
+        elif len(tables) == 1 and known is not None and not edited and mask.any():
+            moved = _moved_chunks(known.words, digests, mask)
+            mask[tuple(moved[0].T)] = False
+        if mask.all() and not reason:
+            reason = "all chunks of its sources have changed"
+        size = _bytes_read(mask, new, computed.reads, chunks)
+        return Selection(mask, digests, moved, reason if mask.all() else "", frozenset(edited), size)
+
+
+def _bytes_read(
+    mask: NDArray[np.bool_], new: ArrayInfo, reads: Sequence[Read], chunks: Mapping[str, StoredChunks]
+) -> int:
+    """Return the stored bytes of the chunks that the chunks of a mask read, each once for each box."""
+    step, ends, total = np.array(new.grid, np.int64), np.array(new.shape, np.int64), 0
+    low, high = mask_boxes(mask)
+    for start, stop in zip(low * step, np.minimum(high * step, ends), strict=True):
+        for read in reads:
+            chunk = chunks[read.path]
+            inside = np.ones(len(chunk.index), np.bool_)
+            for number, (axis, relation) in enumerate(read.axes):
+                first, last = (0, 1) if axis is None else (start[axis], stop[axis])
+                spans = relation.reads(np.array([first]), np.array([last]), chunk.shape[number])
+                is_read = np.zeros(cells(chunk.shape, chunk.grid)[number] + 1, np.int64)
+                np.add.at(is_read, spans.low // chunk.grid[number], 1)
+                np.add.at(is_read, -(-spans.high // chunk.grid[number]), -1)
+                inside &= (np.cumsum(is_read) > 0)[chunk.index[:, number]]
+            total += int(chunk.lengths[inside].sum())
+    return total
+
+
+def _moved_chunks(words: U64, digests: U64, mask: NDArray[np.bool_]) -> I64:
+    """Return chunks of the mask whose digest a stored chunk has: their coordinates, and those of the other."""
+    flat = words.reshape(-1, 3)
+    order = np.lexsort((flat[:, 1], flat[:, 0]))
+    wanted = np.argwhere(mask).astype(np.int64)
+    at = np.searchsorted(flat[order, 0], digests[mask][:, 0])
+    at = np.minimum(at, max(len(order) - 1, 0))
+    if not len(order):
+        return np.zeros((2, 0, mask.ndim), np.int64)
+    rows = order[at]
+    same = (flat[rows, :2] == digests[mask]).all(axis=1)
+    before = np.stack(np.unravel_index(rows[same], words.shape[:-1]), axis=-1).astype(np.int64)
+    return np.stack([wanted[same], before.reshape(-1, mask.ndim)])
+
+
+def _move_chunks(session: Session, computed: ComputedArrays, selection: Selection) -> None:
+    """Set the references of chunks that were at other places before."""
+    path = computed.new[0].path
+    wanted, before = selection.moved
+    table = session.workspace.refs_at(path, before.astype(np.uint32))
+    session.workspace.set_refs(path, replace(table, index=wanted.astype(np.uint32)).sorted())
+
+
+def _replace_refs(session: Session, path: str, table: ChunkTable) -> bool:
+    """Give an array the references of a table, and no others. Return whether any reference has changed."""
+    old = session.chunk_table(path)
+    rows = old.find_chunks(table.index)
+    changed = rows < 0
+    both = np.flatnonzero(~changed)
+    changed[both] = ~table.same(both, old, rows[both])
+    if changed.any():
+        session.workspace.set_refs(path, table.select_chunks(changed))
+    gone = table.find_chunks(old.index) < 0
+    if gone.any():
+        session.workspace.delete_refs(path, old.index[gone])
+    return bool(changed.any() or gone.any())
+
+
+def _add_attributes(session: Session, path: str, attributes: Json) -> None:
+    create_groups(session, session, "/", path)
+    document = json.loads(session.workspace.require_node(path).user_data)
+    both = {**(document.get("attributes") or {}), **attributes}
+    if both != document.get("attributes"):
+        session.workspace.set_node(path, json.dumps({**document, "attributes": both}).encode())
+
+
+def mask_boxes(mask: NDArray[np.bool_]) -> tuple[I64, I64]:
+    """Return boxes that cover the True elements of a mask, each once: starts and stops (boxes, dimensions)."""
+    low = np.argwhere(mask).astype(np.int64)
+    high = low + 1
+    for axis in range(mask.ndim)[::-1]:
+        others = [other for other in range(mask.ndim) if other != axis]
+        columns = [low[:, axis], *(each[:, other] for other in others for each in (low, high))]
+        order = np.lexsort(columns)
+        low, high = low[order], high[order]
+        follows = (high[:-1, axis] == low[1:, axis]) & (low[1:, others] == low[:-1, others]).all(axis=1)
+        follows &= (high[1:, others] == high[:-1, others]).all(axis=1)
+        first = np.flatnonzero(np.concatenate([[True], ~follows]))[: len(low)]
+        last = np.concatenate([first[1:] - 1, [len(low) - 1]])[: len(first)]
+        ends = high[last, axis]
+        low, high = low[first], high[first]
+        high[:, axis] = ends
+    return low, high
+
+
+def block_items(
+    index: int, each: ComputedArrays, mask: NDArray[np.bool_], engine: Engine | EngineName | None
+) -> list[BlockItem]:
+    """Return the items of the tasks that compute the chunks of a mask."""
+    new = each.new[0]
+    shape, grid = (
+        new.shape,
+        tuple(math.lcm(*axis) for axis in zip(*(one.grid for one in each.new), strict=True)),
+    )
+    elements = math.prod(shape)
+    total = elements * sum(one.itemsize for one in each.new)
+    if mask.all():
+        starts, stops = split(shape, each.block)
+    else:
+        step, ends = np.array(grid, np.int64), np.array(shape, np.int64)
+        parts = [np.zeros((0, 2, len(shape)), np.int64)]
+        for low, high in zip(*mask_boxes(mask), strict=True):
+            corner = low * step
+            part = np.stack(split(np.minimum(high * step, ends) - corner, each.block), axis=1)
+            parts.append(part + corner)
+        corners = np.concatenate(parts)
+        starts, stops = corners[:, 0], corners[:, 1]
+    if each.tasks is None:  # the cost is that of what is read and written
+        total += each.old.itemsize * math.prod(each.old.shape)
+        per_task = task_bytes(total, MOST_TASK, engine)
+    else:
+        per_task = min(max(total // each.tasks, 1), MOST_TASK)
+    offsets = groups(sizes(starts, stops) * (total // max(elements, 1)), per_task).tolist()
+    return [BlockItem(index, starts[low:high], stops[low:high]) for low, high in pairwise(offsets)]
+
+
+def refuse_relabelling(session: Session, source: Session, outputs: OutputArrays) -> None:
+    """Raise ``InvalidInputError`` if a coordinate would change that other arrays of its group have."""
+    first = [each for each in outputs.computed if each.round == 0]
+    made: list[tuple[ArrayInfo, ComputedArrays | TransferredArray | DriverArray]] = [
+        *((new, each) for each in first for new in each.new),
+        *((each.new, each) for each in outputs.transferred),
+        *((each.new, each) for each in outputs.coordinates),
+    ]
+    paths, nodes = {each.path for each in outputs.arrays}, session.workspace.node_table()
+    neighbours: dict[str, list[ArrayInfo]] = {}  # each group is listed once
+    for new, origin in made:
+        row = nodes.find_node(new.path)
+        if new.dims != (new.name,) or row < 0 or not nodes.is_array[row]:
+            continue
+        if new.group not in neighbours:
+            below, all_paths = nodes.below(new.group), nodes.paths_list()
+            rows = np.arange(len(nodes))[below][nodes.is_array[below]].tolist()
+            of_group = [path for row in rows if (path := all_paths[row]) not in paths]
+            neighbours[new.group] = [
+                array_info(session, path)
+                for path in of_group
+                if (path.rpartition("/")[0] or "/") == new.group
+            ]
+        labelled = next((other.path for other in neighbours[new.group] if new.name in other.dims), None)
+        if labelled is None:
+            continue
+        existing = array_info(session, new.path)
+        kinds = [(each.shape, each.dims, each.dtype, each.attributes) for each in (existing, new)]
+        if kinds[0] == kinds[1]:
+            match origin:
+                case ComputedArrays():
+                    number = [each.path for each in origin.new].index(new.path)
+                    values = origin.compute(source, (0,), new.shape)[number]
+                case DriverArray():
+                    values = origin.values
+                case TransferredArray(old, _, transfer):
+                    ends = zip(transfer.low, transfer.high, old.grid, strict=True)
+                    region = tuple(slice(low * step, high * step) for low, high, step in ends)
+                    values = np.asarray(open_array(source, old.path)[region])
+            stored = np.asarray(open_array(session, existing.path)[...])
+            if np.array_equal(stored, values, equal_nan=values.dtype.kind in "fcmM"):
+                continue
+        raise InvalidInputError(
+            f"to must be a group whose `{new.name}` is equal to that of the result, got a group where "
+            f"`{labelled}` is labelled with another `{new.name}`. Pass another group",
+            ErrorKind.NOT_ALLOWED,
+        )

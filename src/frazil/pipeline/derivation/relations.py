@@ -1,0 +1,307 @@
+"""Which part of its inputs each part of a result reads, along one axis, and digests of these parts.
+
+An axis of an input is related to at most one axis of the result. The *reads* of an interval of the result are
+spans of the input, each with the coordinates ``low <= i < high``. So the reads of a block are boxes: one span
+along each axis of the input.
+
+A *digest* is a hash of all that a chunk of the result is computed from: the references to the chunks of the
+inputs in its boxes, their places in the boxes, and the metadata of the operation. It does not depend on the
+place of the boxes in the array if a relation `moves`. So a chunk whose inputs all have moved by whole chunks
+has the same digest at another place.
+
+Hashes of references are summed with weights: the weight of chunk ``i`` of a span that begins in chunk ``low``
+is ``r ** (i - low)`` modulo 2**64, for an odd number ``r``. Prefix sums have the digests of all chunks of a
+result at once, axis by axis, at a cost that follows the stored chunks and the chunks of the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.format.chunk_table import ChunkTable
+from frazil.format.columns import Ragged
+from frazil.format.manifest import ChunkKind
+from frazil.jobs.blocks import I64, cells
+
+type U64 = NDArray[np.uint64]
+type Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """The reads of intervals: those of interval ``i`` are rows ``offsets[i]`` to ``offsets[i + 1]``."""
+
+    offsets: I64
+    low: I64
+    high: I64
+
+    @staticmethod
+    def single(low: I64, high: I64) -> Spans:
+        """Return one span for each interval. ``high`` below ``low`` is an empty span."""
+        return Spans(np.arange(len(low) + 1), low, np.maximum(low, high))
+
+
+class Relation(Protocol):
+    """How intervals of an axis of the result read an axis of an input.
+
+    ``moves``: the same elements at other positions give the same result.
+    """
+
+    @property
+    def moves(self) -> bool:
+        """Whether the position along the axis has no influence on the values."""
+
+    def reads(self, starts: I64, stops: I64, length: int) -> Spans:
+        """Return the spans of an input axis of this length that intervals of the result read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Element ``i`` reads ``factor`` elements from ``i * factor + shift``, and a margin around them.
+
+    Beyond the borders, a ``periodic`` axis goes on at its other end; other axes repeat elements near the
+    border. So does the axis of an interval that is longer than the input (``pad``).
+    """
+
+    factor: int = 1
+    shift: int = 0
+    before: int = 0
+    after: int = 0
+    periodic: bool = False
+    moves: bool = True
+
+    def reads(self, starts: I64, stops: I64, length: int) -> Spans:
+        """Return one span, or at the borders of a periodic axis several."""
+        low = starts * self.factor + self.shift - self.before
+        high = stops * self.factor + self.shift + self.after
+        if not self.periodic:
+            inside = np.clip(low, 0, length), np.clip(high, 0, length)
+            # An element that is reflected at a border is as far inside of the border.
+            return Spans.single(
+                np.minimum(inside[0], np.clip(2 * length - high, 0, length)),
+                np.maximum(inside[1], np.clip(-low, 0, length)),
+            )
+        whole = high - low >= length
+        low, high = np.where(whole, 0, low), np.where(whole, length, high)
+        turns = [np.clip(low + turn, 0, length) for turn in (0, length, -length)]
+        ends = [np.clip(high + turn, 0, length) for turn in (0, length, -length)]
+        return Spans(np.arange(len(low) + 1) * 3, np.stack(turns, 1).ravel(), np.stack(ends, 1).ravel())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Element ``i`` of the result reads the elements ``numbers[offsets[i]:offsets[i + 1]]`` of the input.
+
+    ``moves`` says whether other elements at the same places of the lists give the same values.
+    """
+
+    offsets: I64
+    numbers: I64
+    moves: bool = True
+
+    @staticmethod
+    def of_positions(numbers: Sequence[int]) -> Table:
+        """Return the relation of a selection: element ``i`` is the element ``numbers[i]`` of the input."""
+        return Table(np.arange(len(numbers) + 1), np.asarray(numbers, np.int64))
+
+    @staticmethod
+    def of_groups(codes: I64, groups: int) -> Table:
+        """Return the relation of groups: element ``g`` reads all elements whose code is ``g``."""
+        order = np.argsort(codes, kind="stable").astype(np.int64)
+        return Table(np.searchsorted(codes, np.arange(groups + 1), sorter=order).astype(np.int64), order)
+
+    def reads(self, starts: I64, stops: I64, length: int) -> Spans:
+        """Return one span for each run of neighbours."""
+        begins, ends = self.offsets[starts], self.offsets[stops]
+        is_first = np.ones(len(self.numbers) + 1, np.bool_)
+        is_first[1:-1] = np.diff(self.numbers) != 1
+        is_first[begins] = True  # a run ends with its interval
+        firsts = np.flatnonzero(is_first)
+        where, until = np.searchsorted(firsts, begins), np.searchsorted(firsts, ends)
+        counts = np.maximum(until - where, 0)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        runs = np.repeat(where - offsets[:-1], counts) + np.arange(offsets[-1])
+        lows = firsts[runs]
+        highs = np.minimum(firsts[runs + 1], np.repeat(ends, counts))
+        return Spans(offsets, self.numbers[lows], self.numbers[lows] + highs - lows)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All intervals read the whole axis. ``moves`` False: they read it in another way at each position."""
+
+    moves: bool = True
+
+    def reads(self, starts: I64, stops: I64, length: int) -> Spans:
+        """Return the whole axis for each interval."""
+        return Spans.single(np.zeros_like(starts), np.full_like(starts, length))
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One input of a result: its path, and for each of its axes an axis of the result and the relation.
+
+    An axis that no axis of the result is related to (None) is read as the relation says, for all blocks.
+    """
+
+    path: str
+    axes: tuple[tuple[int | None, Relation], ...]
+
+    @staticmethod
+    def same(path: str, ndim: int) -> Read:
+        """Return the read of an input on the grid of the result, element by element."""
+        return Read(path, tuple((axis, Window()) for axis in range(ndim)))
+
+
+# Hashes
+
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT: Final = np.uint64(32)
+#: For each axis, the base of its weights: congruent to 3 modulo 8, so that weights differ in their low bits.
+_BASES: Final = tuple(
+    (int.from_bytes(hashlib.sha256(f"axis {axis}".encode()).digest()[:8], "little") & ~7) | 3
+    for axis in range(64)
+)
+
+
+def mixed(state: U64, words: Any) -> U64:
+    """Return hashes after more words, element by element: two rounds of multiplication and shift."""
+    state = (state ^ np.asarray(words).astype(np.uint64)) * _ODD
+    state = (state ^ (state >> _SHIFT)) * np.uint64(0xD6E8FEB86659FD93)
+    return np.asarray(state ^ (state >> _SHIFT))
+
+
+def _rows_hash(rows: Ragged, seed: int) -> U64:
+    """Return a hash of each row of bytes: of its length, and a sum of its bytes with weights."""
+    rows = rows.compact()
+    ends = np.cumsum(rows.lengths)
+    places = np.arange(len(rows.values)) - np.repeat(ends - rows.lengths, rows.lengths)
+    weights = np.power(np.full(len(places), _BASES[40 + seed], np.uint64), places.astype(np.uint64))
+    total = np.zeros(len(places) + 1, np.uint64)
+    np.cumsum((rows.values.astype(np.uint64) + np.uint64(1)) * weights, out=total[1:])
+    return mixed(
+        mixed(np.zeros(len(ends), np.uint64), rows.lengths), total[ends] - total[ends - rows.lengths]
+    )
+
+
+def reference_hashes(table: ChunkTable) -> U64:
+    """Return two hashes of each reference, shape (2, n): of the kind, the file, the bytes and the checksum."""
+    out = np.empty((2, len(table)), np.uint64)
+    used = table.prune()
+    padded = np.zeros((len(used.chunk_ids), 16), np.uint8)
+    padded[:, :12] = used.chunk_ids
+    words = padded.view(np.uint64)
+    for lane in range(2):
+        native = mixed(mixed(np.full(len(words), lane + 1, np.uint64), words[:, 0]), words[:, 1])
+        foreign = mixed(_rows_hash(used.foreign.locations, lane), _rows_hash(used.foreign.etags, lane))
+        foreign = mixed(foreign, used.foreign.modified)
+        inline = _rows_hash(used.inline, lane)
+        state = np.zeros(len(used), np.uint64)
+        for kind, hashes in (
+            (ChunkKind.NATIVE, native),
+            (ChunkKind.VIRTUAL, foreign),
+            (ChunkKind.INLINE, inline),
+        ):
+            rows = used.kind == kind
+            state[rows] = mixed(hashes[used.source[rows]], np.full(int(rows.sum()), int(kind), np.uint64))
+        out[lane] = mixed(mixed(state, used.offset), used.length)
+    return out
+
+
+def json_hash(value: Any) -> U64:
+    """Return two hashes of a value of JSON, shape (2,)."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=True, default=str)
+    return np.frombuffer(hashlib.sha256(text.encode()).digest()[:16], np.uint64).copy()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredChunks:
+    """The chunks of an input: shape, grid, and coordinates, hashes (2, n) and bytes of the stored chunks."""
+
+    shape: Shape
+    grid: Shape
+    index: NDArray[np.uint32]
+    hashes: U64
+    lengths: U64
+
+
+def chunk_digests(
+    key: U64, shape: Shape, grid: Shape, reads: Sequence[Read], chunks: Mapping[str, StoredChunks]
+) -> U64:
+    """Return the digests of all chunks of a result, shape (*chunks of the grid, 2).
+
+    ``key`` are the hashes of all that has an influence on the values besides the inputs: the operation, its
+    arguments and the metadata.
+    """
+    counts = cells(shape, grid)
+    edges = [
+        (np.arange(count) * step, np.minimum(np.arange(1, count + 1) * step, length))
+        for count, step, length in zip(counts, grid, shape, strict=True)
+    ]
+    out = np.broadcast_to(key, (*counts, 2)).copy()
+    for axis, (starts, stops) in enumerate(edges):  # a chunk at the end is shorter
+        out = mixed(out, (stops - starts).reshape([-1 if n == axis else 1 for n in range(len(counts))] + [1]))
+    for read in reads:
+        chunk = chunks[read.path]
+        for lane in range(2):
+            total, geometry = _read_digest(read, chunk, chunk.hashes[lane], edges, counts)
+            out[..., lane] = mixed(mixed(out[..., lane], total), geometry)
+    return out
+
+
+def _read_digest(
+    read: Read, chunk: StoredChunks, hashes: U64, edges: Sequence[tuple[I64, I64]], counts: Shape
+) -> tuple[U64, U64]:
+    """Return the weighted sums of the hashes in the boxes of one input, and hashes of the boxes."""
+    ndim = len(chunk.shape)
+    axes = [np.unique(chunk.index[:, axis], return_inverse=True) for axis in range(ndim)]
+    values = np.zeros([len(places) for places, _ in axes], np.uint64)
+    values[tuple(where for _, where in axes)] = hashes
+    geometry = np.zeros(counts, np.uint64)
+    for number, (axis, relation) in enumerate(read.axes):
+        starts, stops = (np.zeros(1, np.int64), np.ones(1, np.int64)) if axis is None else edges[axis]
+        spans = relation.reads(starts, stops, chunk.shape[number])
+        places, step = axes[number][0], chunk.grid[number]
+        values, parts = _axis_sums(values, number, places, spans, step, moves=relation.moves)
+        geometry = mixed(geometry, parts.reshape([-1 if n == axis else 1 for n in range(len(counts))]))
+    # The axes of the input that no axis of the result is related to have one place now.
+    present = [axis for axis, _ in read.axes if axis is not None]
+    pairs = zip(values.shape, read.axes, strict=True)
+    values = values.reshape([n for n, (axis, _) in pairs if axis is not None]).transpose(np.argsort(present))
+    shape = [counts[axis] if axis in present else 1 for axis in range(len(counts))]
+    return np.broadcast_to(values.reshape(shape), counts), geometry
+
+
+def _axis_sums(
+    values: U64, axis: int, places: NDArray[np.uint32], spans: Spans, step: int, *, moves: bool
+) -> tuple[U64, U64]:
+    """Return the sums of each interval along one axis, and a hash of the spans of each interval."""
+    moved, base = np.moveaxis(values, axis, 0), _BASES[axis]
+    bases = np.full(len(places), base, np.uint64)
+    weights = np.power(bases, places.astype(np.uint64))
+    prefix = np.zeros((len(places) + 1, *moved.shape[1:]), np.uint64)
+    np.cumsum(moved * weights.reshape(-1, *[1] * (moved.ndim - 1)), axis=0, out=prefix[1:])
+    first, last = spans.low // step, -(-spans.high // step)
+    low, high = np.searchsorted(places, first), np.searchsorted(places, np.maximum(first, last))
+    inverse = pow(base, -1, 1 << 64)
+    back = np.power(np.full(len(first), inverse, np.uint64), first.astype(np.uint64))
+    rank = np.arange(len(first)) - np.repeat(spans.offsets[:-1], np.diff(spans.offsets))
+    ranks = np.power(np.full(len(first), _BASES[axis + 32], np.uint64), rank.astype(np.uint64))
+    sums = (prefix[high] - prefix[low]) * (back * ranks).reshape(-1, *[1] * (moved.ndim - 1))
+    parts = mixed(np.zeros(len(first), np.uint64), spans.low % step if moves else spans.low)
+    parts = mixed(mixed(parts, spans.high - spans.low), rank)
+    offsets = spans.offsets
+
+    def added(column: U64) -> U64:
+        total = np.zeros((len(column) + 1, *column.shape[1:]), np.uint64)
+        np.cumsum(column, axis=0, out=total[1:])
+        return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
+
+    return np.moveaxis(added(sums), 0, axis), added(parts)
