@@ -44,7 +44,9 @@ class SourceArray:
     def found_in(self, session: Session) -> str | None:
         """Return the path of the array in a session: of the node with its id, else its path."""
         table = session.workspace.node_table()
-        rows = np.flatnonzero((table.ids == np.frombuffer(id_from_text(self.node, NODE_ID_BYTES), np.uint8)).all(axis=1))
+        rows = np.flatnonzero(
+            (table.ids == np.frombuffer(id_from_text(self.node, NODE_ID_BYTES), np.uint8)).all(axis=1)
+        )
         if len(rows):
             return str(table.paths.text(int(rows[0])))
         return self.path if session.workspace.is_array(self.path) else None

@@ -570,13 +570,14 @@ class BlockRun:
             if is_edited.any():
                 edited.add(path)
             mask = mask | (words[..., :2] != digests).any(axis=-1) | is_edited
-        moved = nothing
-        known = tables.get(new.path)
+        moved, known = nothing, [table for table in tables.values() if table is not None]
         if self.is_full:
             mask, reason = everything, "mode is 'full'"
-        elif len(tables) == 1 and known is not None and not edited and mask.any():
-            moved = _moved_chunks(known.words, digests, mask)
-            mask[tuple(moved[0].T)] = False
+        elif len(known) == len(tables) and not edited and mask.any():
+            words = known[0].words
+            if all(np.array_equal(each.words[..., :2], words[..., :2]) for each in known):
+                moved = _moved_chunks(words, digests, mask)
+                mask[tuple(moved[0].T)] = False
         if mask.all() and not reason:
             reason = "all chunks of its sources have changed"
         size = _bytes_read(mask, new, computed.reads, chunks)
@@ -621,10 +622,11 @@ def _moved_chunks(words: U64, digests: U64, mask: NDArray[np.bool_]) -> I64:
 
 def _move_chunks(session: Session, computed: ComputedArrays, selection: Selection) -> None:
     """Set the references of chunks that were at other places before."""
-    path = computed.new[0].path
     wanted, before = selection.moved
-    table = session.workspace.refs_at(path, before.astype(np.uint32))
-    session.workspace.set_refs(path, replace(table, index=wanted.astype(np.uint32)).sorted())
+    for new in computed.new:
+        table = session.workspace.refs_at(new.path, before.astype(np.uint32))
+        table = replace(table, index=wanted.astype(np.uint32)).sorted()
+        session.workspace.set_refs(new.path, table)
 
 
 def _replace_refs(session: Session, path: str, table: ChunkTable) -> bool:
