@@ -182,7 +182,7 @@ def _calls(session: Session, paths: Sequence[str] | None) -> list[_Call]:
     rows = np.arange(len(nodes))[nodes.below(TABLES)]
     for row in rows[nodes.is_array[rows]].tolist():
         attributes = array_info(session, all_paths[row]).attributes
-        definition, node = Definition.parse(attributes), attributes.get("node")
+        definition, node = Definition.parse(attributes), str(attributes.get("node"))
         path = by_id.get(id_from_text(node, NODE_ID_BYTES)) if is_node_id(node) else None
         if definition is not None and path is not None:
             call = calls.setdefault((definition.id, definition.target), _Call(definition))
