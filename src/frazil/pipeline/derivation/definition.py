@@ -1,7 +1,7 @@
 """The definition of a derived array: the operation, its arguments, and its sources, as JSON in attributes.
 
-An argument that is not a value of JSON is an object with the member ``$``, the kind of the value. A definition
-has no local paths and no credentials.
+An argument that is not a value of JSON is an object with the member ``$``, the kind of the value. Definitions
+have no local paths and no credentials.
 """
 
 from __future__ import annotations
@@ -35,11 +35,15 @@ _KIND: Final = "$"
 
 @dataclass(frozen=True, slots=True)
 class SourceArray:
-    """An array that an operation reads: its path, the id of its node, and the snapshot that was read."""
+    """An array that an operation reads: its path, the id of its node, and the snapshot that was read.
+
+    ``first_path`` is its path at the first run. The results have their names from there.
+    """
 
     path: str
     node: str
     snapshot: str
+    first_path: str
 
     def found_in(self, session: Session) -> str | None:
         """Return the path of the array in a session: of the node with its id, else its path."""
@@ -97,11 +101,16 @@ def is_node_id(value: object) -> bool:
     return isinstance(value, str) and is_id_text(value, NODE_ID_BYTES)
 
 
-def source_arrays(session: Session, paths: Sequence[str]) -> tuple[SourceArray, ...]:
+def source_arrays(
+    session: Session, paths: Sequence[str], first_paths: Mapping[str, str]
+) -> tuple[SourceArray, ...]:
     """Return arrays of a session as sources, in the order of their paths."""
     snapshot = session.snapshot_id
     nodes = map(session.workspace.require_array, sorted(set(paths)))
-    return tuple(SourceArray(node.path, id_to_text(node.id), snapshot) for node in nodes)
+    return tuple(
+        SourceArray(node.path, id_to_text(node.id), snapshot, first_paths.get(node.path, node.path))
+        for node in nodes
+    )
 
 
 # Arguments as JSON

@@ -232,18 +232,32 @@ class DigestTable:
         return out
 
 
-def placed(table: ChunkTable, hashes: U64, counts: Shape) -> U64:
-    """Return hashes (2, n) of references in the grid of their array, shape (*chunks, 2); 0 for no chunk."""
-    return placed_hashes(table.index, hashes, counts)
+def chunk_rows(index: NDArray[np.uint32], counts: Shape) -> I64:
+    """Return the numbers of chunks in the C order of their grid."""
+    if not counts:
+        return np.zeros(len(index), np.int64)
+    return np.asarray(np.ravel_multi_index(tuple(index.T.astype(np.int64)), counts), np.int64)
 
 
-def placed_hashes(index: NDArray[np.uint32], hashes: U64, counts: Shape) -> U64:
+def chunk_index(rows: I64, counts: Shape) -> I64:
+    """Return the coordinates of chunks by their numbers, shape (chunks, dimensions)."""
+    return (
+        np.array(np.unravel_index(rows, counts), np.int64).T if counts else np.zeros((len(rows), 0), np.int64)
+    )
+
+
+def placed(index: NDArray[np.uint32], hashes: U64, counts: Shape) -> U64:
+    """Return hashes (2, n) of chunks in their grid, shape (*counts, 2); 0 for no chunk."""
     out = np.zeros((*counts, 2), np.uint64)
     inside = (index < np.array(counts, np.uint32)).all(axis=1)
-    at = tuple(index[inside].T.astype(np.int64))
-    rows = np.ravel_multi_index(at, counts) if counts else np.zeros(int(inside.sum()), np.int64)
-    out.reshape(-1, 2)[rows] = hashes.T[inside]
+    out.reshape(-1, 2)[chunk_rows(index[inside], counts)] = hashes.T[inside]
     return out
+
+
+def own_hashes(session: Session, path: str, counts: Shape) -> U64:
+    """Return the hashes of the references of a result in its grid, shape (*counts); 0 for no chunk."""
+    table = session.chunk_table(path)
+    return placed(table.index, reference_hashes(table), counts)[..., 0]
 
 
 @dataclass(slots=True, eq=False)
@@ -315,8 +329,8 @@ class BlockRun:
     """One run of an operation: what the driver does before, between and after its rounds of tasks.
 
     With ``reading.is_refresh`` it computes only what has changed since the run before; with ``is_full`` all
-    the same. ``is_dry``: it only finds what it would compute, and writes no values. ``places`` are the paths
-    of results below the target, if they differ from their present paths.
+    the same. ``is_dry``: it only finds what it would compute, and writes no values. By present paths,
+    ``places`` has the paths of results below the target in the first run, and ``first_paths`` those of sources.
     """
 
     operation: Operation
@@ -327,6 +341,7 @@ class BlockRun:
     is_full: bool = False
     is_dry: bool = False
     places: Mapping[str, str] = field(default_factory=dict)
+    first_paths: Mapping[str, str] = field(default_factory=dict)
     hashes: dict[int, ChunkHashes] = field(default_factory=dict)
     selections: dict[int, Selection] = field(default_factory=dict)
     transferred: dict[str, U64] = field(default_factory=dict)
@@ -340,7 +355,7 @@ class BlockRun:
         names = self.operation.paths
         if not all(map(session.workspace.is_array, map(absolute, names))):  # not the arrays of the future
             arguments["paths"] = [each.path for each in arrays_below(session, names)]
-        sources = source_arrays(session, [each.path for each in self.plan.inputs])
+        sources = source_arrays(session, [each.path for each in self.plan.inputs], self.first_paths)
         return Definition(self.operation.name, arguments, sources, self.target.path(""))
 
     @property
@@ -393,10 +408,9 @@ class BlockRun:
         is_new = self.is_full or not self.reading.is_refresh or old is None
         if not is_new and not self._is_behind(array.path):
             return
-        table = session.chunk_table(array.path)
-        own = placed(table, reference_hashes(table), cells(array.shape, array.grid))
+        own = own_hashes(session, array.path, cells(array.shape, array.grid))
         place = self.places.get(array.path) or array.path.removeprefix(self.target.path("").rstrip("/"))
-        words = np.concatenate([digests, own[..., :1]], axis=-1)
+        words = np.concatenate([digests, own[..., None]], axis=-1)
         DigestTable(words, self.definition, place).write(session, array.path)
 
     def results(self) -> list[ResultState]:
@@ -418,8 +432,9 @@ class BlockRun:
         return rows
 
     def _is_behind(self, path: str) -> bool:
-        """Return whether a run changes a result."""
-        if path in self.changed:
+        """Return whether a run changes a result, or a coordinate."""
+        results = {*self.transferred, *(new.path for each in self.computed for new in each.new)}
+        if path in self.changed or not self.changed <= results:
             return True
         for number, each in enumerate(self.computed):
             if any(new.path == path for new in each.new):
@@ -465,6 +480,7 @@ class BlockRun:
             is_float = values.dtype.kind in "fcmM"
             if stored.dtype == values.dtype and np.array_equal(stored, values, equal_nan=is_float):
                 return
+        self.changed.add(new.path)
         create_array(session, self.reading.session, coordinate.old, new)
         if values.size and not self.is_dry:
             open_array(session, new.path, "r+")[...] = values
@@ -483,13 +499,13 @@ class BlockRun:
         for transferred in plan.outputs.transferred:
             new, table = transferred.new, transfer_table(source, transferred.transfer)
             counts = cells(new.shape, new.grid)
-            digests = placed(table, reference_hashes(table), counts)
+            digests = placed(table.index, reference_hashes(table), counts)
             known = DigestTable.read(session, new.path) if self.reading.is_refresh else None
-            if known is not None:
-                before = session.chunk_table(new.path)
-                own = placed(before, reference_hashes(before), counts)[..., 0]
-                if (known.at(counts)[..., 2] != own).any():
-                    self.edited.add(new.path)
+            if (
+                known is not None
+                and (known.at(counts)[..., 2] != own_hashes(session, new.path, counts)).any()
+            ):
+                self.edited.add(new.path)
             if _replace_refs(session, new.path, table):
                 self.changed.add(new.path)
             if transferred.old.path not in coordinates:
@@ -513,18 +529,18 @@ class BlockRun:
         """Set hashes of the chunks that a run would compute, for the results that read them."""
         hashes = self.hashes[id(session)]
         for new in computed.new:
-            chunks = hashes.read(new.path)
-            counts = cells(new.shape, new.grid)
-            stored = np.zeros(counts, np.bool_)
-            stored[tuple(chunks.index.T.astype(np.int64))] = True
-            words = placed_hashes(chunks.index, chunks.hashes, counts)
-            digests = np.zeros((*counts, 2), np.uint64) if selection.digests is None else selection.digests
-            words[selection.mask] = mixed(digests[selection.mask], 1)
-            index = np.argwhere(stored | selection.mask).astype(np.uint32)
-            at = tuple(index.T.astype(np.int64))
-            lengths = np.zeros(counts, np.uint64)
-            lengths[tuple(chunks.index.T.astype(np.int64))] = chunks.lengths
-            hashes.known[new.path] = StoredChunks(new.shape, new.grid, index, words[at].T, lengths[at])
+            chunks, counts = hashes.read(new.path), cells(new.shape, new.grid)
+            rows, changed = chunk_rows(chunks.index, counts), np.flatnonzero(selection.mask)
+            words = placed(chunks.index, chunks.hashes, counts).reshape(-1, 2)
+            lengths = np.zeros(len(words), np.uint64)
+            lengths[rows] = chunks.lengths
+            digests = np.zeros_like(words) if selection.digests is None else selection.digests.reshape(-1, 2)
+            words[changed] = mixed(digests[changed], 1)
+            both = np.union1d(rows, changed)
+            index = chunk_index(both, counts)
+            hashes.known[new.path] = StoredChunks(
+                new.shape, new.grid, index.astype(np.uint32), words[both].T, lengths[both]
+            )
 
     def _select(self, session: Session, computed: ComputedArrays) -> Selection:
         """Return which chunks of computed arrays have changed."""
@@ -564,12 +580,11 @@ class BlockRun:
             if table is None:
                 mask, reason = everything, "its table of digests is missing"
                 continue
-            words, refs = table.at(counts), session.chunk_table(path)
-            own = placed(refs, reference_hashes(refs), counts)[..., 0]
-            is_edited = words[..., 2] != own
+            words = table.at(counts)
+            is_edited = words[..., 2] != own_hashes(session, path, counts)
             if is_edited.any():
                 edited.add(path)
-            mask = mask | (words[..., :2] != digests).any(axis=-1) | is_edited
+            mask = np.asarray(mask | (words[..., :2] != digests).any(axis=-1) | is_edited)
         moved, known = nothing, [table for table in tables.values() if table is not None]
         if self.is_full:
             mask, reason = everything, "mode is 'full'"
@@ -606,7 +621,7 @@ def _bytes_read(
 
 
 def _moved_chunks(words: U64, digests: U64, mask: NDArray[np.bool_]) -> I64:
-    """Return chunks of the mask whose digest a stored chunk has: their coordinates, and those of the other."""
+    """Return chunks of the mask whose digest a stored chunk has: the coordinates of both."""
     flat = words.reshape(-1, 3)
     order = np.lexsort((flat[:, 1], flat[:, 0]))
     wanted = np.argwhere(mask).astype(np.int64)
@@ -616,8 +631,7 @@ def _moved_chunks(words: U64, digests: U64, mask: NDArray[np.bool_]) -> I64:
         return np.zeros((2, 0, mask.ndim), np.int64)
     rows = order[at]
     same = (flat[rows, :2] == digests[mask]).all(axis=1)
-    before = np.stack(np.unravel_index(rows[same], words.shape[:-1]), axis=-1).astype(np.int64)
-    return np.stack([wanted[same], before.reshape(-1, mask.ndim)])
+    return np.stack([wanted[same], chunk_index(rows[same], words.shape[:-1])])
 
 
 def _move_chunks(session: Session, computed: ComputedArrays, selection: Selection) -> None:
@@ -653,7 +667,7 @@ def _add_attributes(session: Session, path: str, attributes: Json) -> None:
 
 
 def mask_boxes(mask: NDArray[np.bool_]) -> tuple[I64, I64]:
-    """Return boxes that cover the True elements of a mask, each once: starts and stops (boxes, dimensions)."""
+    """Return boxes that cover the True elements of a mask, each once: starts and stops."""
     low = np.argwhere(mask).astype(np.int64)
     high = low + 1
     for axis in range(mask.ndim)[::-1]:

@@ -228,13 +228,12 @@ class _Refresh:
                 f"the operation must be one that this version of Frazil has, got {definition.operation!r}"
             )
         arguments = decoded_fields(definition.arguments)
-        before: dict[str, str] = {}
+        now, first_paths = dict[str, str](), dict[str, str]()
         for source in definition.sources:
             path = source.found_in(session)
             if path is None:
                 raise InvalidInputError(f"the source `{source.path}` must exist, got no array at this path")
-            before[path] = source.path
-        now = {old: path for path, old in before.items()}
+            now[source.path], first_paths[path] = path, source.first_path
         try:
             operation = kind(**arguments)
         except TypeError as error:
@@ -244,8 +243,9 @@ class _Refresh:
         to = Target(self.target.repo, self.target.branch, call.group or definition.target)
         version = Version(to.repo, session.snapshot_id, to.branch)
         reading = Reading(version, session, is_refresh=True)
-        plan, places = _present(call, operation.plan(reading, to, self.options), to, before, session)
+        plan, places = _present(call, operation.plan(reading, to, self.options), to, first_paths, session)
         run = BlockRun(operation, plan, reading, to, self.options.get("engine"), places=places)
+        run.first_paths = first_paths
         run.is_full = self.mode == "full"
         if hashes is not None:
             run.is_dry, run.hashes = True, {id(session): hashes}
@@ -253,27 +253,31 @@ class _Refresh:
 
 
 def _present(
-    call: _Call, plan: BlockPlan, to: Target, before: Mapping[str, str], session: Session
+    call: _Call, plan: BlockPlan, to: Target, first_paths: Mapping[str, str], session: Session
 ) -> tuple[BlockPlan, dict[str, str]]:
     """Return a plan with the results that still exist, at their present paths, and their places.
 
-    ``before`` are the paths of the sources in the definition, by their present paths.
+    ``first_paths`` are the paths of the sources in the first run, by their present paths.
     """
     outputs, coordinates = plan.outputs, coordinate_paths(plan.inputs)
     temporary = {each.path for each in outputs.temporary}
+    group = to.path("").rstrip("/")
     places: dict[str, str] = {}
+
+    def place_of(array: ArrayInfo) -> str:
+        place = array.path.removeprefix(group)
+        firsts = (
+            place.removesuffix(path) + first for path, first in first_paths.items() if place.endswith(path)
+        )
+        return next(firsts, place)
 
     def present(array: ArrayInfo) -> ArrayInfo | None:
         if array.path in temporary:
             return array
-        place = earlier = array.path.removeprefix(to.path("").rstrip("/"))
-        for new, old in before.items():
-            if place.endswith(new):
-                earlier = place.removesuffix(new) + old
-        path = call.outputs.get(earlier)
+        path = call.outputs.get(place_of(array))
         if path is None:
             return None
-        places[path] = place
+        places[path] = place_of(array)
         document = dict(array.document)
         existing = array_info(session, path)
         if existing.ndim == array.ndim and existing.document["data_type"] == document["data_type"]:
@@ -281,27 +285,26 @@ def _present(
             document |= {name: existing.document[name] for name in _LAYOUT}
         return ArrayInfo(path, document)
 
+    def coordinate(array: ArrayInfo) -> ArrayInfo | None:
+        path = group + place_of(array)
+        stays = call.group is not None or session.workspace.is_array(path)
+        return replace(array, path=path) if stays else None
+
     computed, transferred = list[ComputedArrays](), list[TransferredArray]()
-    moved: dict[str, str] = {}
     for each in outputs.computed:
         new = tuple(one for one in map(present, each.new) if one is not None)
         if len(new) == len(each.new):
-            moved |= {one.path: other.path for one, other in zip(each.new, new, strict=True)}
             block = tuple(-(-n // step) * step for n, step in zip(each.block, new[0].grid, strict=True))
             computed.append(replace(each, new=new, block=block))
-    is_whole = call.group is not None
-
-    def stays(path: str) -> bool:
-        return is_whole or session.workspace.is_array(path)
-
     for part in outputs.transferred:
-        if part.old.path in coordinates:
-            transferred += [part] if stays(part.new.path) else []
-        elif (result := present(part.new)) is not None:
+        is_coordinate = part.old.path in coordinates
+        result = coordinate(part.new) if is_coordinate else present(part.new)
+        if result is not None:
             layout = {name: part.new.document[name] for name in _LAYOUT}
             info = ArrayInfo(result.path, {**result.document, **layout})
             transferred.append(TransferredArray(part.old, info, replace(part.transfer, path=info.path)))
-    drivers = [each for each in outputs.coordinates if stays(each.new.path)]
+    pairs = [(each, coordinate(each.new)) for each in outputs.coordinates]
+    drivers = [replace(each, new=new) for each, new in pairs if new is not None]
     kept = replace(outputs, computed=computed, transferred=transferred, coordinates=drivers)
     return replace(plan, outputs=kept), places
 
@@ -469,8 +472,8 @@ def _require_allowed(rows: Sequence[DerivedArray], task: _Refresh) -> None:
     edited = [row.path for row in rows if row.state == DerivedState.EDITED]
     if edited and task.edits == "refuse":
         raise SessionStateError(
-            f"a refresh must not replace changes of others, got `{edited[0]}`, which was changed after it was "
-            "computed. Pass edits='overwrite' to compute the changed chunks again, or delete its table "
+            f"a refresh must not replace changes of others, got `{edited[0]}`, which was changed after its "
+            "computation. Pass edits='overwrite' to compute the changed chunks again, or delete its table "
             f"`{table_path(edited[0])}` to keep it as it is"
         )
     full = [row for row in rows if row.state == DerivedState.BEHIND and row.reason]

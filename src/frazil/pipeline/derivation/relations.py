@@ -192,7 +192,7 @@ def _rows_hash(rows: Ragged, seed: int) -> U64:
 
 
 def reference_hashes(table: ChunkTable) -> U64:
-    """Return two hashes of each reference, shape (2, n): of the kind, the file, the bytes and the checksum."""
+    """Return two hashes of each reference, shape (2, n): of its kind, file, bytes and checksum."""
     out = np.empty((2, len(table)), np.uint64)
     used = table.prune()
     padded = np.zeros((len(used.chunk_ids), 16), np.uint8)
