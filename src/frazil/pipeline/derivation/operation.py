@@ -329,8 +329,8 @@ class BlockRun:
     """One run of an operation: what the driver does before, between and after its rounds of tasks.
 
     With ``reading.is_refresh`` it computes only what has changed since the run before; with ``is_full`` all
-    the same. ``is_dry``: it only finds what it would compute, and writes no values. By present paths,
-    ``places`` has the paths of results below the target in the first run, and ``first_paths`` those of sources.
+    the same. ``is_dry``: it only finds what it would compute, and writes no values. ``places`` has the paths
+    of results below the target in the first run, by their present paths, and ``first_paths`` those of sources.
     """
 
     operation: Operation

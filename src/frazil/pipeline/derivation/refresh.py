@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -15,6 +16,7 @@ from frazil.display import Shown, counted
 from frazil.errors import IcechunkError, InvalidInputError, RebaseFailedError, SessionStateError
 from frazil.format.ids import NODE_ID_BYTES, id_from_text
 from frazil.handle.repository import Repository
+from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import (
     BoundedRunOptions,
     Job,
@@ -50,6 +52,7 @@ from frazil.repository.session.session import Session
 _OPERATIONS: Final = (block_functions, coarsening, rechunking, regridding, selection)
 _LAYOUT: Final = ("chunk_grid", "codecs")
 _ATTEMPTS: Final = 3
+_log = logging.getLogger(__name__)
 
 type Mode = Literal["auto", "strict", "full"]
 type Edits = Literal["refuse", "overwrite"]
@@ -207,7 +210,7 @@ def _calls(session: Session, paths: Sequence[str] | None) -> list[_Call]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Refresh:
+class Refresh:
     """What a refresh does: where, of which arrays, and how."""
 
     target: Target
@@ -309,7 +312,7 @@ def _present(
     return replace(plan, outputs=kept), places
 
 
-def _survey(session: Session, refresh: _Refresh) -> tuple[DerivedArray, ...]:
+def _survey(session: Session, refresh: Refresh) -> tuple[DerivedArray, ...]:
     """Return the states of derived arrays. It changes metadata in the session, which is never committed."""
     hashes = ChunkHashes(session)
     rows: list[DerivedArray] = []
@@ -371,7 +374,7 @@ def derived(source: Source, paths: Sequence[str] | None = None, *, branch: str =
     """
     version = source if isinstance(source, Version) else Version.of(source, branch=branch)
     target = Target(version.repo, version.branch or branch)
-    refresh = _Refresh(target, None if paths is None else names_of(paths), "auto", "refuse", {})
+    refresh = Refresh(target, None if paths is None else names_of(paths), "auto", "refuse", {})
     return DerivedArrays(_survey(version.session(), refresh))
 
 
@@ -432,7 +435,7 @@ def refresh(
     require_choice("mode", mode, get_args(Mode.__value__))
     require_choice("edits", edits, get_args(Edits.__value__))
     chosen = None if paths is None else names_of(paths)
-    task = _Refresh(Target(repo, branch), chosen, mode, edits, options)
+    task = Refresh(Target(repo, branch), chosen, mode, edits, options)
 
     def preview() -> DerivedArrays:
         return DerivedArrays(_survey(Version.of(repo, branch=branch).session(), task))
@@ -440,7 +443,7 @@ def refresh(
     return UpkeepPlan("refresh", preview, functools.partial(_apply, task))
 
 
-def _apply(task: _Refresh) -> JobResult:
+def _apply(task: Refresh) -> JobResult:
     """Refresh the arrays, again if other sessions change the same arrays."""
     for attempt in range(_ATTEMPTS):
         version = Version.of(task.target.repo, branch=task.target.branch)
@@ -448,11 +451,11 @@ def _apply(task: _Refresh) -> JobResult:
         _require_allowed(rows, task)
         ends = {DerivedState.BROKEN} if task.mode == "full" else {DerivedState.BROKEN, DerivedState.CURRENT}
         writes = tuple(row.path for row in rows if row.state not in ends)
-        chain = _Chain(task, set(writes))
+        chain = RefreshChain(task, frozenset(writes))
         job = Job(
             "refresh",
             task.target,
-            chain.start,
+            lambda session: Tasks([]),
             compute_blocks,
             chain.finish,
             {"snapshot": version.snapshot_id, "mode": task.mode, "edits": task.edits},
@@ -468,14 +471,19 @@ def _apply(task: _Refresh) -> JobResult:
     raise AssertionError("no end")
 
 
-def _require_allowed(rows: Sequence[DerivedArray], task: _Refresh) -> None:
-    edited = [row.path for row in rows if row.state == DerivedState.EDITED]
-    if edited and task.edits == "refuse":
+def _require_own(edited: Sequence[str]) -> None:
+    """Raise ``SessionStateError`` for results that somebody has changed."""
+    if edited:
         raise SessionStateError(
             f"a refresh must not replace changes of others, got `{edited[0]}`, which was changed after its "
             "computation. Pass edits='overwrite' to compute the changed chunks again, or delete its table "
             f"`{table_path(edited[0])}` to keep it as it is"
         )
+
+
+def _require_allowed(rows: Sequence[DerivedArray], task: Refresh) -> None:
+    if task.edits == "refuse":
+        _require_own([row.path for row in rows if row.state == DerivedState.EDITED])
     full = [row for row in rows if row.state == DerivedState.BEHIND and row.reason]
     if full and task.mode == "strict":
         raise SessionStateError(
@@ -485,39 +493,52 @@ def _require_allowed(rows: Sequence[DerivedArray], task: _Refresh) -> None:
 
 
 @dataclass(slots=True, eq=False)
-class _Chain:
+class RefreshChain:
     """The phases of a refresh: the rounds of one call after the other, on the results of those before.
 
-    ``paths`` are the results that change.
+    ``only`` are the results that change; None: all that can be computed.
     """
 
-    task: _Refresh
-    paths: set[str]
+    task: Refresh
+    only: frozenset[str] | None = None
     calls: list[_Call] = field(default_factory=list)
     run: BlockRun | None = None
 
-    def start(self, session: Session) -> Tasks:
-        """Find the calls."""
-        self.run = None
-        self.calls = [
-            call
-            for call in _calls(session, self.task.paths)
-            if not self.paths.isdisjoint(call.outputs.values())
-        ]
-        return Tasks([])
+    @staticmethod
+    def of(target: Target, engine: Engine | EngineName | None) -> RefreshChain:
+        """Return the phases that follow those of another job, in the commit of that job."""
+        return RefreshChain(Refresh(target, None, "auto", "refuse", {"engine": engine}))
 
     def __iter__(self) -> Iterator[Phase]:
         """Yield the phases. The number of rounds of a call is known when its first round is prepared."""
+        self.calls, self.run = [], None
+        yield Phase(self._find, compute_blocks)
         for call in self.calls:
             yield Phase(functools.partial(self._prepare, call), compute_blocks)
             rounds = 0 if self.run is None else self.run.rounds
             for number in range(1, rounds + 1):
                 yield Phase(functools.partial(self._prepare_round, number), compute_blocks)
 
+    def _find(self, session: Session, values: list[Any]) -> Tasks:
+        calls = _calls(session, self.task.paths)
+        only = self.only
+        self.calls = [each for each in calls if only is None or not only.isdisjoint(each.outputs.values())]
+        return Tasks([])
+
     def _prepare(self, call: _Call, session: Session, values: list[Any]) -> Tasks:
         self.finish(session, values)
-        self.run = self.task.run_of(session, call)
-        return self.run.prepare(session)
+        try:
+            run = self.task.run_of(session, call)
+        except IcechunkError as error:
+            if self.only is not None:
+                raise
+            _log.warning("%s stays behind: %s", ", ".join(call.outputs.values()), error)
+            return Tasks([])
+        tasks = run.prepare(session)
+        if self.task.edits == "refuse":
+            _require_own([each.path for each in run.results() if each.is_edited])
+        self.run = run
+        return tasks
 
     def _prepare_round(self, number: int, session: Session, values: list[Any]) -> Tasks:
         assert self.run is not None

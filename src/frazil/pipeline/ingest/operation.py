@@ -19,6 +19,7 @@ from frazil.handle.repository import Repository
 from frazil.jobs.engine import Engine, engine_of
 from frazil.jobs.job import Job, JobResult, Target, Tasks, takes_versions, with_options
 from frazil.jobs.job_run import run_job
+from frazil.pipeline.derivation.refresh import RefreshChain
 from frazil.pipeline.ingest.dataset import Dataset, scalar_instead, scalar_time
 from frazil.pipeline.ingest.existing import (
     ExistingGroup,
@@ -310,6 +311,8 @@ def ingest(
             Default: none.
         unpack: If True, stores the values of packed data instead of packed numbers. Then each file may have
             its own scale and offset.
+        refresh: If True, the commit also has the derived arrays of the branch, computed from the new data
+            (`frazil.pipeline.refresh`). A derived array that somebody has changed is an error.
 
     Returns:
         The `IngestResult`: ``version`` is the new version, ``report`` the report on the files,
@@ -368,6 +371,7 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
         return tasks
 
     count = len(files.urls)
+    chain = RefreshChain.of(target, request.engine) if request.refresh else None
     job = Job(
         "ingest",
         target,
@@ -379,6 +383,8 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
         message=request.message or f"ingest {count} file{'' if count == 1 else 's'}",
         metadata=metadata,
         id=request.job_id,
+        finish=None if chain is None else chain.finish,
+        phases=() if chain is None else chain,
     )
     for remaining in reversed(range(_TRIES)):
         try:

@@ -435,6 +435,7 @@ class IngestOptions(FileOptions, RunOptions, total=False):
     on_change: OnChange
     allow: Collection[str]
     unpack: bool
+    refresh: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,6 +454,7 @@ class IngestRequest:
     on_change: OnChange = "fail"
     allow: Collection[str] = ()
     unpack: bool = False
+    refresh: bool = False
     format: str | None = None
     source_group: str = "/"
     storage_options: Mapping[str, Any] | None = None

@@ -35,6 +35,7 @@ from frazil.jobs.job import Target, Version, takes_versions
 from frazil.jobs.job_history import entries_in_line, job_record
 from frazil.jobs.job_run import live_inputs, of_job, reads_of
 from frazil.jobs.progress import Summary, brief
+from frazil.pipeline.derivation.refresh import refresh as refresh_arrays
 from frazil.pipeline.validation.operation import validate
 from frazil.pipeline.validation.rules import Report, Rule, require_sound, rules_from
 from frazil.repository.catalog.ancestry import is_in_history, mentioning
@@ -406,6 +407,7 @@ def write_audit_publish(
     tag: str | None = None,
     engine: Engine | EngineName | None = None,
     limits: Limits | None = None,
+    refresh: bool = False,
 ) -> PublishSummary:
     """Let a function write to an audit branch, check the result by rules, and publish it.
 
@@ -427,6 +429,8 @@ def write_audit_publish(
             or ``"spark"``. The default, None, is Spark where Spark is in use, else processes of this machine
             (`default_engine`).
         limits: `Limits`, in bytes: how much a task of the check reads. The default, None, is ``Limits()``.
+        refresh: Whether the derived arrays of the audit branch are refreshed before the check, so that they
+            are published together with the new data (`frazil.pipeline.refresh`).
 
     Returns:
         The `PublishSummary` version, with the report of the check.
@@ -470,6 +474,8 @@ def write_audit_publish(
     if report is None:
         begin_audit_branch(audit)
         value = work(Target(repo, audit_branch))
+        if refresh:
+            refresh_arrays(repo, branch=audit_branch, engine=engine).apply()
         if is_behind(repo, audit_branch, branch):
             return _done_before(audit, tag, repo.lookup_branch(branch), value)
     require_new_tag(repo, tag)

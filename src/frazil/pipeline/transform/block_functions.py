@@ -422,7 +422,7 @@ def _reads(
     *,
     moves: bool,
 ) -> tuple[Read, ...]:
-    """Return what a block of the results reads of each input. ``moves`` False: the function gets its place."""
+    """Return what a block of the results reads. ``moves`` False: the function gets the place of the block."""
     at = {axis: number + len(grid.new) for number, axis in enumerate(grid.axes)}
     margins = grid.margins or ((0, 0),) * grid.first.ndim
 

@@ -295,8 +295,8 @@ class Crop(Operation):
         missing = [kind for kind, between in limits.items() if between and kind not in kinds]
         if missing:
             raise misfit(
-                f"The arrays must have a coordinate variable of {missing[0]} (by standard_name, units or name), "
-                "got none"
+                f"The arrays must have a coordinate variable of {missing[0]} (by standard_name, units or "
+                "name), got none"
             )
 
         def positions_of(array: ArrayInfo, dim: str) -> Positions | None:
