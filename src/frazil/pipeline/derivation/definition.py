@@ -70,8 +70,9 @@ class Definition:
 
     @property
     def id(self) -> str:
-        """The same for the same call, whatever version it has read."""
-        parts = [self.operation, self.arguments, [each.path for each in self.sources], self.target]
+        """The same for the same call, whatever version it has read, and wherever its sources are now."""
+        arguments = {name: value for name, value in self.arguments.items() if name != "paths"}
+        parts = [self.operation, arguments, [each.first_path for each in self.sources], self.target]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_json(self) -> Json:

@@ -329,8 +329,8 @@ class BlockRun:
     """One run of an operation: what the driver does before, between and after its rounds of tasks.
 
     With ``reading.is_refresh`` it computes only what has changed since the run before; with ``is_full`` all
-    the same. ``is_dry``: it only finds what it would compute, and writes no values. ``places`` has the paths
-    of results below the target in the first run, by their present paths, and ``first_paths`` those of sources.
+    the same. ``is_dry``: it only finds what it would compute, and writes no values. By present path,
+    ``places`` has the paths of results below the target in the first run, ``first_paths`` those of sources.
     """
 
     operation: Operation
@@ -355,7 +355,11 @@ class BlockRun:
         names = self.operation.paths
         if not all(map(session.workspace.is_array, map(absolute, names))):  # not the arrays of the future
             arguments["paths"] = [each.path for each in arrays_below(session, names)]
-        sources = source_arrays(session, [each.path for each in self.plan.inputs], self.first_paths)
+        outputs = self.plan.outputs
+        made = {each.path for each in outputs.arrays}
+        read = [*(each.old for each in outputs.transferred), *(each.old for each in outputs.coordinates)]
+        paths = [each.path for each in (*self.plan.inputs, *read) if each.path not in made]
+        sources = source_arrays(session, paths, self.first_paths)
         return Definition(self.operation.name, arguments, sources, self.target.path(""))
 
     @property
@@ -395,6 +399,12 @@ class BlockRun:
         """Delete temporary arrays, and store the tables of the results."""
         for each in self.plan.outputs.temporary:
             session.workspace.delete_node(each.path)
+        if (
+            self.reading.is_refresh
+            and not self.is_full
+            and not any(each.is_behind for each in self.results())
+        ):
+            return
         for number, computed in enumerate(self.computed):
             digests = self.selections[number].digests
             if digests is not None:
@@ -404,10 +414,6 @@ class BlockRun:
             self._store_table(session, array_info(session, path), digests)
 
     def _store_table(self, session: Session, array: ArrayInfo, digests: U64) -> None:
-        old = DigestTable.read(session, array.path)
-        is_new = self.is_full or not self.reading.is_refresh or old is None
-        if not is_new and not self._is_behind(array.path):
-            return
         own = own_hashes(session, array.path, cells(array.shape, array.grid))
         place = self.places.get(array.path) or array.path.removeprefix(self.target.path("").rstrip("/"))
         words = np.concatenate([digests, own[..., None]], axis=-1)
@@ -418,7 +424,9 @@ class BlockRun:
         temporary = {each.path for each in self.plan.outputs.temporary}
         rows = []
         for number, computed in enumerate(self.computed):
-            selection = self.selections[number]
+            selection = self.selections.get(number)
+            if selection is None:  # its round is not prepared yet
+                continue
             for path in (new.path for new in computed.new if new.path not in temporary):
                 counts = int(selection.mask.sum()), selection.mask.size
                 is_edited = path in selection.edited
@@ -467,10 +475,10 @@ class BlockRun:
         elif existing.document != new.document:
             self.changed.add(new.path)
             index = session.chunk_table(new.path).index
-            session.workspace.set_node(new.path, new.encoded())
             outside = (index >= np.array(cells(new.shape, new.grid), np.uint32)).any(axis=1)
             if outside.any():  # a longer array must not have them again
                 session.workspace.delete_refs(new.path, index[outside])
+            session.workspace.set_node(new.path, new.encoded())
 
     def _write_coordinate(self, session: Session, coordinate: DriverArray) -> None:
         new, values = coordinate.new, coordinate.values

@@ -44,7 +44,7 @@ from frazil.pipeline.derivation.operation import (
 )
 from frazil.pipeline.transform import block_functions, coarsening, rechunking, regridding, selection
 from frazil.pipeline.transform.arrays import TABLES, ArrayInfo, array_info, coordinate_paths, names_of
-from frazil.pipeline.transform.block_job import ComputedArrays, TransferredArray, compute_blocks
+from frazil.pipeline.transform.block_job import compute_blocks
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 
@@ -243,11 +243,13 @@ class Refresh:
             raise InvalidInputError(f"the arguments must be those of `{kind.name}`: {error}") from error
         paths = tuple(now.get(absolute(path), path) for path in operation.paths)
         operation = replace(operation, paths=paths)
-        to = Target(self.target.repo, self.target.branch, call.group or definition.target)
+        group = call.group or definition.target
+        to = _PresentTarget(self.target.repo, self.target.branch, group, call.outputs, first_paths)
         version = Version(to.repo, session.snapshot_id, to.branch)
         reading = Reading(version, session, is_refresh=True)
-        plan, places = _present(call, operation.plan(reading, to, self.options), to, first_paths, session)
-        run = BlockRun(operation, plan, reading, to, self.options.get("engine"), places=places)
+        plan = _existing(call, operation.plan(reading, to, self.options), session)
+        run = BlockRun(operation, plan, reading, to, self.options.get("engine"))
+        run.places = {path: place for place, path in call.outputs.items()}
         run.first_paths = first_paths
         run.is_full = self.mode == "full"
         if hashes is not None:
@@ -255,61 +257,59 @@ class Refresh:
         return run
 
 
-def _present(
-    call: _Call, plan: BlockPlan, to: Target, first_paths: Mapping[str, str], session: Session
-) -> tuple[BlockPlan, dict[str, str]]:
-    """Return a plan with the results that still exist, at their present paths, and their places.
+@dataclass(frozen=True, slots=True)
+class _PresentTarget(Target):
+    """The target of a refresh: the paths of results are those that the results have now.
 
     ``first_paths`` are the paths of the sources in the first run, by their present paths.
     """
+
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    first_paths: Mapping[str, str] = field(default_factory=dict)
+
+    def path(self, name: str) -> str:
+        """Return the present path of a result, from the path below the target."""
+        place = f"/{name.strip('/')}"
+        named = [path for path in self.first_paths if place.endswith(path)]
+        if named:
+            place = place.removesuffix(named[0]) + self.first_paths[named[0]]
+        plain = Target(self.repo, self.branch, self.group)
+        return self.outputs.get(place) or plain.path(place)
+
+
+def _existing(call: _Call, plan: BlockPlan, session: Session) -> BlockPlan:
+    """Return a plan with the results that still exist, in the layout of the first run."""
     outputs, coordinates = plan.outputs, coordinate_paths(plan.inputs)
-    temporary = {each.path for each in outputs.temporary}
-    group = to.path("").rstrip("/")
-    places: dict[str, str] = {}
+    results = {*call.outputs.values(), *(each.path for each in outputs.temporary)}
 
-    def place_of(array: ArrayInfo) -> str:
-        place = array.path.removeprefix(group)
-        firsts = (
-            place.removesuffix(path) + first for path, first in first_paths.items() if place.endswith(path)
-        )
-        return next(firsts, place)
-
-    def present(array: ArrayInfo) -> ArrayInfo | None:
-        if array.path in temporary:
+    def laid_out(array: ArrayInfo) -> ArrayInfo:
+        existing = array_info(session, array.path) if session.workspace.is_array(array.path) else array
+        if existing.ndim != array.ndim or existing.document["data_type"] != array.document["data_type"]:
             return array
-        path = call.outputs.get(place_of(array))
-        if path is None:
-            return None
-        places[path] = place_of(array)
-        document = dict(array.document)
-        existing = array_info(session, path)
-        if existing.ndim == array.ndim and existing.document["data_type"] == document["data_type"]:
-            # The layout of the first run stays: a chunk may have been as long as a shorter array.
-            document |= {name: existing.document[name] for name in _LAYOUT}
-        return ArrayInfo(path, document)
+        # A chunk may be as long as the array was in the first run.
+        return ArrayInfo(
+            array.path, {**array.document, **{name: existing.document[name] for name in _LAYOUT}}
+        )
 
-    def coordinate(array: ArrayInfo) -> ArrayInfo | None:
-        path = group + place_of(array)
-        stays = call.group is not None or session.workspace.is_array(path)
-        return replace(array, path=path) if stays else None
+    def stays(path: str, *, is_coordinate: bool) -> bool:
+        if not is_coordinate:
+            return path in results
+        return call.group is not None or session.workspace.is_array(path)
 
-    computed, transferred = list[ComputedArrays](), list[TransferredArray]()
+    computed = []
     for each in outputs.computed:
-        new = tuple(one for one in map(present, each.new) if one is not None)
-        if len(new) == len(each.new):
+        if all(new.path in results for new in each.new):
+            new = tuple(map(laid_out, each.new))
             block = tuple(-(-n // step) * step for n, step in zip(each.block, new[0].grid, strict=True))
             computed.append(replace(each, new=new, block=block))
-    for part in outputs.transferred:
-        is_coordinate = part.old.path in coordinates
-        result = coordinate(part.new) if is_coordinate else present(part.new)
-        if result is not None:
-            layout = {name: part.new.document[name] for name in _LAYOUT}
-            info = ArrayInfo(result.path, {**result.document, **layout})
-            transferred.append(TransferredArray(part.old, info, replace(part.transfer, path=info.path)))
-    pairs = [(each, coordinate(each.new)) for each in outputs.coordinates]
-    drivers = [replace(each, new=new) for each, new in pairs if new is not None]
+    transferred = [
+        each
+        for each in outputs.transferred
+        if stays(each.new.path, is_coordinate=each.old.path in coordinates)
+    ]
+    drivers = [each for each in outputs.coordinates if stays(each.new.path, is_coordinate=True)]
     kept = replace(outputs, computed=computed, transferred=transferred, coordinates=drivers)
-    return replace(plan, outputs=kept), places
+    return replace(plan, outputs=kept)
 
 
 def _survey(session: Session, refresh: Refresh) -> tuple[DerivedArray, ...]:

@@ -173,8 +173,9 @@ _BASES: Final = tuple(
 
 def mixed(state: U64, words: Any) -> U64:
     """Return hashes after more words, element by element: two rounds of multiplication and shift."""
-    state = (state ^ np.asarray(words).astype(np.uint64)) * _ODD
-    state = (state ^ (state >> _SHIFT)) * np.uint64(0xD6E8FEB86659FD93)
+    with np.errstate(over="ignore"):  # numpy warns of scalars
+        state = (state ^ np.asarray(words).astype(np.uint64)) * _ODD
+        state = (state ^ (state >> _SHIFT)) * np.uint64(0xD6E8FEB86659FD93)
     return np.asarray(state ^ (state >> _SHIFT))
 
 

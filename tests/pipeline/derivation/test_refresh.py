@@ -1,0 +1,410 @@
+"""A refresh makes of each derived array what its operation makes from nothing, and reads only changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import frazil
+from frazil.errors import SessionStateError
+from frazil.pipeline import (
+    DerivedState,
+    Exists,
+    Target,
+    Version,
+    coarsen,
+    crop,
+    derived,
+    ingest,
+    map_blocks,
+    pyramid,
+    rechunk,
+    recompress,
+    refresh,
+    regrid,
+    select,
+    write_audit_publish,
+)
+
+type Call = Callable[[frazil.Repository, str, Target], Any]
+
+HALF = {"lat": 2, "lon": 2}
+GRID = {"lat": np.linspace(-60, 60, 5), "lon": np.arange(0, 360, 60.0)}
+INLINE: dict[str, Any] = {"engine": "inline"}
+
+
+def negative(block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a block with another sign. A definition names the function by its module."""
+    return -block
+
+
+CALLS: dict[str, Call] = {
+    "coarsen": lambda repo, path, to: coarsen(repo, [path], HALF, to=to, **INLINE),
+    "trim": lambda repo, path, to: coarsen(
+        repo, [path], {"time": 3}, "max", boundary="trim", to=to, **INLINE
+    ),
+    "pad": lambda repo, path, to: coarsen(repo, [path], {"time": 4}, boundary="pad", to=to, **INLINE),
+    "rechunk": lambda repo, path, to: rechunk(repo, [path], (5, 4, 4), to=to, **INLINE),
+    "shards": lambda repo, path, to: rechunk(repo, [path], (2, 4, 4), shards=(4, 8, 8), to=to, **INLINE),
+    "recompress": lambda repo, path, to: recompress(repo, [path], [zarr.codecs.GzipCodec()], to=to, **INLINE),
+    "pyramid": lambda repo, path, to: pyramid(repo, [path], factors=HALF, levels=3, to=to, **INLINE),
+    "select": lambda repo, path, to: select(repo, [path], sel={"lat": slice(-40, 40)}, to=to, **INLINE),
+    "positions": lambda repo, path, to: select(repo, [path], isel={"lat": [1, 5], "lon": 2}, to=to, **INLINE),
+    "newest": lambda repo, path, to: select(repo, [path], isel={"time": slice(-3, None)}, to=to, **INLINE),
+    "crop": lambda repo, path, to: crop(repo, [path], longitude=(-60, 60), to=to, **INLINE),
+    "copy": lambda repo, path, to: select(repo, [path], to=to, **INLINE),
+    "regrid": lambda repo, path, to: regrid(repo, [path], GRID, to=to, **INLINE),
+    "halo": lambda repo, path, to: map_blocks(
+        negative, repo, [path], halo={"time": 1, "lon": 2}, boundary="periodic", to=to, **INLINE
+    ),
+}
+
+
+def steps(start: int, stop: int, dice: np.random.Generator) -> xr.Dataset:
+    values = dice.integers(0, 99, (stop - start, 8, 12)).astype("f4")
+    coords = {"time": np.arange(start, stop), "lat": np.linspace(-70, 70, 8), "lon": np.arange(0, 360, 30.0)}
+    return xr.Dataset({"t": (("time", "lat", "lon"), values)}, coords)
+
+
+def archive(count: int = 12, chunk: int = 1, storage: frazil.Storage | None = None) -> frazil.Repository:
+    """Return a repository with the array ``data/t``."""
+    repo = frazil.Repository.create(storage or frazil.in_memory_storage())
+    encoding = {"t": {"chunks": (chunk, 4, 12), "fill_value": 0.0}, "time": {"chunks": (50,)}}
+    with repo.transaction("main", message="data") as store:
+        data = steps(0, count, np.random.default_rng(0))
+        data.to_zarr(store, group="data", zarr_format=3, consolidated=False, encoding=encoding)
+    return repo
+
+
+def append(store: Any, start: int, stop: int) -> None:
+    data = steps(start, stop, np.random.default_rng(start))
+    data.to_zarr(store, group="data", append_dim="time", zarr_format=3, consolidated=False)
+
+
+@contextmanager
+def commit(repo: frazil.Repository, message: str) -> Iterator[Any]:
+    """Yield a store, and commit its changes if there are any."""
+    session = repo.writable_session("main")
+    yield session.store
+    if session.has_uncommitted_changes:
+        session.commit(message)
+
+
+def arrays_of(repo: frazil.Repository, group: str) -> dict[str, tuple[Any, Any, bytes]]:
+    """Return the arrays below a group by path, without the group of the source."""
+    root: Any = zarr.open_group(repo.readonly_session("main").store, path=group, mode="r")
+    return {
+        path.replace("moved/", "data/"): (
+            each.dtype,
+            dict(each.attrs),
+            each[...].tobytes() + bytes(each.shape),
+        )
+        for path, each in root.members(max_depth=None)
+        if isinstance(each, zarr.Array)
+    }
+
+
+def from_nothing(repo: frazil.Repository, call: Call, path: str = "data/t") -> dict[str, Any]:
+    """Return the results of an operation in a copy of its source."""
+    group = path.rpartition("/")[0]
+    other = frazil.Repository.create(frazil.in_memory_storage())
+    with other.transaction("main", message="copy") as store:
+        for name, each in zarr.open_group(
+            repo.readonly_session("main").store, path=group, mode="r"
+        ).members():
+            zarr.from_array(store, name=f"{group}/{name}", data=each, attributes=dict(each.attrs))
+    call(other, path, Target(other, group="out"))
+    return arrays_of(other, "out")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_appended_step_is_the_only_one_that_is_computed(name: str) -> None:
+    repo = archive()
+    CALLS[name](repo, "data/t", Target(repo, group="out"))
+    assert derived(repo).is_current
+    with commit(repo, "append") as store:
+        append(store, 12, 13)
+    plan = refresh(repo, **INLINE)
+    of_source = sum(each.of_chunks for each in plan.report.arrays)
+    needed = sum(each.chunks for each in plan.report.arrays)
+    most = {"halo": 6, "rechunk": 6, "shards": 4, "newest": 1, "pyramid": 6}.get(name, 2)
+    assert needed <= most < of_source
+    plan.apply()
+    assert derived(repo).is_current
+    assert arrays_of(repo, "out") == from_nothing(repo, CALLS[name])
+
+
+def change_source(store: Any, dice: random.Random, path: str, number: int) -> None:
+    """Change the source in one of the ways in which writers who know nothing of results change it."""
+    group, array = path.rpartition("/")[0], zarr.open_array(store, path=path)
+    time = zarr.open_array(store, path=f"{group}/time")
+    count = array.shape[0]
+    match dice.choice(
+        ["append", "correct", "clear", "crop", "insert", "attributes", "packing", "coordinate"]
+    ):
+        case "append":
+            more = dice.randint(1, 4)
+            for each in (array, time):
+                each.resize((count + more, *each.shape[1:]))
+            array[count:] = np.random.default_rng(number).integers(0, 99, (more, *array.shape[1:]))
+            time[count:] = np.arange(1000 * (number + 1), 1000 * (number + 1) + more)
+        case "correct":
+            array[dice.randrange(count)] = dice.randint(1, 9)
+        case "clear":
+            array[dice.randrange(count)] = 0
+        case "crop":
+            for each in (array, time):
+                each.resize((max(count - dice.randint(1, 3), 4), *each.shape[1:]))
+        case "insert":
+            at, values = dice.randint(0, count), array[...]
+            for each, new in ((array, values[:1] + 1), (time, np.array([-number]))):
+                old = np.asarray(each[...])
+                each.resize((count + 1, *each.shape[1:]))
+                each[...] = np.concatenate([old[:at], new, old[at:]])
+        case "attributes":
+            array.attrs["note"] = number
+        case "packing":
+            array.attrs["scale_factor"] = dice.choice([0.5, 1.0, 2.0])
+        case "coordinate":
+            zarr.open_array(store, path=f"{group}/lon")[0] = dice.choice([0.0, 1.0, 2.0])
+
+
+@pytest.mark.deep
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("seed", range(24))
+def test_results_are_those_from_nothing_after_any_changes(seed: int) -> None:
+    dice = random.Random(seed)
+    repo = archive(dice.randint(4, 12), dice.choice([1, 2, 5]))
+    path, names = "data/t", dice.sample(sorted(CALLS), 4)
+    for name in names:
+        CALLS[name](repo, path, Target(repo, group=name))
+    for number in range(4):
+        for _ in range(dice.randint(1, 2)):
+            with commit(repo, "a change") as store:
+                change_source(store, dice, path, number)
+                if dice.random() < 0.2:  # somebody edits a result
+                    members = zarr.open_group(store, path=dice.choice(names)).members(max_depth=None)
+                    edited = next(each for name, each in members if name.endswith("/t"))
+                    edited[(0,) * edited.ndim] = -5
+        if dice.random() < 0.3:
+            session = repo.rearrange_session("main")
+            new = "moved" if path.startswith("data") else "data"
+            session.move(f"/{path.rpartition('/')[0]}", f"/{new}")
+            session.commit("move the source")
+            path = f"{new}/t"
+        refresh(repo, edits="overwrite", **INLINE).apply()
+        assert derived(repo).is_current
+        for name in names:
+            expected = {
+                key.replace("moved/", "data/"): each
+                for key, each in from_nothing(repo, CALLS[name], path).items()
+            }
+            assert arrays_of(repo, name) == expected, (number, name)
+
+
+def test_results_of_results_are_computed_after_them_in_one_commit() -> None:
+    repo = archive()
+    coarsen(repo, ["data/t"], HALF, to=Target(repo, group="half"), **INLINE)
+    coarsen(repo, ["half/data/t"], {"time": 3}, to=Target(repo, group="third"), **INLINE)
+    rechunk(repo, ["third/half/data/t"], (-1, 2, 2), to=Target(repo, group="series"), **INLINE)
+    with commit(repo, "append") as store:
+        append(store, 12, 15)
+    before = len(list(repo.ancestry(branch="main")))
+    plan = refresh(repo, ["series"], **INLINE)
+    assert [each.path.split("/")[1] for each in plan.report.arrays] == ["half", "third", "series"]
+    result = plan.apply()
+    assert len(list(repo.ancestry(branch="main"))) == before + 1
+    assert derived(repo).is_current
+    store = result.version.session().store
+    values = xr.open_zarr(store, group="data", consolidated=False)["t"]
+    expected = values.coarsen(lat=2, lon=2).mean().coarsen(time=3).mean().values
+    series = zarr.open_array(store, path="series/third/half/data/t", mode="r")[...]
+    np.testing.assert_array_equal(series, expected)
+
+
+def test_a_chunk_that_moves_is_not_computed() -> None:
+    repo = archive()
+    coarsen(repo, ["data/t"], HALF, to=Target(repo, group="half"), **INLINE)
+    with repo.transaction("main", message="a backfill") as store:
+        array, time = (zarr.open_array(store, path=f"data/{name}") for name in ("t", "time"))
+        for each in (array, time):
+            each.resize((13, *each.shape[1:]))
+        session = store.session
+        session.shift_array("/data/t", (1, 0, 0))
+        array[0] = 7
+        time[:] = np.arange(-1, 12)
+    (row,) = refresh(repo, **INLINE).report.arrays
+    assert (row.state, row.chunks, row.of_chunks) == (DerivedState.BEHIND, 1, 13)
+    refresh(repo, **INLINE).apply()
+    assert arrays_of(repo, "half") == from_nothing(repo, CALLS["coarsen"])
+
+
+def test_an_edit_of_a_result_is_found_and_refused() -> None:
+    repo = archive()
+    coarsen(repo, ["data/t"], HALF, to=Target(repo, group="half"), **INLINE)
+    with repo.transaction("main", message="an edit") as store:
+        zarr.open_array(store, path="half/data/t")[0] = -1
+    assert derived(repo).of("half/data/t").state == DerivedState.EDITED
+    tip = repo.lookup_branch("main")
+    with pytest.raises(SessionStateError, match="half/data/t"):
+        refresh(repo, **INLINE).apply()
+    assert repo.lookup_branch("main") == tip
+    refresh(repo, edits="overwrite", **INLINE).apply()
+    assert arrays_of(repo, "half") == from_nothing(repo, CALLS["coarsen"])
+
+
+def test_what_cannot_be_computed_is_broken_and_stays_readable() -> None:
+    repo = archive()
+    map_blocks(lambda block: block + 1, repo, ["data/t"], to=Target(repo, group="lambda"), **INLINE)
+    coarsen(repo, ["data/t"], HALF, to=Target(repo, group="half"), **INLINE)
+    row = derived(repo).of("lambda/data/t")
+    assert row.state == DerivedState.BROKEN
+    assert "function" in row.reason
+    with commit(repo, "append") as store:
+        append(store, 12, 13)
+    refresh(repo, **INLINE).apply()
+    assert [each.state for each in derived(repo).arrays] == [DerivedState.CURRENT, DerivedState.BROKEN]
+    with commit(repo, "the source goes") as store:
+        del zarr.open_group(store)["data"]
+    assert "/data/" in derived(repo).of("half/data/t").reason
+
+
+def test_strict_refuses_what_would_be_computed_in_full() -> None:
+    repo = archive()
+    coarsen(repo, ["data/t"], HALF, to=Target(repo, group="half"), **INLINE)
+    with commit(repo, "another packing") as store:
+        zarr.open_array(store, path="data/t").attrs["scale_factor"] = 2.0
+    tip = repo.lookup_branch("main")
+    with pytest.raises(SessionStateError, match="strict"):
+        refresh(repo, mode="strict", **INLINE).apply()
+    assert repo.lookup_branch("main") == tip
+    assert refresh(repo, **INLINE).report.of("half/data/t").reason
+    refresh(repo, **INLINE).apply()
+    assert arrays_of(repo, "half") == from_nothing(repo, CALLS["coarsen"])
+
+
+def test_mode_full_computes_everything_again() -> None:
+    repo = archive()
+    coarsen(repo, ["data/t"], HALF, to=Target(repo, group="half"), **INLINE)
+    assert refresh(repo, mode="full", **INLINE).apply().metrics.chunks == 12
+    assert refresh(repo, **INLINE).apply().metrics.chunks == 0
+
+
+def test_results_that_were_moved_or_deleted(tmp_path: Path) -> None:
+    repo = archive()
+    pyramid(repo, ["data/t"], factors=HALF, levels=3, to=Target(repo, group="levels"), **INLINE)
+    coarsen(repo, ["data/t"], HALF, to=Target(repo, group="half"), **INLINE)
+    session = repo.rearrange_session("main")
+    session.move("/half", "/coarse")
+    session.commit("move")
+    with commit(repo, "append, and one level goes") as store:
+        append(store, 12, 13)
+        del zarr.open_group(store, path="levels/2/data")["t"]
+    refresh(repo, **INLINE).apply()
+    assert sorted(each.path for each in derived(repo).arrays) == [
+        "/coarse/data/t",
+        "/levels/0/data/t",
+        "/levels/1/data/t",
+    ]
+    assert arrays_of(repo, "coarse") == from_nothing(repo, CALLS["coarsen"])
+    assert "half" not in zarr.open_group(repo.readonly_session("main").store, mode="r")
+
+
+def test_the_version_that_was_read_is_not_needed() -> None:
+    repo = archive()
+    coarsen(repo, ["data/t"], HALF, to=Target(repo, group="half"), **INLINE)
+    with commit(repo, "append") as store:
+        append(store, 12, 13)
+    now = frazil.Retention(last=1)
+    repo.upkeep.retain(now).apply()
+    assert refresh(repo, **INLINE).report.of("half/data/t").chunks == 1
+
+
+def test_the_reference_writes_the_source(tmp_path: Path) -> None:
+    storage = frazil.local_filesystem_storage(str(tmp_path / "repo"))
+    repo = archive(storage=storage)
+    coarsen(repo, ["data/t"], HALF, to=Target(repo, group="half"), **INLINE)
+    reference = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "repo")))
+    session = reference.writable_session("main")
+    append(session.store, 12, 14)
+    session.commit("append")
+    repo = frazil.Repository.open(storage)
+    assert refresh(repo, **INLINE).report.of("half/data/t").chunks == 2
+    refresh(repo, engine="threads").apply()
+    assert arrays_of(repo, "half") == from_nothing(repo, CALLS["coarsen"])
+    session = icechunk.Repository.open(
+        icechunk.local_filesystem_storage(str(tmp_path / "repo"))
+    ).readonly_session("main")
+    assert zarr.open_array(session.store, path="half/data/t", mode="r").shape == (14, 4, 6)
+
+
+def test_an_interrupted_refresh_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = archive(storage=frazil.local_filesystem_storage(str(tmp_path)))
+    map_blocks(negative, repo, ["data/t"], to=Target(repo, group="out"), tasks=24, **INLINE)
+    with commit(repo, "corrections") as store:
+        zarr.open_array(store, path="data/t")[::2] = 5
+    tip = repo.lookup_branch("main")
+    calls: list[int] = []
+
+    def failing(block: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 3:
+            raise OSError("no power")
+        return -block
+
+    monkeypatch.setattr(f"{__name__}.negative", failing)
+    with pytest.raises(Exception, match="no power"):
+        refresh(repo, engine="threads").apply()
+    assert repo.lookup_branch("main") == tip
+    monkeypatch.undo()
+    refresh(repo, engine="threads").apply()
+    assert arrays_of(repo, "out") == from_nothing(
+        repo, lambda other, path, to: map_blocks(negative, other, [path], to=to, **INLINE)
+    )
+
+
+def test_two_refreshes_at_once_end_as_one() -> None:
+    repo = archive()
+    coarsen(repo, ["data/t"], HALF, to=Target(repo, group="half"), **INLINE)
+    with commit(repo, "append") as store:
+        append(store, 12, 14)
+    before = len(list(repo.ancestry(branch="main")))
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda _: refresh(repo, **INLINE).apply(), range(2)))
+    assert len(list(repo.ancestry(branch="main"))) == before + 1
+    assert arrays_of(repo, "half") == from_nothing(repo, CALLS["coarsen"])
+
+
+def test_an_ingest_and_a_publication_have_the_results_in_their_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(4):
+        data = steps(number, number + 1, np.random.default_rng(number))
+        data.to_netcdf(f"{number}.nc", engine="h5netcdf", unlimited_dims=["time"])
+    repo = frazil.Repository.create(frazil.local_filesystem_storage("repo"))
+    to = Target(repo, group="data")
+    ingest(["0.nc", "1.nc"], to, chunks={"time": 1}, **INLINE)
+    coarsen(repo, ["data/t"], HALF, to=Target(repo, group="half"), **INLINE)
+    result = ingest("2.nc", to, mode="append", refresh=True, engine="threads")
+    assert derived(result.version).is_current
+    assert zarr.open_array(result.version.session().store, path="half/data/t", mode="r").shape[0] == 3
+
+    def work(audit: Target) -> None:
+        ingest("3.nc", Target(audit.repo, audit.branch, "data"), mode="append", **INLINE)
+
+    tip = Version.of(repo)
+    published = write_audit_publish(repo, work, [Exists("/half/data/t")], refresh=True, **INLINE)
+    assert published.version.snapshot_id != tip.snapshot_id
+    assert derived(repo).is_current
+    assert zarr.open_array(repo.readonly_session("main").store, path="half/data/t", mode="r").shape[0] == 4
