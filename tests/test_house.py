@@ -92,7 +92,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("survey", "repository.session", "repository.catalog", "repository.settings", "repository"),
         *("answers", "arrays", *CORE),
     },
-    "importing": {*OF_REPOSITORY, *CORE},
     "readers": {"storage"},
     "jobs": ROOMS | {"survey"},
     "pipeline.ingest": ROOMS | {"jobs", "readers", "maintenance"},
@@ -118,10 +117,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("arrow", "pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"),
     },
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
+    "frazil_import": {*OF_REPOSITORY, *CORE},  # a distribution of its own, with the same version
     "ui": {*OF_REPOSITORY, "chunks", "storage", "format"},
     "cli": ROOMS
     | {
-        *("arrow", "maintenance", "importing", "readers", "jobs", "__init__"),
+        *("arrow", "maintenance", "readers", "jobs", "__init__"),
         *("pipeline.__init__", "pipeline.ingest", "pipeline.transform", "ui"),
     },
     # names of the reference's modules: they re-export
@@ -143,7 +143,7 @@ OF_SPARK = {"spark", "spark.runtime", "spark.tables", "spark.streams", "spark.fu
 WITH_PYSPARK = OF_SPARK | {"pyspark_frazil"}
 
 NOT_RE_EXPORTED = {
-    *("pyspark_frazil", "cli", "ui", "maintenance", "survey", "importing", "readers", "jobs"),
+    *("pyspark_frazil", "frazil_import", "cli", "ui", "maintenance", "survey", "readers", "jobs"),
     *(each for each in MAY_IMPORT if each.split(".")[0] in ("repository", "pipeline", "spark")),
 }
 PUBLIC_MODULES = set(MAY_IMPORT) - ROOMS - COMMON - NOT_RE_EXPORTED
@@ -153,7 +153,6 @@ MAY_IMPORT["__init__"] = {
     "arrays",
     "zarr_store",
     "storage",
-    "importing",
 } | PUBLIC_MODULES
 MAY_IMPORT["__main__"] = {"cli"}
 MAY_IMPORT["compat"] = {"__init__"}
@@ -193,6 +192,7 @@ ONLY_IN: dict[str, set[str]] = {
     "cloudpickle": {"jobs"},
     "pyarrow": OF_SPARK | {"arrow", "jobs", "pipeline.ingest", "pipeline.replication"},
     "duckdb": {"cli"},
+    "frazil_import": {"cli", "frazil_import"},
     **{each: {"ui"} for each in ("anywidget", "traitlets")},
     "virtualizarr": {"pipeline.replication"},
     **{each: set() for each in ("datafusion", "polars")},
@@ -358,7 +358,7 @@ def test_one_module_makes_thread_pools() -> None:
 
 
 #: Rooms that ask only `frazil.host` for the time, for pauses and for random numbers.
-SIMULATED = CORE | OF_REPOSITORY | {"zarr_store", "maintenance", "importing", "jobs"}
+SIMULATED = CORE | OF_REPOSITORY | {"zarr_store", "maintenance", "frazil_import", "jobs"}
 #: Module with its own clock or random numbers -> why.
 OWN_CLOCK = {
     "frazil.storage.buckets": "credentials expire at a time of the service",

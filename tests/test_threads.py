@@ -92,7 +92,7 @@ def test_a_block_that_raises_cancels_what_has_not_started() -> None:
         time.sleep(0.05)
 
     def block() -> None:
-        with thread_pool(Purpose.IMPORT_READS, 1) as pool:
+        with thread_pool(Purpose.FILE_COPIES, 1) as pool:
             for number in range(100):
                 pool.submit(work, number)
             raise KeyError

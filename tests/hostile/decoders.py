@@ -38,10 +38,6 @@ from frazil.format.manifest import (
     find_ref,
     open_manifest,
 )
-from frazil.format.older.generations import DOT, DRAFT, LAYOUTS
-from frazil.format.older.generations import decode_ref as decode_old_ref
-from frazil.format.older.manifest import decode_old_log, decode_old_manifest
-from frazil.format.older.snapshot import decode_old_snapshot, format_signs
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_entry, decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import (
@@ -76,6 +72,10 @@ from frazil.repository.session.chunk_refs import claimed_bytes, require_plausibl
 from frazil.repository.settings.config_document import from_document, to_document
 from frazil.repository.settings.config_yaml import dump_config, load_config
 from frazil.storage.base import Storage
+from frazil_import.generations import DOT, DRAFT, LAYOUTS
+from frazil_import.generations import decode_ref as decode_old_ref
+from frazil_import.manifest import decode_old_log, decode_old_manifest
+from frazil_import.snapshot import decode_old_snapshot, format_signs
 
 NAME = "some/file"
 #: Values of more elements than this are not read, because the size is that of a valid file.
@@ -271,7 +271,7 @@ def _old(decode: Callable[..., Any], data: bytes) -> None:
 
 
 def _old_snapshot(data: bytes) -> None:
-    for layout in LAYOUTS:
+    for layout in LAYOUTS.values():
         _each([partial(format_signs, data, NAME, layout, True)])
     _old(decode_old_snapshot, data)
 

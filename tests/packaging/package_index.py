@@ -1,4 +1,4 @@
-"""An index of packages on 127.0.0.1: the metadata of a wheel, and of the packages in constraints.txt."""
+"""An index of packages on 127.0.0.1: the metadata of wheels, and of the packages in constraints.txt."""
 
 from __future__ import annotations
 
@@ -39,15 +39,17 @@ def _metadata(name: str, version: str) -> bytes:
 
 
 @contextmanager
-def package_index(wheel: Path) -> Iterator[Mapping[str, str]]:
-    """Serve the index, and give the variables that make uv use it alone.
+def package_index(folder: Path) -> Iterator[Mapping[str, str]]:
+    """Serve the index with the wheels in a folder, and give the variables that make uv use only this index.
 
     An installer that only resolves reads the metadata beside a wheel (`data-core-metadata`), not the wheel.
     """
-    name, version = wheel.name.split("-")[:2]
-    with zipfile.ZipFile(wheel) as archive:
-        documents = {(name, version): archive.read(f"{name}-{version}.dist-info/METADATA")}
-    documents |= {pin: _metadata(*pin) for pin in PINS.items()}
+    documents = {pin: _metadata(*pin) for pin in PINS.items()}
+    for wheel in folder.glob("*.whl"):
+        name, version = wheel.name.split("-")[:2]
+        with zipfile.ZipFile(wheel) as archive:
+            document = archive.read(f"{name}-{version}.dist-info/METADATA")
+        documents[name.replace("_", "-"), version] = document
     bodies = {}
     for (name, version), document in documents.items():
         file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
@@ -72,7 +74,7 @@ def package_index(wheel: Path) -> Iterator[Mapping[str, str]]:
         address = f"http://127.0.0.1:{server.port}/simple"
         yield {
             "UV_DEFAULT_INDEX": address,
-            "UV_CACHE_DIR": str(wheel.parent / "cache"),
+            "UV_CACHE_DIR": str(folder / "cache"),
             "UV_NO_CONFIG": "1",
             "NO_PROXY": "127.0.0.1",
         }

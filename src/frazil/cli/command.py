@@ -110,7 +110,7 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("rechunk", "moves", "store arrays in other chunks", "pipeline"),
         Verb("recompress", "moves", "store arrays with another compression", "pipeline"),
         Verb("ingest", "moves", "write files (NetCDF, HDF5, Zarr, GRIB, GeoTIFF) into a dataset", "pipeline"),
-        Verb("import", "moves", "import a repository of a format older than version 1"),
+        Verb("import", "moves", "import a repository of a format older than version 1", "import"),
     ),
     "write with a batch system": (
         Verb("job open", "jobs", "open a job whose tasks run anywhere", "pipeline"),

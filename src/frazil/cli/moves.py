@@ -178,7 +178,7 @@ def adopt(
         frazil adopt plain.zarr ice                               on the branch `main`
         frazil adopt s3://bucket/plain.zarr s3://bucket/ice@dev   on another branch
     """
-    from frazil.importing.adoption import adopt, read_zarr_store
+    from frazil.handle.adoption import adopt, read_zarr_store
     from frazil.storage.profiles import profile_of
     from frazil.storage.urls import parse_url
 
@@ -230,8 +230,7 @@ def import_(
         frazil import old new --dry-run                          only rehearse
         frazil import s3://bucket/old new --reference-chunks     leave the chunks in the bucket
     """
-    from frazil.importing import upgrade
-    from frazil.importing.importer import Chunks
+    from frazil_import.importer import Chunks, upgrade
 
     if copy_chunks and reference_chunks:
         raise click.UsageError("--copy-chunks and --reference-chunks exclude each other")

@@ -7,6 +7,7 @@ Specification: *Initialize New Repository*.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,19 +28,7 @@ from frazil.errors import (
     RepositoryNotFoundError,
     StorageError,
 )
-from frazil.format.ids import CONFIG, INITIAL_SNAPSHOT_ID, REPO, id_to_text, snapshot_key, transaction_key
-from frazil.format.older.generations import (
-    LAYOUTS,
-    FolderLayout,
-    FormatSigns,
-    Generation,
-    decode_ref,
-    described,
-    generations_of,
-    ref_files,
-    sequence_number,
-)
-from frazil.format.older.snapshot import format_signs
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, REPO, snapshot_key, transaction_key
 from frazil.format.repo_info import RepoInfo, encode_repo_info, new_repo_info
 from frazil.format.snapshot import decode_snapshot, encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import empty_log, encode_transaction_log
@@ -81,37 +70,32 @@ from frazil.storage.local_commit import flush_folders
 from frazil.storage.object_store_config import ObjectStoreConfig
 from frazil.storage.option_names import shown_url
 
+#: The folder of the refs of ``main`` in a format before spec version 1 -> the writers of this format.
+_OLDER: Final = {
+    "refs/branch.main": "icechunk 0.1.0a2 to 0.1.3",
+    "refs/branch:main": "icechunk 0.1.0a1",
+    "r/main": "the draft of 2024",
+}
+#: The names of the files there: a number of 40 or 64 bits, in Crockford base32.
+_OLDER_FILE: Final = re.compile(r"[0-9A-HJKMNP-TV-Z]{8}([0-9A-HJKMNP-TV-Z]{4}[02468ACEGJMPRTWY])?\.json")
 
-def older_layout(storage: Storage) -> FolderLayout | None:
-    """Return the layout of the older repository in ``storage``. None without one, or if listing fails."""
-    for layout in LAYOUTS:
+
+def older_refs(storage: Storage) -> str | None:
+    """Return the folder of the refs of ``main`` in an older repository. None if there is none to list."""
+    for folder in _OLDER:
         with suppress(StorageError):
-            for info in storage.list(layout.probe):  # the refs of `main`, which every repository has
-                name = info.key.rpartition("/")[2]
-                if name.endswith(".json") and sequence_number(name.removesuffix(".json")) is not None:
-                    return layout
+            if any(_OLDER_FILE.fullmatch(info.key.rpartition("/")[2]) for info in storage.list(folder)):
+                return folder
     return None
-
-
-def generations(storage: Storage, layout: FolderLayout) -> tuple[Generation, ...]:
-    """Return the possible format generations of the repository, from its newest snapshot on ``main``."""
-    signs: FormatSigns | None = None
-    with suppress(StorageError, FormatError):
-        refs = ref_files([info.key for info in storage.list(layout.probe)], layout).branches["main"]
-        newest = refs[max(refs)]
-        stem = f"{layout.snapshots}/{id_to_text(decode_ref(storage.get(newest), newest).snapshot)}"
-        key = next(key for key in map(stem.__add__, layout.suffixes) if storage.head(key) is not None)
-        signs = format_signs(storage.get(key), key, layout, storage.head(CONFIG) is not None)
-    return generations_of(layout, signs) or generations_of(layout)
 
 
 def refuse_older(storage: Storage) -> None:
     """Raise ``FormatError`` (``unsupported-spec-version``) if the storage has an older repository."""
-    layout = older_layout(storage)
-    if layout is not None:
+    folder = older_refs(storage)
+    if folder is not None:
         raise FormatError(
-            f"{storage.label()} has a repository of an older format "
-            f"({described(generations(storage, layout))}), which cannot be opened",
+            f"{storage.label()} has a repository of an older format, as written by {_OLDER[folder]}, "
+            "which cannot be opened",
             ErrorKind.UNSUPPORTED_SPEC_VERSION,
         ).with_remedy("Import it with `{}`", call("upgrade"))
 
@@ -314,7 +298,7 @@ def _config_of(info: RepoInfo) -> RepositoryConfig | None:
 def repository_exists(storage: Storage) -> bool:
     """Return whether ``storage`` contains a repository, of an older format as well."""
     is_newer = any(storage.head(key) is not None for key in (REPO, V1_MAIN))
-    return is_newer or older_layout(storage) is not None
+    return is_newer or older_refs(storage) is not None
 
 
 def require_writable(storage: Storage) -> None:

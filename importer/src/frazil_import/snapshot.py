@@ -15,7 +15,7 @@ from typing import Any, Final
 from frazil.errors import FormatError
 from frazil.format import msgpack
 from frazil.format.envelope import FileType
-from frazil.format.older.generations import (
+from frazil_import.generations import (
     DRAFT,
     FolderLayout,
     FormatSigns,

@@ -15,7 +15,11 @@ from typing import Any
 
 from frazil.errors import ErrorKind, FormatError, StorageError
 from frazil.format.ids import CONFIG, MANIFESTS, OBJECT_ID_BYTES, SNAPSHOTS, id_to_text
-from frazil.format.older.generations import (
+from frazil.repository.catalog.assets import require_id
+from frazil.repository.settings.config_yaml import load_config
+from frazil.storage.base import Storage
+from frazil.threads import Purpose, map_bounded
+from frazil_import.generations import (
     FolderLayout,
     NodeId,
     OldLog,
@@ -27,13 +31,8 @@ from frazil.format.older.generations import (
     name_to_id,
     ref_files,
 )
-from frazil.format.older.manifest import decode_old_log, decode_old_manifest, short_id
-from frazil.format.older.snapshot import decode_old_snapshot
-from frazil.handle.opening import generations
-from frazil.repository.catalog.assets import require_id
-from frazil.repository.settings.config_yaml import load_config
-from frazil.storage.base import Storage
-from frazil.threads import Purpose, map_bounded
+from frazil_import.manifest import decode_old_log, decode_old_manifest, short_id
+from frazil_import.snapshot import decode_old_snapshot, format_signs
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +90,11 @@ class Source:
         self.layout = layout
         self._listed: dict[str, dict[str, str]] = {}
 
-    @cached_property
-    def generation(self) -> str:
-        """The format of the repository, in words."""
-        return described(generations(self.storage, self.layout))
+    def generation(self, tip: bytes) -> str:
+        """Return the format of the repository in words, which the snapshot ``tip`` shows."""
+        key = self.files(self.layout.snapshots)[id_to_text(tip)]
+        has_config = self.storage.head(CONFIG) is not None
+        return described(self.layout, format_signs(self.storage.get(key), key, self.layout, has_config))
 
     def refs(self) -> OlderRefs:
         """Return all refs.
@@ -169,7 +169,7 @@ class Source:
 
 def in_parallel[A, B](work: Callable[[A], B], items: Iterable[A]) -> list[B]:
     """Call ``work`` for items that mostly wait for the storage. Return the results in order."""
-    return map_bounded(Purpose.IMPORT_READS, work, items)
+    return map_bounded(Purpose.FILE_COPIES, work, items)
 
 
 #: The arrays that use a manifest: (old node, number of dimensions) -> new ids.

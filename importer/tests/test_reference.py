@@ -8,8 +8,7 @@ from typing import Any
 import icechunk
 import pytest
 import zarr
-from tests.expected import ancestry_of, diff_text, keys_of, refs_of
-from tests.importing.older import (
+from importer.tests.older import (
     BUCKET,
     FOLDERS,
     check_array,
@@ -20,6 +19,7 @@ from tests.importing.older import (
     virtual_config,
     virtual_objects,
 )
+from tests.expected import ancestry_of, diff_text, keys_of, refs_of
 
 import frazil
 

@@ -15,15 +15,15 @@ import zarr
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.importing.writer import NAMES, Maker, Pairs, packed, sequence_name
+from importer.tests.writer import NAMES, Maker, Pairs, packed, sequence_name
 
 from frazil.errors import FormatError
 from frazil.format import msgpack
 from frazil.format.envelope import FileType, seal
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import InlineRef, NativeRef, VirtualRef
-from frazil.format.msgpack import Tokens
-from frazil.format.older.generations import (
+from frazil.format.snapshot import encode_snapshot, initial_snapshot
+from frazil_import.generations import (
     COLON,
     DOT,
     DRAFT,
@@ -32,9 +32,9 @@ from frazil.format.older.generations import (
     ref_files,
     sequence_number,
 )
-from frazil.format.older.manifest import decode_old_log, decode_old_manifest
-from frazil.format.older.snapshot import array_document, decode_old_snapshot
-from frazil.format.snapshot import encode_snapshot, initial_snapshot
+from frazil_import.manifest import decode_old_log, decode_old_manifest
+from frazil_import.snapshot import array_document, decode_old_snapshot
+from frazil_import.tokens import Tokens
 
 generations = pytest.mark.parametrize("name", NAMES)
 NAME = "file-name"
@@ -285,14 +285,14 @@ def test_hostile_bytes(body: bytes) -> None:
 
 
 def test_what_decompresses_to_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.format.older.generations.MAX_PAYLOAD_BYTES", 1 << 20)
+    monkeypatch.setattr("frazil_import.generations.MAX_PAYLOAD_BYTES", 1 << 20)
     bomb = bytes(1 << 25)
     tracemalloc.start()
     for data in (zstandard.compress(bomb), seal([bomb], FileType.MANIFEST, spec_version=1)):
         with pytest.raises(FormatError, match=NAME):
             decode_old_manifest(data, NAME, DOT)
-    monkeypatch.setattr("frazil.format.older.generations.MAX_PAYLOAD_BYTES", 1 << 30)
-    monkeypatch.setattr("frazil.format.msgpack.MAX_TOKENS", 1 << 16)
+    monkeypatch.setattr("frazil_import.generations.MAX_PAYLOAD_BYTES", 1 << 30)
+    monkeypatch.setattr("frazil_import.tokens.MAX_TOKENS", 1 << 16)
     with pytest.raises(FormatError, match=f"{NAME}: more than 65536 values"):
         decode_old_manifest(zstandard.compress(bytes(1 << 20)), NAME, DOT)
     assert tracemalloc.get_traced_memory()[1] < 128e6

@@ -21,7 +21,7 @@ import zstandard
 
 from frazil.format.envelope import FileType, seal
 from frazil.format.ids import id_to_text
-from frazil.format.older.generations import GENERATIONS, Generation
+from frazil_import.generations import GENERATIONS, Generation
 
 NAMES = [generation.name for generation in GENERATIONS]
 LOCATION = "s3://bucket/some/file.nc"

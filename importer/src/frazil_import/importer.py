@@ -20,14 +20,13 @@ from frazil.errors import (
     ErrorKind,
     FormatError,
     InvalidInputError,
-    ReadOnlyError,
     RepositoryNotFoundError,
 )
 from frazil.format.chunk_table import ChunkTable
 from frazil.format.ids import (
     CHUNKS,
-    OBJECT_ID_BYTES,
     REPO,
+    distinct_ids,
     id_list,
     id_matrix,
     id_to_text,
@@ -36,7 +35,6 @@ from frazil.format.ids import (
     snapshot_key,
     transaction_key,
 )
-from frazil.format.older.generations import DOT, DRAFT, OldRef
 from frazil.format.repo_info import (
     Availability,
     OpsEntry,
@@ -51,32 +49,7 @@ from frazil.format.repo_info import (
 )
 from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
-from frazil.handle.opening import explicit_access, older_layout, require_prefix
-from frazil.importing.conversion import (
-    ConvertedManifest,
-    ManifestConversion,
-    Sizes,
-    container_of,
-    convert,
-    copy_chunks,
-    distinct_ids,
-    new_config,
-    new_nodes,
-    old_names,
-    sizes_of,
-    translated,
-    url_prefixes,
-    worked_out,
-)
-from frazil.importing.source import (
-    ImportedHistory,
-    ImportedVersion,
-    NewIds,
-    OlderRefs,
-    Source,
-    Users,
-    read_history,
-)
+from frazil.handle.opening import explicit_access, older_refs, require_prefix, require_writable
 from frazil.remedies import Remedy, call
 from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.repo_changes import MAIN
@@ -88,6 +61,31 @@ from frazil.repository.settings.config_document import document_to_save
 from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.checks import PROBES, probe_conditions
 from frazil.storage.credential_families import AnyCredential
+from frazil_import.conversion import (
+    ConvertedManifest,
+    ManifestConversion,
+    Sizes,
+    container_of,
+    convert,
+    copy_chunks,
+    new_config,
+    new_nodes,
+    old_names,
+    sizes_of,
+    translated,
+    url_prefixes,
+    worked_out,
+)
+from frazil_import.generations import DOT, DRAFT, LAYOUTS, OldRef
+from frazil_import.source import (
+    ImportedHistory,
+    ImportedVersion,
+    NewIds,
+    OlderRefs,
+    Source,
+    Users,
+    read_history,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,15 +277,6 @@ def _time(ref: OldRef, version: ImportedVersion, now: int) -> int:
     return max(min(ref.committed_at or 0, now), version.flushed_at + 1)
 
 
-def require_writable(target: Storage) -> None:
-    """Raise an error for a read-only target or a target without a prefix."""
-    if target.is_read_only:
-        raise ReadOnlyError(
-            f"{target.label()} is read only. Pass a target that can be written", ErrorKind.READ_ONLY_STORAGE
-        )
-    require_prefix(target)
-
-
 def _require_only(target: Storage, keys: set[str], folder: str, *ignored: str) -> None:
     """Raise ``InvalidInputError`` if a folder of the target has other keys, except in ignored folders."""
     for info in target.list(folder):
@@ -396,7 +385,7 @@ class ImportJob:
     def _chunks(self, report: ImportReport, conversions: Mapping[bytes, ManifestConversion]) -> ImportReport:
         """Copy chunk files to the place where the new repository expects them."""
         every = conversions.values()
-        ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
+        ids = distinct_ids(np.concatenate([id_matrix([]), *(each.chunks for each in every)]))
         names = old_names(ids, {new: old for each in every for new, old in each.chunk_names.items()})
         report, folder = replace(report, chunk_files=len(names)), self.source.layout.chunks
         missing: Sequence[str]
@@ -435,7 +424,7 @@ class ImportJob:
             if conversion.cut
         ]
         return ImportReport(
-            self.source.generation,
+            self.source.generation(self.refs.branches[MAIN][-1].snapshot),
             tuple(sorted(self.refs.branches)),
             tuple(sorted(self.refs.tags)),
             snapshots=len(versions),
@@ -565,6 +554,7 @@ def upgrade(
     if chunks not in ("auto", "copy", "reference"):
         raise ValueError(f"chunks must be auto, copy or reference, got {chunks!r}")
     require_writable(target)
+    require_prefix(target)
     ids = NewIds(in_place)
     refs = source.refs()
     history = read_history(source, refs, ids)
@@ -596,9 +586,9 @@ def upgrade(
 
 
 def _source(storage: Storage) -> Source:
-    layout = older_layout(storage)
-    if layout is not None:
-        return Source(storage, layout)
+    folder = older_refs(storage)
+    if folder is not None:
+        return Source(storage, LAYOUTS[folder])
     upgrade = Remedy("Upgrade it with `{}`", (call("upgrade_icechunk_repository"),))
     for key, version, remedy in (
         (REPO, 2, Remedy("It can be opened")),

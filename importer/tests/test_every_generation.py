@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import zarr
-from tests.importing.writer import (
+from importer.tests.writer import (
     CHUNK,
     LOCATION,
     NAMES,
@@ -35,13 +35,13 @@ from frazil.format import msgpack
 from frazil.format.envelope import FileType
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import VirtualRef
-from frazil.format.older.generations import GENERATIONS, payload
-from frazil.importing import upgrade
 from frazil.repository.settings.config_document import to_document
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing import Fault, FaultyStorage
 from frazil.threads import SIZES, Purpose
+from frazil_import import upgrade
+from frazil_import.generations import GENERATIONS, payload
 
 MODES = ("copy", "reference", "in place")
 generations = pytest.mark.parametrize("name", NAMES)
@@ -176,7 +176,7 @@ class Interrupted(Exception):
 def test_interrupted_at_every_call(name: str, in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was done: the old files are there, no half repository is, and the next try ends it."""
     # One thread: the calls have an order.
-    for purpose in (Purpose.IMPORT_READS, Purpose.COMMIT_UPLOADS):
+    for purpose in (Purpose.FILE_COPIES, Purpose.COMMIT_UPLOADS):
         monkeypatch.setitem(SIZES, purpose, 1)
     files = repository(name)
     at, finished = 0, 0
@@ -249,6 +249,10 @@ def test_nothing_to_import() -> None:
     with pytest.raises(frazil.InvalidInputError, match="Copy the chunks instead") as error:  # no address
         frazil.upgrade(stored(repository("M8")), MemoryStorage(), chunks="reference")
     assert error.value.kind == frazil.ErrorKind.STORAGE_CONFIG
+    bucket = frazil.s3_storage(bucket="b", prefix=None, region="eu-west-1", anonymous=True)
+    with pytest.raises(frazil.InvalidInputError, match="must have a prefix in the bucket") as error:
+        frazil.upgrade(stored(repository("M8")), bucket)
+    assert error.value.kind == frazil.ErrorKind.EMPTY_PREFIX_CREATION
     with pytest.raises(ValueError, match="must be auto, copy or reference"):
         frazil.upgrade(stored(repository("M3")), chunks="move")  # type: ignore[arg-type]
 

@@ -217,7 +217,6 @@ def payload(data: Any, kind: FileType) -> bytes:
 class FolderLayout:
     """Where a repository has its files."""
 
-    probe: str  # The folder of the branch ``main``, where every repository has files
     branch: str  # The beginning of the path of a branch, up to its name
     tag: str  # The beginning of the path of a tag, up to its name
     snapshots: str = "snapshots"  # The folder of snapshots
@@ -233,14 +232,13 @@ class FolderLayout:
         return self.branch.partition("/")[0]
 
 
-DRAFT: Final = FolderLayout(
-    "r/main", "r/", "r/", "s", "m", None, "c", (".json", "", ".msgpack")
-)  # a tag is a file next to the folders of branches
-COLON: Final = FolderLayout("refs/branch:main", "refs/branch:", "refs/tag:")
-DOT: Final = FolderLayout("refs/branch.main", "refs/branch.", "refs/tag.")
+#: In the draft, a tag is a file next to the folders of branches.
+DRAFT: Final = FolderLayout("r/", "r/", "s", "m", None, "c", (".json", "", ".msgpack"))
+COLON: Final = FolderLayout("refs/branch:", "refs/tag:")
+DOT: Final = FolderLayout("refs/branch.", "refs/tag.")
 
-#: The layouts, in the order in which a reader looks for them.
-LAYOUTS: Final = (DOT, COLON, DRAFT)
+#: The folder of the branch ``main``, where every repository has files -> the layout.
+LAYOUTS: Final = {f"{layout.branch}main": layout for layout in (DOT, COLON, DRAFT)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,16 +295,10 @@ GENERATIONS: Final = (
 )
 
 
-def generations_of(layout: FolderLayout, signs: FormatSigns | None = None) -> tuple[Generation, ...]:
-    """Return the possible generations of a repository, oldest first; several if they do not differ."""
-    return tuple(
-        each for each in GENERATIONS if each.layout is layout and (signs is None or each.fits(signs))
-    )
-
-
-def described(candidates: Iterable[Generation]) -> str:
-    """Return a text for messages: one generation, or the first and the last one."""
-    some = list(candidates)
+def described(layout: FolderLayout, signs: FormatSigns) -> str:
+    """Return a text for messages: the generation of a repository, or the first and the last possible one."""
+    candidates = [each for each in GENERATIONS if each.layout is layout]
+    some = [each for each in candidates if each.fits(signs)] or candidates
     if len(some) == 1:
         return str(some[0])
     writers = ", or ".join(each.writers.removeprefix(_alpha("")) for each in some)

@@ -9,7 +9,7 @@ from tests.repository.hostile import DATA, listening
 
 import frazil
 from frazil.credentials import Credentials, s3_credentials
-from frazil.importing.conversion import sizes_of
+from frazil_import.conversion import sizes_of
 
 KEY = Credentials.S3(s3_credentials(access_key_id="a", secret_access_key="b", session_token="secret"))
 

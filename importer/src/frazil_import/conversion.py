@@ -20,22 +20,31 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.changes.diff import differing
 from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
 from frazil.format.chunk_table import ChunkKind, ChunkTable, VirtualObjects
-from frazil.format.columns import U8, U32, Ragged, row_keys
+from frazil.format.columns import U8, U32, Ragged
 from frazil.format.ids import (
     CHUNKS,
     CONFIG,
     NODE_ID_BYTES,
-    OBJECT_ID_BYTES,
+    distinct_ids,
     id_list,
     id_matrix,
     id_to_text,
     ids_to_text,
 )
 from frazil.format.manifest import LocationCompression, Manifest, encode_manifest
-from frazil.format.older.generations import (
+from frazil.format.snapshot import ManifestRef, Node, NodeTable
+from frazil.format.transaction_log import TransactionLog
+from frazil.repository.settings.config import RepositoryConfig, VirtualChunkContainer
+from frazil.repository.settings.config_document import from_document
+from frazil.storage.access import require_hint
+from frazil.storage.base import Storage
+from frazil.storage.credential_families import AnyCredential
+from frazil.storage.foreign_objects import ForeignObjects, address_of, open_foreign
+from frazil_import.generations import (
     NodeId,
     OldLog,
     OldManifest,
@@ -46,15 +55,7 @@ from frazil.format.older.generations import (
     mapping,
     text,
 )
-from frazil.format.snapshot import ManifestRef, Node, NodeTable
-from frazil.format.transaction_log import TransactionLog
-from frazil.importing.source import NewIds, Source, Users, in_parallel, new_node_id
-from frazil.repository.settings.config import RepositoryConfig, VirtualChunkContainer
-from frazil.repository.settings.config_document import from_document
-from frazil.storage.access import require_hint
-from frazil.storage.base import Storage
-from frazil.storage.credential_families import AnyCredential
-from frazil.storage.foreign_objects import ForeignObjects, address_of, open_foreign
+from frazil_import.source import NewIds, Source, Users, in_parallel, new_node_id
 
 _FILE: Final = "file://"
 #: Scheme -> store as a configuration document, if the old configuration has none.
@@ -205,7 +206,7 @@ def convert(
         used += len(table)
         for id_ in new:
             variants[sorted(ranks[id_]).index(rank)][id_] = table.prune()
-    chunks = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)]
+    chunks = [id_matrix([])]
     prefixes: set[str] = set()
     converted, files = [], []
     for number, tables in enumerate(filter(None, variants)):
@@ -224,23 +225,16 @@ def convert(
         count = sum(map(len, arrays.values()))
         converted.append(ConvertedManifest(manifest.id, len(file), count, bounds))
     unused = sum(map(len, old.tables.values())) - used
-    ids_of_chunks = distinct_ids(chunks)
     return ManifestConversion(
         tuple(converted),
         tuple(files),
-        ids_of_chunks,
+        distinct_ids(np.concatenate(chunks)),
         old.chunk_names,
         frozenset(prefixes),
         unused,
         cut,
         old.has_flags,
     )
-
-
-def distinct_ids(parts: Sequence[U8]) -> U8:
-    """Return each id once, sorted."""
-    keys = np.ascontiguousarray(np.concatenate(parts)).view(f"V{OBJECT_ID_BYTES}").reshape(-1)
-    return np.unique(keys).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
 
 
 def cut_at_the_end(table: ChunkTable, sizes: Sizes) -> tuple[ChunkTable, int]:
@@ -441,7 +435,7 @@ def worked_out(id_: bytes, before: NodeTable, after: NodeTable, tables: Tables) 
         node: changed
         for node, used in manifests_after.items()
         if used != (refs_before := manifests_before.get(node, []))
-        if len(changed := changed_chunks(tables(node, refs_before), tables(node, used)))
+        if len(changed := _changed_chunks(tables(node, refs_before), tables(node, used)))
     }
     return TransactionLog(
         id_,
@@ -455,20 +449,13 @@ def worked_out(id_: bytes, before: NodeTable, after: NodeTable, tables: Tables) 
     )
 
 
-def changed_chunks(before: ChunkTable | None, after: ChunkTable | None) -> U32:
+def _changed_chunks(before: ChunkTable | None, after: ChunkTable | None) -> U32:
     """Return sorted coordinates (k, ndim) of references that differ or are in only one of the tables."""
-    if before is None or after is None or before.ndim != after.ndim or not len(before) or not len(after):
-        # If the number of dimensions changed, only the later coordinates are valid.
-        filled = [table.index for table in (after, before) if table is not None and len(table)]
-        return filled[0] if filled else np.zeros((0, 0), np.uint32)
-    rows = before.find_chunks(after.index)
-    same = np.flatnonzero(rows >= 0)
-    differs = ~before.same(rows[same], after, same)
-    removed = np.ones(len(before), np.bool_)
-    removed[rows[same]] = False
-    index = np.concatenate([after.index[rows < 0], after.index[same[differs]], before.index[removed]])
-    out: U32 = index[np.argsort(row_keys(index), kind="stable")] if index.shape[1] else index[:1]
-    return out
+    if before is not None and after is not None:
+        return differing(before, after)
+    table = before if after is None else after
+    assert table is not None  # the array has other manifests than before
+    return table.index
 
 
 def _kinds(nodes: NodeTable) -> dict[bytes, bool]:

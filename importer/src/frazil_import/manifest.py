@@ -32,8 +32,7 @@ from frazil.format.ids import (
     id_matrix,
     ids_from_characters,
 )
-from frazil.format.msgpack import NIL, Tokens
-from frazil.format.older.generations import (
+from frazil_import.generations import (
     DRAFT,
     DRAFT_ID_BYTES,
     FolderLayout,
@@ -46,6 +45,7 @@ from frazil.format.older.generations import (
     payload,
     variant,
 )
+from frazil_import.tokens import NIL, Tokens
 
 #: Possible numbers of fields of the outermost array. The last field contains the references.
 MANIFEST_FIELDS: Final = frozenset({2, 3, 4})
