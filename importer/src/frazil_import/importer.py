@@ -499,7 +499,9 @@ def upgrade(
 ) -> ImportReport:
     """Import a repository of a format older than spec version 1, with its whole history.
 
-    These are the formats of 0.1.0a1 to 0.1.3, and the draft before them. The new repository has spec version
+    This needs the package frazil-import (extra ``import``).
+
+    The formats are those of 0.1.0a1 to 0.1.3, and the draft before them. The new repository has spec version
     2. It has the same snapshots with their parents, messages, times and metadata, the same branches and tags,
     and every array of every snapshot.
 
