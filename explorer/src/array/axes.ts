@@ -2,7 +2,7 @@
 
 import type { Properties } from "../base/json";
 import { clamp, f64, nth } from "../base/lists";
-import { type Decoded } from "../cf/cf";
+import type { Decoded } from "../cf/cf";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { type Reader, valuesOf } from "../page/home";
 import { useLoad } from "../page/state";

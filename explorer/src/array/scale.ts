@@ -2,7 +2,7 @@
 
 import type { Shape } from "../base/lists";
 import { type Clock, type Tick, timeTicks } from "../cf/calendar";
-import { type Decoded } from "../cf/cf";
+import type { Decoded } from "../cf/cf";
 import { number } from "../page/text";
 import { type Limits, ticks } from "./colour";
 

@@ -6,7 +6,7 @@ import { kinds, KINDS, summary } from "../array/references";
 import { scaleOf } from "../array/scale";
 import { record } from "../base/json";
 import { f64, i32, nth, u8 } from "../base/lists";
-import { type Decoded } from "../cf/cf";
+import type { Decoded } from "../cf/cf";
 import type { ArrayNode, ChunkTable, Repository } from "../format/types";
 import { css } from "../page/canvas";
 import type { ArrayProps } from "../page/home";

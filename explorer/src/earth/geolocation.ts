@@ -9,7 +9,7 @@ import type { Properties } from "../base/json";
 import { clamp, f64, i32, nth, u32 } from "../base/lists";
 import type { ArrayNode } from "../format/types";
 import { type Crs, crsOf, mappingOfCode, type Place } from "./crs";
-import { type EarthReference } from "./reference";
+import type { EarthReference } from "./reference";
 
 export interface Geolocation {
   /** How the places are known. */

@@ -6,7 +6,7 @@ import type { Properties } from "../base/json";
 import { pool } from "../codecs/pool";
 import { decompress } from "../codecs/zstd";
 import { Flat } from "./flatbuffer";
-import { type Source } from "./types";
+import type { Source } from "./types";
 
 export const MAGIC = Uint8Array.of(0x49, 0x43, 0x45, 0xf0, 0x9f, 0xa7, 0x8a, 0x43, 0x48, 0x55, 0x4e, 0x4b);
 export const HEADER = 39;

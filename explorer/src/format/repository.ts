@@ -7,10 +7,10 @@ import { f64, firstWhere, i32, nth, u32 } from "../base/lists";
 import { pool } from "../codecs/pool";
 import { readChanges } from "./changes";
 import { type Body, Cache, FileType, openBody, readBody, reading, readJson } from "./files";
-import { type Flat } from "./flatbuffer";
+import type { Flat } from "./flatbuffer";
 import type { Manifest } from "./manifest";
 import { MANIFEST_BYTES, snapshotHead, type SnapshotHead, SnapshotView } from "./snapshot";
-import { type History, type OpsEntry, type Repository, type Snapshot, type Source } from "./types";
+import type { History, OpsEntry, Repository, Snapshot, Source } from "./types";
 import { flexbuffer, properties } from "./values";
 
 const SNAPSHOTS_KEPT = 24;

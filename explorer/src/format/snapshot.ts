@@ -9,15 +9,15 @@ import { type Flat, idText } from "./flatbuffer";
 import { chunkGrid, dtypeName } from "./grid";
 import { ChunkColumns, Manifest } from "./manifest";
 import { readStatistics } from "./statistics";
-import {
-  type ArrayNode,
-  type ChunkRef,
-  type ChunkStatistics,
-  type ChunkTable,
-  type ManifestPart,
-  type Node,
-  type Snapshot,
-  type Source,
+import type {
+  ArrayNode,
+  ChunkRef,
+  ChunkStatistics,
+  ChunkTable,
+  ManifestPart,
+  Node,
+  Snapshot,
+  Source,
 } from "./types";
 import { properties } from "./values";
 

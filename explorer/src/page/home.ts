@@ -2,16 +2,9 @@
 
 import { ExplorerError, notFound, wrongFormat } from "../base/errors";
 import { record } from "../base/json";
-import { type Decoded } from "../cf/cf";
+import type { Decoded } from "../cf/cf";
 import { patientFetch } from "../format/remote";
-import {
-  type ArrayNode,
-  type Lost,
-  type Region,
-  type Repository,
-  type Snapshot,
-  type Source,
-} from "../format/types";
+import type { ArrayNode, Lost, Region, Repository, Snapshot, Source } from "../format/types";
 
 /** All that the views need of a repository. */
 export interface Reader {

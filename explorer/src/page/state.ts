@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { useCallback, useLayoutEffect, useState } from "preact/hooks";
 import { ExplorerError, notFound, reasonOf, wrongFormat } from "../base/errors";
-import { type Repository, type Snapshot } from "../format/types";
+import type { Repository, Snapshot } from "../format/types";
 import type { Reader } from "./home";
 import { HOME, parseRoute, resolve, type Route, writeRoute } from "./route";
 

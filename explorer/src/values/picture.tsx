@@ -7,20 +7,13 @@ import { aspect, axisOf, type Coordinate } from "../array/axes";
 import { categoryTable, diverging, type Limits, robust, spread, symmetric, table } from "../array/colour";
 import { dimensionName, title } from "../array/nodes";
 import { full, type Scale } from "../array/scale";
-import {
-  type Box,
-  boxShape,
-  parsePoints,
-  type Point,
-  type Slice,
-  sliceQuery,
-  typedIndex,
-} from "../array/slices";
+import type { Box, Point, Slice } from "../array/slices";
+import { boxShape, parsePoints, sliceQuery, typedIndex } from "../array/slices";
 import { f64, nth, type Shape } from "../base/lists";
 import { type Clock, periodOf, type Tick } from "../cf/calendar";
 import { goesNorth } from "../earth/geolocation";
 import type { Geolocation } from "../earth/geolocation";
-import { type EarthReference } from "../earth/reference";
+import type { EarthReference } from "../earth/reference";
 import type { ArrayNode, Snapshot } from "../format/types";
 import { css } from "../page/canvas";
 import type { ArrayProps } from "../page/home";

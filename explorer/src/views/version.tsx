@@ -2,17 +2,8 @@
 
 import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import {
-  type Branch,
-  type Change,
-  changedPaths,
-  gridShape,
-  isArray,
-  isHidden,
-  listed,
-  rows,
-  tree,
-} from "../array/nodes";
+import type { Branch, Change } from "../array/nodes";
+import { changedPaths, gridShape, isArray, isHidden, listed, rows, tree } from "../array/nodes";
 import { f64, nth } from "../base/lists";
 import { Chunks } from "../chunks/chunkmap";
 import type { Node, Snapshot } from "../format/types";
