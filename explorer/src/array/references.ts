@@ -1,7 +1,7 @@
 /** The references of the chunks of an array: their kinds, and what differs between two versions. */
 
 import { f64, i32, nth, type Shape, u32 } from "../base/lists";
-import { ChunkKind, type ChunkTable } from "../format/types";
+import { ChunkKind, type ChunkTable, type Selection } from "../format/types";
 
 /** Kinds as a person sees them; colours by Okabe and Ito. */
 export const KINDS = [
@@ -131,11 +131,7 @@ function isSame(before: ChunkTable, old: number, after: ChunkTable, row: number)
   return !now?.some((byte, at) => byte !== former?.[at]);
 }
 
-export const chunkBox = (
-  coords: Shape,
-  shape: Shape,
-  chunkShape: Shape,
-): { start: number[]; stop: number[] } => ({
+export const chunkBox = (coords: Shape, shape: Shape, chunkShape: Shape): Selection => ({
   start: coords.map((at, dimension) => Math.min(at * nth(chunkShape, dimension), nth(shape, dimension))),
   stop: coords.map((at, dimension) => Math.min((at + 1) * nth(chunkShape, dimension), nth(shape, dimension))),
 });

@@ -2,6 +2,7 @@
 
 import { clamp, f64, firstWhere, nth, type Shape, strides } from "../base/lists";
 import { type Clock, periodOf } from "../cf/calendar";
+import type { Selection } from "../format/types";
 
 export interface Slice {
   /** Dimension along the horizontal axis; -1 for an array without dimensions. */
@@ -15,7 +16,7 @@ export interface Slice {
   readonly to: Shape;
 }
 
-export type Box = { readonly start: number[]; readonly stop: number[]; readonly step: number[] };
+export type Box = Required<Selection>;
 
 const whole = (text: string | undefined, other: number): number =>
   text !== undefined && /^\d+$/.test(text) ? Number(text) : other;

@@ -25,22 +25,23 @@ function containers(configuration: Properties): Container[] {
   });
 }
 
-/** The place of a virtual chunk: `vcc://NAME/` stands for the prefix of a container. */
+/** The place of a virtual chunk: `vcc://NAME/` stands for the prefix of a container, if the repository has saved it. */
 export function absoluteLocation(location: string, configuration: Properties): string {
   const match = /^vcc:\/\/([^/]*)\/(.*)$/s.exec(location);
   if (!match) return location;
   const entry = containers(configuration).find(({ name }) => name === match[1]);
-  if (!entry)
-    throw unsupported(
-      `${location}: the repository has no saved container "${match[1]}", so the place of this chunk is unknown`,
-    );
-  return entry.prefix.replace(/\/?$/, "/") + match[2];
+  return entry ? entry.prefix.replace(/\/?$/, "/") + match[2] : location;
 }
 
 /** The address under which a browser may read a location. */
 export function httpUrl(location: string, configuration: Properties): string {
   const url = absoluteLocation(location, configuration);
   if (/^https?:\/\//.test(url)) return url;
+  const [, container] = /^vcc:\/\/([^/]*)\//.exec(url) ?? [];
+  if (container !== undefined)
+    throw unsupported(
+      `${url}: the repository has no saved container "${container}", so the place of this chunk is unknown`,
+    );
   const match = /^(s3|gs|gcs):\/\/([^/]+)\/(.*)$/s.exec(url);
   if (!match)
     throw unsupported(
@@ -154,16 +155,7 @@ export async function readBytes(
     return exactly(data, end - start, key);
   }
   const data =
-    (await source.external?.(absoluteLocationOr(ref.location, configuration), first, last)) ??
+    (await source.external?.(absoluteLocation(ref.location, configuration), first, last)) ?? // it may know other containers
     (await fetchRange(httpUrl(ref.location, configuration), first, last, ref.checksum, signal));
   return exactly(data, end - start, ref.location);
-}
-
-/** The source may know containers that the repository does not. */
-function absoluteLocationOr(location: string, configuration: Properties): string {
-  try {
-    return absoluteLocation(location, configuration);
-  } catch {
-    return location;
-  }
 }

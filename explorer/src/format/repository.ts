@@ -6,7 +6,7 @@ import { type Properties, record } from "../base/json";
 import { f64, firstWhere, i32, nth, u32 } from "../base/lists";
 import { pool } from "../codecs/pool";
 import { readChanges } from "./changes";
-import { type Body, Cache, FileType, openBody, readBody, reading, readJson } from "./files";
+import { type Body, Cache, readFile, reading, readJson } from "./files";
 import type { Flat } from "./flatbuffer";
 import type { Manifest } from "./manifest";
 import { MANIFEST_BYTES, snapshotHead, type SnapshotHead, SnapshotView } from "./snapshot";
@@ -237,15 +237,12 @@ function repositoryOf(source: Source, contents: Contents, operations: () => OpsE
     snapshot: (id) =>
       snapshots.get(id, async () => {
         const key = `snapshots/${id}`;
-        const body = await readBody(source, key, FileType.Snapshot);
-        if (!body) throw notFound(`${key} is missing. Perhaps the snapshot expired`);
-        return reading(key, () => new SnapshotView(id, body, source, manifests));
+        const open = (body: Body): Snapshot => new SnapshotView(id, body, source, manifests);
+        const snapshot = await readFile(source, key, "snapshot", open);
+        if (!snapshot) throw notFound(`${key} is missing. Perhaps the snapshot expired`);
+        return snapshot;
       }),
-    async changes(id) {
-      const key = `transactions/${id}`;
-      const body = await readBody(source, key, FileType.TransactionLog);
-      return body && reading(key, () => readChanges(body.flat));
-    },
+    changes: (id) => readFile(source, `transactions/${id}`, "transaction log", readChanges),
   };
 }
 
@@ -314,13 +311,9 @@ async function openVersion1(source: Source): Promise<Contents> {
       isCut = true;
       break;
     }
+    // Undefined for an expired ancestor, or a ref whose snapshot is lost: the rest can be shown
     const level = await Promise.all(
-      next.map(async (id) => {
-        const key = `snapshots/${id}`;
-        const body = await readBody(source, key, FileType.Snapshot);
-        // an expired ancestor, or a ref whose snapshot is lost: the rest can be shown
-        return body && reading(key, () => snapshotHead(body));
-      }),
+      next.map((id) => readFile(source, `snapshots/${id}`, "snapshot", snapshotHead)),
     );
     for (const head of level) if (head) heads.set(head.id, head);
     next = [
@@ -344,12 +337,8 @@ async function openVersion1(source: Source): Promise<Contents> {
 /** Opens a repository of any kind that the format has: spec versions 1 and 2. */
 export async function openRepository(source: Source): Promise<Repository> {
   pool().warm();
-  const data = await source.get("repo");
-  if (!data) return repositoryOf(source, await openVersion1(source), () => []);
-  const body = await openBody("repo", data, FileType.RepoInfo);
-  return repositoryOf(
-    source,
-    reading("repo", () => contentsOf(body)),
-    () => operationsOf(body.flat),
+  const repository = await readFile(source, "repo", "repo info", (body) =>
+    repositoryOf(source, contentsOf(body), () => operationsOf(body.flat)),
   );
+  return repository ?? repositoryOf(source, await openVersion1(source), () => []);
 }

@@ -4,7 +4,7 @@ import { notFound, wrongFormat } from "../base/errors";
 import type { Properties } from "../base/json";
 import { nth, u32 } from "../base/lists";
 import { PARALLEL } from "../codecs/pool";
-import { type Body, type Cache, FileType, readBody, reading } from "./files";
+import { type Body, type Cache, readFile, reading } from "./files";
 import { type Flat, idText } from "./flatbuffer";
 import { chunkGrid, dtypeName } from "./grid";
 import { ChunkColumns, Manifest } from "./manifest";
@@ -123,21 +123,18 @@ export class SnapshotView implements Snapshot {
   readonly nodes: Node[];
   private readonly sizes: Map<string, number>;
   private readonly byPath: Map<string, Node>;
-  readonly source: Source;
 
   constructor(
     readonly id: string,
-    body: Body,
-    source: Source,
+    { flat, spec }: Body,
+    private readonly source: Source,
     private readonly files: Cache<Manifest>,
   ) {
-    this.source = source;
-    const { flat } = body;
     const root = flat.root();
     if (flat.id(root, 0, 12) !== id)
       throw wrongFormat(`snapshots/${id}: the file is of snapshot ${flat.id(root, 0, 12)}`);
     flat.need(root, 2, 4, 5, 6); // nodes, message, metadata, manifest files
-    this.sizes = manifestSizes(flat, root, body.spec);
+    this.sizes = manifestSizes(flat, root, spec);
     const nodes = flat.tables(root, 2).map((table) => {
       flat.need(table, 2, 4); // zarr.json, what the node is
       const path = flat.required(table, 1);
@@ -172,11 +169,11 @@ export class SnapshotView implements Snapshot {
   private manifest(id: string): Promise<Manifest> {
     const key = `manifests/${id}`;
     const load = async (): Promise<Manifest> => {
-      const body = await readBody(this.source, key, FileType.Manifest);
-      if (!body) throw notFound(`${key} is missing: no reader can find these chunks`);
-      return reading(key, () => new Manifest(key, body));
+      const manifest = await readFile(this.source, key, "manifest", (body) => new Manifest(key, body));
+      if (!manifest) throw notFound(`${key} is missing: no reader can find these chunks`);
+      return manifest;
     };
-    return this.files.get(id, load, (manifest) => manifest.size);
+    return this.files.get(id, load, ({ flat }) => flat.bytes.length);
   }
 
   async chunks(path: string, onProgress?: (done: number, total: number) => void): Promise<ChunkColumns> {

@@ -3,7 +3,7 @@
  * `src/frazil/format/statistics_file.py`. A missing file means that nothing is known; a damaged one is ignored.
  */
 
-import { text } from "../base/bytes";
+import { text, unhex, viewOf } from "../base/bytes";
 import { nth, u32 } from "../base/lists";
 import { parallel, pool } from "../codecs/pool";
 import { statedSize } from "../codecs/zstd";
@@ -37,11 +37,12 @@ const READ: Readonly<Record<string, Read | undefined>> = {
 /** The values of columns by name. Columns of later versions lie between those that this reader knows. */
 class Columns {
   private readonly view: DataView;
-  readonly header: Header;
 
-  constructor(header: Header, bytes: Uint8Array) {
-    this.header = header;
-    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  constructor(
+    readonly header: Header,
+    bytes: Uint8Array,
+  ) {
+    this.view = viewOf(bytes);
   }
 
   /** The number of bytes of the columns. */
@@ -85,15 +86,14 @@ async function columnsOf(
   const hash = await globalThis.crypto?.subtle?.digest("SHA-256", body.slice());
   if (hash && new Uint8Array(hash).some((byte, at) => byte !== data[MAGIC.length + at]))
     throw new RangeError("another checksum");
-  const length = new DataView(body.buffer, body.byteOffset).getUint32(0, true);
+  const length = viewOf(body).getUint32(0, true);
   const document = JSON.parse(text(body.subarray(4, 4 + length))) as { manifest: string; arrays: Header[] };
   if (document.manifest !== manifest) throw new RangeError("it belongs to another manifest");
   let start = 4 + length;
   for (const header of document.arrays) {
     const frame = body.subarray(start, start + header.size);
     start += header.size;
-    const bytes = Uint8Array.from(header.node.match(/../g) ?? [], (pair) => parseInt(pair, 16));
-    if (idText(bytes, 0, 8) !== nodeId) continue;
+    if (idText(unhex(header.node), 0, 8) !== nodeId) continue;
     if (header.rows !== count) throw new RangeError("other references");
     if (statedSize(frame) !== Columns.sizeOf(header)) throw new RangeError("columns of another size");
     return new Columns(header, await pool().zstd(frame));
@@ -109,15 +109,9 @@ function add(
   sizeOf: (row: number) => number,
 ): void {
   const { tiles } = columns.header;
-  const [known, nan, missing, minimum, maximum, sum, extent] = [
-    columns.read("known"),
-    columns.read("nan"),
-    columns.read("missing"),
-    columns.read("minimum"),
-    columns.read("maximum"),
-    columns.read("sum"),
-    columns.read("extent"),
-  ];
+  const [known, nan, missing] = [columns.read("known"), columns.read("nan"), columns.read("missing")];
+  const [minimum, maximum] = [columns.read("minimum"), columns.read("maximum")];
+  const [sum, extent] = [columns.read("sum"), columns.read("extent")];
   // digits of 32 bits, the last one with the sign
   const exact = (tile: number): number =>
     sum.value(tile) + sum.value(tile, 1) * DIGIT + (sum.value(tile, 2) | 0) * DIGIT ** 2;

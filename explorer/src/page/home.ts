@@ -4,7 +4,7 @@ import { ExplorerError, notFound, wrongFormat } from "../base/errors";
 import { record } from "../base/json";
 import type { Decoded } from "../cf/cf";
 import { patientFetch } from "../format/remote";
-import type { ArrayNode, Lost, Region, Repository, Snapshot, Source } from "../format/types";
+import type { ArrayNode, Lost, Region, Repository, Selection, Snapshot, Source } from "../format/types";
 
 /** All that the views need of a repository. */
 export interface Reader {
@@ -19,14 +19,7 @@ export interface Reader {
   ask?(name: string, query: Record<string, string>, signal?: AbortSignal): Promise<unknown>;
   /** Asks for the plan of a change, or applies it; undefined where the page may not change the repository. */
   change?(step: "plan" | "apply", change: Record<string, string>): Promise<unknown>;
-  read(
-    snapshot: Snapshot,
-    path: string,
-    start: number[],
-    stop: number[],
-    step?: number[],
-    signal?: AbortSignal,
-  ): Promise<Region>;
+  read(snapshot: Snapshot, path: string, part: Selection, signal?: AbortSignal): Promise<Region>;
   /** The values of a region. The snapshot says what the attributes of other arrays say about this one. */
   decode(snapshot: Snapshot, node: ArrayNode, region: Region): Decoded;
 }
@@ -37,11 +30,10 @@ export type ArrayProps = { readonly reader: Reader; readonly snapshot: Snapshot;
 /** The values of a part of an array, of the whole without `part`, and what of it is lost. */
 export async function valuesOf(
   { reader, snapshot, node }: ArrayProps,
-  part?: { readonly start: number[]; readonly stop: number[]; readonly step?: number[] },
+  part: Selection = { start: node.shape.map(() => 0), stop: node.shape },
   signal?: AbortSignal,
 ): Promise<Decoded & { lost: readonly Lost[] }> {
-  const { start, stop, step } = part ?? { start: node.shape.map(() => 0), stop: node.shape };
-  const region = await reader.read(snapshot, node.path, start, stop, step, signal);
+  const region = await reader.read(snapshot, node.path, part, signal);
   return { ...reader.decode(snapshot, node, region), lost: region.lost ?? [] };
 }
 
