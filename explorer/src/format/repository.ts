@@ -1,5 +1,6 @@
 /** Repositories of the spec versions 1 and 2: refs, history, operations. */
 
+import TinyQueue from "tinyqueue";
 import { text, wide } from "../base/bytes";
 import { notFound, wrongFormat } from "../base/errors";
 import { type Properties, record } from "../base/json";
@@ -77,40 +78,18 @@ function oldestFirst(parent: Int32Array, times: Float64Array): Uint32Array {
   const count = parent.length;
   const children = new Uint32Array(count);
   for (const above of parent) if (above >= 0) children[above] = u32(children, above) + 1;
-  const heap: number[] = []; // one position for each line of the history, the newest one first
-  const isNewer = (one: number, other: number): boolean =>
-    f64(times, one) > f64(times, other) || (times[one] === times[other] && one > other);
-  const put = (at: number, place: number): void => {
-    for (let above = (place - 1) >> 1; place > 0 && isNewer(at, nth(heap, above)); above = (place - 1) >> 1) {
-      heap[place] = nth(heap, above);
-      place = above;
-    }
-    heap[place] = at;
-  };
-  /** The place where the first one leaves a gap: its newer children move up. */
-  const gap = (): number => {
-    let place = 0;
-    for (let below = 1; below < heap.length; below = 2 * place + 1) {
-      if (below + 1 < heap.length && isNewer(nth(heap, below + 1), nth(heap, below))) below++;
-      heap[place] = nth(heap, below);
-      place = below;
-    }
-    return place;
-  };
-  for (let at = 0; at < count; at++) if (children[at] === 0) put(at, heap.length);
+  // One position for each line of the history, the newest one first
+  const queue = new TinyQueue<number>([], (one, other) => f64(times, other) - f64(times, one) || other - one);
+  for (let at = 0; at < count; at++) if (children[at] === 0) queue.push(at);
   const order = new Uint32Array(count);
   for (let row = count - 1; row >= 0; row--) {
-    const [at] = heap;
+    const at = queue.pop();
     if (at === undefined) throw new RangeError("a snapshot is its own ancestor");
-    const above = i32(parent, at);
     order[row] = at;
-    const place = gap();
-    if (above >= 0) children[above] = u32(children, above) - 1;
-    if (above >= 0 && children[above] === 0) put(above, place);
-    else {
-      const last = heap.pop();
-      if (last !== undefined && place < heap.length) put(last, place);
-    }
+    const above = i32(parent, at);
+    if (above < 0) continue;
+    children[above] = u32(children, above) - 1;
+    if (children[above] === 0) queue.push(above);
   }
   return order;
 }
