@@ -27,13 +27,8 @@ export function parseSlice(shape: Shape, query: Readonly<Record<string, string>>
   const long = shape.map((_, dimension) => dimension).filter((dimension) => nth(shape, dimension) > 1);
   const usual = long.length > 0 ? long : shape.map((_, dimension) => dimension);
   const x = clamp(whole(query["x"], usual.at(-1) ?? -1), -1, rank - 1);
-  const line = query["y"] === "none" || long.length < 2;
-  let y =
-    line && query["y"] === undefined
-      ? -1
-      : query["y"] === "none"
-        ? -1
-        : clamp(whole(query["y"], usual.at(-2) ?? -1), -1, rank - 1);
+  const isLine = query["y"] === "none" || (query["y"] === undefined && long.length < 2);
+  let y = isLine ? -1 : clamp(whole(query["y"], usual.at(-2) ?? -1), -1, rank - 1);
   if (y === x)
     y =
       query["x"] !== undefined && query["y"] === undefined

@@ -16,7 +16,6 @@ export interface Flags {
 export interface Decoded {
   readonly shape: number[];
   readonly values: Float64Array | string[];
-  readonly isTime: boolean;
   readonly clock?: Clock;
   readonly units?: string;
   readonly flags?: Flags;
@@ -155,19 +154,14 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
       Math.hypot(nth(parts, 2 * i), nth(parts, 2 * i + 1)),
     );
     withoutLost(values, region);
-    return {
-      shape,
-      values,
-      isTime: false,
-      units,
-      label: (i) =>
-        Number.isNaN(values[i]) ? MISSING : complexText(nth(parts, 2 * i), nth(parts, 2 * i + 1)),
-    };
+    const label = (i: number): string =>
+      Number.isNaN(values[i]) ? MISSING : complexText(nth(parts, 2 * i), nth(parts, 2 * i + 1));
+    return { shape, units, values, label };
   }
   if (Array.isArray(raw) && (raw.length === 0 || typeof raw[0] === "string")) {
     const values: string[] = raw;
     withoutLost(values, region);
-    return { shape, values, isTime: false, units, label: (i) => values[i] ?? MISSING };
+    return { shape, units, values, label: (i) => values[i] ?? MISSING };
   }
   const stored = raw as ArrayLike<number | bigint>;
   const values = new Float64Array(stored.length);
@@ -187,6 +181,9 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   const offset = numberOf(attributes.add_offset);
   if (scale !== undefined || offset !== undefined)
     for (let i = 0; i < values.length; i++) values[i] = f64(values, i) * (scale ?? 1) + (offset ?? 0);
+  const written = (text: (value: number) => string): Decoded => {
+    return { shape, units, values, text, label: (i) => text(values[i] ?? NaN) };
+  };
   const time = clock(node, attributes);
   if (time) {
     const { calendar, step, origin } = time;
@@ -195,13 +192,13 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
     const text = (value: number): string =>
       timeText(value, calendar, precisionOf([value], precision)) ??
       numberText((value - origin) / step, false);
-    return { shape, values, isTime: true, clock: time, units, text, label: (i) => text(values[i] ?? NaN) };
+    return { ...written(text), clock: time };
   }
   if (node.dtype === "bool" || attributes.dtype === "bool") {
     const text = (value: number): string =>
       value === 0 ? "false" : value === 1 ? "true" : numberText(value, true);
     const flags: Flags = { values: [0, 1], names: text };
-    return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i] ?? NaN) };
+    return { ...written(text), flags };
   }
   const isShort = node.dtype === "float32" || node.dtype === "float16";
   const flags = flagsOf(attributes);
@@ -217,12 +214,12 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
     if (!isShort && shape.length === 1) digits ??= digitsOf(values);
     return numberText(values[i] ?? NaN, isShort, digits);
   };
-  if (!flags) return { shape, values, isTime: false, units, label: plain };
+  if (!flags) return { shape, units, values, label: plain };
   const text = (value: number): string => {
     const names = flags.names(value);
     return names ? `${numberText(value, isShort)} (${names})` : numberText(value, isShort);
   };
-  return { shape, values, isTime: false, units, flags, text, label: (i) => text(values[i] ?? NaN) };
+  return { ...written(text), flags };
 }
 
 /** The meanings of numbers by CF: `flag_meanings` with `flag_values`, `flag_masks` or both. */

@@ -5,7 +5,7 @@ import { useId, useState } from "preact/hooks";
 import { reasonOf } from "../base/errors";
 import { entryOf } from "../base/json";
 import { nth } from "../base/lists";
-import { address, type Load } from "./state";
+import { address, type Load, route, setQuery } from "./state";
 import { count, plural, short } from "./text";
 
 const ADVICE: Record<string, string> = {
@@ -195,31 +195,45 @@ export function Entry({
   );
 }
 
-const MOST = 500; // rows of a table
-type TableProps = { heads: readonly string[]; rows: readonly (readonly ComponentChildren[])[] };
+type GridProps = {
+  class?: string;
+  heads: readonly ComponentChildren[] | undefined;
+  rowHeads?: readonly ComponentChildren[] | undefined;
+  rows: readonly (readonly ComponentChildren[])[];
+};
 
-export const Table = ({ heads, rows }: TableProps): VNode => (
-  <div class="items" tabIndex={0}>
-    <table>
+export const Grid = ({ heads, rowHeads, rows, ...rest }: GridProps): VNode => (
+  <table {...rest}>
+    {heads && (
       <thead>
         <tr>
-          {heads.map((head) => (
-            <th key={head} scope="col">
+          {rowHeads && <td />}
+          {heads.map((head, at) => (
+            <th key={at} scope="col">
               {head}
             </th>
           ))}
         </tr>
       </thead>
-      <tbody>
-        {rows.slice(0, MOST).map((row, at) => (
-          <tr key={at}>
-            {row.map((cell, column) => (
-              <td key={column}>{cell}</td>
-            ))}
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    )}
+    <tbody>
+      {rows.map((row, at) => (
+        <tr key={at}>
+          {rowHeads && <th scope="row">{rowHeads[at]}</th>}
+          {row.map((cell, column) => (
+            <td key={column}>{cell}</td>
+          ))}
+        </tr>
+      ))}
+    </tbody>
+  </table>
+);
+
+const MOST = 500; // rows of a table
+
+export const Table = ({ heads, rows }: GridProps): VNode => (
+  <div class="items" tabIndex={0}>
+    <Grid heads={heads} rows={rows.slice(0, MOST)} />
     {rows.length > MOST && <p class="quiet">and {count(rows.length - MOST)} more</p>}
   </div>
 );
@@ -250,4 +264,11 @@ export const Choice = ({ label, value, options, onSelect }: ChoiceProps): VNode 
       ))}
     </select>
   </label>
+);
+
+type SettingProps = { label: string; name: string; options: Titles };
+
+/** A choice that the address has under a name. */
+export const Setting = ({ name, ...rest }: SettingProps): VNode => (
+  <Choice {...rest} value={route.value.query[name] ?? ""} onSelect={(value) => setQuery({ [name]: value })} />
 );

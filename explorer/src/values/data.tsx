@@ -15,7 +15,7 @@ import { earthReference, type EarthReference } from "../earth/reference";
 import { Cache } from "../format/files";
 import type { ArrayNode } from "../format/types";
 import { type ArrayProps, type Reader, valuesOf } from "../page/home";
-import { Choice, Failure, Losses, Sign, Wait } from "../page/parts";
+import { Failure, Losses, Setting, Sign, type Titles, Wait } from "../page/parts";
 import { address, type Load, route, setQuery, useLoad } from "../page/state";
 import { bytes, count, firstLine, minute, ordinal, plural, short } from "../page/text";
 import { limitOf, Picture, type Plane, type Target } from "./picture";
@@ -168,30 +168,15 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
       <div class="bar">
         {shape.length > 1 && <Axes node={node} grid={shape} line />}
         {slice.y >= 0 && <ColourSettings clock={picture.value?.scale.clock} />}
-        {places && (
-          <Choice
-            label="Map"
-            value={query["proj"] ?? ""}
-            options={PROJECTIONS}
-            onSelect={(proj) => setQuery({ proj })}
-          />
-        )}
-        {axes.some((axis) => axis.isUneven) && (
-          <Choice
-            label="Cells"
-            value={query.cells ?? ""}
-            options={CELLS}
-            onSelect={(cells) => setQuery({ cells })}
-          />
-        )}
-        <Choice
+        {places && <Setting label="Map" name="proj" options={PROJECTIONS} />}
+        {axes.some((axis) => axis.isUneven) && <Setting label="Cells" name="cells" options={CELLS} />}
+        <Setting
           label="Show"
-          value={query["show"] ?? "picture"}
+          name="show"
           options={[
-            ["picture", slice.y < 0 ? "line" : "image"],
+            ["", slice.y < 0 ? "line" : "image"],
             ["table", "table"],
           ]}
-          onSelect={(value) => setQuery({ show: value === "picture" ? "" : value })}
         />
         {isZoomed && (
           <button onClick={() => setQuery(sliceQuery(shape, { ...slice, ...whole }), false)}>
@@ -358,28 +343,23 @@ function ColourSettings({ clock }: { clock: Clock | undefined }): VNode {
   };
   return (
     <>
-      <Choice
-        label="Colours"
-        value={query["map"] ?? ""}
-        options={[["", "automatic"], ...MAPS.map((name) => [name, name] as const)]}
-        onSelect={(map) => setQuery({ map })}
-      />
+      <Setting label="Colours" name="map" options={COLOURS} />
       {limit("lo", "from")}
       {limit("hi", "to")}
     </>
   );
 }
 
-const CELLS = [
+const COLOURS: Titles = [["", "automatic"], ...MAPS.map((name) => [name, name] as const)];
+const CELLS: Titles = [
   ["", "by coordinates"],
   ["index", "by index"],
-] as const;
-
-const PROJECTIONS = [
+];
+const PROJECTIONS: Titles = [
   ["", "grid"],
   ["local", "around its centre"],
   ["natural", "natural Earth"],
   ["equal", "equal areas"],
   ["plate", "degrees"],
   ["globe", "globe"],
-] as const;
+];

@@ -5,7 +5,6 @@ import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import type { Axis } from "../array/axes";
 import { cssColour, type Limits, paint } from "../array/colour";
-import { NUMBERS } from "../array/scale";
 import { clamp, f64, i32, u32 } from "../base/lists";
 import { Canvas, canvasOf, css, Frame, pointerIn, usePointer, useSize } from "../page/canvas";
 import { fitted } from "../page/text";
@@ -321,14 +320,11 @@ function marginOf(axis: Axis): number {
 
 /** Places on an axis with their texts: round numbers where the axis has some, else even steps of the index. */
 function labels(axis: Axis, most: number): { place: number; text: string }[] {
-  const { edges, length, times, values: numbers } = axis;
-  const values = times?.values ?? numbers;
+  const { edges, length, numbers, scale } = axis;
   const step = Math.max(1, Math.ceil(length / Math.max(1, most)));
   const places =
-    values && edges && length > 1
-      ? (times?.scale ?? NUMBERS)
-          .ticks(extent(values), most)
-          .map(({ value, text }) => ({ place: axis.place(value), text }))
+    numbers && edges && length > 1
+      ? scale.ticks(extent(numbers), most).map(({ value, text }) => ({ place: axis.place(value), text }))
       : Array.from({ length: Math.ceil(length / step) }, (_, at) => ({
           place: axis.centre(at * step),
           text: axis.label(at * step),

@@ -49,7 +49,7 @@ export function Points(props: PointsProps): VNode {
   const along = lineDimension(
     shape,
     slice,
-    (dimension) => coordinates.get(dimension)?.isTime === true,
+    (dimension) => coordinates.get(dimension)?.clock !== undefined,
     route.value.query["along"],
   );
   const step = Math.max(1, Math.ceil(nth(shape, along) / LONGEST));

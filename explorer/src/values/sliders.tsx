@@ -58,7 +58,7 @@ export function Fixed(props: FixedProps): VNode | null {
               onIndex={(index) => set(dimension, index)}
             />
             <span class="quiet">
-              {decoded && !decoded.isTime && decoded.units !== "1" && decoded.units} {what} {count(at)} of{" "}
+              {decoded && !decoded.clock && decoded.units !== "1" && decoded.units} {what} {count(at)} of{" "}
               {count(length)}
             </span>
           </Slider>
@@ -114,7 +114,7 @@ type TypedProps = Pick<SliderProps, "name" | "text" | "at" | "length"> & {
 };
 
 function Typed({ name, text: shown, at, length, labels, disabled, onIndex }: TypedProps): VNode {
-  const hint = labels ? `${labels.isTime ? "A date" : "A value"}, or # and an index` : "An index";
+  const hint = labels ? `${labels.clock ? "A date" : "A value"}, or # and an index` : "An index";
   const enter = (text: string): string | void => {
     const index = text === shown ? at : typedIndex(text, length, name, labels);
     if (typeof index === "string") return `${index} Shown: ${shown}.`;
