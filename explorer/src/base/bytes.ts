@@ -19,6 +19,9 @@ export const hex = (bytes: Uint8Array): string =>
 export const unhex = (digits: string): Uint8Array =>
   Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 
+export const unbase64 = (letters: string): Uint8Array<ArrayBuffer> =>
+  Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0));
+
 export function joined(parts: readonly Uint8Array[]): Uint8Array {
   const [only] = parts;
   if (only && parts.length === 1) return only;

@@ -75,23 +75,30 @@ const CALENDARS: Record<string, Calendar> = {
 /** The rule of a clock, which has a name of the table. */
 const ruleOf = (calendar: string): Calendar => entryOf(CALENDARS, calendar) ?? MIXED;
 const DAY = 86_400_000;
-const UNITS: [RegExp, number][] = [
-  [/^(d|days?)$/, DAY],
-  [/^(h|hrs?|hours?)$/, 3_600_000],
-  [/^(m|mins?|minutes?)$/, 60_000],
-  [/^(s|secs?|seconds?)$/, 1000],
-  [/^(ms|msecs?|millisecs?|milliseconds?)$/, 1],
-  [/^(us|microsecs?|microseconds?)$/, 1e-3],
-  [/^(ns|nanosecs?|nanoseconds?)$/, 1e-6],
-  [/^weeks?$/, 7 * DAY],
+type Unit = readonly [name: string, milliseconds: number];
+const UNITS: [RegExp, ...Unit][] = [
+  [/^weeks?$/i, "weeks", 7 * DAY],
+  [/^(d|days?)$/i, "days", DAY],
+  [/^(h|hrs?|hours?)$/i, "hours", 3_600_000],
+  [/^(m|mins?|minutes?)$/i, "minutes", 60_000],
+  [/^(s|secs?|seconds?)$/i, "seconds", 1000],
+  [/^(ms|msecs?|millisecs?|milliseconds?)$/i, "milliseconds", 1],
+  [/^(us|microsecs?|microseconds?)$/i, "microseconds", 1e-3],
+  [/^(ns|nanosecs?|nanoseconds?)$/i, "nanoseconds", 1e-6],
 ];
+
+/** A unit of time that has one length in all calendars, by a name of CF or numpy. */
+export function unitOf(text: string): Unit | undefined {
+  const [, ...unit] = UNITS.find(([pattern]) => pattern.test(text)) ?? [];
+  return unit.length ? unit : undefined;
+}
 
 const SINCE =
   /^\s*(\S+)\s+since\s+(-?\d+)-(\d{1,2})-(\d{1,2})(?:(?:\s+|T)(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?)?\s*(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?\s*$/i;
 
 export interface Clock {
   readonly calendar: string;
-  readonly duration: readonly [unit: string, milliseconds: number]; // the unit of differences
+  readonly duration: Unit; // of differences
   readonly step: number; // milliseconds of a unit
   readonly origin: number; // milliseconds since 1970-01-01 of the calendar
 }
@@ -102,7 +109,7 @@ export function clockOf(units: string, calendar = "standard"): Clock | undefined
   const rule = entryOf(CALENDARS, calendar.toLowerCase());
   if (!match || !rule) return undefined;
   const [, name = "", y, m, d, hour, minute, second, sign, zoneHour, zoneMinute] = match;
-  const unit = UNITS.find(([pattern]) => pattern.test(name.toLowerCase()))?.[1];
+  const [, unit] = unitOf(name) ?? [];
   // a month is a length of time in one calendar only
   const step = unit ?? (rule === DAY_360 && /^months?$/i.test(name) ? 30 * DAY : undefined);
   if (step === undefined || Number(m) < 1 || Number(m) > 12) return undefined;
@@ -152,15 +159,7 @@ const [SECOND, MINUTE, HOUR] = [1000, 60_000, 3_600_000];
 const MULTIPLES = [1, 2, 5, 10, 15, 30];
 /** Steps of an axis that have one length in all calendars. */
 const STEPS = [
-  1,
-  2,
-  5,
-  10,
-  20,
-  50,
-  100,
-  200,
-  500,
+  ...[1, 2, 5, 10, 20, 50, 100, 200, 500],
   ...MULTIPLES.map((each) => each * SECOND),
   ...MULTIPLES.map((each) => each * MINUTE),
   ...[1, 2, 3, 6, 12].map((each) => each * HOUR),

@@ -1,9 +1,10 @@
 /** The CF conventions: elements as stored to values and labels, with the results of xarray. */
 
-import { entryOf, type Properties, record } from "../base/json";
+import { unbase64, viewOf } from "../base/bytes";
+import { type Properties, record } from "../base/json";
 import { f64, nth, product, type Shape, strides } from "../base/lists";
 import type { ArrayNode, Region } from "../format/types";
-import { type Clock, clockOf, precisionOf, timeText } from "./calendar";
+import { type Clock, clockOf, precisionOf, timeText, unitOf } from "./calendar";
 
 /** Meanings of the numbers of an array. */
 export interface Flags {
@@ -25,17 +26,8 @@ export interface Decoded {
 }
 
 const SPECIAL: Record<string, number> = { nan: NaN, infinity: Infinity, "-infinity": -Infinity };
-/** Units of numpy's times: their name, and their milliseconds. */
-const TICKS = {
-  W: ["weeks", 604_800_000],
-  D: ["days", 86_400_000],
-  h: ["hours", 3_600_000],
-  m: ["minutes", 60_000],
-  s: ["seconds", 1000],
-  ms: ["milliseconds", 1],
-  us: ["microseconds", 1e-3],
-  ns: ["nanoseconds", 1e-6],
-} satisfies Record<string, [name: string, milliseconds: number]>;
+/** A unit of numpy's times. */
+const numpyUnit = (unit: unknown): ReturnType<typeof unitOf> => unitOf(unit === "W" ? "weeks" : String(unit));
 /** The precision of labels is found from at most this many times. */
 const SAMPLE = 10_000;
 const MISSING = "no value";
@@ -50,8 +42,7 @@ export function numberOf(value: unknown): number | undefined {
   if (special !== undefined) return special;
   // xarray writes a float of Zarr format 3 as the base64 text of eight bytes
   if (/^[A-Za-z0-9+/]{11}=$/.test(single)) {
-    const bytes = Uint8Array.from(atob(single), (letter) => letter.charCodeAt(0));
-    return new DataView(bytes.buffer).getFloat64(0, true);
+    return viewOf(unbase64(single)).getFloat64(0, true);
   }
   const plain = Number(single);
   return single.trim() === "" || Number.isNaN(plain) ? undefined : plain;
@@ -69,10 +60,10 @@ function clock(node: ArrayNode, attributes: Properties): Clock | undefined {
   const { name, configuration } = record(node.document.data_type);
   if (name === "numpy.datetime64") {
     const { unit, scale_factor: scale } = record(configuration);
-    const tick = entryOf<[string, number]>(TICKS, String(unit));
+    const tick = numpyUnit(unit);
     if (!tick) return undefined;
     // a difference of nanoseconds would have more digits than a person reads
-    const duration = tick[1] < 1000 ? TICKS.s : tick;
+    const duration = tick[1] < 1000 ? (["seconds", 1000] as const) : tick;
     return { calendar: "proleptic_gregorian", duration, step: tick[1] * Number(scale ?? 1), origin: 0 };
   }
   const { units, calendar } = attributes;
@@ -86,7 +77,7 @@ function durationUnit(node: ArrayNode): string | undefined {
   const { name, configuration } = record(node.document.data_type);
   if (name !== "numpy.timedelta64") return undefined;
   const { unit, scale_factor: scale } = record(configuration);
-  return `${Number(scale ?? 1) === 1 ? "" : `${Number(scale)} `}${entryOf<[string, number]>(TICKS, String(unit))?.[0] ?? String(unit)}`;
+  return `${Number(scale ?? 1) === 1 ? "" : `${Number(scale)} `}${numpyUnit(unit)?.[0] ?? String(unit)}`;
 }
 
 /** The range of an integer type that the attribute `_Unsigned` asks for: bits, whether unsigned. */

@@ -72,19 +72,21 @@ export class Boundary extends Component<BoundaryProps, { error?: unknown; place?
   }
 }
 
+type LoadingProps = { what: string; progress?: number | undefined };
+
+export const Loading = ({ what, progress }: LoadingProps): VNode => (
+  <p class="wait" role="status">
+    Loading {what}
+    {progress !== undefined && <progress value={progress} aria-label={`Loading ${what}`} />}
+  </p>
+);
+
 type WaitProps<T> = { of: Load<T>; what: string; children: (value: T) => ComponentChildren };
 
 /** What `children` makes of a value; before that the progress or the failure. */
 export function Wait<T>({ of, what, children }: WaitProps<T>): VNode {
   if (of.error) return <Failure of={of} />;
-  if (of.value === undefined && of.busy) {
-    return (
-      <p class="wait" role="status">
-        Loading {what}
-        {of.progress !== undefined && <progress value={of.progress} aria-label={`Loading ${what}`} />}
-      </p>
-    );
-  }
+  if (of.value === undefined && of.busy) return <Loading what={what} progress={of.progress} />;
   return <>{children(of.value as T)}</>;
 }
 

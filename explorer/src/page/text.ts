@@ -34,11 +34,11 @@ export function number(value: number): string {
   return String(Number(value.toPrecision(6)));
 }
 
+const ORDINAL = new Intl.PluralRules("en-US", { type: "ordinal" });
+const ENDINGS: Partial<Record<Intl.LDMLPluralRule, string>> = { one: "st", two: "nd", few: "rd" };
+
 /** 1st, 2nd, 3rd, 4th. */
-export function ordinal(value: number): string {
-  const ending = value % 100 > 10 && value % 100 < 14 ? undefined : ["st", "nd", "rd"][(value % 10) - 1];
-  return `${count(value)}${ending ?? "th"}`;
-}
+export const ordinal = (value: number): string => `${count(value)}${ENDINGS[ORDINAL.select(value)] ?? "th"}`;
 
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;
 

@@ -15,7 +15,7 @@ import { earthReference, type EarthReference } from "../earth/reference";
 import { Cache } from "../format/files";
 import type { ArrayNode } from "../format/types";
 import { type ArrayProps, type Reader, valuesOf } from "../page/home";
-import { Failure, Losses, Setting, Sign, type Titles, Wait } from "../page/parts";
+import { Failure, Loading, Losses, Setting, Sign, type Titles, Wait } from "../page/parts";
 import { address, type Load, route, setQuery, useLoad } from "../page/state";
 import { bytes, count, firstLine, minute, ordinal, plural, short } from "../page/text";
 import { limitOf, Picture, type Plane, type Target } from "./picture";
@@ -30,10 +30,10 @@ import {
   useVersions,
   VERSIONS,
 } from "./play";
+import { ASK } from "./points";
 import { Axes, Fixed, Slider } from "./sliders";
 
 const MOST = { line: 50_000, image: 1_500, sample: 200 }; // values along an axis
-const ASK = 200e6; // bytes to decode before the view asks
 const PAUSE = 120; // milliseconds between pictures
 
 interface DataProps extends Target {
@@ -248,11 +248,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
               reference={reference}
             />
           ) : (
-            !picture.error && (
-              <p class="wait" role="status">
-                Loading values
-              </p>
-            )
+            !picture.error && <Loading what="values" />
           )}
           <p class="quiet foot" aria-busy={picture.busy}>
             {earth &&

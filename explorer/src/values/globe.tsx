@@ -8,7 +8,7 @@ import { entryOf } from "../base/json";
 import { clamp, f64, type Shape } from "../base/lists";
 import type { Geolocation } from "../earth/geolocation";
 import type * as Earth from "../earth/projections";
-import { Canvas, canvasOf, css, pointerIn, theme, usePointer, useSize } from "../page/canvas";
+import { arrowOf, Canvas, canvasOf, css, pointerIn, theme, usePointer, useSize } from "../page/canvas";
 import { Wait } from "../page/parts";
 import { useLoad } from "../page/state";
 import { barWidth, drawBar, drawMark, type PlaneProps } from "./image";
@@ -181,11 +181,10 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
     hover: (event) => use(event, onPlace),
   });
   const key = (event: KeyboardEvent): void => {
-    const [right, up] =
-      { ArrowRight: [-15, 0], ArrowLeft: [15, 0], ArrowUp: [0, -15], ArrowDown: [0, 15] }[event.key] ?? [];
-    if (right === undefined || up === undefined) return;
+    const arrow = arrowOf(event);
+    if (!arrow) return;
     event.preventDefault();
-    turnTo(east + right, north + up);
+    turnTo(east - 15 * arrow[0], north + 15 * arrow[1]);
   };
   return (
     <div

@@ -6,7 +6,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Axis } from "../array/axes";
 import { cssColour, type Limits, paint } from "../array/colour";
 import { clamp, f64, i32, u32 } from "../base/lists";
-import { Canvas, canvasOf, css, Frame, pointerIn, usePointer, useSize } from "../page/canvas";
+import { arrowOf, Canvas, canvasOf, css, Frame, pointerIn, usePointer, useSize } from "../page/canvas";
 import { fitted } from "../page/text";
 
 /** A point that a person chose. */
@@ -80,10 +80,10 @@ export function Image(props: ImageProps): VNode {
       event.preventDefault();
       return onChoose(cursor.column, cursor.row);
     }
-    const [right, down] =
-      { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key] ?? [];
-    if (right === undefined || down === undefined) return;
+    const arrow = arrowOf(event);
+    if (!arrow) return;
     event.preventDefault();
+    const [right, down] = arrow;
     const { column, row } = cursor ?? { column: 0, row: 0 };
     const step = event.shiftKey ? 10 : 1;
     const moved = (axis: Axis, at: number, by: number): number =>

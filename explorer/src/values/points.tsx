@@ -15,7 +15,7 @@ import { bytes, plural } from "../page/text";
 import { Lines, type Series, ValueTable } from "./lines";
 
 const LONGEST = 20_000; // values of a line
-const ASK = 200e6; // bytes to decode before the view asks
+export const ASK = 200e6; // bytes to decode before the view asks
 export const pointColour = (at: number): string => css(`lane${at % MOST_POINTS}`);
 
 const write = (points: readonly Point[]): void =>

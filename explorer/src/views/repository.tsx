@@ -242,7 +242,7 @@ function Lineage({ repository }: { repository: Repository }): VNode {
                       of <Commit id={each.snapshot} />
                     </>
                   ) : (
-                    `of ${each.snapshot.slice(0, 6)} elsewhere`
+                    `of ${short(each.snapshot)} elsewhere`
                   ))}
               </div>
             )),
