@@ -159,7 +159,7 @@ const [SECOND, MINUTE, HOUR] = [1000, 60_000, 3_600_000];
 const MULTIPLES = [1, 2, 5, 10, 15, 30];
 /** Steps of an axis that have one length in all calendars. */
 const STEPS = [
-  ...[1, 2, 5, 10, 20, 50, 100, 200, 500],
+  ...[1, 10, 100].flatMap((each) => [each, 2 * each, 5 * each]),
   ...MULTIPLES.map((each) => each * SECOND),
   ...MULTIPLES.map((each) => each * MINUTE),
   ...[1, 2, 3, 6, 12].map((each) => each * HOUR),

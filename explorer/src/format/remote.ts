@@ -1,6 +1,6 @@
 /** Bytes of references: inline, in a file of the repository, or in a file elsewhere. */
 
-import { ExplorerError, notFound, reasonOf, unsupported, wrongFormat } from "../base/errors";
+import { forbidden, networkFailure, notFound, reasonOf, unsupported, wrongFormat } from "../base/errors";
 import { type Properties, record } from "../base/json";
 import { ChunkKind, type ChunkRef, type Source } from "./types";
 
@@ -103,10 +103,8 @@ export async function patientFetch(
     } catch (cause) {
       if (signal?.aborted) throw cause;
       const { origin, host } = new URL(url, globalThis.location?.href);
-      if (attempt === TRIES && origin !== globalThis.location?.origin)
-        throw new ExplorerError("forbidden", corsAdvice(origin));
-      if (attempt === TRIES)
-        throw new ExplorerError("network", `No answer from ${host}: ${reasonOf(cause)}.`);
+      if (attempt === TRIES && origin !== globalThis.location?.origin) throw forbidden(corsAdvice(origin));
+      if (attempt === TRIES) throw networkFailure(`No answer from ${host}: ${reasonOf(cause)}.`);
     }
     await new Promise((resume) => setTimeout(resume, 200 * 2 ** attempt));
   }
@@ -122,8 +120,8 @@ async function fetchRange(
   const response = await patientFetch(url, { Range: `bytes=${start}-${end - 1}` }, signal);
   if (response.status === 404) throw notFound(`${url} does not exist: the chunk that refers to it is lost`);
   if (response.status === 401 || response.status === 403)
-    throw new ExplorerError("forbidden", `${url} is not public (status ${response.status})`);
-  if (!response.ok) throw new ExplorerError("network", `${url}: status ${response.status}`);
+    throw forbidden(`${url} is not public (status ${response.status})`);
+  if (!response.ok) throw networkFailure(`${url}: status ${response.status}`);
   checkUnchanged(url, response.headers, checksum);
   const data = new Uint8Array(await response.arrayBuffer());
   return response.status === 206 ? data : data.subarray(start, end);

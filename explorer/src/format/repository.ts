@@ -95,106 +95,85 @@ function oldestFirst(parent: Int32Array, times: Float64Array): Uint32Array {
 }
 
 interface Rows extends History {
+  /** Row of each position of the file. */
+  readonly rowOf: Uint32Array;
   /** The row of an id, or -1. */
   find(id: string): number;
 }
 
-/** The snapshots of a repo info file as columns. The file has them in the order of their ids. */
-class FileRows implements Rows {
-  readonly parent: Int32Array;
-  readonly times: Float64Array;
-  private readonly table: Uint32Array;
-  /** Row of each position of the file. */
-  readonly rowOf: Uint32Array;
-
-  constructor(private readonly flat: Flat) {
-    const [start, count] = flat.vector(flat.root(), 4, 4);
-    const { view } = flat;
-    const tables = new Uint32Array(count);
-    const times = new Float64Array(count);
-    const parent = new Int32Array(count);
-    let former = 0;
-    for (let i = 0; i < count; i++) {
-      const table = flat.follow(start + 4 * i);
-      const [id = 0, above = 0, time = 0] = flat.layout(table);
-      if (id === 0) throw new RangeError("a snapshot without an id");
-      const lead = view.getUint32(table + id);
-      if (lead < former) throw new RangeError("the snapshots are not in the order of their ids");
-      former = lead;
-      const own = above === 0 ? 0 : view.getInt32(table + above, true);
-      if (own < -1 || own >= count) throw new RangeError(`snapshot ${i} has the parent ${own}`);
-      if (own === i) throw new RangeError("a snapshot is its own ancestor");
-      tables[i] = table;
-      times[i] = time === 0 ? 0 : wide(view, table + time) / 1000;
-      parent[i] = own;
-    }
-    const order = oldestFirst(parent, times);
-    const rowOf = (this.rowOf = new Uint32Array(count));
-    this.table = Uint32Array.from(order, (position) => u32(tables, position));
-    this.times = Float64Array.from(order, (position) => f64(times, position));
-    order.forEach((position, row) => (rowOf[position] = row));
-    this.parent = Int32Array.from(order, (position) => {
+/** A history of snapshots in the order of their ids: `parent`, `times` and the facts of `at` are by their positions. */
+function historyOf(
+  parent: Int32Array,
+  times: Float64Array,
+  at: Pick<History, "id" | "message" | "metadata">,
+  isCut = false,
+): Rows {
+  const order = oldestFirst(parent, times);
+  const rowOf = new Uint32Array(order.length);
+  order.forEach((position, row) => (rowOf[position] = row));
+  return {
+    rowOf,
+    isCut,
+    parent: Int32Array.from(order, (position) => {
       const above = i32(parent, position);
       return above < 0 ? -1 : u32(rowOf, above);
-    });
-  }
-
-  find(id: string): number {
-    const { rowOf } = this;
-    const at = firstWhere(rowOf.length, (position) => this.id(u32(rowOf, position)) >= id);
-    return at < rowOf.length && this.id(u32(rowOf, at)) === id ? u32(rowOf, at) : -1;
-  }
-
-  id(row: number): string {
-    return this.flat.id(u32(this.table, row), 0, 12);
-  }
-
-  message(row: number): string {
-    return this.flat.required(u32(this.table, row), 3);
-  }
-
-  metadata(row: number): Properties {
-    return reading("repo", () => properties(this.flat, u32(this.table, row), 4, 2));
-  }
+    }),
+    times: Float64Array.from(order, (position) => f64(times, position)),
+    id: (row) => at.id(u32(order, row)),
+    message: (row) => at.message(u32(order, row)),
+    metadata: (row) => at.metadata(u32(order, row)),
+    find(id) {
+      const position = firstWhere(rowOf.length, (each) => at.id(each) >= id);
+      return position < rowOf.length && at.id(position) === id ? u32(rowOf, position) : -1;
+    },
+  };
 }
 
-/** The heads of snapshot files of spec version 1. */
-class HeadRows implements Rows {
-  readonly parent: Int32Array;
-  readonly times: Float64Array;
-  private readonly rows: ReadonlyMap<string, number>;
-
-  constructor(
-    private readonly heads: SnapshotHead[],
-    readonly isCut: boolean,
-  ) {
-    const position = new Map(heads.map((head, i) => [head.id, i]));
-    const parent = Int32Array.from(heads, (head) => position.get(head.parent ?? "") ?? -1);
-    const order = oldestFirst(
-      parent,
-      Float64Array.from(heads, (head) => head.time),
-    );
-    this.heads = Array.from(order, (i) => nth(heads, i));
-    this.rows = new Map(this.heads.map((head, row) => [head.id, row]));
-    this.parent = Int32Array.from(this.heads, (head) => this.find(head.parent ?? ""));
-    this.times = Float64Array.from(this.heads, (head) => head.time);
+/** The history of a repo info file. */
+function historyOfFile(flat: Flat): Rows {
+  const [start, count] = flat.vector(flat.root(), 4, 4);
+  const { view } = flat;
+  const tables = new Uint32Array(count);
+  const times = new Float64Array(count);
+  const parent = new Int32Array(count);
+  let former = 0;
+  for (let i = 0; i < count; i++) {
+    const table = flat.follow(start + 4 * i);
+    const [id = 0, above = 0, time = 0] = flat.layout(table);
+    if (id === 0) throw new RangeError("a snapshot without an id");
+    const lead = view.getUint32(table + id);
+    if (lead < former) throw new RangeError("the snapshots are not in the order of their ids");
+    former = lead;
+    const own = above === 0 ? 0 : view.getInt32(table + above, true);
+    if (own < -1 || own >= count) throw new RangeError(`snapshot ${i} has the parent ${own}`);
+    if (own === i) throw new RangeError("a snapshot is its own ancestor");
+    tables[i] = table;
+    times[i] = time === 0 ? 0 : wide(view, table + time) / 1000;
+    parent[i] = own;
   }
+  return historyOf(parent, times, {
+    id: (position) => flat.id(u32(tables, position), 0, 12),
+    message: (position) => flat.required(u32(tables, position), 3),
+    metadata: (position) => reading("repo", () => properties(flat, u32(tables, position), 4, 2)),
+  });
+}
 
-  find(id: string): number {
-    return this.rows.get(id) ?? -1;
-  }
-
-  id(row: number): string {
-    return nth(this.heads, row).id;
-  }
-
-  message(row: number): string {
-    return nth(this.heads, row).message;
-  }
-
-  metadata(row: number): Properties {
-    return nth(this.heads, row).metadata;
-  }
+/** The history of snapshot files of spec version 1. */
+function historyOfHeads(unsorted: Iterable<SnapshotHead>, isCut: boolean): Rows {
+  const heads = [...unsorted].sort((one, other) => (one.id < other.id ? -1 : 1));
+  const positions = new Map(heads.map(({ id }, position) => [id, position]));
+  const parent = Int32Array.from(heads, (head) => positions.get(head.parent ?? "") ?? -1);
+  const times = Float64Array.from(heads, ({ time }) => time);
+  return historyOf(
+    parent,
+    times,
+    {
+      id: (position) => nth(heads, position).id,
+      message: (position) => nth(heads, position).message,
+      metadata: (position) => nth(heads, position).metadata,
+    },
+    isCut,
+  );
 }
 
 /** What the file `repo` says, or the refs of spec version 1. */
@@ -229,7 +208,7 @@ function contentsOf({ flat, spec }: Body): Contents {
   const root = flat.root();
   if (spec !== 2) throw new RangeError(`spec version ${spec} in the header`);
   flat.need(root, 1, 2, 3, 4, 5, 7); // tags, branches, deleted tags, snapshots, status, latest updates
-  const history = new FileRows(flat);
+  const history = historyOfFile(flat);
   const refs = (slot: number): Map<string, string> =>
     new Map(
       flat.tables(root, slot).map((table) => {
@@ -305,7 +284,7 @@ async function openVersion1(source: Source): Promise<Contents> {
     specVersion: 1,
     branches,
     tags,
-    history: reading("snapshots", () => new HeadRows([...heads.values()], isCut)),
+    history: reading("snapshots", () => historyOfHeads(heads.values(), isCut)),
     status: "online",
     metadata: {},
     configuration: {},

@@ -1,6 +1,6 @@
 /** Where the page is at home: a server of `frazil ui`, static files next to the data, or a notebook, whose kernel answers messages. */
 
-import { ExplorerError, notFound, wrongFormat } from "../base/errors";
+import { ExplorerError, forbidden, networkFailure, notFound, wrongFormat } from "../base/errors";
 import { record } from "../base/json";
 import type { Decoded } from "../cf/cf";
 import { patientFetch } from "../format/remote";
@@ -84,7 +84,7 @@ export class KernelSource implements Source {
 
   private async bytes(message: Record<string, string | number>): Promise<Uint8Array | undefined> {
     const { data, error } = await this.ask(message);
-    if (error) throw new ExplorerError(error.kind === FORBIDDEN ? "forbidden" : "network", error.message);
+    if (error) throw (error.kind === FORBIDDEN ? forbidden : networkFailure)(error.message);
     return data && new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   }
 }
@@ -169,7 +169,7 @@ export class WebSource implements Source {
     const body = await response.arrayBuffer().then(
       (buffer) => new Uint8Array(buffer),
       (cause) => {
-        throw new ExplorerError("network", `The answer for ${key} broke off: ${cause}`);
+        throw networkFailure(`The answer for ${key} broke off: ${cause}`);
       },
     );
     if (key === "repo") this.state = stateOf(response);
@@ -245,8 +245,7 @@ async function failure(response: Response, what: string): Promise<ExplorerError>
 async function answer<T>(url: string, headers: Record<string, string> = {}): Promise<T | undefined> {
   const response = await patientFetch(url, headers);
   if (response.status === 401 || response.status === 403) {
-    throw new ExplorerError(
-      "forbidden",
+    throw forbidden(
       "This page was opened without the token of the server. Open the address that `frazil ui` printed.",
     );
   }
