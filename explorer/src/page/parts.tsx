@@ -139,9 +139,9 @@ export const Facts = ({ rows }: { rows: readonly Fact[] }): VNode => (
   </dl>
 );
 
-type InputProps = Pick<JSX.IntrinsicElements["input"], "size" | "placeholder" | "title" | "disabled">;
+type Input = JSX.IntrinsicElements["input"];
 
-interface EntryProps extends InputProps {
+interface EntryProps extends Pick<Input, "size" | "placeholder" | "title" | "disabled" | "inputMode"> {
   readonly label: string;
   readonly value?: string;
   /** The place of the label is narrow: only screen readers need it. */

@@ -15,7 +15,7 @@ import { earthReference, type EarthReference } from "../earth/reference";
 import { Cache } from "../format/files";
 import type { ArrayNode } from "../format/types";
 import { type ArrayProps, type Reader, valuesOf } from "../page/home";
-import { Failure, Loading, Losses, Setting, Sign, type Titles, Wait } from "../page/parts";
+import { Entry, Failure, Loading, Losses, Setting, Sign, type Titles, Wait } from "../page/parts";
 import { address, type Load, route, setQuery, useLoad } from "../page/state";
 import { bytes, count, firstLine, minute, ordinal, plural, short } from "../page/text";
 import { limitOf, Picture, type Plane, type Target } from "./picture";
@@ -320,22 +320,13 @@ function useLocated(
 function ColourSettings({ clock }: { clock: Clock | undefined }): VNode {
   const { query } = route.value;
   const limit = (name: string, title: string): VNode => {
-    const enter = (text: string): void =>
-      setQuery({ [name]: limitOf(text, clock) === undefined ? "" : text });
+    const enter = (text: string): string | void =>
+      text === "" || limitOf(text, clock) !== undefined
+        ? setQuery({ [name]: text })
+        : `"${text}" is not a ${clock ? "date" : "number"}.`;
     const value = query[name] ?? "";
-    return (
-      <label class="field">
-        <span>{title}</span>
-        <input
-          key={value}
-          value={value}
-          size={clock ? 10 : 6}
-          placeholder="auto"
-          {...(clock ? {} : { inputMode: "decimal" })}
-          onChange={(event) => enter(event.currentTarget.value.trim())}
-        />
-      </label>
-    );
+    const entry = { label: title, value, size: clock ? 10 : 6, placeholder: "auto", onEnter: enter };
+    return <Entry key={value} isEager {...entry} {...(clock ? {} : { inputMode: "decimal" })} />;
   };
   return (
     <>
