@@ -1,7 +1,8 @@
 /** Which part of an array a view shows, as text in the address and as a region to read. */
 
 import { clamp, f64, firstWhere, nth, type Shape, strides } from "../base/lists";
-import { type Clock, periodOf } from "../cf/calendar";
+import { periodOf } from "../cf/calendar";
+import type { Decoded } from "../cf/cf";
 import type { Selection } from "../format/types";
 
 export interface Slice {
@@ -147,15 +148,8 @@ export function cellFinder(edges: Float64Array, period = 0): (value: number) => 
   };
 }
 
-/** The labels of a dimension, among which a person looks for one. */
-export interface Labels {
-  readonly name: string;
-  readonly values: Float64Array | string[];
-  readonly clock?: Clock | undefined;
-  /** Values that differ by 360 are one place. */
-  readonly isLongitude?: boolean;
-  label(index: number): string;
-}
+/** The labels of a dimension, among which a person looks for one. Longitudes that differ by 360 are one place. */
+export type Labels = Pick<Decoded, "values" | "clock" | "label"> & { name: string; isLongitude?: boolean };
 
 const TURN = 360;
 const turned = (value: number): number => ((value % TURN) + TURN) % TURN;

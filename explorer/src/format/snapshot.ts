@@ -178,7 +178,7 @@ export class SnapshotView implements Snapshot {
 
   async chunks(path: string, onProgress?: (done: number, total: number) => void): Promise<ChunkColumns> {
     const node = this.array(path);
-    const refs = reading(`snapshots/${this.id}`, () => node.manifests);
+    const refs = this.manifests(path);
     const columns = new ChunkColumns(node.shape.length);
     const pending: Promise<Manifest>[] = [];
     let turn = performance.now();
@@ -206,7 +206,7 @@ export class SnapshotView implements Snapshot {
 
   async chunk(path: string, coords: number[]): Promise<ChunkRef | undefined> {
     const node = this.array(path);
-    for (const { id, extents } of reading(`snapshots/${this.id}`, () => node.manifests)) {
+    for (const { id, extents } of this.manifests(path)) {
       if (!coords.every((at, d) => at >= u32(extents, 2 * d) && at < u32(extents, 2 * d + 1))) continue;
       const manifest = await this.manifest(id);
       const chunk = reading(`manifests/${id}`, () => manifest.find(node.id, coords));

@@ -46,6 +46,8 @@ const RIGHT_TO_LEFT = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufd
 export const isolated = (name: string): string =>
   RIGHT_TO_LEFT.test(name) ? `\u2068${name.replace(/[\u2066-\u2069]/g, "")}\u2069` : name;
 
+export const FONT = "12px system-ui, sans-serif"; // of texts on a canvas
+
 /** The begin of a text that fits into a width; `measure` is the width of a text. */
 export function fitted(text: string, width: number, measure: (text: string) => number): string {
   if (measure(text) <= width) return text;

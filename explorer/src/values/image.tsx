@@ -7,7 +7,7 @@ import type { Axis } from "../array/axes";
 import { cssColour, type Limits, paint } from "../array/colour";
 import { clamp, f64, i32, u32 } from "../base/lists";
 import { arrowOf, Canvas, canvasOf, css, Frame, pointerIn, usePointer, useSize } from "../page/canvas";
-import { fitted } from "../page/text";
+import { fitted, FONT } from "../page/text";
 
 /** A point that a person chose. */
 export interface Mark {
@@ -41,7 +41,6 @@ interface ImageProps extends PlaneProps {
 
 export const MARGIN = { left: 78, top: 8, bottom: 46, right: 92 };
 type Context = CanvasRenderingContext2D;
-const FONT = "12px system-ui, sans-serif";
 const DIGIT = 8; // pixels, in the widest of the usual fonts
 // What an axis and a colour bar have besides their texts: ticks and title
 const AXIS_SIDES = 26;

@@ -15,23 +15,20 @@ export function compareNodes(
 ): NodeDifference[] {
   const differences: NodeDifference[] = [];
   for (const node of after.nodes) {
-    const old = before.node(node.path);
-    const change = !old
-      ? "added"
-      : describe(old) !== describe(node)
-        ? "changed"
-        : node.kind === "group"
-          ? undefined
-          : !data
-            ? "unknown"
-            : data.has(node.id) || old.id !== node.id
-              ? "data"
-              : undefined;
+    const change = changeOf(before.node(node.path), node, data);
     if (change) differences.push({ path: node.path, change });
   }
   for (const node of before.nodes)
     if (!after.node(node.path)) differences.push({ path: node.path, change: "removed" });
   return differences.sort((a, b) => (a.path < b.path ? -1 : 1));
+}
+
+function changeOf(old: Node | undefined, now: Node, data?: ReadonlySet<string>): NodeChange | undefined {
+  if (!old) return "added";
+  if (describe(old) !== describe(now)) return "changed";
+  if (now.kind === "group") return undefined;
+  if (!data) return "unknown";
+  return data.has(now.id) || old.id !== now.id ? "data" : undefined;
 }
 
 const describe = (node: Node): string =>
