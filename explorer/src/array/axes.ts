@@ -3,8 +3,8 @@
 import type { Properties } from "../base/json";
 import { clamp, f64, nth } from "../base/lists";
 import type { Decoded } from "../cf/cf";
-import type { ArrayNode, Snapshot } from "../format/types";
-import { type Reader, valuesOf } from "../page/home";
+import type { ArrayNode } from "../format/types";
+import { type ArrayProps, valuesOf } from "../page/home";
 import { useLoad } from "../page/state";
 import { arrayNear, attributes, coordinate, dimensionName } from "./nodes";
 import { NUMBERS, type Scale, scaleOf } from "./scale";
@@ -48,11 +48,7 @@ export interface Axis {
 }
 
 /** Coordinates of all dimensions that have them. A coordinate that cannot be read leaves the index. */
-export function useCoordinates(
-  reader: Reader,
-  snapshot: Snapshot,
-  node: ArrayNode,
-): { coordinates: ReadonlyMap<number, Coordinate>; waiting: boolean } {
+export function useCoordinates({ reader, snapshot, node }: ArrayProps) {
   const loaded = useLoad(
     async (signal) => {
       const coordinates = new Map<number, Coordinate>();

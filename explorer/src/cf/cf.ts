@@ -111,9 +111,8 @@ function digitsOf(values: Float64Array): number {
   return digits > SHORT ? Math.min(digits, 15) : sorted.length > 1 ? SHORT : 15;
 }
 
-function complexText(real: number, imaginary: number): string {
-  return `${numberText(real, true)}${imaginary < 0 ? "-" : "+"}${numberText(Math.abs(imaginary), true)}i`;
-}
+const complexText = (real: number, imaginary: number): string =>
+  `${numberText(real, true)}${imaginary < 0 ? "-" : "+"}${numberText(Math.abs(imaginary), true)}i`;
 
 /** The elements of damaged chunks have no value. */
 export function withoutLost(

@@ -10,9 +10,7 @@ const MAX_SPLITS = 16;
 const MIN_SPLIT = 128;
 const FORMATS = ["blosclz", "lz4", "snappy", "zlib", "zstd"];
 
-export function damaged(what: string): RangeError {
-  return new RangeError(`damaged ${what} data`);
-}
+export const damaged = (what: string): RangeError => new RangeError(`damaged ${what} data`);
 
 export async function decodeBlosc(
   data: Uint8Array,

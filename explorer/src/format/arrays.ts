@@ -277,22 +277,16 @@ export async function readRegion(
 ): Promise<Region> {
   const parts = snapshot.manifests(path); // an error unless the path is that of an array
   const array = snapshot.node(path) as ArrayNode;
-  const { document } = array;
+  const { codecs, data_type: stored, fill_value: fill } = array.document;
   const grid = chunkGrid(array);
   const axes = axesOf(array, selection);
-  const fill = document.fill_value;
   const what = `${path} of snapshot ${snapshot.id}`;
-  const type = dtypeOf(document.data_type);
+  const type = dtypeOf(stored);
   if (product(axes.map(({ count }) => count)) * (type.size || 64) > MAX_BYTES)
     throw unsupported("the region is too large for a page. Choose a smaller one, or a step");
   const target = reading(what, () => new Target(axes, type, fill));
-  const spec = (shape: number[]): ChunkSpec => ({
-    codecs: document.codecs,
-    type: document.data_type,
-    fill,
-    shape,
-  });
-  reading(what, () => codecList(document.codecs));
+  const spec = (shape: number[]): ChunkSpec => ({ codecs, type: stored, fill, shape });
+  reading(what, () => codecList(codecs));
 
   const perAxis = axes.map((axis, d) => {
     const low = parts.reduce((least, { extents }) => Math.min(least, u32(extents, 2 * d)), Infinity);

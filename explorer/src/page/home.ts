@@ -37,9 +37,9 @@ export async function valuesOf(
   return { ...reader.decode(snapshot, node, region), lost: region.lost ?? [] };
 }
 
-/** `explorer.json` of a static export. */
+/** `explorer.json` of a static export, or what a server says about itself. */
 interface Settings {
-  readonly repo: string;
+  readonly repo?: string;
   /** Branches and tags of spec version 1, relative to the page: web servers do not list folders. */
   readonly index?: string;
   readonly label?: string;
@@ -126,7 +126,7 @@ export class WebSource implements Source {
     private readonly elsewhere: Readonly<Record<string, string>> = {},
   ) {}
 
-  protected get headers(): Record<string, string> {
+  get headers(): Record<string, string> {
     return this.secret ? { Authorization: `Bearer ${this.secret}` } : {};
   }
 
@@ -253,33 +253,23 @@ async function answer<T>(url: string, headers: Record<string, string> = {}): Pro
   return response.ok ? (response.json() as Promise<T>).catch(() => undefined) : undefined;
 }
 
-export async function findHome(): Promise<{ source: Source; settings: Partial<Settings> }> {
+export async function findHome(): Promise<{ source: Source; settings: Settings }> {
   if (kernel)
     return { source: new KernelSource(kernel.ask, kernel.settings.label), settings: kernel.settings };
   const secret = token();
   const settings = secret ? undefined : await answer<Settings>("explorer.json");
   if (settings?.repo !== undefined) {
     const base = new URL(settings.repo.replace(/\/?$/, "/"), location.href).href;
-    return {
-      source: new WebSource(
-        base,
-        settings.label ?? base,
-        null,
-        settings.index ? { "index.json": new URL(settings.index, location.href).href } : {},
-      ),
-      settings,
-    };
+    const elsewhere = settings.index && { "index.json": new URL(settings.index, location.href).href };
+    return { source: new WebSource(base, settings.label ?? base, null, elsewhere || {}), settings };
   }
   const source = new ServerSource(new URL("./", location.href).href, location.host, secret);
   if (secret) source.prepare();
-  const info = await answer<{ label: string; version?: string; path?: string; writable?: boolean }>(
-    "api/info",
-    secret ? { Authorization: `Bearer ${secret}` } : {},
-  );
+  const info = await answer<Settings>("api/info", source.headers);
   if (!info)
     throw notFound(
       "There is no repository here: neither `explorer.json` next to this page nor a server of `frazil ui`.",
     );
-  source.label = info.label;
+  source.label = info.label ?? source.label;
   return { source, settings: info };
 }

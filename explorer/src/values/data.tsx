@@ -61,7 +61,7 @@ export function Data({ reader, base, ...top }: DataProps): VNode {
   const [permit, setPermit] = useState("");
   const key = JSON.stringify([part, slice.x, slice.y]);
   const ask = cost > ASK && permit !== `${node.path} ${slice.x} ${slice.y}`;
-  const { coordinates, waiting } = useCoordinates(reader, snapshot, node);
+  const { coordinates, waiting } = useCoordinates(array);
   const [playing, setPlaying] = useState(NOTHING);
   const isPlaying = playing !== NOTHING;
   useStop(isPlaying, () => setPlaying(NOTHING));

@@ -13,10 +13,7 @@ import { Wait } from "../page/parts";
 import { useLoad } from "../page/state";
 import { barWidth, drawBar, drawMark, type PlaneProps } from "./image";
 
-interface GlobeProps extends PlaneProps {
-  readonly places: Geolocation;
-  readonly projection: string;
-}
+type GlobeProps = PlaneProps & { readonly places: Geolocation; readonly projection: string };
 
 /** Projections that turn in both directions. */
 const isRound = (name: string): boolean => name === "globe" || name === "local";

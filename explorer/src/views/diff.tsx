@@ -190,10 +190,7 @@ function NodeDiff({ path, ...versions }: Pair & { path: string }): VNode {
   );
 }
 
-interface ArrayDiffProps extends Pair {
-  readonly old: ArrayNode;
-  readonly now: ArrayNode;
-}
+type ArrayDiffProps = Pair & { readonly old: ArrayNode; readonly now: ArrayNode };
 
 const MOST_CHUNKS = 32; // that a search compares: a writer may write chunks again with the same values
 
