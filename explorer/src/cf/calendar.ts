@@ -7,30 +7,30 @@ type Date3 = [year: number, month: number, day: number];
 const MONTHS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 const LEAP_MONTHS = MONTHS.map((days, month) => (month === 1 ? 29 : days));
 
-/** Days and dates of the Gregorian or the Julian rule; years are astronomical. Both by March-based years. */
-function marchDays([year, month, day]: Date3, isJulian: boolean): number {
-  const y = month <= 2 ? year - 1 : year;
-  const dayOfYear = Math.floor((153 * (month + (month > 2 ? -3 : 9)) + 2) / 5) + day - 1;
-  const leap = isJulian
-    ? Math.floor(y / 4) - 2
-    : Math.floor(y / 4) - Math.floor(y / 100) + Math.floor(y / 400);
-  return y * 365 + leap + dayOfYear - 719468;
-}
-
-function marchDate(days: number, isJulian: boolean): Date3 {
-  // a guess that is at most one year off
-  let y = Math.floor((days + 719468) / (isJulian ? 365.25 : 365.2425));
-  while (marchDays([y + 1, 3, 1], isJulian) <= days) y++;
-  while (marchDays([y, 3, 1], isJulian) > days) y--;
-  const dayOfYear = days - marchDays([y, 3, 1], isJulian);
-  const m = Math.floor((5 * dayOfYear + 2) / 153);
-  const month = m < 10 ? m + 3 : m - 9;
-  return [month <= 2 ? y + 1 : y, month, dayOfYear - Math.floor((153 * m + 2) / 5) + 1];
-}
-
-/** 1582-10-15, the first day of the Gregorian calendar. */
-const REFORM = marchDays([1582, 10, 15], false);
 type Calendar = { days(date: Date3): number; date(days: number): Date3 };
+
+/** The Gregorian or the Julian rule by March-based years; years are astronomical. */
+function march(isJulian: boolean): Calendar {
+  const days = ([year, month, day]: Date3): number => {
+    const y = month <= 2 ? year - 1 : year;
+    const dayOfYear = Math.floor((153 * (month + (month > 2 ? -3 : 9)) + 2) / 5) + day - 1;
+    const leap = isJulian
+      ? Math.floor(y / 4) - 2
+      : Math.floor(y / 4) - Math.floor(y / 100) + Math.floor(y / 400);
+    return y * 365 + leap + dayOfYear - 719468;
+  };
+  const date = (time: number): Date3 => {
+    // a guess that is at most one year off
+    let y = Math.floor((time + 719468) / (isJulian ? 365.25 : 365.2425));
+    while (days([y + 1, 3, 1]) <= time) y++;
+    while (days([y, 3, 1]) > time) y--;
+    const dayOfYear = time - days([y, 3, 1]);
+    const m = Math.floor((5 * dayOfYear + 2) / 153);
+    const month = m < 10 ? m + 3 : m - 9;
+    return [month <= 2 ? y + 1 : y, month, dayOfYear - Math.floor((153 * m + 2) / 5) + 1];
+  };
+  return { days, date };
+}
 
 function even(months: number[]): Calendar {
   const year = months.reduce((a, b) => a + b, 0);
@@ -46,11 +46,9 @@ function even(months: number[]): Calendar {
   };
 }
 
-const march = (isJulian: boolean): Calendar => ({
-  days: (date) => marchDays(date, isJulian),
-  date: (days) => marchDate(days, isJulian),
-});
 const [GREGORIAN, JULIAN] = [march(false), march(true)];
+/** The first day of the Gregorian calendar. */
+const REFORM = GREGORIAN.days([1582, 10, 15]);
 const MIXED: Calendar = {
   days: (date) => {
     const [y, m, d] = date;

@@ -134,3 +134,13 @@ export async function parallel<T>(items: readonly T[], use: (item: T) => Promise
   };
   await Promise.all(Array.from({ length: Math.min(PARALLEL, items.length) }, run));
 }
+
+/** A function that gives the page a turn after `most` milliseconds of work. */
+export function turns(most: number): () => Promise<void> {
+  let start = performance.now();
+  return async () => {
+    if (performance.now() - start <= most) return;
+    await new Promise((resume) => setTimeout(resume));
+    start = performance.now();
+  };
+}

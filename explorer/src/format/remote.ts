@@ -8,19 +8,13 @@ import { ChunkKind, type ChunkRef, type Source } from "./types";
 const TOLERANCE = 3600_000;
 const TRIES = 3;
 
-interface Container {
-  readonly name?: string;
-  readonly prefix: string;
-  readonly store: Properties; // options of the one store
-}
-
-function containers(configuration: Properties): Container[] {
+function containers(configuration: Properties) {
   return Object.entries(record(configuration.virtual_chunk_containers)).map(([key, value]) => {
     const { name, url_prefix: prefix, store } = record(value);
     return {
       name: typeof name === "string" ? name : undefined,
       prefix: typeof prefix === "string" ? prefix : key,
-      store: record(Object.values(record(store))[0]),
+      store: record(Object.values(record(store))[0]), // options of the one store
     };
   });
 }

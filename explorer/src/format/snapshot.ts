@@ -3,7 +3,7 @@
 import { notFound, wrongFormat } from "../base/errors";
 import type { Properties } from "../base/json";
 import { nth, u32 } from "../base/lists";
-import { PARALLEL } from "../codecs/pool";
+import { PARALLEL, turns } from "../codecs/pool";
 import { type Body, type Cache, readFile, reading } from "./files";
 import { type Flat, idText } from "./flatbuffer";
 import { chunkGrid, dtypeName } from "./grid";
@@ -22,8 +22,7 @@ import type {
 import { properties } from "./values";
 
 export const MANIFEST_BYTES = 128 * 2 ** 20;
-/** Milliseconds of work after which the page may draw. */
-const TURN = 30;
+const TURN = 30; // milliseconds of work after which the page may draw
 const NODE_TYPES = ["", "array", "group"] as const;
 
 /** A node, whose document is parsed when it is needed. */
@@ -181,7 +180,7 @@ export class SnapshotView implements Snapshot {
     const refs = this.manifests(path);
     const columns = new ChunkColumns(node.shape.length);
     const pending: Promise<Manifest>[] = [];
-    let turn = performance.now();
+    const turn = turns(TURN);
     for (const [i, { id, extents }] of refs.entries()) {
       for (const { id: next } of refs.slice(i + pending.length, i + PARALLEL)) {
         const manifest = this.manifest(next);
@@ -192,10 +191,7 @@ export class SnapshotView implements Snapshot {
       if (manifest)
         reading(`manifests/${id}`, () => columns.add(manifest, node.id, extents, (i + 1) / refs.length));
       onProgress?.(i + 1, refs.length);
-      if (performance.now() - turn > TURN) {
-        await new Promise((resolve) => setTimeout(resolve));
-        turn = performance.now();
-      }
+      await turn();
     }
     return columns.finish();
   }

@@ -121,9 +121,9 @@ export function Tabs({ label, tabs, active, onSelect }: TabsProps): VNode {
 }
 
 /** A link to a commit in the history. */
-export function CommitLink({ id, children }: { id: string; children?: ComponentChildren }): VNode {
-  return <a href={address({ page: "history", query: { at: id } })}>{children ?? short(id)}</a>;
-}
+export const CommitLink = ({ id, children }: { id: string; children?: ComponentChildren }): VNode => (
+  <a href={address({ page: "history", query: { at: id } })}>{children ?? short(id)}</a>
+);
 
 /** The number of those that a list does not show. */
 export const More = ({ of, most }: { of: number; most: number }): VNode | null =>

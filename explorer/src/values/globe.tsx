@@ -11,7 +11,8 @@ import type * as Earth from "../earth/projections";
 import { arrowOf, Canvas, canvasOf, css, pointerIn, theme, usePointer, useSize } from "../page/canvas";
 import { Wait } from "../page/parts";
 import { useLoad } from "../page/state";
-import { barWidth, drawBar, drawMark, type PlaneProps } from "./image";
+import { barWidth, drawBar, drawMark } from "./drawing";
+import type { PlaneProps } from "./image";
 
 type GlobeProps = PlaneProps & { readonly places: Geolocation; readonly projection: string };
 
@@ -152,7 +153,7 @@ function Sight(props: GlobeProps & { readonly earth: typeof Earth }): VNode {
       if (spot && context.isPointInPath(spot[0] * devicePixelRatio, spot[1] * devicePixelRatio))
         drawMark(context, mark, spot[0], spot[1]);
     }
-    drawBar(context, { colours, limits, title, ticks }, width + 16, 8, height - 16);
+    drawBar(context, props, width + 16, 8, height - 16);
   };
   const turnTo = (longitude: number, latitude: number): void =>
     setTurn([longitude, isRound(name) ? clamp(latitude, -90, 90) : north]);

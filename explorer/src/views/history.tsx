@@ -136,14 +136,8 @@ export function History({ reader }: { reader: Reader }): VNode {
   );
 }
 
-type GraphProps = {
-  lanes: Lanes;
-  places: Int32Array | undefined;
-  first: number;
-  shown: number;
-  width: number;
-  active: number;
-};
+type GraphNumber = "first" | "shown" | "width" | "active";
+type GraphProps = { lanes: Lanes; places: Int32Array | undefined } & Record<GraphNumber, number>;
 
 function Graph({ lanes, places, first, shown, width, active }: GraphProps): VNode {
   const x = (lane: number): number => 12 + Math.min(lane, MOST_LANES - 1) * STEP;

@@ -202,16 +202,8 @@ function Rules({ of }: { of: unknown }): VNode | null {
 /** A list as text; empty if it is something else. */
 const texts = (value: unknown): string => (Array.isArray(value) ? value.map(String).join(", ") : "");
 
-/** One commit of a job: what it read and wrote. */
-interface Step {
-  readonly row: number;
-  readonly job: string;
-  readonly wrote: string;
-  readonly inputs: readonly { readonly paths: string; readonly snapshot: string }[];
-}
-
-/** The commits that jobs made, newest first, by the records in their metadata. */
-export function steps({ history }: Repository): Step[] {
+/** The commits that jobs made with what they read and wrote, newest first, by the records in their metadata. */
+export function steps({ history }: Repository) {
   const rows = Array.from(history.times.keys()).sort(
     (one, other) => f64(history.times, other) - f64(history.times, one),
   );
