@@ -119,7 +119,7 @@ export function clockOf(units: string, calendar = "standard"): Clock | undefined
 
 const two = (value: number): string => String(value).padStart(2, "0");
 const PRECISIONS = ["year", "month", "day", "minute", "second", "millisecond"] as const;
-export type Precision = (typeof PRECISIONS)[number];
+type Precision = (typeof PRECISIONS)[number];
 
 /** The coarsest precision, from days on, that shows all of these times. */
 export function precisionOf(times: Iterable<number>, least: Precision = "day"): Precision {
@@ -202,7 +202,7 @@ export function timeTicks(low: number, high: number, most: number, calendar: str
 const TYPED = /^(-?\d{1,6})(?:-(\d\d?)(?:-(\d\d?)(?:[T ]+(\d\d?)(?::(\d\d)(?::(\d\d(?:\.\d*)?))?)?Z?)?)?)?$/;
 
 /** The times that a typed date names, in milliseconds: from its begin up to its end, exclusive. */
-export type Period = { readonly start: number; readonly end: number };
+type Period = { readonly start: number; readonly end: number };
 
 /** A date as a person types it: `2001`, `2001-02`, `2001-02-03 06:30`. A sentence if the calendar has no such date. */
 export function periodOf(typed: string, calendar: string): Period | string {

@@ -7,7 +7,7 @@ import type { ArrayNode, Region } from "../format/types";
 import { type Clock, clockOf, precisionOf, timeText, unitOf } from "./calendar";
 
 /** Meanings of the numbers of an array. */
-export interface Flags {
+interface Flags {
   /** All numbers with a meaning, in their order; undefined if a number can have several meanings. */
   readonly values?: Shape;
   names(value: number): string;
@@ -171,7 +171,7 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
   const offset = numberOf(attributes.add_offset);
   if (scale !== undefined || offset !== undefined)
     for (let i = 0; i < values.length; i++) values[i] = f64(values, i) * (scale ?? 1) + (offset ?? 0);
-  const written = (text: (value: number) => string): Decoded => {
+  const withText = (text: (value: number) => string): Decoded => {
     return { shape, units, values, text, label: (i) => text(values[i] ?? NaN) };
   };
   const time = clock(node, attributes);
@@ -182,13 +182,13 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
     const text = (value: number): string =>
       timeText(value, calendar, precisionOf([value], precision)) ??
       numberText((value - origin) / step, false);
-    return { ...written(text), clock: time };
+    return { ...withText(text), clock: time };
   }
   if (node.dtype === "bool" || attributes.dtype === "bool") {
     const text = (value: number): string =>
       value === 0 ? "false" : value === 1 ? "true" : numberText(value, true);
     const flags: Flags = { values: [0, 1], names: text };
-    return { ...written(text), flags };
+    return { ...withText(text), flags };
   }
   const isShort = node.dtype === "float32" || node.dtype === "float16";
   const flags = flagsOf(attributes);
@@ -209,7 +209,7 @@ export function decodeCF(node: ArrayNode, region: Region): Decoded {
     const names = flags.names(value);
     return names ? `${numberText(value, isShort)} (${names})` : numberText(value, isShort);
   };
-  return { ...written(text), flags };
+  return { ...withText(text), flags };
 }
 
 /** The meanings of numbers by CF: `flag_meanings` with `flag_values`, `flag_masks` or both. */

@@ -277,15 +277,15 @@ export async function readRegion(
 ): Promise<Region> {
   const parts = snapshot.manifests(path); // an error unless the path is that of an array
   const array = snapshot.node(path) as ArrayNode;
-  const { codecs, data_type: stored, fill_value: fill } = array.document;
+  const { codecs, data_type: dataType, fill_value: fill } = array.document;
   const grid = chunkGrid(array);
   const axes = axesOf(array, selection);
   const what = `${path} of snapshot ${snapshot.id}`;
-  const type = dtypeOf(stored);
+  const type = dtypeOf(dataType);
   if (product(axes.map(({ count }) => count)) * (type.size || 64) > MAX_BYTES)
     throw unsupported("the region is too large for a page. Choose a smaller one, or a step");
   const target = reading(what, () => new Target(axes, type, fill));
-  const spec = (shape: number[]): ChunkSpec => ({ codecs, type: stored, fill, shape });
+  const spec = (shape: number[]): ChunkSpec => ({ codecs, type: dataType, fill, shape });
   reading(what, () => codecList(codecs));
 
   const perAxis = axes.map((axis, d) => {

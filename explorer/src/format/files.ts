@@ -14,7 +14,7 @@ export const HEADER = 39;
 const LARGE = 1 << 15;
 const MAX_BODY = 2 ** 30; // more than a page can hold
 
-export type FileType = "snapshot" | "manifest" | "transaction log" | "repo info";
+type FileType = "snapshot" | "manifest" | "transaction log" | "repo info";
 /** The types of files by their code. */
 export const FILE_TYPES: Readonly<Record<number, FileType>> = {
   1: "snapshot",
@@ -52,8 +52,8 @@ export async function readFile<T>(
   if (data.length < HEADER || MAGIC.some((byte, i) => data[i] !== byte))
     throw fail("expected a file of Icechunk, found other bytes");
   const [spec = 0, code = 0, compression = 0] = data.subarray(HEADER - 3, HEADER);
-  const found = FILE_TYPES[code] ?? `type ${code}`;
-  if (found !== type) throw fail(`expected a ${type}, found ${found}`);
+  const actual = FILE_TYPES[code] ?? `type ${code}`;
+  if (actual !== type) throw fail(`expected a ${type}, found ${actual}`);
   if (spec !== 1 && spec !== 2)
     throw unsupported(`${key}: spec version ${spec} is newer than this page. Use a newer explorer`);
   if (compression > 1) throw fail(`unknown compression ${compression}`);

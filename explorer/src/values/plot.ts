@@ -5,7 +5,7 @@ import type { Scale } from "../array/scale";
 import { fitted, FONT } from "../page/text";
 import type { Series } from "./lines";
 
-export interface LinesSettings {
+interface LinesSettings {
   readonly width: number;
   readonly height: number;
   readonly x: ArrayLike<number>;

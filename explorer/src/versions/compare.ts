@@ -5,7 +5,7 @@ import type { Node, Repository, Snapshot } from "../format/types";
 import { commitsBack } from "./writers";
 
 export type NodeChange = "added" | "removed" | "changed" | "data" | "unknown";
-export type NodeDifference = { readonly path: string; readonly change: NodeChange };
+type NodeDifference = { readonly path: string; readonly change: NodeChange };
 
 /** `data` holds the ids of arrays whose chunks changed; undefined if nobody recorded it: then all arrays may have changed. */
 export function compareNodes(
@@ -56,9 +56,9 @@ export async function changedData(
   return undefined;
 }
 
-export type LineDifference = { readonly sign: " " | "+" | "-"; readonly text: string };
+type LineDifference = { readonly sign: " " | "+" | "-"; readonly text: string };
 
-const MOST_EDITS = 2000; // the time of a comparison grows with their square
+const MOST_EDITS = 1000; // the time of a comparison grows with their square
 
 /** Lines of two texts side by side: common, removed, added. Texts with very many edits have no common lines. */
 export function compareLines(before: string, after: string): LineDifference[] {

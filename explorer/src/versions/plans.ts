@@ -48,7 +48,7 @@ const FIELDS: readonly (readonly [string, string, string])[] = [
 type Move = { readonly subject: string; readonly before: string | null; readonly after: string | null };
 const isList = (changes: Rehearsal["changes"]): changes is readonly Move[] => Array.isArray(changes);
 
-const named = (text: string | null | undefined): string =>
+const versionText = (text: string | null | undefined): string =>
   text && ID.test(text) ? short(text) : (text ?? "none");
 
 /** A line of a plan: a class of the style sheet, and a text. */
@@ -61,23 +61,23 @@ export function planLines(
   { id, before, source, message, commits, changes = {}, discarded = [], updates = [], notes = [] }: Rehearsal,
 ): Line[] {
   if (of.action === "branch" || of.action === "tag")
-    return [["added", `new ${of.action} ${branch} at ${named(id)}`]];
+    return [["added", `new ${of.action} ${branch} at ${versionText(id)}`]];
   if (isList(changes)) {
-    const done = updates.map(({ update, time }): Line => [
+    const undos = updates.map(({ update, time }): Line => [
       "",
       `undo ${update} of ${time.slice(0, 19).replace("T", " ")}`,
     ]);
     const moves = changes.map(({ subject, before: from, after: to }): Line => [
       to === null ? "removed" : "changed",
-      `${subject}: ${named(from)} to ${named(to)}`,
+      `${subject}: ${versionText(from)} to ${versionText(to)}`,
     ]);
-    return [...done, ...moves, ...notes.map((note): Line => ["removed", note])];
+    return [...undos, ...moves, ...notes.map((note): Line => ["removed", note])];
   }
   if (id === before) return [];
   const fields = changes;
   const list = (name: string): unknown[] => (Array.isArray(fields[name]) ? (fields[name] as unknown[]) : []);
-  const tip = id === source ? named(id) : `a new commit: ${firstLine(message ?? "")}`;
-  const lines: Line[] = [["changed", `${branch} moves from ${named(before)} to ${tip}`]];
+  const tip = id === source ? versionText(id) : `a new commit: ${firstLine(message ?? "")}`;
+  const lines: Line[] = [["changed", `${branch} moves from ${versionText(before)} to ${tip}`]];
   if (commits !== undefined) lines.push(["", `brings ${plural(commits, "commit")}`]);
   for (const pair of list("moved_nodes")) lines.push(["changed", `moved ${(pair as string[]).join(" to ")}`]);
   for (const [name, style, word] of FIELDS)

@@ -11,10 +11,10 @@ import { i32 } from "../base/lists";
 import { parallel, PARALLEL, turns } from "../codecs/pool";
 import type { ArrayNode, Changes, ChunkTable, Repository, Snapshot } from "../format/types";
 
-export const FARTHEST = 1000; // commits
+const FARTHEST = 1000; // commits
 const TURN = 12; // milliseconds
 
-export interface Commit {
+interface Commit {
   /** Row of the history. */
   readonly row: number;
   readonly id: string;

@@ -17,7 +17,7 @@ export const MOVED = ["branch-update-conflict", "repo-info-updated"];
 /** The change that the open dialog is about. */
 export const change = signal<Change | undefined>(undefined);
 
-export const TITLES: Record<Action, string> = {
+const TITLES: Record<Action, string> = {
   branch: "New branch",
   tag: "New tag",
   merge: "Merge",

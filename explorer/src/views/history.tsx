@@ -22,7 +22,7 @@ const STEP = 16; // pixels between lanes
 const MOST_LANES = 14;
 
 /** Row of the history -> names that point to it. */
-export function namesOf(repository: Repository): Map<number, string[]> {
+function namesOf(repository: Repository): Map<number, string[]> {
   const names = new Map<number, string[]>();
   for (const kind of ["branch", "tag"] as const) {
     for (const [name, id] of kind === "branch" ? repository.branches : repository.tags) {
@@ -33,7 +33,7 @@ export function namesOf(repository: Repository): Map<number, string[]> {
   return names;
 }
 
-export const Name = ({ of }: { of: string }): VNode => {
+const Name = ({ of }: { of: string }): VNode => {
   const [kind, name] = [of.slice(0, of.indexOf(".")), of.slice(of.indexOf(".") + 1)];
   return (
     <span class={`name ${kind}`}>
