@@ -51,15 +51,7 @@ COMMON = {
 # `repository`, `pipeline` and `spark` have inner rooms: see `room`.
 #: What names for users are made of.
 NAMES = {*OF_REPOSITORY, "zarr_store", "storage"}
-PIPELINE = (
-    "ingest",
-    "transform",
-    "reductions",
-    "validation",
-    "publishing",
-    "provenance",
-    "replication",
-)
+PIPELINE = ("ingest", "transform", "reductions", "validation", "publishing", "provenance", "replication")
 MAY_IMPORT: dict[str, set[str]] = {
     **{each: set[str]() for each in (*COMMON, "format", "storage")},
     "changes": {"format"},
@@ -115,7 +107,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("spark.streams", "spark.functions"),
     },
     "spark.__init__": {
-        *("arrow", "pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"),
+        *("arrow", "pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams")
     },
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
     "ui": {*OF_REPOSITORY, "chunks", "storage", "format"},
@@ -205,10 +197,7 @@ ONLY_IN: dict[str, set[str]] = {
 
 # (module, what it imports) -> why an import inside a function, against the table, is right there.
 DELIBERATE: dict[tuple[str, str], str] = {
-    (
-        "frazil.repository.session.session",
-        "frazil.zarr_store",
-    ): "`session.store`, as users know it",
+    ("frazil.repository.session.session", "frazil.zarr_store"): "`session.store`, as users know it",
     (
         "frazil.history.blame",
         "pyarrow",
@@ -217,10 +206,7 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.pipeline.transform.regridding",
         "xarray_regrid",
     ): "it takes a second to import, and most executors never regrid",
-    (
-        "frazil.engines",
-        "importlib.metadata",
-    ): "it takes 20 ms to import, and most processes name no engine",
+    ("frazil.engines", "importlib.metadata"): "it takes 20 ms to import, and most processes name no engine",
     (
         "pyspark_frazil",
         "frazil.spark.data_source",
@@ -386,7 +372,7 @@ def test_one_module_reads_clocks_and_draws_random_numbers() -> None:
 
 #: Imports of a module above, for types as well -> why. All other imports lead downwards.
 UPWARDS: dict[tuple[str, str], str] = {
-    ("frazil.repository.session.session", "frazil.zarr_store"): "`session.store`, as users know it",
+    ("frazil.repository.session.session", "frazil.zarr_store"): "`session.store`, as users know it"
 }
 
 

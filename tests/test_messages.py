@@ -118,9 +118,7 @@ ROWS: Final = {
         lambda repo: frazil.xarray.to_icechunk(xarray.Dataset(), repo), *_TYPE, "repo.writable_session"
     ),
     "session as repository": row(
-        lambda repo: frazil.pipeline.Target(repo.readonly_session("main")),
-        *_TYPE,
-        "Pass the repository",
+        lambda repo: frazil.pipeline.Target(repo.readonly_session("main")), *_TYPE, "Pass the repository"
     ),
     # Sessions
     "nothing to commit": row(

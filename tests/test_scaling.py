@@ -23,13 +23,7 @@ from frazil.changes.manifests import distribute, plan_rewrite
 from frazil.changes.zarr_metadata import shifted
 from frazil.format import manifest as manifest_module
 from frazil.format.ids import manifest_key
-from frazil.format.manifest import (
-    ChunkTable,
-    LocationCompression,
-    Manifest,
-    decode_manifest,
-    encode_manifest,
-)
+from frazil.format.manifest import ChunkTable, LocationCompression, Manifest, decode_manifest, encode_manifest
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
 from frazil.format.repo_info import (
     OpsEntry,
@@ -308,18 +302,9 @@ CHANGES: Final = [
     ),
     Case("compose-chunks", partial(composed, log_of_chunks), lambda given: compose_logs(*given)),
     Case("compose-nodes", partial(composed, log_of_nodes), lambda given: compose_logs(*given)),
-    Case(
-        "compose-arrays",
-        partial(composed, log_of_arrays),
-        lambda given: compose_logs(*given),
-        few=1_000,
-    ),
+    Case("compose-arrays", partial(composed, log_of_arrays), lambda given: compose_logs(*given), few=1_000),
     Case("tables-of-moves", moved_group, lambda given: moved_nodes(*given)),
-    Case(
-        "compare-nodes",
-        moved_group,
-        compare_moved,
-    ),
+    Case("compare-nodes", moved_group, compare_moved),
     Case("compare-chunks", lambda n: halves(n), lambda given: differing(*given)),
     Case("shift", lambda n: (grid_node(n), native(n), (1, -1)), lambda given: shifted(*given)[0]),
     Case(
@@ -417,9 +402,7 @@ def walk(data: bytes) -> None:
 METADATA: Final = [
     Case("open-snapshot", snapshot_file, open_snapshot),
     Case(
-        "encode-snapshot",
-        lambda n: dataclasses.replace(initial_snapshot(5), nodes=nodes(n)),
-        encode_snapshot,
+        "encode-snapshot", lambda n: dataclasses.replace(initial_snapshot(5), nodes=nodes(n)), encode_snapshot
     ),
     Case("change-one-node", snapshot_file, change_one_node),
     Case("open-repo-info", repo_file, open_repo_info),
@@ -473,16 +456,8 @@ def digests_of_ranges(storage: MemoryStorage) -> object:
 UPKEEP: Final = [
     Case("expire", tagged, expire_most),
     Case("drop-the-dead", repo_info, drop_the_dead),
-    Case(
-        "chunk-files-of-a-manifest",
-        stored,
-        digests_of_files,
-    ),
-    Case(
-        "chunk-bytes-of-a-manifest",
-        stored,
-        digests_of_ranges,
-    ),
+    Case("chunk-files-of-a-manifest", stored, digests_of_files),
+    Case("chunk-bytes-of-a-manifest", stored, digests_of_ranges),
 ]
 #: They take a step for each node, array or table: only their time counts.
 TIMED: Final = [

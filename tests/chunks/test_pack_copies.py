@@ -47,10 +47,7 @@ def test_every_range_has_the_same_bytes(data: st.DataObject) -> None:
     numbers = new_ids()
     wanted = ranges_of(ids, rows)
     copies = copy_to_packs(
-        storage,
-        wanted,
-        PackOptions(pack_size, checksums=False),
-        lambda: next(numbers).to_bytes(12, "big"),
+        storage, wanted, PackOptions(pack_size, checksums=False), lambda: next(numbers).to_bytes(12, "big")
     )
     for row, (source, offset, length) in enumerate(rows):
         pack = storage.get(chunk_key(copies.ids[copies.source[row]].tobytes()))

@@ -268,10 +268,7 @@ def story(path: Path) -> tuple[Any, Checksums]:
     repo.set_feature_flag("move_node", None)
     repo.set_status(icechunk.RepoStatus(icechunk.RepoAvailability.read_only, None, "kept as it is"))
     seconds = int(MODIFIED.timestamp())
-    return repo, {
-        ("/virt", (1, 0)): {"last_modified": seconds},
-        ("/elsewhere", (2, 0)): {"etag": '"tag"'},
-    }
+    return repo, {("/virt", (1, 0)): {"last_modified": seconds}, ("/elsewhere", (2, 0)): {"etag": '"tag"'}}
 
 
 def split(path: Path) -> tuple[Any, Checksums]:

@@ -439,10 +439,7 @@ DECODERS: dict[str, Decoder] = {
         names_file=False,
     ),
     "job-records": Decoder(
-        _job_records,
-        lambda: [flexbuffer.dumps({JOBS: seeds.job_records()})],
-        _FLEXBUFFER,
-        names_file=False,
+        _job_records, lambda: [flexbuffer.dumps({JOBS: seeds.job_records()})], _FLEXBUFFER, names_file=False
     ),
     "old-snapshot": Decoder(
         _old_snapshot, lambda: seeds.old_files("snapshots"), _packages_of_older(FileType.SNAPSHOT)

@@ -10,14 +10,8 @@ import numpy as np
 import pytest
 from tests.fixtures import fixture_folders
 
-from frazil.format.repo_info import (
-    decode_repo_info,
-    encode_repo_info,
-)
-from frazil.format.snapshot import (
-    decode_snapshot,
-    encode_snapshot,
-)
+from frazil.format.repo_info import decode_repo_info, encode_repo_info
+from frazil.format.snapshot import decode_snapshot, encode_snapshot
 
 icechunk = pytest.importorskip("icechunk")
 zarr = pytest.importorskip("zarr")

@@ -85,12 +85,7 @@ class VersionTurns(Turns):
 
     # Moved and shifted
 
-    @rule(
-        is_ours=who,
-        pick=st.integers(0, 9),
-        steps=moves,
-        amends=st.booleans(),
-    )
+    @rule(is_ours=who, pick=st.integers(0, 9), steps=moves, amends=st.booleans())
     def move(self, is_ours: bool, pick: int, steps: list[tuple[int, str, str]], amends: bool) -> None:
         side, model = self.side(is_ours), self.model
         branch = self.pick(sorted(model.branches), pick)

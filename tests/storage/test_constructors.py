@@ -78,9 +78,7 @@ def test_what_is_sent(server: ObjectServer) -> None:
         headers={"x-both": "1", "x-mine": "1"},
         read_headers={"x-mine": "read"},
         write_headers={"x-mine": "write"},
-    ).with_settings(
-        frazil.StorageSettings(storage_class="STANDARD_IA", chunks_storage_class="GLACIER_IR"),
-    )
+    ).with_settings(frazil.StorageSettings(storage_class="STANDARD_IA", chunks_storage_class="GLACIER_IR"))
     storage.put("chunks/a", b"1")
     storage.put("repo", b"1", IfAbsent())
     storage.get("repo")

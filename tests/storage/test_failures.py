@@ -217,12 +217,7 @@ def test_a_bucket_whose_name_is_none(name: str) -> None:
 def test_a_function_for_credentials_that_fails() -> None:
     storage = s3("http://127.0.0.1:9", access_key_id=None, secret_access_key=None, get_credentials=_fail)
     failed = _K.INVALID_CREDENTIALS
-    check(
-        lambda: storage.get("repo"),
-        frazil.StorageError,
-        failed,
-        "RuntimeError: the vault is closed",
-    )
+    check(lambda: storage.get("repo"), frazil.StorageError, failed, "RuntimeError: the vault is closed")
 
 
 def _fail() -> frazil.S3StaticCredentials:

@@ -211,11 +211,7 @@ def test_a_large_range_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_what_does_not_fit_is_refused() -> None:
     cases = [
-        (
-            frazil.ObjectStoreConfig.Gcs(None),
-            Credentials.S3(s3_anonymous_credentials()),
-            "gs://b/a",
-        ),
+        (frazil.ObjectStoreConfig.Gcs(None), Credentials.S3(s3_anonymous_credentials()), "gs://b/a"),
         (
             frazil.ObjectStoreConfig.Azure({}),
             Credentials.Azure(frazil.azure_credentials(anonymous=True)),

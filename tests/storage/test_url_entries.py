@@ -103,11 +103,7 @@ ENTRY = pytest.mark.parametrize("entry", ENTRIES)
 
 @pytest.mark.parametrize(
     ("make", "name"),
-    [
-        (s3, "ministack"),
-        (google, "gcs"),
-        pytest.param(s3, "ceph", marks=pytest.mark.servers),
-    ],
+    [(s3, "ministack"), (google, "gcs"), pytest.param(s3, "ceph", marks=pytest.mark.servers)],
 )
 @pytest.mark.parametrize("source", ["options", "environment"])
 @ENTRY

@@ -47,11 +47,7 @@ class Programs:
     _server: subprocess.Popen[str] | None = field(default=None, init=False)
 
     def run(
-        self,
-        program: Path,
-        *arguments: str,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
+        self, program: Path, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> Done:
         """Run a program to its end. The files that it writes into its current folder go to ``cwd``."""
         if self._server is None:

@@ -107,10 +107,7 @@ def test_values_are_read_when_they_are_needed(folder: str) -> None:
     assert not open_dataset(f"{folder}:era5/air", engine="frazil")["t"].variable._in_memory
     assert data["t"].mean().compute().item() == weather(5)["t"].mean().item()
     both = xr.open_mfdataset(
-        [f"file://{folder}@v1:era5/air"] * 2,
-        engine="frazil",
-        combine="nested",
-        concat_dim="run",
+        [f"file://{folder}@v1:era5/air"] * 2, engine="frazil", combine="nested", concat_dim="run"
     )
     assert both.sizes["run"] == 2
 
