@@ -286,21 +286,6 @@ def patched(info: RepoInfo, slot: int, place: int, dtype: str, value: Any, child
     return seal([bytes(payload)], FileType.REPO_INFO)
 
 
-@pytest.mark.parametrize(
-    ("slot", "place", "dtype", "value", "message"),
-    [
-        (2, 1, "<u4", 1, "a ref is on snapshot 1 of 1"),
-        (4, 1, "<i4", 1, "the parent of a snapshot"),
-        (4, 1, "<i4", -2, "the parent of a snapshot"),
-        (7, 0, "u1", 17, "update of kind 17, expected 1 to 16"),
-        (7, 0, "u1", 0, "update of kind 0, expected 1 to 16"),
-    ],
-)
-def test_damage_is_named(slot: int, place: int, dtype: str, value: int, message: str) -> None:
-    with pytest.raises(FormatError, match=f"a/repo: {message}"):
-        decode_repo_info(patched(new_repo_info(0), slot, place, dtype, value), "a/repo")
-
-
 @pytest.mark.parametrize(("slot", "place", "late"), [(2, 1, "branches"), (4, 1, "snapshots"), (7, 0, "ops")])
 def test_opened_parts_are_decoded_when_they_are_read(slot: int, place: int, late: str) -> None:
     """Damage of one part does not prevent reads of the others."""

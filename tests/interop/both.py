@@ -5,6 +5,7 @@ Their public names are the same, so that one function describes what either of t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,31 @@ def check_same_snapshot(ours: Side, theirs: Side, id_: str) -> Json:
     assert all((folder / name).stat().st_size == size for name, size, _ in manifests)
     assert ancestry_of(ours.repo, snapshot_id=id_) == ancestry_of(theirs.repo, snapshot_id=id_)
     return mine
+
+
+OPENED = {"snapshots": "inspect_snapshot", "manifests": "inspect_manifest"}
+LOGS = {"transactions": "inspect_transaction_log"}
+
+
+def answer_of(call: Callable[..., Any], *arguments: str) -> Any:
+    try:
+        return call(*arguments)
+    except Exception as error:
+        return type(error).__name__, getattr(error, "kind", None)
+
+
+def in_order(document: Any) -> Any:
+    """The reference shows nodes in the order of the file, Frazil always by path."""
+    if isinstance(document, dict) and "nodes" in document:
+        return {**document, "nodes": sorted(document["nodes"], key=lambda node: node["path"])}
+    return document
+
+
+def check_same_files(ours: Side, theirs: Side) -> None:
+    """``inspect_*`` says the same of every file."""
+    if ours.spec > 1:
+        assert ours.repo.inspect_repo_info() == theirs.repo.inspect_repo_info()
+    for folder, method in (OPENED | LOGS).items():
+        for name in sorted(file.name for file in (ours.path / folder).glob("*")):
+            mine = answer_of(getattr(ours.repo, method), name)
+            assert in_order(mine) == in_order(answer_of(getattr(theirs.repo, method), name))

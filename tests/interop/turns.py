@@ -30,6 +30,7 @@ from tests.interop.both import (
     ROOT,
     Side,
     check_same,
+    check_same_files,
     check_same_snapshot,
     diff_of,
     sides,
@@ -639,3 +640,5 @@ class Turns(RuleBasedStateMachine):
         seen = check_same(ours.open(), theirs.open())
         for id_ in seen["content"]:
             self.check_tree(ours.repo.readonly_session(snapshot_id=id_), self.model.versions[id_].tree)
+        assert ours.repo.upkeep.verify("checksum").ok
+        check_same_files(ours, theirs)

@@ -210,7 +210,7 @@ ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_exceptions_are_constructed_printed_and_pickled_alike(name: str) -> None:
-    for arguments in ARGUMENTS.get(name, [("text",), ("text", "io"), ("text", None)]):
+    for arguments in ARGUMENTS.get(name, [("text",), ("text", "io"), ("text", "my-own"), ("text", None)]):
         theirs, ours = getattr(ic, name)(*arguments), getattr(frazil, name)(*arguments)
         names = [key for key in vars(type(theirs)) if not key.startswith("_")]
         names += ["message", "kind"] if "text" in arguments and len(arguments) > 1 and arguments[-1] else []

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import pickle
 import warnings
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -126,23 +125,6 @@ def test_holes_offsets_and_failures(store: IcechunkStore, files: str) -> None:
         is None
     )
     assert len(store.session.chunk_table("a")) == 7
-
-
-def test_checksums(store: IcechunkStore, files: str) -> None:
-    path = files.removeprefix("file://") + "0.bin"
-    modified = datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
-    one: Any = {"offset": 0, "length": NBYTES}
-    store.set_virtual_ref("a/c/0/0/0", f"{files}0.bin", checksum=modified + timedelta(seconds=1), **one)
-    np.testing.assert_array_equal(read(store)[0, :2], DATA[0, :2])
-    store.set_virtual_ref("a/c/0/0/0", f"{files}0.bin", checksum=modified - timedelta(days=1), **one)
-    with pytest.raises(frazil.StorageError) as raised:
-        read(store)
-    assert raised.value.kind == "virtual-chunk-modified"
-    spec = VirtualChunkSpec([0, 0, 0], f"{files}0.bin", 0, NBYTES, "not the etag")
-    assert store.set_virtual_refs("a", [spec]) is None
-    with pytest.raises(frazil.StorageError) as raised:
-        read(store)
-    assert raised.value.kind == "virtual-chunk-modified"
 
 
 def test_a_container_that_allows_changes_warns_once_for_each_file(storage: Any, files: str) -> None:
