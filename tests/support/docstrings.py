@@ -106,6 +106,9 @@ def gaps_of(public: PublicName) -> list[str]:
         for name in arguments
         if not re.search(rf"^\s+\**{name}\b.*:", described, re.MULTILINE)
     ]
+    order = [name for name in re.findall(r"^    \**(\w+)\b.*:", described, re.MULTILINE) if name in arguments]
+    if order != [name for name in arguments if name in order]:
+        gaps.append("arguments are in another order")
     returns = signature.return_annotation not in (None, "None", "NoReturn", inspect.Signature.empty)
     if returns and not re.search(r"^(Returns|Yields):$", doc, re.MULTILINE):
         gaps.append("no Returns:")
