@@ -20,9 +20,10 @@ import pytest
 import zarr
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from tests.support.forks import is_refused_in_child
 
 import frazil
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
+from frazil.errors import IcechunkError, InvalidInputError
 from frazil.storage import cached_storage, storage_from_url
 from frazil.storage.checks import TRAFFIC
 from frazil.storage.disk_cache import CachedStorage, cache_usage, clear_cache
@@ -242,18 +243,10 @@ def test_processes_share_a_folder_and_are_killed(tmp_path: Path) -> None:
     assert len(names) == cache_usage(str(folder)).objects + 1  # and ``usage``
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_gets_the_error_of_the_storage(tmp_path: Path) -> None:
     cached = CachedStorage(_filled(MemoryStorage()), str(tmp_path), 1 << 20)
     cached.get(_key(2))
-    child = os.fork()
-    if child == 0:
-        try:
-            cached.get(_key(2))
-        except StorageError as error:
-            os._exit(7 if error.kind == ErrorKind.FORKED_PROCESS else 1)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert is_refused_in_child(lambda: cached.get(_key(2)))
 
 
 # trust

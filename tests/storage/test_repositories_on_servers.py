@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import zarr
 from tests.support.fault_proxy import Fault, FaultProxy
-from tests.support.tiers import deep
 
 import frazil
 from frazil.storage.object_store import ObjectStorage
@@ -21,18 +20,6 @@ if TYPE_CHECKING:
     from frazil.storage.base import Storage
 
 _WRITERS, _COMMITS = 4, 5
-
-
-@pytest.fixture(
-    params=[
-        *deep("ministack", "gcs"),
-        pytest.param("ceph", marks=pytest.mark.servers),
-        pytest.param("azurite", marks=pytest.mark.servers),
-    ]
-)
-def server(request: pytest.FixtureRequest) -> RunningServer:
-    server: RunningServer = request.getfixturevalue(request.param)
-    return server
 
 
 def _commit(storage: Storage, writer: int, number: int) -> None:
@@ -67,6 +54,7 @@ def _commit_from_many_threads(storage: Storage, direct: Storage, version: int) -
     np.testing.assert_array_equal(array[:], _COMMITS)
 
 
+@pytest.mark.deep
 @pytest.mark.sample(1, 1)
 @pytest.mark.parametrize("version", [1, 2])
 def test_no_commit_is_lost_or_doubled_when_answers_are_lost(version: int, server: RunningServer) -> None:
