@@ -5,6 +5,7 @@ Their public names are the same, so that one function describes what either of t
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,21 @@ def sides(path: Path, virtual: Path | None = None, spec: int = 2) -> tuple[Side,
         Side("frazil", frazil, path, virtual, spec=spec),
         Side("icechunk", icechunk, path, virtual, spec=spec),
     )
+
+
+def copies(source: Path, folder: Path, virtual: Path | None = None) -> tuple[Side, Side]:
+    """Two copies of one repository, one for each side."""
+    for side in (pair := sides(folder, virtual)):
+        side.path = folder / side.name
+        shutil.copytree(source, side.path)
+        side.open()
+    return pair
+
+
+def log_of(side: Side, id_: str) -> Json:
+    """The transaction log, as the reference reads it, without its header."""
+    repo = icechunk.Repository.open(icechunk.local_filesystem_storage(str(side.path)))
+    return {name: value for name, value in repo.inspect_transaction_log(id_).items() if name != "header"}
 
 
 def splitting(package: Any, size: int) -> Any:
