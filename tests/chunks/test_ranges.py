@@ -133,14 +133,6 @@ def test_long_gaps_are_a_share_of_what_is_wanted(places: list[tuple[int, int, in
     assert len(reads) == sum(alone)
 
 
-def test_strided_chunks_of_a_file_are_one_request() -> None:
-    """The chunks of one place in 24 steps, where each step has four chunks."""
-    starts = np.arange(24) * 4 * 30 * KIB
-    reads = plan_reads(np.zeros(24, int), starts, starts + 30 * KIB, FAR)
-    assert len(reads) == 1
-    assert len(plan_reads(np.zeros(24, int), starts * 2, starts * 2 + 30 * KIB, FAR)) == 24
-
-
 # The cache and the budget
 
 STORAGE = MemoryStorage()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
+from tests.support.json_values import JSON, METADATA, TEXT
 
 from frazil.errors import ErrorKind, FormatError, InternalError, InvalidMetadataError
 from frazil.format import flexbuffer
@@ -35,17 +36,10 @@ from frazil.format.repo_info import (
     open_repo_info,
 )
 
-TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 IDS = st.binary(min_size=12, max_size=12)
 TIMES = st.integers(0, 2**63)
 U8 = st.integers(0, 255)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcé"), inner, max_size=3),
-    max_leaves=5,
-)
-METADATA = st.dictionaries(TEXT, JSON, max_size=2)
 STATUSES = st.builds(Status, st.sampled_from(Availability), TIMES, st.none() | TEXT)
 VALUES = {
     "name": NAMES,

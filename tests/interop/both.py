@@ -132,7 +132,7 @@ def content_of(session: Any) -> Json:
         out[path] = {"id": session.get_node_id(path), "document": document}
         if b'"array"' in document and not _is_group(document):
             out[path] |= {
-                "chunks": sync(_references(session, path)),
+                "chunks": sync(references_of(session, path)),
                 "values": digest_of(zarr.open_array(session.store, path=path.strip("/"), mode="r")),
             }
     return out
@@ -152,7 +152,7 @@ async def _documents(session: Any) -> dict[str, bytes]:
     }
 
 
-async def _references(session: Any, path: str) -> list[tuple[Any, ...]]:
+async def references_of(session: Any, path: str) -> list[tuple[Any, ...]]:
     out: list[tuple[Any, ...]] = []
     async for at, kinds, locations, offsets, lengths, inlined in session.store.array_chunk_iterator(path):
         for row, index in enumerate(at.tolist()):

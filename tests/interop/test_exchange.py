@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import zarr
 from tests.expected import array_at
-from tests.interop.both import Side, check_same, sides
+from tests.interop.both import Side, check_same, references_of, sides
+from zarr.core.sync import sync
 
 from frazil.format.repo_info import decode_repo_info
 
@@ -193,22 +194,11 @@ def agree_without_values(one: Side, other: Side, snapshot: str) -> dict[str, Any
     results = []
     for side in (one, other.open()):
         session = side.repo.readonly_session(snapshot_id=snapshot)
-        results.append({path: references(session, path) for path in ("/one", "/grid", "/specs", "/names")})
+        results.append(
+            {path: sync(references_of(session, path)) for path in ("/one", "/grid", "/specs", "/names")}
+        )
     assert results[0] == results[1]
     return results[0]
-
-
-def references(session: Any, path: str) -> list[Any]:
-    async def collect() -> list[Any]:
-        return [
-            (tuple(at), int(kind), (where, int(offset)), int(length))
-            async for index, kinds, places, offsets, lengths, _ in session.store.array_chunk_iterator(path)
-            for at, kind, where, offset, length in zip(
-                index.tolist(), kinds, places, offsets, lengths, strict=True
-            )
-        ]
-
-    return sorted(zarr.core.sync.sync(collect()))
 
 
 def test_rectilinear_grids(turns: tuple[Side, Side]) -> None:
