@@ -1,5 +1,5 @@
-"""Garbage collection: of two copies of a repository, each implementation leaves the same files and tells the
-same; and what lives can be read afterwards by both.
+"""Expiration and garbage collection: of two copies of a repository, each implementation leaves the same
+files and tells the same; and what lives can be read afterwards by both.
 """
 
 from __future__ import annotations
@@ -7,8 +7,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import icechunk
@@ -22,7 +24,7 @@ from tests.interop.both import Side, check_same, sides
 from tests.support.examples import examples
 
 import frazil
-from frazil.format.repo_info import decode_repo_info
+from frazil.format.repo_info import SnapshotTable, decode_repo_info, encode_repo_info
 from frazil.repository.catalog.repo_update import ops_log
 
 pytestmark = [pytest.mark.deep, pytest.mark.interop]
@@ -32,28 +34,8 @@ FIELDS = [name for name in dir(icechunk.GCSummary) if not name.startswith("_")]
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 
 Step = tuple[str, int]
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            [
-                "write",
-                "write",
-                "write",
-                "branch",
-                "tag",
-                "untag",
-                "reset",
-                "drop",
-                "abandon",
-                "amend",
-                "virtual",
-            ]
-        ),
-        st.integers(0, 2**16),
-    ),
-    min_size=2,
-    max_size=10,
-)
+ACTS = [*["write"] * 3, "branch", "tag", "untag", "reset", "drop", "abandon", "amend", "virtual", "expire"]
+STEPS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 2**16)), min_size=2, max_size=10)
 
 
 def play(side: Side, steps: list[Step]) -> None:
@@ -89,6 +71,20 @@ def play(side: Side, steps: list[Step]) -> None:
                 repo.reset_branch(branch, past[where % len(past)])
             case "drop" if branch != "main":
                 repo.delete_branch(branch)
+            case "expire":
+                repo.expire_snapshots(repo.lookup_snapshot(past[where % len(past)]).written_at)
+
+
+def mix_times(path: Path, seed: int) -> None:
+    """The clocks of writers went back."""
+    info = decode_repo_info((path / "repo").read_bytes(), "repo")
+    entries = list(map(info.snapshots.entry, range(len(info.snapshots))))
+    later = [entry for entry in entries if entry.parent is not None]
+    times = [entry.flushed_at for entry in later]
+    Random(seed).shuffle(times)
+    entries = [entry for entry in entries if entry.parent is None]
+    entries += [replace(entry, flushed_at=when) for entry, when in zip(later, times, strict=True)]
+    (path / "repo").write_bytes(encode_repo_info(replace(info, snapshots=SnapshotTable.of(entries))))
 
 
 def files(path: Path) -> list[str]:
@@ -143,6 +139,8 @@ def test_both_collect_the_same(
         pairs = [sides(path / name, path / "virtual", spec) for name in ("frazil", "icechunk")]
         by_name = {side.name: side for side in pairs[0]}
         play(by_name[writer], steps)
+        if spec > 1 and old % 2:
+            mix_times(pairs[0][0].path, old)
         if expire in by_name:
             expired(by_name[expire])
         one = pairs[0][0].path
