@@ -41,8 +41,11 @@ def marks_of(page: Path) -> list[pytest.MarkDecorator]:
 
 
 #: Pages of the first tier: what a new user reads first.
-FIRST_PAGES = {"quickstart", "storage", "version-control", "conflicts"}
-WITH_CODE = [pytest.param(page, id=page.stem, marks=marks_of(page)) for page in PAGES if code_of(page)]
+FIRST_PAGES = {"README", "quickstart", "storage", "version-control", "conflicts"}
+README = ROOT / "README.md"
+WITH_CODE = [
+    pytest.param(page, id=page.stem, marks=marks_of(page)) for page in [README, *PAGES] if code_of(page)
+]
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
