@@ -339,9 +339,6 @@ def test_timeouts_and_retries_reach_the_client() -> None:
         "read_timeout": "2s",
         "timeout": "4s",
     }
-
-
-def test_the_stream_timeout_reaches_the_client() -> None:
     for given, expected in ((60, "1m"), (5, "5s"), (0, None)):
         storage = frazil.s3_storage(
             bucket="b", prefix="p", anonymous=True, network_stream_timeout_seconds=given
