@@ -291,4 +291,4 @@ def test_options_are_checked() -> None:
     with pytest.raises(TypeError, match="allow_http must be bool, got NoneType"):
         frazil.S3Options(allow_http=None)  # type: ignore[arg-type]  # what is tested
     with pytest.raises(AttributeError, match="storage_class"):
-        frazil.StorageSettings().storage_clas = "x"  # type: ignore[attr-defined]  # what is tested
+        frazil.StorageSettings().storage_clas = "x"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.programs import WARNINGS
 from tests.support.house import PATHS
+from tests.support.program_runner import WARNINGS
 
 import frazil
 import frazil.pipeline

@@ -108,18 +108,9 @@ def test_the_longest_prefix_wins(location: str, prefix: str) -> None:
 @pytest.mark.parametrize(
     "location",
     [
-        "s3://b",
-        "s3://other/k",
-        "gcs://b/k",
-        "https://127.0.0.1:9/x",
-        "file://host/data/x",
-        "file:///data/../etc/passwd",
-        "file:///data/%2e%2e/etc/passwd",
-        "file:///database",
-        "vcc://none/x",
-        "vcc://pre",
-        "vcc:///x",
-        "vcc://loc/../etc/passwd",
+        *("s3://b", "s3://other/k", "gcs://b/k", "https://127.0.0.1:9/x", "file://host/data/x"),
+        *("file:///data/../etc/passwd", "file:///data/%2e%2e/etc/passwd", "file:///database"),
+        *("vcc://none/x", "vcc://pre", "vcc:///x", "vcc://loc/../etc/passwd"),
     ],
 )
 def test_what_has_no_container_is_refused(location: str) -> None:

@@ -160,16 +160,3 @@ def test_a_read_has_one_state_of_an_object(
     assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
     archive.files.put("1.nc", data)
     same(array[:, 5], archive.values[:, 5])
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_a_changed_object_is_an_error(server: ObjectServer, reader: Any) -> None:
-    archive = Archive(server, 2)
-    data = bytes(archive.files.get("1.nc"))
-    archive.files.put("1.nc", data[:-1])
-    array = reader(archive.session(), "t")
-    with pytest.raises(frazil.StorageError) as caught:
-        array[:, 5]
-    assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
-    assert "s3://archive/1.nc" in str(caught.value)
-    same(array[:4, 5], archive.values[:4, 5])

@@ -66,29 +66,6 @@ def test_the_repository(name: str, tmp_path: Path) -> None:
     assert [repo.lookup_snapshot(id_).id for id_ in expected["snapshots"]] == list(expected["snapshots"])
 
 
-def test_the_story_has_every_kind_of_chunk(tmp_path: Path) -> None:
-    expected = Golden("story", tmp_path).expected
-    nodes = [node for snapshot in expected["snapshots"].values() for node in snapshot["nodes"]]
-    kinds = {chunk["kind"] for node in nodes for chunk in node.get("chunks", [])}
-    assert kinds == {"inline", "native", "virtual"}
-    assert "/π/größe x" in {node["path"] for node in nodes}
-    assert {update["kind"].partition("(")[0] for update in expected["ops_log"]} == {
-        "BranchCreated",
-        "BranchDeleted",
-        "BranchReset",
-        "CommitAmended",
-        "ConfigChanged",
-        "FeatureFlagChanged",
-        "MetadataChanged",
-        "NewCommit",
-        "NewDetachedSnapshot",
-        "RepoInitialized",
-        "RepoStatusChanged",
-        "TagCreated",
-        "TagDeleted",
-    }
-
-
 def test_the_saved_configuration(tmp_path: Path) -> None:
     saved = frazil.Repository.fetch_config(Golden("split", tmp_path).storage)
     assert saved is not None

@@ -128,7 +128,7 @@ def manifests_of(repo: Any, snapshot: str) -> list[tuple[str, int, int]]:
 def content_of(session: Any) -> Json:
     """By path: the stored document, and for arrays all references and a digest of the values."""
     out: Json = {}
-    for path, document in sync(_documents(session)).items():
+    for path, document in sync(documents_of(session)).items():
         out[path] = {"id": session.get_node_id(path), "document": document}
         if b'"array"' in document and not _is_group(document):
             out[path] |= {
@@ -142,7 +142,7 @@ def _is_group(document: bytes) -> bool:
     return b'"node_type":"group"' in document.replace(b" ", b"").replace(b"\n", b"")
 
 
-async def _documents(session: Any) -> dict[str, bytes]:
+async def documents_of(session: Any) -> dict[str, bytes]:
     """``zarr.json`` of all nodes, in the order in which the store lists them."""
     keys = [key async for key in session.store.list() if key.endswith("zarr.json")]
     prototype = default_buffer_prototype()

@@ -5,7 +5,7 @@ away; branches and tags come and go; garbage is collected; files of statistics a
 both sides read everything and have to agree with each other and with the model, which is a dictionary of
 numpy arrays.
 
-``turns_versions`` has what makes versions in other ways; ``test_turns`` runs it all.
+``test_turns`` has what makes versions in other ways, and runs it all.
 """
 
 from __future__ import annotations

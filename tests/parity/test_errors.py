@@ -5,7 +5,6 @@ Messages are each one's own.
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -62,9 +61,6 @@ class Scene:
     @property
     def moving(self) -> Any:
         return self.repo.rearrange_session("main")
-
-    def set_moving(self, key: str) -> None:
-        self.set(key, session=self.moving)
 
     def without(self, feature: str) -> Any:
         """The repository, with a feature turned off."""
@@ -132,14 +128,6 @@ class Scene:
         getattr(session, end)("x")
 
 
-def fork_of(scene: Scene) -> Any:
-    return scene.session.fork()
-
-
-def disabled(scene: Scene) -> None:
-    scene.without("create_tag").create_tag("new", scene.tip)
-
-
 def moved_meanwhile(scene: Scene) -> None:
     session = scene.moving
     session.move("/a", "/b")
@@ -154,20 +142,11 @@ def amended_first(scene: Scene) -> None:
     session.amend("x")
 
 
-def amended_move(scene: Scene) -> None:
-    moved(scene)
-    scene.changed().amend("x")
-
-
-def reworded_move(scene: Scene) -> None:
-    moved(scene)
-    scene.session.amend("x", allow_empty=True)
-
-
-def moved(scene: Scene) -> None:
+def moved(scene: Scene) -> Scene:
     session = scene.moving
     session.move("/a", "/b")
     session.commit("moved")
+    return scene
 
 
 def modified(scene: Scene) -> None:
@@ -183,11 +162,6 @@ def unauthorised(scene: Scene) -> None:
     session = repo.writable_session("main")
     session.store.set_virtual_ref("a/c/0/0", f"{scene.side.prefix}data.bin", offset=0, length=16)
     zarr.open_array(session.store, path="a", mode="r")[0, 0]
-
-
-async def exists(scene: Scene, key: str) -> bool:
-    exists: bool = await scene.session.store.exists(key)
-    return exists
 
 
 ARRAY = (
@@ -240,8 +214,8 @@ CASES: dict[str, Act] = {
     "nothing to commit": lambda s: s.session.commit("x"),
     "commit after a commit": lambda s: s.committed().commit("again"),
     "commit what only reads": lambda s: s.reading.commit("x"),
-    "commit a fork": lambda s: fork_of(s).commit("x"),
-    "flush a fork": lambda s: fork_of(s).flush("x"),
+    "commit a fork": lambda s: s.session.fork().commit("x"),
+    "flush a fork": lambda s: s.session.fork().flush("x"),
     "fork what only reads": lambda s: s.reading.fork(),
     "write after a commit": lambda s: s.set("a/c/0/0", session=s.committed()),
     "write what only reads": lambda s: s.set("a/c/0/0", session=s.reading),
@@ -261,7 +235,7 @@ CASES: dict[str, Act] = {
     "a v2 array": lambda s: s.set("a/.zarray"),
     "v2 attributes": lambda s: s.set("g/.zattrs"),
     "consolidated": lambda s: s.set(".zmetadata"),
-    "is there a v2 group": lambda s: asyncio.run(exists(s, ".zgroup")),
+    "is there a v2 group": lambda s: sync(s.session.store.exists(".zgroup")),
     "outside of the grid": lambda s: s.set("a/c/9/9"),
     "no bytes": lambda s: s.set("a/c/0/0", b""),
     "a chunk of a group": lambda s: s.set("g/c/0"),
@@ -282,7 +256,7 @@ CASES: dict[str, Act] = {
     # moves
     "move in a writable session": lambda s: s.session.move("/a", "/b"),
     "move what only reads": lambda s: s.reading.move("/a", "/b"),
-    "write while moving": lambda s: s.set_moving("a/c/0/0"),
+    "write while moving": lambda s: s.set("a/c/0/0", session=s.moving),
     "create while moving": lambda s: zarr.create_group(s.moving.store, path="new"),
     "delete while moving": lambda s: sync(s.moving.store.delete_dir("g")),
     "move from where": lambda s: s.moving.move("a", "/b"),
@@ -320,9 +294,9 @@ CASES: dict[str, Act] = {
     "nothing to amend": lambda s: s.session.amend("x"),
     "amend after a commit": lambda s: s.committed().amend("again"),
     "amend what only reads": lambda s: s.reading.amend("x"),
-    "amend in a fork": lambda s: fork_of(s).amend("x"),
+    "amend in a fork": lambda s: s.session.fork().amend("x"),
     "amend too late": lambda s: s.raced("amend"),
-    "amend a move by a write": amended_move,
+    "amend a move by a write": lambda s: moved(s).changed().amend("x"),
     "write after a flush": lambda s: s.set("a/c/0/0", session=s.flushed()),
     "commit after a flush": lambda s: s.flushed().commit("x", allow_empty=True),
     "commit to no branch": lambda s: s.deserted("commit"),
@@ -338,7 +312,7 @@ CASES: dict[str, Act] = {
     "diff from nothing": lambda s: s.repo.diff(to_branch="main"),
     # settings and status
     "unknown flag": lambda s: s.repo.set_feature_flag("fly", True),
-    "disabled feature": disabled,
+    "disabled feature": lambda s: s.without("create_tag").create_tag("new", s.tip),
     "closed: session": lambda s: s.closed().writable_session("main"),
     "closed: branch": lambda s: s.closed().create_branch("x", s.tip),
     "closed: reset": lambda s: s.closed().reset_branch("dev", s.tip),
@@ -512,7 +486,11 @@ ONLY_THEIRS: dict[str, tuple[str, str, Act]] = {
         "bad-snapshot-chain-for-diff",
         lambda s: s.committed("dev") and s.repo.diff(from_branch="main", to_branch="dev"),
     ),
-    "reword a move": ("SessionStateError", "rearrange-session-only", reworded_move),
+    "reword a move": (
+        "SessionStateError",
+        "rearrange-session-only",
+        lambda s: moved(s).session.amend("x", allow_empty=True),
+    ),
 }
 
 
@@ -528,7 +506,7 @@ def test_only_theirs_refuses(case: str, scenes: dict[str, Scene]) -> None:
 NOTHING_HAPPENS: dict[str, Act] = {
     "delete outside of the grid": lambda s: bool(sync(s.session.store.delete("a/c/9/9"))),
     "delete nothing": lambda s: bool(sync(s.session.store.delete("none/c/0"))),
-    "is there nothing": lambda s: asyncio.run(exists(s, "none/zarr.json")),
+    "is there nothing": lambda s: sync(s.session.store.exists("none/zarr.json")),
     "commit of nothing, if told so": lambda s: s.session.commit("x", allow_empty=True) and None,
     "read a closed repository": lambda s: s.closed().readonly_session("main") and None,
     "set_virtual_refs without container": lambda s: s.session.store.set_virtual_refs(

@@ -40,7 +40,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 2**16)), min_si
 
 def play(side: Side, steps: list[Step]) -> None:
     """A history of ``steps``, each with a number that says where."""
-    repo = side.create(side.config(inline_chunk_threshold_bytes=12)).repo
+    repo = side.create(side.config(inline_chunk_threshold_bytes=8)).repo
     with repo.transaction("main", message="start") as store:
         zarr.create_array(store, name="x", shape=(20,), chunks=(3,), dtype="i4", compressors=None)[:] = 1
         zarr.create_array(store, name="v", shape=(4,), chunks=(1,), dtype="i4", compressors=None)
@@ -159,28 +159,6 @@ def test_both_collect_the_same(
         assert outcomes[0] == outcomes[1]
         ours, theirs = pairs[0]
         check_same(ours.open(), theirs.open())
-
-
-@pytest.mark.parametrize("collector", ["frazil", "icechunk"])
-def test_packs_live_while_one_chunk_does(tmp_path: Path, collector: str) -> None:
-    ours, theirs = sides(tmp_path / "repo")
-    repo = ours.create(ours.config(inline_chunk_threshold_bytes=0)).repo
-    with repo.transaction("main", message="many") as store:
-        zarr.create_array(store, name="x", shape=(64,), chunks=(1,), dtype="i4", compressors=None)[:] = 5
-    with repo.transaction("main", message="nearly all again") as store:
-        zarr.open_array(store, path="x")[:63] = 6
-    repo.expire_snapshots(datetime.now(UTC))
-    assert len(list((tmp_path / "repo" / "chunks").iterdir())) == 2
-    side = ours if collector == "frazil" else theirs
-    summary = side.open().repo.garbage_collect(datetime.now(UTC))
-    assert (summary.snapshots_deleted, summary.manifests_deleted, summary.chunks_deleted) == (1, 1, 0)
-    for each in (ours, theirs):
-        values: Any = zarr.open_array(each.open().repo.readonly_session("main").store, path="x", mode="r")[:]
-        assert values.tolist() == [6] * 63 + [5]
-    with repo.transaction("main", message="the last one") as store:
-        zarr.open_array(store, path="x")[63] = 7
-    repo.expire_snapshots(datetime.now(UTC))
-    assert side.open().repo.garbage_collect(datetime.now(UTC)).chunks_deleted == 1
 
 
 def test_statistics(tmp_path: Path) -> None:

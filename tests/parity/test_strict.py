@@ -230,12 +230,6 @@ def test_exceptions_are_constructed_printed_and_pickled_alike(name: str) -> None
         getattr(frazil, name)(1, 2, 3, 4, 5)
 
 
-def test_kinds_are_text() -> None:
-    kinds: list[object] = [frazil.ErrorKind.IO, ic.ErrorKind.IO]
-    assert kinds == ["io", "io"]
-    assert repr(frazil.ErrorKind.IO) == repr(ic.ErrorKind.IO)
-
-
 def test_functions_of_configurations() -> None:
     for module in (ic, frazil):
         rules = {module.ManifestSplitCondition.AnyArray(): {module.ManifestSplitDimCondition.Any(): 3}}

@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ from frazil.testing import LatencyStorage
 from frazil.testing.storage_suite import StorageSuite
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable
+    from collections.abc import Buffer
 
     from tests.support.servers import RunningServer
 
@@ -334,7 +335,7 @@ def test_a_folder_that_cannot_be_trusted_is_not_used(
     if user is not None:
         monkeypatch.setattr(os, "geteuid", lambda: user)
     if error is not None:
-        monkeypatch.setattr(os, "makedirs", _raising(OSError(error, "refused")))
+        monkeypatch.setattr(os, "makedirs", Mock(side_effect=OSError(error, "refused")))
     for _ in range(2):
         cached = pickle.loads(pickle.dumps(cached_storage(plain, folder)))
         for number in range(2, 5):
@@ -342,13 +343,6 @@ def test_a_folder_that_cannot_be_trusted_is_not_used(
     assert cache_usage(str(folder)).objects == (3 if is_used else 0)
     assert len([each for each in caplog.records if each.levelname == "WARNING"]) == (not is_used)
     assert not is_used or folder.stat().st_mode & 0o777 == 0o700
-
-
-def _raising(error: OSError) -> Callable[..., None]:
-    def call(*args: object, **options: object) -> None:
-        raise error
-
-    return call
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no owners")

@@ -25,8 +25,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.programs import WARNINGS
-
+#: Options of Python: warnings are errors, but for one of another package. Later options win.
+WARNINGS: Final = (
+    *("-W", "error"),
+    # flox, which xarray's groupby imports where it is installed, with numpy 2.5
+    *("-W", "ignore:The 'generic' unit for NumPy:DeprecationWarning"),
+)
 _PACKAGES: Final = ("numpy", "pandas", "pyarrow", "xarray", "zarr", "zarr.storage", "h5netcdf")
 
 

@@ -226,21 +226,6 @@ def test_dask_names_contain_the_version(tmp_path: Path, monkeypatch: pytest.Monk
     assert len({*(each.name for each in states), opened[-1]["session"].data.name}) == 3
 
 
-@pytest.mark.deep
-@pytest.mark.filterwarnings("ignore:Couldn't detect a suitable IP address:RuntimeWarning")
-def test_a_version_is_not_the_one_that_a_cluster_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
-        distributed.Client(cluster),
-    ):
-        for value in range(3):
-            xr.Dataset({"t": ("x", np.full(5, value))}).frazil.to("ice:g", mode="w")
-            data = open_dataset("ice:g", engine="frazil", chunks={}).persist()
-            assert set(data["t"].values) == {value}
-
-
 def test_a_tree_needs_few_requests(tmp_path: Path) -> None:
     memory = frazil.in_memory_storage()
     session = frazil.Repository.create(memory).writable_session("main")
