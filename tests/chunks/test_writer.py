@@ -336,12 +336,9 @@ def test_a_pickle_has_nothing_open_and_what_it_had_is_durable() -> None:
     assert pending(writer, other) is None
     copy.flush()
     assert stored(storage, other) == b"after"
-
-
-def test_what_is_not_durable_cannot_be_pickled() -> None:
-    storage = Storage()
-    storage.failing_puts = 1
-    writer = ChunkWriter(storage, SMALL, random_id)
+    failing = Storage()
+    failing.failing_puts = 1
+    writer = ChunkWriter(failing, SMALL, random_id)
     writer.write(b"lost?")
     with pytest.raises(StorageError):
         pickle.dumps(writer)

@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 import zarr
 import zstandard
-from tests.hostile.generator import Breakage, breakages, copy_of, keys, repository, with_file
+from tests.hostile.generator import Breakage, breakages, keys, repository, with_file
 from tests.hostile.reading import Group, ask
 from tests.hostile.schema import KINDS
+from tests.repository.version_1 import copy_of
 from tests.support.examples import examples
 from tests.support.patience import patience
 from tests.support.tiers import deep

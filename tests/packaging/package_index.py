@@ -8,12 +8,11 @@ import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from tests.support.loopback_http import LoopbackHttp
+from tests.support.loopback_http import LoopbackHttp, QuietHandler
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -57,21 +56,14 @@ def package_index(folder: Path) -> Iterator[Mapping[str, str]]:
         link = f'<!DOCTYPE html><a href="/files/{file}" data-core-metadata="true">{file}</a>'
         bodies[f"/simple/{name}/"] = link.encode()
 
-    class Index(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Index(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802  # the name of http.server
             body = bodies.get(self.path)
-            self.send_response(404 if body is None else 200)
             kind = "text/html" if self.path.endswith("/") else "application/octet-stream"
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body or b"")))
-            self.end_headers()
-            self.wfile.write(body or b"")
-
-        def log_message(self, *arguments: object) -> None:
-            """The requests of uv are no news."""
+            self.reply(404 if body is None else 200, body or b"", [("Content-Type", kind)])
 
     with LoopbackHttp(Index) as server:
-        address = f"http://127.0.0.1:{server.port}/simple"
+        address = f"{server.url}/simple"
         yield {
             "UV_DEFAULT_INDEX": address,
             "UV_CACHE_DIR": str(folder / "cache"),
