@@ -52,11 +52,7 @@ from frazil.cf import MEANING
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64
 from frazil.threads import thread_errors
-from frazil.zarr_names import (
-    FusedCodecPipeline,
-    RectilinearChunkGridMetadata,
-    RegularChunkGridMetadata,
-)
+from frazil.zarr_names import FusedCodecPipeline, RectilinearChunkGridMetadata, RegularChunkGridMetadata
 from frazil.zarr_store.array_metadata import array_metadata
 from frazil.zarr_store.references import SessionStore, parse_key
 

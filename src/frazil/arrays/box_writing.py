@@ -27,11 +27,7 @@ from numpy.typing import NDArray
 from frazil.arrays.box_reading import read_chunks
 from frazil.arrays.element_statistics import STATISTICS_ATTRIBUTE, Meaning, chunk_rows, meaning_of
 from frazil.arrays.encoding import encoder_of, tiles_of_chunks, uncompressed
-from frazil.arrays.selection import (
-    AxisChunks,
-    chunk_bounds,
-    chunks_of_slice,
-)
+from frazil.arrays.selection import AxisChunks, chunk_bounds, chunks_of_slice
 from frazil.cf import missing_element_of
 from frazil.chunks.packs import PackRows
 from frazil.chunks.writer import RowWriter

@@ -33,10 +33,7 @@ import numpy as np
 import rasterio  # type: ignore[import-untyped]  # it ships no types
 import zstandard
 from numpy.typing import NDArray
-from rasterio.errors import (  # type: ignore[import-untyped]  # the same
-    NotGeoreferencedWarning,
-    RasterioError,
-)
+from rasterio.errors import NotGeoreferencedWarning, RasterioError  # type: ignore[import-untyped]  # the same
 from rasterio.windows import Window  # type: ignore[import-untyped]  # the same
 
 from frazil.cf import PACKED

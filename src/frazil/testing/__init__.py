@@ -219,6 +219,4 @@ class LatencyStorage(_StorageOver):
         return getattr(self.inner, name)
 
 
-__all__ = [
-    "LatencyStorage",
-]
+__all__ = ["LatencyStorage"]

@@ -216,18 +216,14 @@ def valid_and_invalid_moves(
     return moves
 
 
-def valid_moves(
-    tree: GroupNode,
-    n_moves: st.SearchStrategy[int] = _FEW,
-) -> st.SearchStrategy[list[Move]]:
+def valid_moves(tree: GroupNode, n_moves: st.SearchStrategy[int] = _FEW) -> st.SearchStrategy[list[Move]]:
     """Return moves that all take effect, in order."""
     mixed = valid_and_invalid_moves(tree, n_moves, st.just(0.0))
     return mixed.map(lambda moves: [(source, target) for source, target, _ in moves])
 
 
 def invalid_moves(
-    tree: GroupNode,
-    n_moves: st.SearchStrategy[int] = _FEW,
+    tree: GroupNode, n_moves: st.SearchStrategy[int] = _FEW
 ) -> st.SearchStrategy[list[InvalidMove]]:
     """Return moves that are all refused, each with the kind of its error."""
     nodes, arrays = set(tree.nodes()), set(tree.arrays())

@@ -82,10 +82,7 @@ class Dataset:
     """
 
     def __init__(
-        self,
-        inspection: Inspection,
-        files: NDArray[np.bool_] | None = None,
-        allow: Collection[str] = (),
+        self, inspection: Inspection, files: NDArray[np.bool_] | None = None, allow: Collection[str] = ()
     ) -> None:
         opened = inspection.layout >= 0
         self.inspection = inspection

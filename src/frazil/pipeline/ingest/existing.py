@@ -38,13 +38,7 @@ from frazil.pipeline.ingest.arrays import (
 )
 from frazil.pipeline.ingest.dataset import Dataset, StoredVariables, same, scalar_time
 from frazil.pipeline.ingest.families import FileFamily
-from frazil.pipeline.ingest.inspection import (
-    COMPARED,
-    PACKING,
-    Inspection,
-    VirtualChunks,
-    native,
-)
+from frazil.pipeline.ingest.inspection import COMPARED, PACKING, Inspection, VirtualChunks, native
 from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest, ledger_name
 from frazil.pipeline.ingest.steps import StepAxis, positions
 from frazil.readers.base_reader import VariableSchema
@@ -525,7 +519,7 @@ def ledger_of(columns: Mapping[str, NDArray[Any]], attrs: Mapping[str, Any], pat
 
 def _damaged(path: str, text: str) -> FormatError:
     return FormatError(
-        f"/{path}: {text}. Another program changed the ledger. Restore it from an earlier snapshot",
+        f"/{path}: {text}. Another program changed the ledger. Restore it from an earlier snapshot"
     )
 
 

@@ -34,13 +34,7 @@ from frazil.jobs.engine import Engine
 from frazil.jobs.job import Input
 from frazil.jobs.progress import Progress
 from frazil.pipeline.ingest.options import FileAccess, Problem, SourceFiles
-from frazil.readers.base_reader import (
-    FileSchema,
-    NotVirtual,
-    Reader,
-    VariableSchema,
-    decoded,
-)
+from frazil.readers.base_reader import FileSchema, NotVirtual, Reader, VariableSchema, decoded
 from frazil.readers.files import SourceFile, find_file, local_path
 from frazil.readers.registry import is_zarr
 from frazil.readers.zarr import why_unreadable
