@@ -44,12 +44,13 @@ from zarr.core.metadata import ArrayMetadata
 from zarr.core.metadata.v3 import ArrayV3Metadata
 from zarr.storage import StorePath
 
+from frazil.arguments import misfit
 from frazil.arrays.box_reading import PieceReading, read_box_into, read_in_chunk
 from frazil.arrays.box_writing import BoxWriting, wants_statistics
 from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import AxisSlice, Pieces, Region, chunks_of_slice
 from frazil.cf import MEANING
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.format.columns import I64
 from frazil.threads import thread_errors
 from frazil.zarr_names import FusedCodecPipeline, RectilinearChunkGridMetadata, RegularChunkGridMetadata
@@ -120,10 +121,9 @@ class OpenedArray:
             attributes = json.loads(entry.node.user_data).get("attributes", {})
             is_other = _meaning(self.metadata.attributes) != _meaning(attributes)
         if is_other:
-            raise InvalidInputError(
+            raise misfit(
                 f"the stored array `{path}` must be the one that zarr opened, but the session has created it "
-                "again. Open it again",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                "again. Open it again"
             )
         self.node_id, self.removed = entry.node.id, count
         document = entry.node.user_data
@@ -133,10 +133,9 @@ class OpenedArray:
                 (name for name, is_same in _COMPARISONS if not is_same(self.metadata, stored)), ""
             )
             if different:
-                raise InvalidInputError(
+                raise misfit(
                     f"the stored array `{path}` must have the {different} that it had when zarr opened it, "
-                    "but the array was changed or created again. Open it again",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+                    "but the array was changed or created again. Open it again"
                 )
             self.document = document
         return StoredArray(place.store, path, document, (first, last))
