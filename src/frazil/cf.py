@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,9 +33,6 @@ from frazil.cf_times import (
     units_of,
     value_text,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MISSING: Final = ("_FillValue", "missing_value")
 #: Attributes of arrays whose values differ from the stored numbers.

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 
 from frazil.answers.conditions import Moment, Predicate, comparable, parse
@@ -21,9 +22,6 @@ from frazil.arrays.selection import chunk_bounds
 from frazil.cf import Coding
 from frazil.errors import InvalidInputError
 from frazil.format.columns import I64, U32
-
-if TYPE_CHECKING:
-    import zarr
 
 #: The most bytes of elements that are read together from a local storage: so few that the allocator returns
 #: the memory of the last ones.
