@@ -45,10 +45,10 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 from zarr.storage import StorePath
 
 from frazil.arguments import misfit
-from frazil.arrays.box_reading import PieceReading, read_box_into, read_in_chunk
+from frazil.arrays.box_reading import read_box_into, read_chunks, read_in_chunk
 from frazil.arrays.box_writing import BoxWriting, wants_statistics
 from frazil.arrays.encoding import Encoding, encoding_of
-from frazil.arrays.selection import AxisSlice, Pieces, Region, chunks_of_slice
+from frazil.arrays.selection import AxisSlice, chunks_of_slice
 from frazil.cf import MEANING
 from frazil.errors import InvalidInputError
 from frazil.format.columns import I64
@@ -301,18 +301,15 @@ class ZarrRead:
         keys = [parse_key(item[0].path)[1] for item in self.batch]
         index = np.array(keys, np.uint32).reshape(len(keys), -1)
         shape = tuple(map(int, encoding.lengths))
-        region = Region(shape, tuple(slice(0, n) for n in shape), shape)
+        workspace = array.store.session.workspace
         most = max(1, _TOGETHER // max(1, encoding.chunk_bytes(shape)))
         for begin in range(0, len(index), most):
-            batch = self.batch[begin : begin + most]
-            target = np.zeros((len(batch), len(shape)), np.int64)
-            target[:, 0] = np.arange(len(batch)) * shape[0]
-            chunks = np.empty((len(batch) * shape[0], *shape[1:]), encoding.dtype)
-            pieces = Pieces(index[begin : begin + most], target, np.zeros(len(batch), np.int64), (region,))
-            if len(PieceReading(array.store.session.workspace, array.path, encoding, pieces, chunks).run()):
+            part = slice(begin, begin + most)
+            chunks, failures = read_chunks(workspace, array.path, encoding, index[part], shape)
+            if len(failures):
                 return False
             # zarr has a selection of its own for each chunk.
-            for item, chunk in zip(batch, chunks.reshape(-1, *shape), strict=True):
+            for item, chunk in zip(self.batch[part], chunks, strict=True):
                 values = chunk[item[2]]
                 self.out[item[3]] = values.squeeze(axis=self.drop_axes) if self.drop_axes else values
         return True

@@ -35,7 +35,7 @@ from frazil.format.chunk_trailer import (
     single_trailer,
     trailer_size,
 )
-from frazil.format.columns import I64, U8, U32, copy_rows
+from frazil.format.columns import I64, U8, U32, copy_rows, rows_by_number
 from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, chunk_key, id_matrix
 from frazil.remedies import call
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, Refused, Storage, Stored
@@ -416,8 +416,7 @@ def _read_pack(storage: Storage, ranges: FileRanges, rows: slice, places: I64) -
         _LIMITS,
     )
     pack = np.empty(int(length.sum()), np.uint8)
-    order = np.argsort(plan.part, kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(plan.part[order])) + 1)
+    parts = rows_by_number(plan.part)
     tails: dict[int, bytes] = {}
 
     def read_part(number: int) -> None:

@@ -607,15 +607,8 @@ def _open(data: Any, name: str) -> tuple[Tables, RepoInfo]:
                 ErrorKind.UNSUPPORTED_SPEC_VERSION,
                 "repo-spec-version",
             )
-        slots = {
-            "tags": 1,
-            "branches": 2,
-            "deleted_tags": 3,
-            "snapshots": 4,
-            "status": 5,
-            "latest_updates": 7,
-        }
-        root.require("repo info", "repo-required", **slots)
+        root.require("repo info", _REQUIRED, tags=1, branches=2, deleted_tags=3, snapshots=4)
+        root.require("repo info", _REQUIRED, status=5, latest_updates=7)
         config = None
         if root.present(_CONFIG)[0]:
             with reading("config", check="config-flexbuffer"):

@@ -15,13 +15,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Buffer, Callable, Iterable, Iterator
+from collections.abc import Buffer, Callable
 from enum import Enum
-from typing import Any, Literal, override
+from typing import Any, override
 
 from frazil.errors import StorageError
-from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Refused, Storage, Stored, Version
+from frazil.storage.base import ALWAYS, Condition, Refused, Storage, Stored, Version
 from frazil.storage.settings import StorageSettings
+
+
+def _forwarding(method: str, request: str) -> Any:
+    """Return a method that passes a request on to the inner storage, after a call of ``_before``."""
+
+    def forward(self: _StorageOver, *args: Any, **options: Any) -> Any:
+        self._before(request, args[0])
+        return getattr(self.inner, method)(*args, **options)
+
+    return forward
 
 
 class _StorageOver(Storage):
@@ -29,47 +39,20 @@ class _StorageOver(Storage):
 
     inner: Storage
 
-    def _before(self, request: Literal["get", "read", "write"], key: str) -> None:
+    get = _forwarding("get", "get")
+    get_versioned = _forwarding("get_versioned", "get")
+    head = _forwarding("head", "read")
+    list = _forwarding("list", "read")
+    put = _forwarding("put", "write")
+    backup = _forwarding("backup", "write")
+    delete = _forwarding("delete", "write")
+
+    def _before(self, request: str, key: Any) -> None:
         raise NotImplementedError
 
     @override
     def encodes_names(self) -> bool:
         return self.inner.encodes_names()
-
-    @override
-    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        self._before("get", key)
-        return self.inner.get(key, start, stop)
-
-    @override
-    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
-        self._before("get", key)
-        return self.inner.get_versioned(key)
-
-    @override
-    def head(self, key: str) -> ObjectInfo | None:
-        self._before("read", key)
-        return self.inner.head(key)
-
-    @override
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        self._before("read", prefix)
-        return self.inner.list(prefix)
-
-    @override
-    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        self._before("write", key)
-        return self.inner.put(key, data, condition)
-
-    @override
-    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
-        self._before("write", to)
-        self.inner.backup(key, version, data, to)
-
-    @override
-    def delete(self, keys: Iterable[str]) -> None:
-        self._before("write", "")
-        self.inner.delete(keys)
 
     @override
     def default_settings(self) -> StorageSettings:
@@ -109,7 +92,7 @@ class FaultyStorage(_StorageOver):
         return f"<frazil.testing.FaultyStorage over {self.inner!r}>"
 
     @override
-    def _before(self, request: Literal["get", "read", "write"], key: str) -> None:
+    def _before(self, request: str, key: Any) -> None:
         if request == "get":
             self.gets.append(key)
 
@@ -187,7 +170,7 @@ class LatencyStorage(_StorageOver):
         self._ms["read"] = ms
 
     @override
-    def _before(self, request: Literal["get", "read", "write"], key: str) -> None:
+    def _before(self, request: str, key: Any) -> None:
         time.sleep(self._ms["write" if request == "write" else "read"] / 1000)
 
     @override

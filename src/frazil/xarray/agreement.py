@@ -479,17 +479,12 @@ def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: Arr
     variable = variable.transpose(*writing.stored.dims[name])
     # Values that are not written may have fewer bits than the stored values. Labels are written.
     rounded = writing.is_static(variable)
-    options: dict[str, Any] = {
-        "form": form,
-        "dims": variable.dims,
-        "attrs": variable.attrs,
-        "rounded": rounded,
-    }
+    equal = partial(_equal, form=form, dims=variable.dims, attrs=variable.attrs, rounded=rounded)
     if variable.chunks is not None:
         array = writing.stored.variables[name]
         stored = from_array(array, chunks=variable.chunks)  # type: ignore[no-untyped-call]
         compared = map_blocks(  # type: ignore[no-untyped-call]
-            partial(_equal, **options),
+            equal,
             variable.data,
             stored,
             dtype=np.bool_,
@@ -498,7 +493,7 @@ def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: Arr
         )
         compute(compared, **writing.compute_options)  # type: ignore[no-untyped-call]
     else:
-        _equal(variable.values, writing.stored.numbers(name, writing.region), **options)
+        equal(variable.values, writing.stored.numbers(name, writing.region))
 
 
 def _equal(

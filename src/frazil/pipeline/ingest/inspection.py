@@ -363,7 +363,7 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec, checked
     layout, own = layout_of(schema, spec.dim, values, frozenset(name for name, _ in digests), virtual)
     return FileReport(
         schema.size,
-        file_state(schema),
+        file_state(schema, schema.fingerprint),
         schema.fingerprint,
         schema.modified,
         schema.etag,
@@ -386,14 +386,12 @@ def _state(url: str, access: FileAccess) -> FileReport:
     return FileReport(file.size, file_state(file, contents), contents, file.modified, file.etag)
 
 
-def file_state(file: SourceFile | FileSchema, contents: str | None = None) -> str:
+def file_state(file: SourceFile | FileSchema, contents: str) -> str:
     """Return the fingerprint by which an ingest recognizes an unchanged file.
 
     It includes the time of the file, unless there is an etag: ``contents`` covers only both ends of a file,
     and a change between them changes the etag or the time.
     """
-    if contents is None:
-        contents = file.fingerprint() if isinstance(file, SourceFile) else file.fingerprint
     if file.modified is None or file.etag is not None:
         return contents
     return hashlib.sha256(f"{contents} {file.modified.timestamp()}".encode()).hexdigest()[:32]

@@ -113,7 +113,8 @@ class Readers:
         reader = self._open.pop(file, None)
         if reader is None:
             reader = self._access.open(self._item.urls[file])
-            if file_state(reader.schema()) != self._item.fingerprints[file].tobytes().hex():
+            schema = reader.schema()
+            if file_state(schema, schema.fingerprint) != self._item.fingerprints[file].tobytes().hex():
                 reader.close()
                 raise self._changed(file)
         self._open[file] = reader
