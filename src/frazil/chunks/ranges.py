@@ -26,11 +26,14 @@ from frazil.lazy_names import ModuleOnDemand
 from frazil.threads import thread_errors
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
     from frazil.storage.base import Storage
+else:
+    asyncio = ModuleOnDemand("asyncio")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,11 +179,6 @@ def _split(
             cuts.append(at)
     return np.union1d(begins, np.array([cut for cut in cuts if cut < len(first)], np.int64))
 
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = ModuleOnDemand("asyncio")
 
 Outcome = Buffer | Exception
 

@@ -40,6 +40,7 @@ from frazil.lazy_names import ModuleOnDemand
 from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Buffer, Iterable, Sequence
 
     from frazil.chunks.ranges import RangeCache
@@ -47,10 +48,6 @@ if TYPE_CHECKING:
     from frazil.chunks.writer import ChunkWriter
     from frazil.format.columns import I64, U8
     from frazil.storage.base import Storage
-
-
-if TYPE_CHECKING:
-    import asyncio
 else:
     asyncio = ModuleOnDemand("asyncio")
 

@@ -69,14 +69,8 @@ def is_lazy(variable: xr.Variable) -> bool:
 
 #: Encoding that changes values. The rest of the encoding only changes bytes.
 _VALUES: Final = (
-    "dtype",
-    "scale_factor",
-    "add_offset",
-    "_FillValue",
-    "missing_value",
-    "_Unsigned",
-    "units",
-    "calendar",
+    *("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value"),
+    *("_Unsigned", "units", "calendar"),
 )
 #: Number of elements that are checked at a time.
 _SLAB: Final = 1 << 22
@@ -319,21 +313,9 @@ Check = Literal["variables", "attributes", "packing", "static", "values", "order
 
 #: Attributes that define the values. Other attributes are texts for readers and may differ.
 _MEANING: Final = (
-    "units",
-    "calendar",
-    "standard_name",
-    "positive",
-    "cell_methods",
-    "flag_values",
-    "flag_masks",
-    "flag_meanings",
-    "formula_terms",
-    "grid_mapping",
-    "scale_factor",
-    "add_offset",
-    "_FillValue",
-    "missing_value",
-    "_Unsigned",
+    *("units", "calendar", "standard_name", "positive", "cell_methods"),
+    *("flag_values", "flag_masks", "flag_meanings", "formula_terms", "grid_mapping"),
+    *("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"),
 )
 #: Attributes that xarray moves to the encoding of decoded variables.
 _DECODED: Final = ("calendar", "grid_mapping", "formula_terms")

@@ -193,13 +193,8 @@ def values_digest(values: NDArray[Any]) -> str:
 
 # Attributes that change the meaning of the stored numbers.
 MEANING: Final = (
-    "units",
-    "calendar",
-    "_FillValue",
-    "missing_value",
-    "_Unsigned",
-    "flag_values",
-    "flag_masks",
+    *("units", "calendar", "_FillValue", "missing_value"),
+    *("_Unsigned", "flag_values", "flag_masks"),
 )
 
 
