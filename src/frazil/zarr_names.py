@@ -19,12 +19,12 @@ import zarr.core.metadata.v3
 import zarr.errors
 
 if TYPE_CHECKING:
-    import zarr.codecs.numcodecs
+    from zarr.codecs import numcodecs
 
     BaseArray = zarr.Array[Any]
-    Fletcher32 = zarr.codecs.numcodecs.Fletcher32
-    Shuffle = zarr.codecs.numcodecs.Shuffle
-    Zlib = zarr.codecs.numcodecs.Zlib
+    Fletcher32 = numcodecs.Fletcher32
+    Shuffle = numcodecs.Shuffle
+    Zlib = numcodecs.Zlib
     FusedCodecPipeline = zarr.core.codec_pipeline.FusedCodecPipeline
     RectilinearChunkGridMetadata = zarr.core.metadata.v3.RectilinearChunkGridMetadata
     RegularChunkGridMetadata = zarr.core.metadata.v3.RegularChunkGridMetadata

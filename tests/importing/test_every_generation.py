@@ -26,6 +26,7 @@ from tests.importing.writer import (
     time_of,
 )
 from tests.maintenance.schedules import Seen
+from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.object_server import Conditions, ObjectServer
 
 import frazil
@@ -40,7 +41,6 @@ from frazil.importing import upgrade
 from frazil.repository.settings.config_document import to_document
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import Fault, FaultyStorage
 from frazil.threads import SIZES, Purpose
 
 MODES = ("copy", "reference", "in place")

@@ -15,26 +15,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Buffer, Callable
-from enum import Enum
+from collections.abc import Buffer
 from typing import Any, override
 
-from frazil.errors import StorageError
-from frazil.storage.base import ALWAYS, Condition, Refused, Storage, Stored, Version
+from frazil.storage.base import Storage, Stored
 from frazil.storage.settings import StorageSettings
 
 
 def _forwarding(method: str, request: str) -> Any:
     """Return a method that passes a request on to the inner storage, after a call of ``_before``."""
 
-    def forward(self: _StorageOver, *args: Any, **options: Any) -> Any:
+    def forward(self: StorageOver, *args: Any, **options: Any) -> Any:
         self._before(request, args[0])
         return getattr(self.inner, method)(*args, **options)
 
     return forward
 
 
-class _StorageOver(Storage):
+class StorageOver(Storage):
     """A storage that passes all requests on to ``inner``, after a call of ``_before``."""
 
     inner: Storage
@@ -59,71 +57,7 @@ class _StorageOver(Storage):
         return self.inner.default_settings()
 
 
-class Fault(Enum):
-    """The fate of one ``put``."""
-
-    #: The write does not reach the storage. The caller gets an error.
-    LOST = "lost"
-    #: The write takes effect. The caller gets an error.
-    ANSWER_LOST = "answer-lost"
-    #: The write takes effect. The client retries and finds its own write, so the caller gets ``Refused``.
-    MET_ITSELF = "met-itself"
-    #: The write does not take effect. The caller gets ``Refused``.
-    REFUSED = "refused"
-
-
-class FaultyStorage(_StorageOver):
-    """A storage over another storage, with faults.
-
-    Args:
-        inner: Storage that gets all requests.
-        choose: Function of key and condition that returns the fault of a ``put``, or None for no fault.
-    """
-
-    def __init__(self, inner: Storage, choose: Callable[[str, Condition], Fault | None]) -> None:
-        self.inner = inner
-        self.choose = choose
-        self.is_local: bool = inner.is_local
-        self.is_whole_bucket: bool = inner.is_whole_bucket
-        self.puts: list[str] = []
-        self.gets: list[str] = []
-
-    def __repr__(self) -> str:
-        return f"<frazil.testing.FaultyStorage over {self.inner!r}>"
-
-    @override
-    def _before(self, request: str, key: Any) -> None:
-        if request == "get":
-            self.gets.append(key)
-
-    @override
-    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        self.puts.append(key)
-        fault = self.choose(key, condition)
-        if fault is Fault.REFUSED:
-            return Refused()
-        if fault is Fault.LOST:
-            raise StorageError(f"injected: put `{key}` was lost")
-        answer = self.inner.put(key, data, condition)
-        if fault is Fault.ANSWER_LOST:
-            raise StorageError(f"injected: the answer to put `{key}` was lost")
-        return Refused() if fault is Fault.MET_ITSELF else answer
-
-    @override
-    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        return self.get(key, start, stop)
-
-    @override
-    async def put_async(self, key: str, data: Buffer) -> Stored:
-        answer = self.put(key, data)
-        return answer if isinstance(answer, Stored) else Stored(Version())
-
-    @override
-    def with_settings(self, settings: StorageSettings) -> Storage:
-        return self
-
-
-class LatencyStorage(_StorageOver):
+class LatencyStorage(StorageOver):
     """A storage over another storage that waits before each request.
 
     It is a remote storage (``is_local`` is False) whatever the inner storage is. Therefore reads use the code
