@@ -29,7 +29,7 @@ def _forwarding(method: str, request: str) -> Any:
         self._before(request, args[0])
         return getattr(self.inner, method)(*args, **options)
 
-    return forward
+    return override(forward)  # the method that it overrides has the docstring
 
 
 class StorageOver(Storage):
