@@ -26,6 +26,7 @@ from importer.tests.writer import (
     time_of,
 )
 from tests.maintenance.schedules import Seen
+from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.object_server import Conditions, ObjectServer
 
 import frazil
@@ -38,7 +39,6 @@ from frazil.format.manifest import VirtualRef
 from frazil.repository.settings.config_document import to_document
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import Fault, FaultyStorage
 from frazil.threads import SIZES, Purpose
 from frazil_import import upgrade
 from frazil_import.generations import GENERATIONS, payload

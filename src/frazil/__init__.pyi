@@ -2,10 +2,10 @@ __all__: list[str]
 
 from frazil.about import __version__ as __version__
 from frazil.about import user_agent as user_agent
-from frazil.answers.matches import Matches as Matches
-from frazil.answers.matches import where as where
-from frazil.answers.reduction import Reduction as Reduction
-from frazil.answers.reduction import reduce as reduce
+from frazil.answers.functions import Matches as Matches
+from frazil.answers.functions import Reduction as Reduction
+from frazil.answers.functions import reduce as reduce
+from frazil.answers.functions import where as where
 from frazil.arrays.array import Array as Array
 from frazil.arrays.array import read as read
 from frazil.arrays.array import read_many as read_many

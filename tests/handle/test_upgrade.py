@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from tests.repository.version_1 import Died, Mortal, commit, contents_of, copy_of, files_of, with_history
+from tests.support.faulty_storage import Fault, FaultyStorage
 
 import frazil
 from frazil.errors import ErrorKind
 from frazil.format.ids import CONFIG, REPO
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import Fault, FaultyStorage
 
 upgrade = frazil.upgrade_icechunk_repository
 

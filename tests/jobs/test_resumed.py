@@ -23,6 +23,7 @@ import pytest
 import zarr
 from tests.jobs.killed import CONFIG, POINTS, ROWS, TASKS, counting, created, opened
 from tests.jobs.tasks import counts
+from tests.support.faulty_storage import Fault, FaultyStorage
 
 import frazil
 from frazil.errors import (
@@ -40,7 +41,6 @@ from frazil.jobs.task_results import joined, split
 from frazil.repository.catalog.history_records import JOB
 from frazil.repository.session.staged_work import STAGING
 from frazil.spark import Engine, Inline, JobResult, Tasks, Threads, discard_job, run_job, staged_jobs
-from frazil.testing import Fault, FaultyStorage
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
 ENGINE = Threads(2)

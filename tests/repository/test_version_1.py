@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import zarr
 from tests.repository.version_1 import GROUP, commit, copy_of, files_of, with_history
+from tests.support.faulty_storage import Fault, FaultyStorage
 
 import frazil
 from frazil.errors import ErrorKind
@@ -22,7 +23,6 @@ from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.config_yaml import dump_config, load_config
 from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import Fault, FaultyStorage
 
 
 @pytest.fixture(scope="module")

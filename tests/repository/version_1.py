@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.faulty_storage import FaultyStorage
+
 import frazil
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import FaultyStorage
 
 GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {"n": %d}}'
 

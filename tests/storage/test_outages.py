@@ -9,6 +9,7 @@ from typing import Any, override
 import pytest
 import zarr
 from tests.repository.version_1 import copy_of
+from tests.support.faulty_storage import FaultyStorage
 
 import frazil
 from frazil.errors import ErrorKind, StorageError
@@ -16,7 +17,6 @@ from frazil.maintenance.repair.storages import read_present
 from frazil.storage.base import Version
 from frazil.storage.checks import is_outage
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import FaultyStorage
 
 repair = frazil.Repository.upkeep.repair
 

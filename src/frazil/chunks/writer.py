@@ -16,13 +16,14 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Buffer, Sequence
+from collections.abc import Buffer, Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.chunks.packs import (
     ContentStore,
@@ -37,21 +38,13 @@ from frazil.chunks.packs import (
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.chunk_statistics import ChunkStatistics
 from frazil.format.chunk_trailer import crc32c
-from frazil.format.columns import Ragged
+from frazil.format.columns import I64, U32, Ragged
 from frazil.format.ids import chunk_key, id_matrix
 from frazil.format.manifest import ChunkKind, ChunkTable, NativeRef
 from frazil.lazy_names import ModuleOnDemand
+from frazil.storage.base import Storage
 from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, ThreadPool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from frazil.format.columns import I64, U32
-    from frazil.storage.base import Storage
-
 
 if TYPE_CHECKING:
     import asyncio

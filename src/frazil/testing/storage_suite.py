@@ -14,10 +14,11 @@ import asyncio
 import pickle
 import threading
 import uuid
+from collections.abc import Buffer, Callable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -26,9 +27,6 @@ from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Refused, Storage, S
 from frazil.storage.local_commit import Replacement, local_queue, open_replacement, put_many
 from frazil.storage.settings import StorageSettings
 from frazil.threads import Purpose, thread_pool
-
-if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable
 
 _BAD_KEYS = ("", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b")
 

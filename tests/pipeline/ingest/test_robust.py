@@ -28,9 +28,9 @@ import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.format.flexbuffer import MetadataColumn
 from frazil.pipeline import Inline, Target, Threads
-from frazil.pipeline.ingest.inspection import inspect_all
+from frazil.pipeline.ingest import operation
 from frazil.pipeline.ingest.operation import plan_ingest
-from frazil.pipeline.ingest.tasks import file_values
+from frazil.pipeline.ingest.tasks import Readers
 from frazil.readers.hdf5 import Hdf5Reader
 
 
@@ -41,15 +41,17 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
 ) -> None:
     paths = daily_files(tmp_path / "days", 3, chunks=(2, 3, 2))
 
-    def then_changed(function: Any, place: str) -> None:
+    def then_changed(place: Any, name: str) -> None:
+        function = getattr(place, name)
+
         def replaced(*arguments: Any, **more: Any) -> Any:
             result = function(*arguments, **more)
-            replace_seam(monkeypatch, place, function)
+            monkeypatch.setattr(place, name, function)
             other = write(tmp_path / "other.nc", range(4, 8), salt=9, chunks=(2, 3, 2))
             Path(other).replace(tmp_path / "days" / "day_0001.nc")
             return result
 
-        replace_seam(monkeypatch, place, replaced)
+        monkeypatch.setattr(place, name, replaced)
 
     request: dict[str, Any] = {}
     if case == "references":
@@ -57,9 +59,9 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
     files = paths
     if case == "while it is read":
         files = paths[1:2]
-        then_changed(file_values, "frazil.pipeline.ingest.tasks.file_values")
+        then_changed(Readers, "values")
     else:
-        then_changed(inspect_all, "frazil.pipeline.ingest.operation.inspect_all")
+        then_changed(operation, "inspect_all")
     with pytest.raises(IcechunkError, match=r"day_0001.nc: the file was changed or replaced"):
         ingest(files, repo, **request)
     assert len(list(repo.ancestry(branch="main"))) == 1

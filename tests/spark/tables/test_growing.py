@@ -11,6 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import zarr
 from tests.spark.tables.test_reading import memory
+from tests.support.faulty_storage import FaultyStorage
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
@@ -18,7 +19,6 @@ from frazil.spark import Target, write_table
 from frazil.spark.streams.sink import Stamp, commit_once, write_batch
 from frazil.spark.tables.target_arrays import WriteOptions
 from frazil.storage.memory import MemoryStorage
-from frazil.testing import FaultyStorage
 
 
 def array(repo: frazil.Repository, name: str) -> zarr.Array[Any]:

@@ -16,7 +16,7 @@ from datetime import timedelta
 from functools import partial
 from typing import ClassVar, Final, Protocol
 
-from frazil.chunks.packs import ContentSettings, ContentStore, PackSettings
+from frazil.chunks.packs import ContentStore, PackSettings
 from frazil.chunks.ranges import RangeCache
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
@@ -208,7 +208,9 @@ class Context:
             lifetime = settings.session_lifetime // _MICROSECOND
             content = ContentStore(
                 self.storage,
-                ContentSettings(lifetime, settings.compare_chunks, settings.checksums),
+                lifetime,
+                settings.compare_chunks,
+                settings.checksums,
                 self.new_chunk_id,
                 now_us,
                 CollectionWatch(self.catalog.repo_info, self.storage),

@@ -24,8 +24,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arguments import misfit
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
-from frazil.arrow.grid import column_error, decoder, dims_of
+from frazil.arrow.grid import decoder, dims_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
@@ -188,7 +189,7 @@ def create_arrays(
     missing = [dim for dim in dims if dim not in schema.names]
     variables = [name for name in schema.names if name not in dims]
     if missing or not variables:
-        raise column_error(
+        raise misfit(
             f"The rows must have columns for the dimensions {', '.join(dims)} and at least one more, got "
             f"{', '.join(schema.names)}"
         )
@@ -247,7 +248,7 @@ def create_array(
     elif pa.types.is_boolean(column) or pa.types.is_integer(column) or pa.types.is_floating(column):
         dtype = np.dtype(column.to_pandas_dtype()).name
     else:
-        raise column_error(
+        raise misfit(
             f"The column {name} must have numbers, booleans, text, timestamps or durations, got {column}"
         )
     fill: Any = None
@@ -322,7 +323,7 @@ def prepare(
         if not existing:
             return layout
     if dims and tuple(dims) != tuple(axis.name for axis in layout.axes):
-        raise column_error(
+        raise misfit(
             f"dims must be the dimensions of the existing arrays, "
             f"{', '.join(axis.name for axis in layout.axes)}, got {', '.join(dims)}"
         )
@@ -442,7 +443,7 @@ def _write_labels(session: Session, array: zarr.Array[Any], growth: AxisGrowth) 
     name = array.path.rpartition("/")[2]
     start = growth.first_moved
     if codec.calendar is not None:
-        raise column_error(
+        raise misfit(
             f"Times of the calendar {codec.calendar} must exist in `{array.path}`, got new ones. Rows cannot "
             "add them, because they are texts here: add them with `frazil.xarray` or `ingest`"
         )
