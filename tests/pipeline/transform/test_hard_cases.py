@@ -14,12 +14,7 @@ import zarr
 from tests.pipeline.transform.shared import coarsen, map_blocks, materialize, pyramid, rechunk, regrid, select
 
 import frazil
-from frazil.errors import InvalidInputError
-from frazil.pipeline import (
-    Inline,
-    Target,
-    recompress,
-)
+import frazil.pipeline as ops
 from frazil.pipeline.transform.block_functions import fingerprint
 
 VALUES = np.arange(35.0).reshape(5, 7)
@@ -46,7 +41,7 @@ def read(repo: frazil.Repository, group: str) -> xr.Dataset:
 
 
 def test_labels_of_others_are_not_replaced(repo: frazil.Repository) -> None:
-    out, engine = Target(repo, group="out"), Inline()
+    out, engine = ops.Target(repo, group="out"), ops.Inline()
     coarsen(repo, ["t"], {"lat": 2}, boundary="trim", to=out, engine=engine)
     coarsen(repo, ["u"], {"lat": 2}, boundary="trim", to=out, engine=engine)  # the same labels
     assert set(read(repo, "out")) == {"t", "u"}
@@ -59,7 +54,7 @@ def test_labels_of_others_are_not_replaced(repo: frazil.Repository) -> None:
         lambda: regrid(repo, ["t"], {"lat": [1, 2], "lon": [1, 2]}, to=out, engine=engine),
     ]
     for call in refused:
-        with pytest.raises(InvalidInputError, match="`/out/u` is labelled with"):
+        with pytest.raises(frazil.InvalidInputError, match="`/out/u` is labelled with"):
             call()
     coarsen(repo, ["t", "u"], {"lat": 4}, boundary="trim", to=out, engine=engine)  # all that have them
     assert read(repo, "out").sizes["lat"] == 1
@@ -72,8 +67,8 @@ def test_a_second_auxiliary_coordinate_of_two_columns_is_no_bounds() -> None:
     )
     with repo.transaction("main", message="curvilinear") as store:
         dataset.to_zarr(store, consolidated=False, zarr_format=3)
-    coarsen(repo, ["t"], {"y": 2}, to=Target(repo, group="c"))
-    pyramid(repo, ["t"], factors={"y": 2}, levels=2, to=Target(repo, group="p"))
+    coarsen(repo, ["t"], {"y": 2}, to=ops.Target(repo, group="c"))
+    pyramid(repo, ["t"], factors={"y": 2}, levels=2, to=ops.Target(repo, group="p"))
     expected = dataset["lat2"].coarsen(y=2).mean().values
     assert (read(repo, "c")["lat2"].values == expected).all()
     assert (read(repo, "p/1")["lat2"].values == expected).all()
@@ -122,7 +117,7 @@ def test_functions_with_other_values_are_others(
         with_global,
     ]
     for number, kind in enumerate(kinds):
-        to = Target(repo, group=f"f{number}")
+        to = ops.Target(repo, group=f"f{number}")
         done = [map_blocks(kind(f), repo, ["t"], to=to).done_before for f in (2, 3, 3)]
         assert done == [False, False, True]
         assert (read(repo, to.group)["t"].values == 3 * VALUES).all()
@@ -136,7 +131,7 @@ def test_a_function_is_the_same_in_another_process() -> None:
 
 
 def test_shards_go_with_the_new_chunks(repo: frazil.Repository) -> None:
-    to = Target(repo, group="out")
+    to = ops.Target(repo, group="out")
     result = rechunk(repo, ["t"], (2, 2), shards={"lat": -1}, to=to)
     output = zarr.open_array(result.version.session().store, path="out/t", mode="r")
     assert (output.chunks, output.shards) == ((2, 2), (6, 2))
@@ -148,8 +143,8 @@ REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] =
     (rechunk, (7,), {}, "got 7"),
     (rechunk, ((2.5, 1),), {}, r"got \(2.5, 1\)"),
     (rechunk, ({"lat": "x"},), {}, "got {'lat': 'x'}"),
-    (recompress, (["zstd"],), {}, "zarr codecs"),
-    (recompress, ([{"name": "none"}],), {}, "zarr cannot read"),
+    (ops.recompress, (["zstd"],), {}, "zarr codecs"),
+    (ops.recompress, ([{"name": "none"}],), {}, "zarr cannot read"),
     (select, (), {"isel": {"lat": slice(0.5, 2)}}, "whole numbers"),
     (regrid, ({"lat": [1], "lon": [1, 2]},), {}, "at least two"),
     (coarsen, ({"lat": 1},), {"group": "t"}, "`/t` must be a group"),
@@ -163,17 +158,17 @@ def test_what_cannot_be_is_refused(
     repo: frazil.Repository, call: Callable[..., Any], given: Any, more: dict[str, Any], message: str
 ) -> None:
     tip = repo.lookup_branch("main")
-    to = Target(repo, group=more.get("group", "out"))
+    to = ops.Target(repo, group=more.get("group", "out"))
     options = {name: value for name, value in more.items() if name not in ("group", "paths")}
-    with pytest.raises(InvalidInputError, match=message):
-        call(repo, more.get("paths", ["t"]), *given, to=to, engine=Inline(), **options)
+    with pytest.raises(frazil.InvalidInputError, match=message):
+        call(repo, more.get("paths", ["t"]), *given, to=to, engine=ops.Inline(), **options)
     assert repo.lookup_branch("main") == tip
 
 
 def test_a_source_is_not_replaced_by_way_of_a_second_opening(tmp_path: Path, repo: frazil.Repository) -> None:
     storage = frazil.local_filesystem_storage(str(tmp_path))
     one = frazil.Repository.create(storage)
-    rechunk(repo, ["t"], (5, 7), to=Target(one))
+    rechunk(repo, ["t"], (5, 7), to=ops.Target(one))
     other = frazil.Repository.open(frazil.local_filesystem_storage(str(tmp_path)))
-    with pytest.raises(InvalidInputError, match="arrays that the job reads"):
-        coarsen(one, ["t"], {"lat": 2}, boundary="trim", to=Target(other))
+    with pytest.raises(frazil.InvalidInputError, match="arrays that the job reads"):
+        coarsen(one, ["t"], {"lat": 2}, boundary="trim", to=ops.Target(other))
