@@ -43,9 +43,8 @@ DTYPES = ["i1", "u2", "i4", "f8", "c8", "?", "M8[s]", "S3", "U2"]
 
 def local(path: Path) -> frazil.Repository:
     """A repository without inline chunks."""
-    config = frazil.RepositoryConfig.default()
-    config.inline_chunk_threshold_bytes = 0
-    return frazil.Repository.create(frazil.local_filesystem_storage(str(path / "repo")), config)
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    return frazil.Repository.create(path / "repo", config)
 
 
 @pytest.fixture
@@ -277,7 +276,11 @@ def test_points_in_steps(session: frazil.Session, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("codec", ["plain", "zstd", "blosc", "gzip"])
 @pytest.mark.parametrize("index", [np.s_[:], np.s_[70], np.s_[[3, 70]]])
-def test_damage_names_the_chunk(tmp_path: Path, codec: str, index: Any) -> None:
+@pytest.mark.parametrize("shortest", [1, 1 << 16], ids=["into the result", "by way of a buffer"])
+def test_damage_names_the_chunk(
+    tmp_path: Path, codec: str, index: Any, shortest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frazil.arrays.box_reading._SHORTEST_RUN", shortest)
     repo = local(tmp_path)
     session = repo.writable_session("main")
     zarr.create_array(

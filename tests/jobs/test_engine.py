@@ -69,13 +69,6 @@ def test_a_task_that_a_worker_cannot_load_has_a_message() -> None:
             list(Processes(1, attempts=1).run(lost.task, [b""], b""))
 
 
-def test_a_worker_that_always_dies_fails_its_task(tmp_path: Path) -> None:
-    with pytest.raises(
-        IcechunkError, match=r"task 1 of 1 failed with .*its process ended with signal SIGKILL"
-    ):
-        list(Processes(1, attempts=2).run(tasks.dies, [b""], b""))
-
-
 def test_results_do_not_pile_up(tmp_path: Path) -> None:
     """A caller that is slow holds the tasks back."""
     messages = [str(tmp_path / str(n)).encode() for n in range(60)]

@@ -16,8 +16,6 @@ from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from frazil.errors import FormatError, StorageError
 from frazil.readers.registry import open_source
-from frazil.readers.zarr import StorageStore
-from frazil.storage.local import local_filesystem_storage
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning"),
@@ -203,30 +201,3 @@ def test_what_cannot_be_listed_is_read_all_the_same(tmp_path: Path, monkeypatch:
         comparing.same(
             comparing.read_all(reader, "masked")[1:], np.where(VALUES[0] > 3, VALUES[0], np.nan)[1:]
         )
-
-
-async def test_the_store_of_a_storage(tmp_path: Path) -> None:
-    from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
-    from zarr.core.buffer import default_buffer_prototype
-
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "a" / "b" / "c").write_bytes(b"0123456789")
-    (tmp_path / "a" / "z").write_bytes(b"z")
-    store = StorageStore(local_filesystem_storage(tmp_path), "a")
-    prototype = default_buffer_prototype()
-    for request, expected in [
-        (None, b"0123456789"),
-        (RangeByteRequest(2, 4), b"23"),
-        (OffsetByteRequest(8), b"89"),
-        (SuffixByteRequest(3), b"789"),
-    ]:
-        buffer = await store.get("b/c", prototype, request)
-        assert buffer is not None
-        assert buffer.to_bytes() == expected
-    assert await store.get("none", prototype) is None
-    assert [await store.exists(key) for key in ("b/c", "b")] == [True, False]
-    assert sorted([key async for key in store.list()]) == ["b/c", "z"]
-    assert sorted([key async for key in store.list_dir("")]) == ["b", "z"]
-    assert [key async for key in store.list_prefix("b/")] == ["b/c"]
-    assert not store.supports_writes
-    assert store == StorageStore(store._storage, "/a/") != StorageStore(store._storage)

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -525,19 +524,6 @@ def test_a_server_that_closes_ends_slow_answers(site: Site, slow: Path) -> None:
         (pid,) = pids(slow, 1)
     wait_for(lambda: not runs(pid))
     connection.close()
-
-
-def test_many_clients_read_at_once(client: Client, folder: Path) -> None:
-    key, data = chunk_of(folder)
-    bodies: list[bytes] = []
-    threads = [
-        threading.Thread(target=lambda: bodies.append(client.get(f"/repo/{key}").body)) for _ in range(20)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(patience(60))
-    assert bodies == [data] * 20
 
 
 def test_a_client_that_goes_away_is_no_error(

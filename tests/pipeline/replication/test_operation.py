@@ -25,12 +25,11 @@ from tests.support.servers import s3_bucket
 
 import frazil
 from frazil.errors import ConflictError, ErrorKind, FormatError, IcechunkError, InvalidInputError
-from frazil.pipeline import Inline, RepositoryPart
+from frazil.pipeline import RepositoryPart
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.object_store import ObjectStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
-INLINE = Inline()
 NEWEST = RepositoryPart(newest_only=True)
 
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pipeline.transform import shared
 from tests.support.judge import same_by_reference
+from tests.support.virtual_chunks import allow_folder
 
 import frazil
 from frazil.pipeline import Target, Version, crop
@@ -187,20 +188,13 @@ def foreign(tmp_path: Path) -> tuple[frazil.Repository, Path]:
     archive.mkdir()
     content = np.arange(40, dtype="<i4")
     (archive / "a.bin").write_bytes(b"header" + content.tobytes())
-    prefix = f"file://{archive}/"
-    config = frazil.RepositoryConfig()
-    config.set_virtual_chunk_container(
-        frazil.VirtualChunkContainer(prefix, frazil.local_filesystem_store(str(archive)))
-    )
-    repo = frazil.Repository.create(
-        frazil.local_filesystem_storage(str(tmp_path / "repo")),
-        config=config,
-        authorize_virtual_chunk_access={prefix: frazil.credentials.LocalFileSystemAccess},
-    )
+    repo = frazil.Repository.create(tmp_path / "repo", **allow_folder(archive))
     with repo.transaction("main", message="references") as store:
         array = zarr.create_array(store, name="v", shape=(40,), chunks=(10,), dtype="<i4", compressors=None)
         for number in (0, 1):
-            store.set_virtual_ref(f"v/c/{number}", f"{prefix}a.bin", offset=6 + 40 * number, length=40)
+            store.set_virtual_ref(
+                f"v/c/{number}", f"file://{archive}/a.bin", offset=6 + 40 * number, length=40
+            )
         array[20:30] = 7
     return repo, archive / "a.bin"
 
