@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.jobs import tasks
+from tests.jobs import killed, tasks
+from tests.jobs.killed import left
 
 import frazil
 import frazil.pipeline as ops
@@ -25,19 +26,8 @@ def repo(tmp_path: Any) -> frazil.Repository:
     return frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
 
 
-def counting(repo: frazil.Repository, rows: int = 12, **more: Any) -> ops.Job:
-    """A job that writes 0, 1, 2, ... into an array, four rows a task."""
-
-    def prepare(session: frazil.Session) -> ops.Tasks:
-        zarr.create_array(session.store, name="x", shape=(rows,), chunks=(4,), dtype="i4", overwrite=True)
-        return ops.Tasks(range(0, rows, 4), shared="x")
-
-    def finish(session: frazil.Session, values: list[Any]) -> None:
-        zarr.open_array(session.store, path="x", mode="r+").attrs["sum"] = sum(values)
-
-    return ops.Job(
-        "count", ops.Target(repo), prepare, tasks.counts, finish, {"rows": rows}, writes=("/x",), **more
-    )
+#: Three tasks.
+counting = partial(killed.counting, rows=12)
 
 
 @pytest.mark.parametrize("engine", [ops.Inline(), ops.Threads(2)], ids=repr)  # others: with the metrics
@@ -54,11 +44,6 @@ def test_all_tasks_are_one_commit(repo: frazil.Repository, engine: ops.Engine) -
     assert (result.metrics.tasks, result.metrics.rows, result.metrics.chunks) == (3, 12, 3)
     assert record["metrics"]["bytes_written"] == 48
     assert left(repo) == []
-
-
-def left(repo: frazil.Repository) -> list[str]:
-    """What jobs have left in the storage."""
-    return [info.key for folder in ("staging", "leases") for info in repo.storage.list(folder)]
 
 
 def test_a_finished_job_is_not_run_again(repo: frazil.Repository) -> None:

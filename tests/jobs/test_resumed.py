@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.jobs.killed import CONFIG, POINTS, ROWS, TASKS, counting, created, opened
+from tests.jobs.killed import CONFIG, POINTS, ROWS, TASKS, counting, created, left, opened
 from tests.jobs.tasks import counts
 
 import frazil
@@ -63,11 +63,6 @@ class Stops:
 def stopped(repo: frazil.Repository, after: int = 2, **more: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_job(counting(repo, **more), Stops(after))
-
-
-def left(repo: frazil.Repository) -> list[str]:
-    """What jobs have left in the storage."""
-    return [info.key for folder in (STAGING, "leases") for info in repo.storage.list(folder)]
 
 
 def is_right(repo: frazil.Repository, chunks: int = TASKS + 1) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.pipeline.transform.shared import coarsen, new_repository, opened, read
 
 import frazil
-from frazil.errors import InvalidInputError
 from frazil.pipeline import Target
 
 STATISTICS = ("mean", "sum", "min", "max", "median", "std", "var", "count")
@@ -148,18 +147,3 @@ def test_time_is_averaged_as_numbers(climate: frazil.Repository) -> None:
     assert after["time"].values.tolist() == [np.datetime64("2001-01-02", "ns").astype(int)]
     np.testing.assert_array_equal(after["t"].values[0], opened(result.version, "era")["t"].max("time"))
     assert "lon" in after.coords  # coordinates come along
-
-
-@pytest.mark.parametrize(
-    ("factors", "options", "match"),
-    [
-        ({"height": 2}, {}, "'height'"),
-        ({"lat": 0}, {}, "at least 1"),
-        ({"lat": 1.5}, {}, "at least 1"),
-        ({"lat": 2}, {"how": "mode"}, "how must be one of"),
-        ({"lat": 3}, {"boundary": "exact"}, "multiples.*boundary='trim'.*boundary='pad'"),
-    ],
-)
-def test_what_cannot_be(climate: frazil.Repository, factors: Any, options: Any, match: str) -> None:
-    with pytest.raises(InvalidInputError, match=match):
-        coarsen(climate, ["era"], factors, to=Target(climate, group="c"), **options)

@@ -13,7 +13,6 @@ from tests.pipeline.transform.shared import new_repository, opened, pyramid, rea
 from tests.support.judge import same_by_reference
 
 import frazil
-from frazil.errors import InvalidInputError
 from frazil.pipeline import Target
 
 HALF = {"y": 2, "x": 2}
@@ -74,20 +73,3 @@ def test_of_microscopy(picture: frazil.Repository) -> None:
     array = xr.DataArray(read(result, "p")[:], dims=("t", "y", "x"))
     expected = array.coarsen(HALF, boundary="trim").max().coarsen(HALF, boundary="trim").max()
     np.testing.assert_array_equal(root["2"][:], expected.values)
-
-
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"factors": {}}, "factors must"),
-        ({"factors": HALF, "levels": 0}, "levels must"),
-        ({"factors": HALF, "levels": 9}, "levels must"),
-        ({"factors": HALF, "convention": "mine"}, "convention"),
-        ({"factors": HALF, "how": "std"}, "the level below"),
-        ({"factors": HALF, "convention": "ome", "paths": ["/"]}, "one array"),
-    ],
-)
-def test_what_cannot_be(picture: frazil.Repository, options: Any, match: str) -> None:
-    with pytest.raises(InvalidInputError, match=match):
-        pyramid(picture, **{"paths": ["p"], **options}, to=Target(picture, group="o"))

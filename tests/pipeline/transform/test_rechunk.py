@@ -16,7 +16,7 @@ from tests.support.judge import same_by_reference
 from zarr.codecs import BytesCodec, TransposeCodec, ZstdCodec
 
 import frazil
-from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError
+from frazil.errors import IcechunkError, InvalidInputError
 from frazil.pipeline import Engine, Inline, JobResult, Target, Version
 from frazil.pipeline.transform.arrays import array_info
 
@@ -128,26 +128,6 @@ def test_an_old_version_is_not_put_over_a_newer_one(slices: frazil.Repository) -
         zarr.open_array(store, path="t", mode="r+")[0] = 1
     with pytest.raises(InvalidInputError, match="changed since"):
         rechunk(old, ["t"], (8, 4, 30))
-
-
-@pytest.mark.sample(4)
-@pytest.mark.parametrize(
-    ("paths", "chunks", "options", "error", "match"),
-    [
-        (["nothing"], (1,), {}, NodeNotFoundError, "nothing"),
-        (["t"], (1, 2), {}, InvalidInputError, "3 lengths .* for `/t`"),
-        (["t"], (1, 2, 0), {}, InvalidInputError, "3 lengths"),
-        (["t"], {"height": 3}, {}, InvalidInputError, "'height'"),
-        (["t"], (2, 2, 2), {"shards": (3, 4, 4)}, InvalidInputError, "multiple"),
-        (["t"], (48, 20, 30), {"max_mem": 5000}, InvalidInputError, "at least .* Pass max_mem='1MB'"),
-        (["t"], (48, 20, 30), {"max_mem": "much"}, InvalidInputError, "256MB"),
-    ],
-)
-def test_what_cannot_be(
-    slices: frazil.Repository, paths: Any, chunks: Any, options: Any, error: Any, match: str
-) -> None:
-    with pytest.raises(error, match=match):
-        rechunk(slices, paths, chunks, **options)
 
 
 @pytest.mark.deep

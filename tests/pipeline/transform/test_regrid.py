@@ -11,7 +11,6 @@ import xarray_regrid  # noqa: F401  # the accessor `regrid`
 from tests.pipeline.transform.shared import new_repository, opened, read, regrid
 
 import frazil
-from frazil.errors import InvalidInputError
 from frazil.pipeline import Target, Version
 
 SERIAL = {"nearest": "nearest", "bilinear": "linear", "conservative": "conservative"}
@@ -85,19 +84,3 @@ def test_a_whole_group(earth: frazil.Repository) -> None:
     assert set(after.variables) == {"t", "mask", "p", "lat", "lon", "time"}
     assert after["p"].values.tolist() == list(range(6))
     assert set(np.unique(after["mask"].values)) <= {0, 1}
-
-
-@pytest.mark.parametrize(
-    ("paths", "grid", "options", "match"),
-    [
-        (["t"], GLOBE, {"method": "cubic"}, "one of|method of"),
-        (["t"], {"lat": [1, 2]}, {}, "`lat` and `lon`"),
-        (["t"], {"lat": [1, 3, 2], "lon": [1]}, {}, "rise or fall"),
-        (["p"], GLOBE, {}, "latitude and a longitude"),
-        (["t"], GLOBE, {"max_mem": 1000}, "max_mem must be at least"),
-        (["t"], GLOBE, {"nan_threshold": 2}, "between 0 and 1"),
-    ],
-)
-def test_what_cannot_be(earth: frazil.Repository, paths: Any, grid: Any, options: Any, match: str) -> None:
-    with pytest.raises(InvalidInputError, match=match):
-        regrid(earth, paths, grid, **options, to=Target(earth, group="o"))
