@@ -139,15 +139,7 @@ def test_codecs(
     is_fast = encoding_of(session.workspace.require_array("/t").user_data) is not None
     assert is_fast == (codec in FAST)
     array = frazil.Array(session, "t")
-    for index in (
-        np.s_[:],
-        np.s_[3:9:2, ::-3],
-        np.s_[..., 4],
-        np.s_[[1, 7], [12, 0]],
-        np.s_[5, 7],
-        np.s_[::4],
-        np.s_[:0:2, 3],
-    ):
+    for index in np.s_[:], np.s_[3:9:2, ::-3], np.s_[[1, 7], [12, 0]]:  # `test_as_numpy` has others
         same(array[index], values[index])
     same(array.oindex[[9, 0, 3], 2:5], values[[9, 0, 3], 2:5])
     same(array.oindex[[9, 0], [1, 12, 2]], values[np.ix_([9, 0], [1, 12, 2])])

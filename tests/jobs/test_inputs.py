@@ -13,6 +13,7 @@ import pytest
 import xarray as xr
 import zarr
 from tests.jobs import tasks
+from tests.pipeline.operations import CALLS, Call, operate
 
 import frazil
 import frazil.pipeline as ops
@@ -351,32 +352,19 @@ def climate() -> frazil.Repository:
 
 
 COORDINATES = {"/time", "/lat", "/lon"}
-#: Operations with their arguments after the source, and the labels that they read besides the coordinates.
-OPERATIONS: dict[str, tuple[Callable[..., ops.JobResult], list[Any], dict[str, Any], set[str]]] = {
-    "mean": (ops.mean, ["t", "time"], {}, set()),
-    "coslat": (ops.mean, ["t", "lat"], {"weights": "coslat"}, set()),
-    "groupby": (ops.groupby, ["t", "month", "mean"], {}, {"/month"}),
-    "groupby time": (ops.groupby, ["t", "time.season", "mean"], {}, set()),
-    "zones": (ops.zonal_stats, ["t", "region", "mean"], {}, {"/region"}),
-    "bands": (ops.zonal_stats, ["t", [0, 2, 4], "mean"], {}, set()),
-    "resample": (ops.resample, ["t", "YS", "mean"], {}, set()),
-    "climatology": (ops.climatology, ["t", "month", "mean"], {}, set()),
-    "rechunk": (ops.rechunk, [["/"], {"time": 6}], {}, set()),
-    "map_blocks": (partial(ops.map_blocks, np.sqrt), ["t"], {}, set()),
-    "coarsen": (ops.coarsen, [["t"], {"lat": 2}], {}, set()),
-    "pyramid": (ops.pyramid, [["t"]], {"factors": {"lat": 2, "lon": 2}}, set()),
-    "regrid": (ops.regrid, [["t"], {"lat": [0.5, 1], "lon": [0.5, 1]}], {}, set()),
-    "select": (ops.select, [["t"]], {"sel": {"lat": slice(0, 1)}}, set()),
-    "materialize": (ops.materialize, [["t"]], {}, set()),
+#: Operations, and the labels that they read besides the coordinates.
+OPERATIONS: dict[str, tuple[Call, set[str]]] = {name: (call, set()) for name, call in CALLS.items()} | {
+    "coslat": ((ops.mean, ["lat"], {"weights": "coslat"}), set()),
+    "groupby a label": ((ops.groupby, ["month", "mean"], {}), {"/month"}),
+    "zones of a label": ((ops.zonal_stats, ["region", "mean"], {}), {"/region"}),
 }
 
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_name_all_that_they_read(climate: frazil.Repository, name: str) -> None:
-    operation, arguments, keywords, labels = OPERATIONS[name]
-    to = ops.Target(climate, group=f"made/{name.replace(' ', '-')}")
-    result = operation(climate, *arguments, to=to, engine=ENGINE, **keywords)
+    call, labels = OPERATIONS[name]
+    result = operate(call, climate, ["t"], to=ops.Target(climate, group=f"made/{name.replace(' ', '-')}"))
     (source,) = climate.lookup_snapshot(result.snapshot_id).metadata[JOB]["inputs"]
     assert {"/t", *COORDINATES, *labels} <= set(source["paths"])
 

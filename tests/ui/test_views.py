@@ -20,9 +20,6 @@ from frazil.cli.main import main
 pytestmark = pytest.mark.browser
 
 
-CALENDARS = ("noleap", "360_day", "julian", "standard", "proleptic_gregorian")
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The page of a small repository with coordinates and two versions of a temperature."""
@@ -47,12 +44,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             "again", data=np.random.default_rng(0).random(1000), chunks=(500,), dimension_names=["n"]
         )
         times = root.create_group("times")
-        for calendar in CALENDARS:
-            attributes = {"units": "days since 1500-02-27", "calendar": calendar}
-            days = times.create_array(calendar, data=np.arange(3.0), dimension_names=[calendar])
-            days.attrs.update({**attributes, "bounds": f"{calendar}_bnds"})
-            edges = np.arange(3.0)[:, None] + [-0.5, 0.5]
-            times.create_array(f"{calendar}_bnds", data=edges, dimension_names=[calendar, "side"])
+        days = times.create_array("noleap", data=np.arange(3.0), dimension_names=["noleap"])
+        days.attrs.update({"units": "days since 1500-02-27", "calendar": "noleap"})
         flags: dict[str, Any] = {"flag_values": [0, 4], "flag_meanings": "good bad", "units": "1"}
         root.create_array("flags", data=np.array([[0, 4], [4, 4]], "u1"), attributes=flags)
         ocean = root.create_group("ocean")
@@ -123,22 +116,6 @@ def test_line_and_table(page: Any, address: str) -> None:
     page.get_by_role("rowheader", name="2020-01-03").wait_for()
 
 
-@pytest.mark.parametrize("calendar", CALENDARS)
-def test_times_have_the_dates_of_their_calendar(page: Any, address: str, calendar: str) -> None:
-    cftime = pytest.importorskip("cftime", reason="needs the group `test`")
-    units = "days since 1500-02-27"
-    numbers = [0, 1.5 if calendar == "noleap" else 1, 2]
-    dates = [cftime.num2date(number, units, calendar) for number in numbers]
-    minutes = [date.strftime("%Y-%m-%d %H:%M") for date in dates]
-    page.goto(f"{address}#/v/main/times/{calendar}?view=data&show=table")
-    page.get_by_text("3 values:").wait_for()
-    shown = page.get_by_role("cell").all_inner_texts()
-    assert [text if len(text) > 10 else f"{text} 00:00" for text in shown] == minutes
-    page.goto(f"{address}#/v/main/times/{calendar}_bnds?view=data")
-    first, last = (cftime.num2date(number, units, calendar) for number in (-0.5, 2.5))
-    page.get_by_text(f"6 values: {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}").wait_for()
-
-
 def test_difference_of_times_is_a_duration(page: Any, address: str) -> None:
     page.goto(f"{address}#/diff/main~1/main/times/noleap?view=data")
     page.get_by_text(
@@ -181,14 +158,6 @@ def test_north_is_up_where_latitudes_are_known(page: Any, address: str) -> None:
     for array, first in (("t", "60"), ("ocean/sst", "4")):
         page.goto(f"{address}#/v/main/{array}?view=data&show=table")
         page.get_by_role("rowheader").first.get_by_text(first, exact=True).wait_for()
-
-
-def test_flags_have_meanings_and_no_mean(page: Any, address: str) -> None:
-    page.goto(f"{address}#/v/main/flags?view=data")
-    page.get_by_text("4 values. 4 (bad): 3; 0 (good): 1.").wait_for()
-    page.get_by_role("application").focus()
-    page.keyboard.press("ArrowRight")
-    page.get_by_text("dimension 1 1, dimension 0 0: 4 (bad)").wait_for()
 
 
 def test_groups_of_frazil_itself_have_an_address_only(page: Any, address: str) -> None:

@@ -252,15 +252,6 @@ def test_columns_of_every_type_become_arrays_and_labels(repo: frazil.Repository,
     assert data["value"].dtype.kind in kinds.get(str(values.type), "iuf")
 
 
-def test_batches_of_a_session_in_another_time_zone(repo: frazil.Repository) -> None:
-    """Spark labels timestamps with the time zone of the session."""
-    utc = pa.table({"time": pa.array([TWENTY_PAST], TIMESTAMP), "t": [1.0]})
-    local_rows = utc.set_column(0, "time", utc["time"].cast(pa.timestamp("us", "America/New_York")))
-    writer = RowWriter(repo, {"dims": "time"}, utc.schema, overwrite=False)
-    writer.commit([writer.write(iter(local_rows.to_batches()))])
-    assert table(*planned(repo.readonly_session("main"), Selection())).to_pylist() == utc.to_pylist()
-
-
 def test_new_columns_become_arrays(repo: frazil.Repository) -> None:
     """They have the dimensions and chunks of the arrays beside them, unless an option has other chunks."""
     old = grid(repo)
