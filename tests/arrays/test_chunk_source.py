@@ -92,8 +92,7 @@ def test_an_expired_version(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compressor", [None, zarr.codecs.ZstdCodec()])
 @pytest.mark.parametrize(
-    ("offset", "length"),
-    [(0, 0), (2**64 - 10, 20), (2**63 - 1, 100), (3, 2**64 - 1), (0, 2**63)],
+    ("offset", "length"), [(0, 0), (2**64 - 10, 20), (2**63 - 1, 100), (3, 2**64 - 1), (0, 2**63)]
 )
 def test_impossible_references(compressor: Any, offset: int, length: int) -> None:
     """A damaged manifest may have any numbers. No decoder gets them."""

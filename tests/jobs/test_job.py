@@ -140,11 +140,7 @@ def _prepared_with(session: frazil.Session, job: ops.Job, source: frazil.Reposit
             "invalid-argument",
             "shared value cannot be sent to a task because of the item 'shared', of the type lock: ",
         ),
-        (
-            {"work": lambda fork, shared, item: None},
-            "task-failed",
-            "must return an Outcome, got NoneType",
-        ),
+        ({"work": lambda fork, shared, item: None}, "task-failed", "must return an Outcome, got NoneType"),
     ],
 )
 def test_an_invalid_job_does_no_work(

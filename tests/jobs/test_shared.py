@@ -97,12 +97,7 @@ def test_tasks_that_die_meet_and_are_lost(storage: frazil.Storage, tmp_path: Pat
     with pytest.raises(frazil.SessionStateError) as caught:
         job.commit()
     assert caught.value.kind == ErrorKind.COMMIT_NOT_ALLOWED
-    for text in (
-        "2 of 5 tasks",
-        f"task 2: on {killed.host}",
-        f"process {killed.process}",
-        "4: no attempt",
-    ):
+    for text in ("2 of 5 tasks", f"task 2: on {killed.host}", f"process {killed.process}", "4: no attempt"):
         assert text in str(caught.value)
     assert repo.lookup_branch("main") == next(iter(repo.ancestry(branch="main"))).id
     # The batch system queues all tasks again. Those that are done do nothing.

@@ -23,10 +23,7 @@ DISTRIBUTIONS = {
     "grpc_status": "pyspark",
     "google": "pyspark",
     "google.rpc": "pyspark",
-} | {
-    "opentelemetry": "opentelemetry-sdk",
-    "xarray_regrid": "xarray-regrid",
-}
+} | {"opentelemetry": "opentelemetry-sdk", "xarray_regrid": "xarray-regrid"}
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
 ]

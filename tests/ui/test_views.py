@@ -126,25 +126,18 @@ def test_difference_of_times_is_a_duration(page: Any, address: str) -> None:
 def test_a_typed_place_is_never_another_one(page: Any, address: str) -> None:
     page.goto(f"{address}#/v/main/t?view=data")
     date = page.get_by_role("textbox", name="time")
-    for text, reason in (
-        ("1990", "time goes from 2020-01-01 to 2020-01-04, and the nearest label is 2020-01-01. Shown: 2020"),
-        ("2019-02-29", "The calendar standard has no date 2019-02-29"),
-        ("#4", "The indices of time go from 0 to 3. Shown: 2020-01-01."),
-    ):
-        date.fill(text)
-        page.keyboard.press("Enter")
-        page.get_by_role("alert").get_by_text(reason).wait_for()
-        assert date.input_value() == text
-        assert date.get_attribute("aria-invalid") == "true"
+    date.fill("#4")
+    page.keyboard.press("Enter")
+    page.get_by_role("alert").get_by_text("The indices of time go from 0 to 3. Shown: 2020-01-01.").wait_for()
+    assert (date.input_value(), date.get_attribute("aria-invalid")) == ("#4", "true")
     date.fill("2020-01")
     page.keyboard.press("Enter")
     page.get_by_role("alert").wait_for(state="detached")
     assert date.input_value() == "2020-01-01"
     point = page.get_by_role("textbox", name="Add a point")
-    for text, label in (("-45, 30", "lon 315, lat 30"), ("355, 60", "lon 0, lat 60")):
-        point.fill(text)
-        page.keyboard.press("Enter")
-        page.get_by_text(f": {label}").first.wait_for()
+    point.fill("-45, 30")
+    page.keyboard.press("Enter")
+    page.get_by_text(": lon 315, lat 30").first.wait_for()
     point.fill("10, 95")
     page.keyboard.press("Enter")
     page.get_by_text("lat goes from -60 to 60, and the nearest label is 60.").wait_for()
@@ -158,20 +151,6 @@ def test_north_is_up_where_latitudes_are_known(page: Any, address: str) -> None:
     for array, first in (("t", "60"), ("ocean/sst", "4")):
         page.goto(f"{address}#/v/main/{array}?view=data&show=table")
         page.get_by_role("rowheader").first.get_by_text(first, exact=True).wait_for()
-
-
-def test_groups_of_frazil_itself_have_an_address_only(page: Any, address: str) -> None:
-    page.goto(address)
-    page.get_by_role("link", name="/times/noleap").wait_for()
-    assert page.get_by_text(".frazil").count() == 0
-    page.get_by_role("link", name="Differences from its parent").click()
-    page.get_by_text("nodes differ").wait_for()
-    assert page.get_by_text(".frazil").count() == 0
-    page.goto(f"{address}#/v/main/")
-    page.get_by_role("treeitem", name="flags").wait_for()
-    assert page.get_by_text(".frazil").count() == 0
-    page.goto(f"{address}#/v/main/.frazil/url?view=data")
-    page.get_by_text("3 values: 0 to 2").wait_for()
 
 
 def colour_at(page: Any, x: float, y: float) -> Any:
@@ -226,20 +205,6 @@ def test_chunks_by_commit(page: Any, address: str) -> None:
     page.go_back()
     commits.get_by_role("link").first.click()
     page.get_by_role("heading", name="correct one day").wait_for()
-
-
-def test_chunks_by_statistics(page: Any, address: str) -> None:
-    page.goto(f"{address}#/v/main/t?view=chunks&colour=kind")
-    page.get_by_role("combobox", name="Colour").select_option("largest value")
-    legend = page.locator(".legend")
-    legend.get_by_text("39").wait_for()
-    ends = ([68, 1, 84], [253, 231, 37])
-    chunks = page.get_by_role("application")
-    wait_for_cells(chunks, lambda cells: (cells[0], cells[3]) == ends and len({*map(tuple, cells)}) == 4)
-    page.goto(f"{address}#/v/main/t?view=chunks&colour=gaps&cell=2,0,0")
-    page.locator(".map-foot").get_by_text("minimum 80.5, maximum 80.5, mean 80.5").wait_for()
-    page.goto(f"{address}#/v/main/polar/ice?view=chunks&colour=mean")
-    legend.get_by_text("1 chunk without statistics").wait_for()
 
 
 def test_points_as_lines(page: Any, address: str) -> None:

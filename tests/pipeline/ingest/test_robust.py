@@ -200,19 +200,13 @@ def test_every_group_can_be_opened(tmp_path: Path, repo: frazil.Repository) -> N
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a policy": ({"on_problem": "ignore"}, "on_problem must be one of fail"),
-    "a kind that leaves files out": (
-        {"allow": {"dims"}},
-        "allow must .*got 'dims'. concat_dim=.*on_problem",
-    ),
+    "a kind that leaves files out": ({"allow": {"dims"}}, "allow must .*got 'dims'. concat_dim=.*on_problem"),
     "a dimension": ({"chunks": {"tim": 3}}, "name dimensions of the files.*'tim'"),
     "no size": ({"chunks": {"time": 0}}, "at least 1, or -1 for the whole dimension, got 0"),
     "a variable": ({"encoding": {"tass": {}}}, "name variables of the files.*'tass'"),
     "no chunk": ({"encoding": {"tas": {"chunks": (0, 1, 1)}}}, "chunks of tas must"),
     "an argument": ({"encoding": {"tas": {"dtype": "f8"}}}, "only chunks, shards.*got 'dtype'"),
-    "a codec": (
-        {"encoding": {"tas": {"compressors": "zip"}}},
-        "/new/tas`.* that zarr accepts.*zip",
-    ),
+    "a codec": ({"encoding": {"tas": {"compressors": "zip"}}}, "/new/tas`.* that zarr accepts.*zip"),
     "shards": ({"encoding": {"tas": {"chunks": (2, 2, 2), "shards": (3, 2, 2)}}}, "one that zarr accepts"),
     "no such variable": ({"variables": ["nope"]}, "got 'nope', which no file has"),
     "a format": ({"format": "xyz"}, "format must be one of"),

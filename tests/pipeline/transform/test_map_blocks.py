@@ -173,8 +173,7 @@ class Engines(Inline):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    ("tasks", "slots", "expected"),
-    [(None, 1, 32), (None, 40, 64), (1, 40, 1), (4, 1, 4), (1000, 1, 64)],
+    ("tasks", "slots", "expected"), [(None, 1, 32), (None, 40, 64), (1, 40, 1), (4, 1, 4), (1000, 1, 64)]
 )
 def test_tasks_of_a_function_on_small_arrays(
     small: frazil.Repository, tasks: int | None, slots: int, expected: int

@@ -82,11 +82,7 @@ BAD = [
     (ops.Monotonic("/obs/lon", increasing=False), "0.0 then 1.0", "index (1,)"),
     (ops.Regular("/obs/lat"), "20.0 then 20.0", "index (2,)"),
     (ops.NoDuplicates("/obs/lat"), "20.0 at 1 and 2", "index (2,)"),
-    (
-        ops.Range("/obs/t", max=800),
-        "2 outside",
-        "index (5, 1, 4), time=2001-01-06T00:00:00",
-    ),
+    (ops.Range("/obs/t", max=800), "2 outside", "index (5, 1, 4), time=2001-01-06T00:00:00"),
     (ops.Condition("/obs/t", "<= 800 or is null"), "2 others", "index (5, 1, 4), time=2001-01-06T00:00:00"),
     (ops.Condition("/obs/t", "<= 800"), "3 others", "index (3, 2, 1)"),
     (
