@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import Any
 
@@ -59,23 +58,11 @@ def test_blocks_of_anything(repo: frazil.Repository, name: str, dtype: str) -> N
 
 def test_a_rectilinear_grid_is_refused_or_taken_as_it_is() -> None:
     repo = shared.new_repository()
-    session = repo.writable_session("main")
-    grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[2, 3]]}}
-    document: dict[str, Any] = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [5],
-        "data_type": "int8",
-        "fill_value": 0,
-        "chunk_grid": grid,
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "codecs": [{"name": "bytes"}],
-        "attributes": {},
-        "dimension_names": ["x"],
-    }
-    session.workspace.set_node("/r", json.dumps(document).encode())
-    session.workspace.write_chunk("/r", (1,), bytes([7, 8, 9]))
-    session.commit("rectilinear")
+    with zarr.config.set({"array.rectilinear_chunks": True}), repo.transaction("main", message="r") as store:
+        data = np.array([5, 6, 7, 8, 9], "i1")
+        zarr.create_array(
+            store, name="r", data=data, chunks=[[2, 3]], compressors=None, dimension_names=["x"]
+        )
     in_chunks = partial(pytest.raises, frazil.InvalidInputError, match="chunks of one shape")
     with in_chunks():
         shared.rechunk(repo, ["r"], (1,))
