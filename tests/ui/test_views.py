@@ -46,8 +46,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         times = root.create_group("times")
         days = times.create_array("noleap", data=np.arange(3.0), dimension_names=["noleap"])
         days.attrs.update({"units": "days since 1500-02-27", "calendar": "noleap"})
-        flags: dict[str, Any] = {"flag_values": [0, 4], "flag_meanings": "good bad", "units": "1"}
-        root.create_array("flags", data=np.array([[0, 4], [4, 4]], "u1"), attributes=flags)
         ocean = root.create_group("ocean")
         for name, units in (("nav_lat", "degrees_north"), ("nav_lon", "degrees_east")):
             places = np.mgrid[-40:41:20, 0:40:10][0 if name == "nav_lat" else 1].astype("f8")
@@ -57,18 +55,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             group = root.create_group(name, attributes={"proj:code": code})
             for axis, metres in (("x", np.linspace(-2e6, 2e6, 4)), ("y", np.linspace(2e6, -2e6, 5))):
                 group.create_array(axis, data=metres, dimension_names=[axis]).attrs["units"] = "m"
-            group.create_array(
-                "ice",
-                data=np.arange(20.0).reshape(5, 4),
-                dimension_names=["y", "x"],
-                attributes={"frazil_statistics": False},
-            )
+            group.create_array("ice", data=np.arange(20.0).reshape(5, 4), dimension_names=["y", "x"])
     with repo.transaction("main", message="correct one day", metadata={"author": "Grace"}) as store:
         for name in ("t", "whole"):
             zarr.open_array(store, path=name)[2] = 80.5
         again = zarr.open_array(store, path="again")
         zarr.open_array(store, path="times/noleap")[1] = 1.5
-        zarr.open_group(store).create_group(".frazil").create_array("url", data=np.arange(3))
         again[:500] = again[:500]  # the same values in a new chunk
         again[500:] = 1
     assert main(["ui", str(folder / "ice"), "--static", str(folder / "page")]) == 0
