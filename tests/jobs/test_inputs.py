@@ -122,33 +122,23 @@ def test_an_input_that_had_changed_when_the_job_began(repo: frazil.Repository) -
     assert error.value.snapshot == culprit
 
 
-@pytest.mark.parametrize("fixed", ["tag", "snapshot", "branch"])
+@pytest.mark.parametrize("fixed", ["tag", "snapshot", "branch", "another repository"])
 def test_fixed_versions_do_not_change(
     repo: frazil.Repository, fixed: str, before_commit: Callable[[Any], None]
 ) -> None:
     tip = repo.lookup_branch("main")
     repo.create_tag("v1", tip)
     repo.create_branch("dev", tip)
-    before_commit(partial(put, repo))
+    other = filled(frazil.Repository.create(frazil.in_memory_storage()))
+    before_commit(lambda: [put(each) for each in (repo, other)])
     version = {
         "tag": partial(ops.Version.of, repo, tag="v1"),
         "snapshot": partial(ops.Version.of, repo, snapshot_id=tip),
         "branch": partial(ops.Version.of, repo, branch="dev"),
+        "another repository": lambda: other,
     }[fixed]()
     ops.mean(version, "foo", "t", to=ops.Target(repo, group="mean"), engine=ENGINE)
     assert values(repo, "mean/foo").tolist() == [1, 1, 1]
-
-
-def test_inputs_in_another_repository_are_fixed(before_commit: Callable[[Any], None]) -> None:
-    source, target = (filled(frazil.Repository.create(frazil.in_memory_storage())) for _ in range(2))
-
-    def happens() -> None:
-        put(source)
-        put(target)
-
-    before_commit(happens)
-    ops.mean(source, "foo", "t", to=ops.Target(target, group="mean"), engine=ENGINE)
-    assert values(target, "mean/foo").tolist() == [1, 1, 1]
 
 
 def test_a_repository_with_two_addresses_is_one(tmp_path: Path, before_commit: Callable[[Any], None]) -> None:
