@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 from tests.pipeline import operations
 from tests.pipeline.operations import CALLS, Call, operate
+from tests.pipeline.transform.shared import repository_of
 
 import frazil
 import frazil.pipeline as ops
@@ -26,7 +27,6 @@ OPERATIONS: Final[dict[str, Call]] = CALLS | {
 
 
 def repository_with(group: str) -> frazil.Repository:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
     data = xr.Dataset(
         {"t": (("time", "lat", "lon"), np.arange(48.0).reshape(6, 4, 2))},
         {
@@ -35,9 +35,7 @@ def repository_with(group: str) -> frazil.Repository:
             "lon": ("lon", [0.0, 180.0], {"standard_name": "longitude"}),
         },
     )
-    with repo.transaction("main", message="made") as store:
-        data.to_zarr(store, group=group, consolidated=False, zarr_format=3)
-    return repo
+    return repository_of(data, group=group)
 
 
 def opens(repo: frazil.Repository) -> bool:

@@ -14,6 +14,7 @@ import xarray as xr
 import zarr
 from tests.jobs import tasks
 from tests.pipeline.operations import CALLS, Call, operate
+from tests.pipeline.transform.shared import repository_of
 
 import frazil
 import frazil.pipeline as ops
@@ -135,7 +136,7 @@ def test_fixed_versions_do_not_change(
         "tag": partial(ops.Version.of, repo, tag="v1"),
         "snapshot": partial(ops.Version.of, repo, snapshot_id=tip),
         "branch": partial(ops.Version.of, repo, branch="dev"),
-        "another repository": lambda: other,
+        "another repository": partial(ops.Version.of, other),
     }[fixed]()
     ops.mean(version, "foo", "t", to=ops.Target(repo, group="mean"), engine=ENGINE)
     assert values(repo, "mean/foo").tolist() == [1, 1, 1]
@@ -328,17 +329,13 @@ def test_run_again_is_bounded() -> None:
 
 @pytest.fixture(scope="module")
 def climate() -> frazil.Repository:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
-    session = repo.writable_session("main")
     time = xr.date_range("2000-01-01", periods=24, freq="MS")
     dataset = xr.Dataset(
         {"t": (("time", "lat", "lon"), np.ones((24, 4, 4))), "region": (("lat",), [1, 1, 2, 2])},
         {"time": time, "lat": [0.0, 1.0, 2.0, 3.0], "lon": [0.0, 1.0, 2.0, 3.0]},
     )
     dataset["month"] = (("time",), np.arange(24) % 12)
-    dataset.to_zarr(session.store, consolidated=False, zarr_format=3)
-    session.commit("climate")
-    return repo
+    return repository_of(dataset)
 
 
 COORDINATES = {"/time", "/lat", "/lon"}

@@ -44,11 +44,13 @@ def repo(tmp_path: Path) -> frazil.Repository:
     return repo
 
 
-def same(repo: frazil.Repository, place: Path) -> None:
+def same(repo: frazil.Repository, place: Any) -> None:
     """A Zarr library without Frazil reads the same arrays, attributes and groups."""
     ours = zarr.open_group(repo.readonly_session("main").store, mode="r")
-    plain: Any = zarr.open_group(str(place), mode="r")
-    for path, node in ours.members(max_depth=None):
+    plain: Any = zarr.open_group(place, mode="r")
+    members = dict(ours.members(max_depth=None))
+    assert dict(plain.members(max_depth=None)).keys() == members.keys()
+    for path, node in members.items():
         if isinstance(node, zarr.Array):
             np.testing.assert_array_equal(plain[path][...], node[...], path)
             assert plain[path].metadata == node.metadata
@@ -130,14 +132,7 @@ def test_stopped_at_every_request_and_called_again(repo: frazil.Repository, tmp_
 def test_a_zip_file(repo: frazil.Repository, tmp_path: Path) -> None:
     file = export_zip(repo, tmp_path / "plain.zarr.zip")
     with zarr.storage.ZipStore(file, read_only=True) as store:
-        ours = zarr.open_group(repo.readonly_session("main").store, mode="r")
-        plain: Any = zarr.open_group(store, mode="r")
-        assert {path for path, _ in plain.members(max_depth=None)} == {
-            path for path, _ in ours.members(max_depth=None)
-        }
-        for path, node in ours.members(max_depth=None):
-            if isinstance(node, zarr.Array):
-                np.testing.assert_array_equal(plain[path][...], node[...], path)
+        same(repo, store)
     with pytest.raises(AlreadyExistsError):
         export_zip(repo, file)
     export_zip(repo, file, arrays=("/native",), overwrite=True)

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from tests.pipeline.transform.shared import coarsen, map_blocks, materialize, pyramid, rechunk, regrid, select
+from tests.pipeline.transform.shared import (
+    coarsen,
+    map_blocks,
+    materialize,
+    pyramid,
+    rechunk,
+    regrid,
+    repository_of,
+    select,
+)  # fmt: skip
 
 import frazil
 import frazil.pipeline as ops
@@ -22,16 +31,12 @@ VALUES = np.arange(35.0).reshape(5, 7)
 
 @pytest.fixture
 def repo() -> frazil.Repository:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
     data = {"t": (("lat", "lon"), VALUES), "u": (("lat", "lon"), VALUES * 2)}
     coords = {
         "lat": ("lat", np.arange(5.0), {"units": "degrees_north"}),
         "lon": ("lon", np.arange(7.0), {"units": "degrees_east"}),
     }
-    with repo.transaction("main", message="fields") as store:
-        encoding = {name: {"chunks": (2, 3)} for name in data}
-        xr.Dataset(data, coords).to_zarr(store, consolidated=False, zarr_format=3, encoding=encoding)
-    return repo
+    return repository_of(xr.Dataset(data, coords), encoding={name: {"chunks": (2, 3)} for name in data})
 
 
 def read(repo: frazil.Repository, group: str) -> xr.Dataset:
@@ -61,12 +66,10 @@ def test_labels_of_others_are_not_replaced(repo: frazil.Repository) -> None:
 
 
 def test_a_second_auxiliary_coordinate_of_two_columns_is_no_bounds() -> None:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
     dataset = xr.Dataset(
         {"t": (("y", "x"), np.zeros((6, 2)))}, {"lat2": (("y", "x"), np.arange(12.0).reshape(6, 2))}
     )
-    with repo.transaction("main", message="curvilinear") as store:
-        dataset.to_zarr(store, consolidated=False, zarr_format=3)
+    repo = repository_of(dataset)
     coarsen(repo, ["t"], {"y": 2}, to=ops.Target(repo, group="c"))
     pyramid(repo, ["t"], factors={"y": 2}, levels=2, to=ops.Target(repo, group="p"))
     expected = dataset["lat2"].coarsen(y=2).mean().values

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from tests.pipeline.transform.shared import new_repository, opened, pyramid, read
+from tests.pipeline.transform.shared import opened, pyramid, read, repository_of
 from tests.support.judge import same_by_reference
 
 import frazil
@@ -20,7 +20,6 @@ HALF = {"y": 2, "x": 2}
 
 @pytest.fixture
 def picture(tmp_path: Path) -> frazil.Repository:
-    repo = new_repository(frazil.local_filesystem_storage(str(tmp_path / "repo")))
     data = np.random.default_rng(5).random((3, 37, 64))
     data[:, 3:9, 5:20] = np.nan
     dataset = xr.Dataset(
@@ -28,10 +27,7 @@ def picture(tmp_path: Path) -> frazil.Repository:
         {"y": ("y", np.arange(37.0)), "x": ("x", np.arange(64)), "t": ("t", [1, 2, 3])},
     )
     dataset["p"].encoding["chunks"] = (1, 8, 16)
-    session = repo.writable_session("main")
-    dataset.to_zarr(session.store, consolidated=False, zarr_format=3)
-    session.commit("made")
-    return repo
+    return repository_of(dataset, frazil.local_filesystem_storage(str(tmp_path / "repo")))
 
 
 @pytest.mark.deep

@@ -213,8 +213,3 @@ def test_a_long_axis_is_sampled() -> None:
     plan = rechunk_plan((10**9,), (999,), (1000,), 4, 64_000_000)
     assert plan.bytes_read <= 4.01e9
     assert covered(10**9, np.array([1]), 1).tolist() == [10**9]
-
-
-def test_too_little_memory_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="at least 1200 bytes"):
-        rechunk_plan((100, 100), (10, 10), (10, 10), 4, 1199)

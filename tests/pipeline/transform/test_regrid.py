@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import xarray_regrid  # noqa: F401  # the accessor `regrid`
-from tests.pipeline.transform.shared import new_repository, opened, read, regrid
+from tests.pipeline.transform.shared import opened, read, regrid, repository_of
 
 import frazil
 from frazil.pipeline import Target, Version
@@ -20,7 +20,6 @@ GLOBE = {"lat": np.arange(-80.0, 81, 20), "lon": np.arange(-175.0, 180, 30)}
 @pytest.fixture
 def earth() -> frazil.Repository:
     """A globe of packed values with gaps, from north to south and from Greenwich to the east."""
-    repo = new_repository()
     values = np.random.default_rng(9).integers(0, 400, (6, 18, 36)) * 0.5
     values[2, 4:9, 3:20] = np.nan
     dataset = xr.Dataset(
@@ -37,10 +36,7 @@ def earth() -> frazil.Repository:
         },
     )
     dataset["t"].encoding = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -9, "chunks": (2, 5, 7)}
-    session = repo.writable_session("main")
-    dataset.to_zarr(session.store, consolidated=False, zarr_format=3)
-    session.commit("made")
-    return repo
+    return repository_of(dataset)
 
 
 @pytest.mark.sample(1)

@@ -55,7 +55,6 @@ def test_equal_to_numpy(data: Any, axes: list[Any], dtype: str, sharded: bool) -
 
 @pytest.fixture
 def earth(tmp_path: Path) -> frazil.Repository:
-    repo = shared.new_repository(frazil.local_filesystem_storage(str(tmp_path / "repo")))
     days = np.arange("2001-01-01", "2001-01-09", dtype="M8[D]").astype("M8[ns]")
     data = xr.Dataset(
         {"t": (("time", "lat", "lon"), np.random.default_rng(3).random((8, 18, 36), "f4"), {"units": "K"})},
@@ -67,10 +66,7 @@ def earth(tmp_path: Path) -> frazil.Repository:
         },
     )
     data["t"].encoding["chunks"] = (2, 6, 9)
-    session = repo.writable_session("main")
-    data.to_zarr(session.store, consolidated=False, zarr_format=3)
-    session.commit("made")
-    return repo
+    return shared.repository_of(data, frazil.local_filesystem_storage(str(tmp_path / "repo")))
 
 
 @pytest.mark.deep
@@ -144,15 +140,12 @@ def test_a_box_of_the_globe(west: int, eastward: bool) -> None:
     lon = np.arange(36) * 10.0 + west
     lat = np.arange(-85.0, 90, 10)
     lon, lat = (lon, lat) if eastward else (lon[::-1], lat[::-1])
-    repo = shared.new_repository()
     data = (lat[:, None] * 1000 + lon % 360).astype("f4")
     array = xr.Dataset(
         {"t": (("y", "x"), data)},
         {"y": ("y", lat, {"units": "degrees_north"}), "x": ("x", lon, {"standard_name": "longitude"})},
     )
-    session = repo.writable_session("main")
-    array.to_zarr(session.store, consolidated=False, zarr_format=3)
-    session.commit("made")
+    repo = shared.repository_of(array)
     to = Target(repo, group="box")
     result = crop(repo, ["t"], latitude=(-30, 40), longitude=(-20, 30), to=to, engine=shared.INLINE)
     box = shared.opened(result.version, "box")
