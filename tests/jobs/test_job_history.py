@@ -159,7 +159,7 @@ def test_a_reset_to_the_base_of_a_driver(repo: frazil.Repository) -> None:
     assert total(repo) == 1
 
 
-def test_a_derived_id_runs_again_after_a_change_that_a_squash_hides(repo: frazil.Repository) -> None:
+def test_a_derived_id_runs_again_after_a_change_even_one_that_a_squash_hides(repo: frazil.Repository) -> None:
     first = run_job(adding(repo, None), ENGINE)
     squashed(repo)
     again = run_job(adding(repo, None), ENGINE)
@@ -168,6 +168,9 @@ def test_a_derived_id_runs_again_after_a_change_that_a_squash_hides(repo: frazil
     repo.upkeep.squash("main", since=first_of(repo)).apply()
     assert not run_job(adding(repo, None), ENGINE).done_before
     assert total(repo) == 3
+    other_commit(repo, "x")
+    assert not run_job(adding(repo, None), ENGINE).done_before
+    assert total(repo) == 5
 
 
 def test_another_branch_is_another_job(repo: frazil.Repository) -> None:
