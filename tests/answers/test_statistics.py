@@ -161,7 +161,7 @@ def test_gaps_in_parts_of_a_large_chunk(dtype: str) -> None:
     rng, kind, length = np.random.default_rng(9), np.dtype(dtype), 300_000
     values = (rng.integers(0, 100, length) + np.arange(length) // 100_000 * 50).astype(kind)
     if kind.itemsize > 2:  # floating-point numbers whose squares cancel, and integers with large squares
-        values += 10**6 if kind.kind == "f" else 10**9
+        values += kind.type(10**9)
     if kind.kind == "f":
         values[5_000::7] = np.nan
     values[:140_000] = values[200_000::3] = 255  # a part has no value at all
