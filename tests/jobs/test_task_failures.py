@@ -195,8 +195,7 @@ TEXTS: Final = {
         'because of the data that it read\n  File "job.py", line 7, in broken\n  after 4 attempts',
     ),
     "executor": Text(
-        f"{_LOST}{_BAD_NODE}",
-        "signal SIGKILL. The operating system kills processes that use too much memory",
+        f"{_LOST}{_BAD_NODE}", "signal SIGKILL. The operating system kills processes that use too much memory"
     ),
     "no start": Text(
         f"{_LOST}SparkException: Python worker failed to connect back.\n\tat org.apache",

@@ -128,6 +128,12 @@ IMPORTS = [
     ("pyspark", "from frazil.spark import get_spark", "frazil.spark.get_spark", "spark"),
     ("pyspark", "import frazil.spark as spark; spark.OnSpark", "frazil.spark.OnSpark", "spark"),
     ("pyspark", "from frazil.spark import *", "frazil.spark.OnSpark", "spark"),
+    (
+        "pyspark",
+        "import frazil.pipeline as p; p.inspect_files('a', engine='spark')",
+        "the engine 'spark'",
+        "spark",
+    ),
     ("rasterio", "import frazil.pipeline.reductions.zones", "rasterized", "geotiff"),
     ("anywidget", "from frazil.ui import Explorer", "frazil.ui.Explorer", "widget"),
     ("frazil_import", "from frazil import upgrade", "frazil.upgrade", "import"),
