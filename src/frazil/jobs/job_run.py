@@ -62,7 +62,6 @@ from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.staged_work import clean_up, place_of
 from frazil.storage.base import storage_label
 from frazil.storage.checks import TRAFFIC
-from frazil.storage.local_commit import flush_folders
 
 
 def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
@@ -363,7 +362,7 @@ def earlier_result(target: Target, id_: str, snapshot_id: str) -> JobResult:
     storage, folder = target.repo.storage, ""
     if target.repo.spec_version < 2:
         folder = ref_key(storage, RefKind.BRANCH, target.branch).rpartition("/")[0]
-    flush_folders(storage, [folder])
+    storage.flush_folders([folder])
     clean_up(storage, place_of(target.branch, id_))
     return JobResult(id_, Version(target.repo, snapshot_id, target.branch), Metrics(), done_before=True)
 

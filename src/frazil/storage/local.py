@@ -57,13 +57,14 @@ from frazil.storage.base import (
     IfAbsent,
     IfVersion,
     ObjectInfo,
+    OpenReplacement,
     Refused,
+    Replacement,
     Storage,
     Stored,
     Version,
 )
 from frazil.storage.checks import TRAFFIC, check_key, check_prefix, check_range
-from frazil.storage.local_commit import LocalCommit, OpenReplacement, Replacement
 from frazil.storage.memory import SynchronousStorage
 from frazil.storage.settings import StorageSettings
 
@@ -85,7 +86,7 @@ _is_hidden = re.compile(r".*#\d+", re.DOTALL).fullmatch
 _IS_LINK: Final = frozenset({errno.ELOOP, errno.EMLINK})
 
 
-class LocalStorage(SynchronousStorage, LocalCommit):
+class LocalStorage(SynchronousStorage):
     """A storage whose objects are files below a directory. The first write creates the directory.
 
     Args:
@@ -289,7 +290,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
 
     @override
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
-        """Write all files and their names first, and flush all of them together, as ``LocalCommit.put_many``.
+        """Write all files and their names first, and flush all of them together, as ``Storage.put_many``.
 
         After a power failure in between, a file may be incomplete. No other object refers to its name.
         """
@@ -340,7 +341,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     def open_replacement(
         self, replacement: Replacement, objects: Iterable[tuple[str, Buffer]] = ()
     ) -> OpenReplacement:
-        """Write all files first, and flush them together, as ``LocalCommit.open_replacement``.
+        """Write all files first, and flush them together, as ``Storage.open_replacement``.
 
         A replacement waits for the disk twice: for the new files, the backup and the new bytes of the file,
         which have a temporary name, with their directories; and, after the rename, for the directory of the
@@ -362,7 +363,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
 
     @override
     def flush_folders(self, folders: Iterable[str]) -> None:
-        """Flush the folders that exist, as ``LocalCommit.flush_folders``."""
+        """Flush the folders that exist, as ``Storage.flush_folders``."""
         for folder in folders:
             path = self._path(folder) if folder else self._root
             with files.file_errors(folder or self._root, "write"), suppress(FileNotFoundError):
@@ -370,7 +371,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
 
     @override
     def local_queue(self, key: str) -> AbstractContextManager[None]:
-        """Wait for the other writers of an object, for a second at most, as ``LocalCommit.local_queue``."""
+        """Wait for the other writers of an object, for a second at most, as ``Storage.local_queue``."""
         return files.object_lock(self._path(key), is_turn=True)
 
     @override
