@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from frazil.cli.command import Note, argument, option, verb
+from frazil.cli.command import Note, Output, argument, option, verb
 from frazil.cli.opening import OpenTarget
-from frazil.cli.output import Output
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.repository.target import Target, parse_target, parse_time
 

@@ -12,10 +12,8 @@ import numpy as np
 
 from frazil.cli.arguments import AnyTarget, ArrayTarget, Raw, Version
 from frazil.cli.cells import SELECTION, Indices, Labels, OpenArray, indices_of, place
-from frazil.cli.command import argument, verb
-from frazil.cli.documents import SHORT, clock, diff_document, diff_lines
-from frazil.cli.opening import OpenTarget
-from frazil.cli.output import Output, picked, table
+from frazil.cli.command import Output, argument, picked, table, verb
+from frazil.cli.opening import SHORT, OpenTarget, clock, diff_document, diff_lines
 from frazil.display import counted
 from frazil.errors import IcechunkError, MissingExtraError
 from frazil.format.ids import id_from_text, id_to_text

@@ -12,10 +12,8 @@ import numpy as np
 
 import frazil
 from frazil.cli import arguments as args
-from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import BranchChange, confirm, node_at, node_document
-from frazil.cli.opening import OpenTarget
-from frazil.cli.output import Output
+from frazil.cli.command import Output, argument, option, verb
+from frazil.cli.opening import BranchChange, OpenTarget, confirm, node_at, node_document
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text

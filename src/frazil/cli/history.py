@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import click
 
 from frazil.cli import arguments as args
-from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import (
+from frazil.cli.command import Output, argument, option, picked, table, verb
+from frazil.cli.opening import (
     SHORT,
+    OpenTarget,
     clock,
     diff_document,
     diff_lines,
@@ -26,8 +27,6 @@ from frazil.cli.documents import (
     version_document,
     version_line,
 )
-from frazil.cli.opening import OpenTarget
-from frazil.cli.output import Output, picked, table
 from frazil.display import counted
 from frazil.extras import needs
 from frazil.format.ids import id_to_text

@@ -28,8 +28,7 @@ from typing import Any, Final
 import click
 
 from frazil.about import __version__
-from frazil.cli.command import DEBUG, SETTINGS, Frazil
-from frazil.cli.output import Output, visible
+from frazil.cli.command import DEBUG, SETTINGS, Frazil, Output, visible
 from frazil.errors import IcechunkError, UnreadableArrayWarning
 
 _ERROR: Final = 1

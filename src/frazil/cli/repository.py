@@ -12,11 +12,9 @@ import click
 
 import frazil
 from frazil.cli import arguments as args
-from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import SHORT, BranchChange, confirm
+from frazil.cli.command import Output, argument, option, picked, verb
 from frazil.cli.history import rules_of, update_document
-from frazil.cli.opening import OpenTarget, storage_of
-from frazil.cli.output import Output, picked
+from frazil.cli.opening import SHORT, BranchChange, OpenTarget, confirm, storage_of
 from frazil.errors import ConflictError, ErrorKind
 from frazil.handle.repository import context_of
 from frazil.repository.catalog import repo_changes

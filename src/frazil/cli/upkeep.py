@@ -14,10 +14,8 @@ import click
 
 import frazil
 from frazil.cli import arguments as args
-from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import SHORT, BranchChange, clock, confirm
-from frazil.cli.opening import OpenTarget, author_metadata, storage_of
-from frazil.cli.output import Output, picked, table
+from frazil.cli.command import Output, argument, option, picked, table, verb
+from frazil.cli.opening import SHORT, BranchChange, OpenTarget, author_metadata, clock, confirm, storage_of
 from frazil.display import counted
 from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError
 from frazil.format.ids import REPO
