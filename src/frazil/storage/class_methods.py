@@ -1,7 +1,7 @@
 """The class methods of ``Storage`` that create a storage: ``Storage.new_s3`` and similar methods.
 
 They have the names and arguments of the reference. They take options and credentials as objects. The
-functions of ``services`` take the same values as single arguments.
+functions of ``urls`` take the same values as single arguments.
 """
 
 from __future__ import annotations
