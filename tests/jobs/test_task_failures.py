@@ -25,7 +25,7 @@ import frazil.errors
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, TaskFailedError
 from frazil.jobs.task_failures import failure_of, task_error, unsendable
 from frazil.spark import Engine, Inline, OnSpark, Processes, Threads
-from frazil.spark.runtime.errors import from_spark, marked
+from frazil.spark.runtime.on_spark import from_spark, marked
 
 
 def failed(engine: Engine, how: str, shared: bytes = b"") -> TaskFailedError:

@@ -36,7 +36,7 @@ from frazil.handle.repository import Repository
 from frazil.jobs.job import Source, Target, Version
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.session.session import Session
-from frazil.spark.runtime.errors import causes_only
+from frazil.spark.runtime.on_spark import causes_only
 from frazil.spark.runtime.session import get_spark, is_sail
 from frazil.spark.streams.sink import RowsWriter
 from frazil.spark.streams.source import FEED, SCHEMA, FeedReader, RefusedReader
@@ -77,7 +77,7 @@ from frazil.spark.tables.scan import (
     frame_of_tasks,
     plan_scan,
 )
-from frazil.spark.tables.schemas import argument_error, declared_schema, to_arrow_schema, to_spark
+from frazil.spark.tables.schemas import declared_schema, to_arrow_schema, to_spark
 from frazil.spark.tables.write_table import RowWriter
 
 if TYPE_CHECKING:
@@ -142,14 +142,14 @@ class FrazilDataSource(spark.DataSource):
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         options = self._options(READ, schema)
         if self.handle is None and "path" not in options:
-            raise argument_error(
+            raise InvalidInputError(
                 "The repository of a table must be in Spark's catalog, got none: a table that was created "
                 "with a list of columns or AS SELECT, or whose columns were altered, has no options. Type "
                 "SELECT ... FROM t WITH (path = '...'), or drop the table and type CREATE TABLE t USING "
                 "frazil OPTIONS (path '...')"
             )
         if options.get("table") == FEED:
-            raise argument_error(
+            raise InvalidInputError(
                 f"The table {FEED} must be read as a stream, got a batch query. Use spark.readStream, or the "
                 "table changes"
             )
@@ -172,7 +172,7 @@ class FrazilDataSource(spark.DataSource):
             options = self._options(STREAM, schema)
             if (table := options.get("table")) != FEED:
                 source = "rows of arrays" if table is None else f"the table {table}"
-                raise argument_error(
+                raise InvalidInputError(
                     f"A stream must read commits, the table {FEED}, got {source}. Set the option "
                     f"table={FEED}, or read {source} with a batch query (spark.read)"
                 )
@@ -197,7 +197,7 @@ class FrazilDataSource(spark.DataSource):
     def _repository_to_write(self, options: Options) -> Repository:
         """Return the repository. The first write creates it, if the rows can create arrays."""
         if self.handle is None and "path" not in options:
-            raise argument_error(
+            raise InvalidInputError(
                 "The statement must name the repository that it writes, got none: Spark gives a writer the "
                 "options of the statement only, and not those of the table. Type INSERT INTO t WITH (path = "
                 "'...') SELECT ..., or DataFrame.writeTo('t').option('path', '...').append(); profile may "

@@ -39,7 +39,7 @@ from frazil.pipeline.publishing.operation import create_tag_once, rollback_targe
 from frazil.pipeline.replication import copy_repository
 from frazil.repository.catalog.ancestry import is_in_history
 from frazil.repository.catalog.repo_changes import branch_tip
-from frazil.spark.runtime.errors import causes_only
+from frazil.spark.runtime.on_spark import causes_only
 from frazil.spark.runtime.session import is_sail
 from frazil.spark.tables import repository_tables
 from frazil.spark.tables.data_source_reader import GridReader, schema_of_rows
@@ -59,7 +59,7 @@ from frazil.spark.tables.options import (
     use_of_table,
 )
 from frazil.spark.tables.repository_tables import SCHEMAS, columns
-from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark, without_zones
+from frazil.spark.tables.schemas import to_arrow_schema, to_spark, without_zones
 
 type Pin = Mapping[str, str]
 type Rows = Iterator[Mapping[str, Any]]
@@ -123,7 +123,7 @@ class UpkeepFunction:
         unknown = [name for name in canonical(dict.fromkeys(options, "")) if name not in known]
         if unknown:
             names = [*self.parameters, "options"]
-            raise argument_error(
+            raise InvalidInputError(
                 f"An argument of {self.name} must be one of {', '.join(names)}, or an option of the storage, "
                 f"got {unknown[0]}{suggest(unknown[0], names)}"
             )
@@ -134,10 +134,10 @@ class UpkeepFunction:
                 expected, convert = _KINDS[kind if kind in _KINDS else str]  # `str | None`
                 values[name] = convert(name, value)
                 if values[name] is None:
-                    raise argument_error(f"The argument {name} must be {expected}, got {value!r}")
+                    raise InvalidInputError(f"The argument {name} must be {expected}, got {value!r}")
         missing = [name for name, value in values.items() if value is inspect.Parameter.empty]
         if missing:
-            raise argument_error(f"{self.name} must have the argument {missing[0]}, got none")
+            raise InvalidInputError(f"{self.name} must have the argument {missing[0]}, got none")
         return options_of_call(options, _USE), values
 
 
@@ -203,7 +203,7 @@ def bound[T](
 ) -> dict[str, T]:
     """Return the arguments of a call by their names."""
     if len(args) > len(parameters):
-        raise argument_error(
+        raise InvalidInputError(
             f"{name} takes at most {len(parameters)} arguments without a name ({', '.join(parameters)}), got "
             f"{len(args)}"
         )
@@ -224,7 +224,7 @@ def constants(
     """Return the values of arguments. Those of ``variable`` may be expressions, without a value yet."""
     for each, argument in arguments.items():
         if not argument.isConstantExpression and each not in variable:
-            raise argument_error(
+            raise InvalidInputError(
                 f"The argument {each} of {name} must be a constant, got an expression. Write a literal"
             )
     return {each: argument.value for each, argument in arguments.items() if argument.isConstantExpression}
@@ -240,7 +240,7 @@ def options_of_call(arguments: Mapping[str, Any], use: Use) -> dict[str, str]:
     parts = [each.partition("=") for each in named.pop("options", "").split(",") if each.strip()]
     without = [name.strip() for name, equal, _ in parts if not equal]
     if without:
-        raise argument_error(f"An option must be name=value, got `{without[0]}`")
+        raise InvalidInputError(f"An option must be name=value, got `{without[0]}`")
     options = canonical(named)
     more = canonical({name.strip().lower(): value.strip() for name, _, value in parts})
     twice = sorted(options.keys() & more.keys())
@@ -251,7 +251,7 @@ def options_of_call(arguments: Mapping[str, Any], use: Use) -> dict[str, str]:
         )
     unknown = [name for name in (*options, *more) if name not in use.options]
     if unknown:
-        raise argument_error("; ".join(advice(name, use) for name in unknown))
+        raise InvalidInputError("; ".join(advice(name, use) for name in unknown))
     return options | more
 
 
@@ -450,7 +450,7 @@ def rows_function(profiles: Profiles, is_sail: bool = False) -> Any:
     def analysis_of(values: Values, has_part: bool) -> Analysis:
         options = profiles.resolve(options_of_call(values, Use("frazil_rows", ROWS.options)))
         if has_part and "partitions" not in options:
-            raise argument_error("frazil_rows must have the argument partitions with part, got none")
+            raise InvalidInputError("frazil_rows must have the argument partitions with part, got none")
         session = open_session_at(options)
         version = {"snapshot-id": session.snapshot_id}
         pinned = {name: each for name, each in options.items() if name not in VERSION_OPTIONS} | version
@@ -477,7 +477,7 @@ def rows_function(profiles: Profiles, is_sail: bool = False) -> Any:
             options = self._analysis.pin
             number = int(options.get("partitions", 0))
             if part is not None and not 0 <= part < number:
-                raise argument_error(f"The argument part must be from 0 to {number - 1}, got {part}")
+                raise InvalidInputError(f"The argument part must be from 0 to {number - 1}, got {part}")
             session = open_session_at(options)
             reader = GridReader(session, options, to_arrow_schema(self._analysis.schema))
             partitions = reader.partitions()

@@ -46,10 +46,9 @@ from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
 from frazil.repository.clock import from_datetime, to_datetime
 from frazil.repository.session.workspace import Workspace
-from frazil.spark.runtime.errors import causes_only
+from frazil.spark.runtime.on_spark import causes_only
 from frazil.spark.tables.options import Options, count, flag, require_branch, timestamp
 from frazil.spark.tables.repository_tables import chunk_changes, columns, node_changes, paths_by_id
-from frazil.spark.tables.schemas import argument_error
 
 #: Whether Spark asks a source for a part of the available data. Spark 4.1 does not: there a batch takes all
 #: available commits, and the stand-ins below only keep this module importable.
@@ -238,7 +237,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: bytes | None = None
         unknown = set(self._names) - set(SCHEMA.names)
         if unknown:
-            raise argument_error(
+            raise InvalidInputError(
                 f"The columns must be those of the table {FEED} "
                 f"({', '.join(SCHEMA.names)}), got {', '.join(sorted(unknown))}. Set the option "
                 f"table={FEED} to read commits"

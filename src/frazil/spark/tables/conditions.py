@@ -30,7 +30,6 @@ from frazil.answers.conditions import (
 from frazil.arrow.grid import Column, Grid, Values
 from frazil.cf_times import Mask
 from frazil.errors import InvalidInputError
-from frazil.spark.tables.schemas import argument_error
 
 #: ("lat", ">=", 80.0): column, comparison, value.
 type Condition = tuple[str, str, Any]
@@ -64,7 +63,7 @@ def predicates(grid: Grid, conditions: Conditions) -> list[ColumnCondition]:
         try:
             condition = parse(conditions, has_columns=True)
         except InvalidInputError as error:
-            raise argument_error(f"{error.problem}. {_QUERY}") from None
+            raise InvalidInputError(f"{error.problem}. {_QUERY}") from None
         parts = condition.parts if isinstance(condition, Junction) and condition.is_all else (condition,)
     else:
         parts = ()
@@ -77,7 +76,7 @@ def _of_tuple(condition: Condition) -> ValueComparison:
     op, is_negated = SPELLINGS.get(spelling, (spelling, False))
     if op not in OPERATORS:
         names = ", ".join((*OPERATORS, *SPELLINGS))
-        raise argument_error(f"The comparison of a condition must be one of {names}, got {spelling!r}")
+        raise InvalidInputError(f"The comparison of a condition must be one of {names}, got {spelling!r}")
     return ValueComparison(op, tuple(value) if op == "in" else value, name, is_negated)
 
 
@@ -86,7 +85,7 @@ def _on_column(grid: Grid, condition: Predicate) -> ColumnCondition:
         column.name: column for each in condition.comparisons() for column in (grid.column(each.column),)
     }
     if len(columns) != 1:
-        raise argument_error(
+        raise InvalidInputError(
             f"The conditions that OR joins must be on one column, got {', '.join(columns)}. {_QUERY}"
         )
     (column,) = columns.values()

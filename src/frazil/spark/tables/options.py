@@ -31,7 +31,6 @@ from frazil.handle.sessions import readonly_session_of
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import find_snapshot, no_version, require_snapshot
 from frazil.repository.session.session import Session
-from frazil.spark.tables.schemas import argument_error
 from frazil.storage import Storage
 from frazil.storage.access import anonymous_access, environment_access
 from frazil.storage.profiles import is_name, profile_in, profile_of, tables
@@ -123,7 +122,7 @@ def require_branch(options: Options) -> str:
     """Return the branch of a stream or a writer."""
     keys = [name for name in VERSION_OPTIONS if name in options and name != "branch"]
     if keys:
-        raise argument_error(
+        raise InvalidInputError(
             f"The version must be a branch for writers and streams, got the option {', '.join(keys)}. Set "
             "the option `branch`"
         )
@@ -137,7 +136,7 @@ def timestamp(text: str, name: str) -> datetime:
             return datetime.fromtimestamp(int(text) / 1000, UTC)
         when = datetime.fromisoformat(text.strip())
     except (ValueError, OverflowError, OSError) as error:
-        raise argument_error(
+        raise InvalidInputError(
             f"Option `{name}` must be a time in ISO 8601 or milliseconds since 1970, got {text!r}"
         ) from error
     return when.replace(tzinfo=UTC) if when.tzinfo is None else when
@@ -149,7 +148,7 @@ def flag(options: Options, name: str, default: bool) -> bool:
     if text is None:
         return default
     if text.lower() not in ("true", "false"):
-        raise argument_error(f"Option `{name}` must be true or false, got {text!r}")
+        raise InvalidInputError(f"Option `{name}` must be true or false, got {text!r}")
     return text.lower() == "true"
 
 
@@ -164,7 +163,7 @@ def count(options: Options, name: str) -> int | None:
     if text is None:
         return None
     if not text.strip().isdigit() or int(text) < 1:
-        raise argument_error(f"Option `{name}` must be a whole number of at least 1, got {text!r}")
+        raise InvalidInputError(f"Option `{name}` must be a whole number of at least 1, got {text!r}")
     return int(text)
 
 
@@ -317,7 +316,7 @@ def options_of(query: Options, use: Use, schema: StructType | None = None) -> di
             options = with_defaults(options, json.loads(text))
     unknown = sorted(options.keys() - _ALL)
     if unknown:
-        raise argument_error("; ".join(advice(name, use) for name in unknown))
+        raise InvalidInputError("; ".join(advice(name, use) for name in unknown))
     _require_used(of_query, options, use)
     return options
 
@@ -349,7 +348,7 @@ def create_table_statement(spark: SparkSession, table: str) -> str:
     """
     options = options_of({}, READ, spark.table(table).schema)
     if not options:
-        raise argument_error(
+        raise InvalidInputError(
             f"table must be one of the catalog that was created with USING frazil OPTIONS (...), got {table}"
         )
     escaped = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in options.items()}
@@ -371,7 +370,7 @@ def _require_used(of_query: Iterable[str], options: Options, use: Use) -> None:
         return
     other = [name for name, each in TABLES.items() if ignored[0] in each and not use.options >= each]
     of_table = f". The option belongs to `table` = {' or '.join(other)}" if other and use is ROWS else ""
-    raise argument_error(
+    raise InvalidInputError(
         f"{', '.join(f'`{name}`' for name in ignored)} {'has' if len(ignored) == 1 else 'have'} no effect in "
         f"{use.verb}{of_table}. Its options are those of the place, "
         f"and {', '.join(sorted(use.options - _PLACE))}"
@@ -435,7 +434,7 @@ class Profiles:
             }
             defaults = {**canonical(texts), "path": profile.location}
         if "profile" in options and defaults == {"path": name}:
-            raise argument_error(
+            raise InvalidInputError(
                 f"Option `profile` must be the name of a profile, got {name!r}. Set {_PREFIX}{name}.location "
                 "before `frazil.spark.register`, or write the profile into the profile file"
             )
@@ -448,11 +447,11 @@ def _checked(name: str, settings: Mapping[str, str]) -> dict[str, str]:
     defaults = canonical(settings)
     location = defaults.pop("location", "")
     if not location:
-        raise argument_error(
+        raise InvalidInputError(
             f"The profile `{name}` must have a location, got none. Set {_PREFIX}{name}.location"
         )
     unknown = [each for each in defaults if each == "path" or each not in _ALL]
     if unknown:
         texts = "; ".join(advice(each, READ) for each in unknown)
-        raise argument_error(f"The profile `{name}` has an {texts}")
+        raise InvalidInputError(f"The profile `{name}` has an {texts}")
     return {**defaults, "path": location}

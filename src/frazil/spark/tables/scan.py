@@ -50,6 +50,7 @@ from frazil.arrow.cells import (
 from frazil.arrow.grid import Column, Grid, Values, as_texts, column_error, to_arrow
 from frazil.cf_times import Mask
 from frazil.changes.change_set import ChangeSet, ChunkChanges
+from frazil.errors import InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.snapshot import ManifestFiles, Snapshot
@@ -58,7 +59,7 @@ from frazil.repository.session.session import Session, reading
 from frazil.repository.session.workspace import Workspace
 from frazil.spark.runtime.session import is_sail
 from frazil.spark.tables.conditions import ColumnCondition
-from frazil.spark.tables.schemas import argument_error, to_spark, to_spark_type
+from frazil.spark.tables.schemas import to_spark, to_spark_type
 
 #: References of some arrays, by path.
 type Tables = Mapping[str, ChunkTable]
@@ -311,7 +312,7 @@ def require_bounded(grid: Grid, blocks: int, most: int) -> None:
     """Raise ``InvalidInputError`` (``invalid-argument``) for more blocks than a query can plan."""
     if blocks > most:
         shape = " x ".join(map(str, grid.shape))
-        raise argument_error(
+        raise InvalidInputError(
             f"A query must read at most {most} blocks of cells, got {blocks} in a grid of "
             f"{prod(grid.shape)} cells ({shape}). Choose cells with the option where, skip missing chunks "
             "with include-missing=skip, or make blocks larger with block-rows. A LIMIT of the query does not "

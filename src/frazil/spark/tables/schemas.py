@@ -33,11 +33,6 @@ _NAMED: Final = {
 }
 
 
-def argument_error(text: str) -> InvalidInputError:
-    """Return the error (``invalid-argument``) for a wrong option or argument."""
-    return InvalidInputError(text)
-
-
 def to_spark_type(arrow: pa.DataType) -> spark.DataType:
     """Return the type of a column in Spark."""
     if pa.types.is_list(arrow):
@@ -106,7 +101,7 @@ def declared_schema(columns: Sequence[str]) -> pa.Schema | None:
         return None
     if not all(types):
         wrong = columns[types.index(None)]
-        raise argument_error(
+        raise InvalidInputError(
             f"Option `columns` must have a type for each column, or for none, got `{wrong}`. The types are "
             f"{', '.join(sorted({kind.simpleString() for kind in _SPARK.values()}))}"
         )

@@ -29,7 +29,7 @@ from frazil.arrow.grid import column_error, decoder, dims_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
-from frazil.spark.tables.schemas import argument_error, is_number
+from frazil.spark.tables.schemas import is_number
 from frazil.spark.tables.write_layout import (
     NAN_AS_TEXT,
     UNITS,
@@ -194,7 +194,9 @@ def create_arrays(
         )
     unknown = [dim for dim in chunks if dim not in dims]
     if unknown:
-        raise argument_error(f"chunks must be for the dimensions {', '.join(dims)}, got {', '.join(unknown)}")
+        raise InvalidInputError(
+            f"chunks must be for the dimensions {', '.join(dims)}, got {', '.join(unknown)}"
+        )
     node = zarr.open_group(session.store, path=group.strip("/"), mode="a", zarr_format=3)
     sizes, existing = [], []
     for dim in dims:

@@ -37,11 +37,10 @@ from frazil.jobs.job_run import run_job
 from frazil.jobs.progress import Progress
 from frazil.jobs.task_results import Outcome
 from frazil.repository.session.session import ForkSession, Session
-from frazil.spark.runtime.errors import SPARK_ERRORS, causes_only, from_spark, marked
-from frazil.spark.runtime.on_spark import RESULTS, labelled
+from frazil.spark.runtime.on_spark import RESULTS, SPARK_ERRORS, causes_only, from_spark, labelled, marked
 from frazil.spark.runtime.session import is_sail
 from frazil.spark.tables.options import Options, choice, flag, listed, require_branch
-from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark
+from frazil.spark.tables.schemas import to_arrow_schema, to_spark
 from frazil.spark.tables.target_arrays import (
     MODES,
     OVERWRITE,
@@ -353,7 +352,7 @@ def write_table(
         fields = [each.with_type(pa.string()) if is_view(each.type) else each for each in rows.schema]
         source = ArrowRows(rows.cast(pa.schema(fields)))
     elif not hasattr(rows, "sparkSession"):
-        raise argument_error(
+        raise InvalidInputError(
             f"rows must be a DataFrame of Spark or a pyarrow.Table, got {type(rows).__module__}."
             f"{type(rows).__qualname__}. pyarrow.Table.from_pandas makes a table of a pandas.DataFrame"
         )
@@ -463,7 +462,7 @@ def write_options(options: Options, modes: Sequence[str]) -> WriteOptions:
     """Return how rows are written: the option ``write`` is one of the modes, by default the first."""
     pairs = [each.partition("=") for each in listed(options, "chunks")]
     if any(not size.strip().isdigit() or int(size) < 1 for _, _, size in pairs):
-        raise argument_error(
+        raise InvalidInputError(
             f"Option `chunks` must be dimension=number, such as time=24,lat=100, got {options['chunks']!r}"
         )
     return WriteOptions(
