@@ -240,9 +240,7 @@ def cat(
         return
     count = math.prod(selected_shape(opened.array.shape, indices))
     if count > _MOST and not everything:
-        raise click.UsageError(
-            f"the selection has {count:,} values, expected at most {_MOST:,}. Pass a SLICE, or --all"
-        )
+        raise click.UsageError(f"got {count:,} values, expected at most {_MOST:,}. Pass a SLICE, or --all")
     elements = opened.elements(indices)
     cells = opened.cells(elements)
     axes = opened.axes(indices)
@@ -297,9 +295,7 @@ def _emit_matches(
     from frazil.cli.cells import shortened
 
     if (count := matches.count()) > _MOST and not everything:
-        raise click.UsageError(
-            f"{count:,} values meet the condition, expected at most {_MOST:,}. Pass a SLICE, or --all"
-        )
+        raise click.UsageError(f"got {count:,} values, expected at most {_MOST:,}. Pass a SLICE, or --all")
     points = matches.points()
     index = tuple(points.T)
     elements = np.reshape(opened.elements(index), -1)[:count]

@@ -170,9 +170,7 @@ def history(
     selected = indices_of(session, version.path, cell)
     cells = [np.arange(length)[at] for at, length in zip(selected, node.array.shape, strict=True)]
     if any(each.size != 1 for each in cells):
-        raise click.UsageError(
-            f"name one cell of {version.path}: the labels select {[each.size for each in cells]} cells"
-        )
+        raise click.UsageError(f"name one cell: the labels select {[each.size for each in cells]}")
     index = tuple(each.item() for each in cells)
     commits = version.repo.history.history_of(version.path, index, snapshot_id=version.id)
     values = _CellHistory(version, node, index, raw)

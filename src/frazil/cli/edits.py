@@ -85,9 +85,7 @@ def _integrate(
             advice = f"--conflicts source keeps the values of {name} there, --conflicts branch those of "
             advice += f"`{change.branch}`"
             if conflicts == "fail":
-                both = (
-                    "--conflicts elements keeps the changes of both sides where they changed other elements"
-                )
+                both = "--conflicts elements keeps the changes of both sides if they changed other elements"
                 advice = f"{both}, {advice}"
         error.with_remedy("{}", advice)
         raise

@@ -399,9 +399,7 @@ def _program_check(output: Output, target: Target, program: tuple[str, ...]) -> 
         except OSError as error:
             raise click.UsageError(f"the program {program[0]} does not start: {error.strerror}") from error
         if not 0 <= run.returncode < 128:  # a signal ended it, or it could not start
-            raise click.ClickException(
-                f"the program ended with the status {run.returncode} for {text}: no answer"
-            )
+            raise click.ClickException(f"the program gave no answer for {text}: status {run.returncode}")
         if output.is_terminal:
             click.echo(f"{session.snapshot_id[:SHORT]} is {'bad' if run.returncode else 'good'}", err=True)
         return run.returncode == 0

@@ -115,10 +115,7 @@ def _run(output: Output, arguments: Sequence[str] | None) -> int:
     except IcechunkError as error:
         return _report(output, error.for_shell(output.location), str(error.kind), _ERROR)
     except (KeyboardInterrupt, click.Abort):
-        print(
-            "frazil: interrupted. The repository is valid: a change is complete, or did not happen",
-            file=sys.stderr,
-        )
+        print("frazil: interrupted. The repository is valid: a change is whole or absent", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
         # The interpreter flushes standard output at its end, and would print an error.

@@ -75,9 +75,7 @@ def require_recordable(job: Job) -> None:
     for name in ("name", "message"):
         text = getattr(job, name) or ""
         if not isinstance(text, str) or text.encode(errors="replace").decode() != text:
-            raise InvalidInputError(
-                f"{name} must be text that UTF-8 can encode, got {text!r:.80}", ErrorKind.BAD_METADATA
-            )
+            raise InvalidInputError(f"{name} must be text in UTF-8, got {text!r:.80}", ErrorKind.BAD_METADATA)
 
 
 def label(job: Job, id_: str) -> str:

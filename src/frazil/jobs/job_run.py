@@ -478,7 +478,5 @@ def commit_job(attempt: Attempt, session: Session, metrics: Metrics, reads: Read
         if isinstance(failure, StaleReadError):
             raise of_job(job.name, failure) from failure
         if failure is not None:
-            raise failure.with_remedy(
-                "The branch keeps the commits of the others. Run the job again, on its tip", shell=""
-            )
+            raise failure.with_remedy("The branch has the commits of others. Run the job again", shell="")
     raise AssertionError("no end")

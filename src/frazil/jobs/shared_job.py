@@ -485,9 +485,7 @@ def _open_round(
 
 def _raise_closed(job: SharedJob) -> NoReturn:
     if job.snapshot_id is not None:
-        raise SessionStateError(
-            f"the job `{job.id}` was committed as {job.snapshot_id}, and takes no more results"
-        )
+        raise SessionStateError(f"the job `{job.id}` was committed as {job.snapshot_id}: it takes no results")
     raise SessionStateError(
         f"no job `{job.id}` is open on the branch `{job.branch}`: it was never opened, was committed or "
         "discarded, or has expired"
@@ -509,9 +507,7 @@ def _opened(repo: Repository | str, branch: str) -> tuple[Repository, str]:
 def _from_environment(name: str) -> str:
     value = os.environ.get(name)
     if not value:
-        raise InvalidInputError(
-            f"the variable {name} is not set. Pass the argument, or run this program with `frazil job task`"
-        )
+        raise InvalidInputError(f"{name} must be set. Pass the argument, or use `frazil job task`")
     return value
 
 

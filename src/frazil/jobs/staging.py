@@ -224,9 +224,7 @@ class Staging:
         data = _folder(repo, place).get("plan")
         plan = None if data is None else decode_plan(data)
         if data is not None and (plan is None or (plan.format, plan.software) != (_FORMAT, __version__)):
-            _log.warning(
-                "results of another version of Frazil are staged: the job discards them, and starts again"
-            )
+            _log.warning("the staged results are of another version of Frazil. They are discarded")
             give_up(repo.storage, place)
             plan = None
         if plan is not None:

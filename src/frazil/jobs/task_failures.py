@@ -106,9 +106,7 @@ def unsendable(name: str, value: Any, error: Exception) -> InvalidInputError:
             break
     of_type = f"{' of '.join(reversed(names))}, of the type {type(value).__name__}"
     because = f" because of {of_type}" if names else ""
-    return InvalidInputError(
-        f"{name} cannot be sent to a task{because}: {error}. Create such objects inside of the function"
-    )
+    return InvalidInputError(f"{name} cannot be sent to a task{because}: {error}. Create it in the function")
 
 
 def sendable(task: Any, value: Any, dumps: Callable[[Any], bytes] = dumps) -> bytes:

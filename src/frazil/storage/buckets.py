@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
     from frazil.storage.settings import StorageSettings
 
+    type Configuration = tuple[ClientConfig, dict[str, Any]]
+
 #: The name of the client in ``repr``. The reference has two clients for S3. This one is its default.
 NATIVE: Final = "S3 (native)"
 #: A credential that expires within this time is not used any more.
@@ -111,9 +113,7 @@ class Bucket(ABC):
         """The URL of the server that the user has set."""
         return self.config.get(self.endpoint_option)
 
-    def configuration(
-        self, settings: StorageSettings, headers: Mapping[str, str]
-    ) -> tuple[ClientConfig, dict[str, Any]]:
+    def configuration(self, settings: StorageSettings, headers: Mapping[str, str]) -> Configuration:
         """Return the options of the HTTP client, and the options of the store."""
         client: Any = client_options(settings, headers)
         client |= {name: value for name, value in self.config.items() if name in HTTP_OPTIONS}
@@ -204,9 +204,7 @@ class S3Bucket(Bucket):
         return self.options.endpoint_url
 
     @override
-    def configuration(
-        self, settings: StorageSettings, headers: Mapping[str, str]
-    ) -> tuple[ClientConfig, dict[str, Any]]:
+    def configuration(self, settings: StorageSettings, headers: Mapping[str, str]) -> Configuration:
         options = self.options
         endpoint, virtual_hosted = s3_addressing(self.name, options)
         algorithm = options.checksum_algorithm
@@ -338,9 +336,7 @@ class AzureContainer(Bucket):
         return MessageTerms(name, self.service, self.advice, self.is_anonymous)
 
     @override
-    def configuration(
-        self, settings: StorageSettings, headers: Mapping[str, str]
-    ) -> tuple[ClientConfig, dict[str, Any]]:
+    def configuration(self, settings: StorageSettings, headers: Mapping[str, str]) -> Configuration:
         client, config = Bucket.configuration(self, settings, headers)
         return client, config | {"account_name": self.account}
 

@@ -65,9 +65,7 @@ def range_past_end(key: str, start: int, size: int | None = None) -> StorageErro
 
 def read_only(storage: Storage) -> ReadOnlyError:
     """Return the error that every storage raises for a write to a storage that is read only."""
-    return ReadOnlyError(
-        f"{storage.label()} is read only. Use a storage that can be written", ErrorKind.READ_ONLY_STORAGE
-    )
+    return ReadOnlyError(f"{storage.label()} is read only. Use another storage", ErrorKind.READ_ONLY_STORAGE)
 
 
 #: The kinds of errors of a storage that say something about the object.

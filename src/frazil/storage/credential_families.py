@@ -44,9 +44,7 @@ class Credential(Numbered, Record):
         check_fields(self)
         expires = getattr(self, "expires_after", None)
         if expires is not None and expires.tzinfo is None:
-            raise TypeError(
-                f"expires_after must be a datetime with a time zone, got {expires.isoformat()} without one"
-            )
+            raise TypeError(f"expires_after must have a time zone, got {expires.isoformat()}")
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for f in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass

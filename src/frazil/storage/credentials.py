@@ -47,9 +47,7 @@ def _chosen(function: str, names: Iterable[str], ways: Mapping[str, Any]) -> str
 
 
 def _incomplete(function: str, expected: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{function}: the arguments must contain {expected}", ErrorKind.INVALID_CREDENTIALS
-    )
+    return InvalidInputError(f"{function}: the arguments must have {expected}", ErrorKind.INVALID_CREDENTIALS)
 
 
 def _static(function: str, secrets: _Secrets, ways: Mapping[str, Any]) -> Any:
@@ -241,9 +239,7 @@ def s3_credentials(**ways: Unpack[S3CredentialOptions]) -> AnyS3Credential:
             "one way to get credentials, got only ways that are False. Set one of them to True",
         )
     if key and not {"access_key_id", "secret_access_key"} <= key.keys():
-        raise _incomplete(
-            "s3_credentials", "both access_key_id and secret_access_key, got only a part of the key"
-        )
+        raise _incomplete("s3_credentials", "both access_key_id and secret_access_key, got a part of the key")
     secrets = {"access_key_id": lambda key: S3StaticCredentials(**key)}
     chosen = {**ways, "access_key_id": key or None}
     return _credentials("s3_credentials", S3Credentials, secrets, chosen)  # type: ignore[no-any-return]

@@ -44,9 +44,7 @@ class EarthdataLogin:
             status, body = self._answer()
         except UnreachableError as error:
             reason = reason_of(error, self.endpoint)[1]
-            raise StorageError(
-                f"no Earthdata credentials from {shown_url(self.endpoint)}: {reason}"
-            ) from error
+            raise StorageError(f"no Earthdata keys from {shown_url(self.endpoint)}: {reason}") from error
         try:
             keys: Any = json.loads(body) if status == 200 else None
             end = datetime.fromisoformat(keys["expiration"])

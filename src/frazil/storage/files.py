@@ -116,9 +116,7 @@ def read_range(descriptor: int, key: str, start: int, stop: int | None) -> bytes
     while start < end:
         part = system.files.read_at(descriptor, min(end - start, CALL_BYTES), start)
         if not part:
-            raise StorageError(
-                f"object {key!r} must have {end} bytes, but it ends at byte {start}", ErrorKind.IO
-            )
+            raise StorageError(f"object {key!r} must have {end} bytes, got {start}", ErrorKind.IO)
         parts.append(part)
         start += len(part)
     if not parts:
@@ -145,10 +143,7 @@ def check_short_read(descriptor: int, key: str, start: int, length: int) -> None
     if start >= size:
         raise range_past_end(key, start, size)
     if start + length != size:
-        raise StorageError(
-            f"short read of object {key!r}: got {length} bytes at byte {start} of {size} bytes",
-            ErrorKind.IO,
-        )
+        raise StorageError(f"short read of {key!r}: got {length} of {size} bytes, at {start}", ErrorKind.IO)
 
 
 def version_of(*parts: Buffer) -> Version:

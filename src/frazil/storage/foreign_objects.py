@@ -62,9 +62,7 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
         root = os.path.join(storage.root, folder, "")
         return system.files.file_url(root), ObjectStoreConfig.LocalFileSystem(root)
     if isinstance(storage, HttpStorage):
-        return f"{storage.url.rstrip('/')}/{folder}/", ObjectStoreConfig.Http(
-            _public(storage.options) or None
-        )
+        return f"{storage.url.rstrip('/')}/{folder}/", ObjectStoreConfig.Http(_public(storage.options))
     if not isinstance(storage, ObjectStorage):
         return None
     prefix = "".join(f"{part}/" for part in (storage.prefix, folder) if part)
@@ -73,18 +71,16 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
             store = ObjectStoreConfig.S3Compatible if options.endpoint_url else ObjectStoreConfig.S3
             return StorageUrl("s3", name, prefix).chunk_location, store(options)
         case GcsBucket(name, config):
-            return StorageUrl("gs", name, prefix).chunk_location, ObjectStoreConfig.Gcs(
-                _public(config) or None
-            )
+            return StorageUrl("gs", name, prefix).chunk_location, ObjectStoreConfig.Gcs(_public(config))
         case AzureContainer(account, name, config):
-            azure = ObjectStoreConfig.Azure({**_public(config), "account": account})
+            azure = ObjectStoreConfig.Azure({**(_public(config) or {}), "account": account})
             return StorageUrl("az", name, prefix, account).chunk_location, azure
     return None
 
 
-def _public(options: Mapping[str, str]) -> dict[str, str]:
+def _public(options: Mapping[str, str]) -> dict[str, str] | None:
     secret = set(secret_options(options))
-    return {name: value for name, value in options.items() if name not in secret}
+    return {name: value for name, value in options.items() if name not in secret} or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,22 +223,21 @@ class ForeignObjects(ABC):
         """
 
 
+def _wrong_location(text: str) -> InvalidInputError:
+    return InvalidInputError(text, ErrorKind.INVALID_VIRTUAL_REF)
+
+
 def outside_prefix(url: str, prefix: str) -> InvalidInputError:
     """Return the error for a URL that is not below the prefix."""
-    return InvalidInputError(
-        f"the location {shown_url(url)!r} must begin with {shown_url(prefix)!r}, the URL prefix of its "
-        "virtual chunk container",
-        ErrorKind.INVALID_VIRTUAL_REF,
+    return _wrong_location(
+        f"the location {shown_url(url)!r} must begin with the prefix of its container, {shown_url(prefix)!r}"
     )
 
 
 def check_segments(url: str, key: str) -> None:
     """Raise ``InvalidInputError`` for a key that clients normalise: they would read another object."""
     if any(segment in ("", ".", "..") for segment in key.split("/")):
-        raise InvalidInputError(
-            f"the key in {shown_url(url)!r} must not have empty, '.' and '..' segments",
-            ErrorKind.INVALID_VIRTUAL_REF,
-        )
+        raise _wrong_location(f"the key in {shown_url(url)!r} must not have empty, '.' and '..' segments")
 
 
 def credentials_mismatch(credentials: object, config: object) -> InvalidInputError:
@@ -351,10 +346,7 @@ def _url_path(url: str) -> str:
     parts = urlsplit(url)
     path = unquote(parts.path)
     if parts.scheme != "file" or "//" in path or "\0" in path:
-        raise InvalidInputError(
-            f"a file URL must be file:///path without empty segments, got {url!r}",
-            ErrorKind.INVALID_VIRTUAL_REF,
-        )
+        raise _wrong_location(f"a file URL must be file:///path without empty segments, got {url!r}")
     return system.files.path_of_url(parts.netloc, posixpath.normpath(path))
 
 
@@ -410,9 +402,8 @@ class ForeignStore(ForeignObjects):
             raise outside_prefix(url, self.url_prefix)
         name, _, key = url.partition("://")[2].partition("/")
         if _BUCKET.fullmatch(name) is None:
-            raise InvalidInputError(
-                f"the bucket in {shown_url(url)!r} must consist of letters, digits, '.', '-', '_' and '$'",
-                ErrorKind.INVALID_VIRTUAL_REF,
+            raise _wrong_location(
+                f"the bucket in {shown_url(url)!r} must consist of letters, digits, '.', '-', '_' and '$'"
             )
         check_segments(url, key)
         enter_runtime()
@@ -518,10 +509,7 @@ class ForeignWeb(ForeignObjects):
             raise outside_prefix(url, self.url_prefix)
         parts = urlsplit(url)
         if parts.query:
-            raise InvalidInputError(
-                f"the URL of a virtual chunk must not have a query ('?...'), got {shown_url(url)!r}",
-                ErrorKind.INVALID_VIRTUAL_REF,
-            )
+            raise _wrong_location(f"the URL of a virtual chunk must have no query, got {shown_url(url)!r}")
         check_segments(url, unquote(parts.path.removeprefix("/")))
 
 

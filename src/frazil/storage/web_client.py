@@ -53,7 +53,7 @@ def origin_of(url: str) -> Origin:
     """Return scheme, host and port of a URL."""
     parts = address_parts(url)
     if parts is None or parts.scheme not in _PORTS or parts.hostname is None:
-        raise UnreachableError(f"a web URL must be an http or https URL, got {shown_url(url)}")
+        raise UnreachableError(f"a web URL must be http or https, got {shown_url(url)}")
     return parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme]
 
 
@@ -384,9 +384,7 @@ class WebClient:
                 answer = _send_once(manager, method, target, sent, max_bytes)
                 is_over = not tries.is_retry(method, answer.status, "retry-after" in answer.headers)
             except urllib3.exceptions.LocationValueError:
-                raise UnreachableError(
-                    f"a web URL must be an http or https URL, got {shown_url(url)}"
-                ) from None
+                raise UnreachableError(f"a web URL must be http or https, got {shown_url(url)}") from None
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 failure = error
                 is_over = isinstance(_cause(error), ssl.SSLCertVerificationError)

@@ -139,10 +139,7 @@ class HttpStorage(ReadOnlyStorage):
 
     @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        raise StorageError(
-            "a storage on a web server cannot list its objects. Use the storage that the web server reads "
-            "from"
-        )
+        raise StorageError("a web server cannot list its objects. Use the storage that the server reads from")
 
     @override
     def with_settings(self, settings: StorageSettings) -> HttpStorage:
@@ -269,9 +266,8 @@ class RedirectStorage(ReadOnlyStorage):
         """
         with self._lock:
             if self._resolved is None:
-                storage = storage_of_redirect(
-                    follow(self._url, self._settings or _FEW_TRIES, self._user_agent)
-                )
+                url = follow(self._url, self._settings or _FEW_TRIES, self._user_agent)
+                storage = storage_of_redirect(url)
                 if self._settings is not None:
                     storage = storage.with_settings(self._settings)
                 if self._user_agent is not None:
@@ -328,9 +324,7 @@ def follow(url: str, settings: StorageSettings = _FEW_TRIES, user_agent: str | N
             raise _bad_redirect(str(error)) from error
         location = answer.headers.get("location")
         if location is None or not 300 <= answer.status < 400:
-            raise _bad_redirect(
-                f"{shown_url(current_url)} must answer with a redirect, got status {answer.status}"
-            )
+            raise _bad_redirect(f"{shown_url(current_url)} must redirect, got status {answer.status}")
         current_url = join_url(current_url, location)
     raise _bad_redirect(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
 

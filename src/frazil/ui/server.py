@@ -265,11 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
         if scheme.lower() != "bearer" or not hmac.compare_digest(
             token.strip().encode(), self.server.site.token.encode()
         ):
-            raise Refusal(
-                HTTPStatus.FORBIDDEN,
-                "token",
-                "the token is missing or wrong. Open the address that `frazil ui` has printed",
-            )
+            raise Refusal(HTTPStatus.FORBIDDEN, "token", "wrong or no token. Open the address of `frazil ui`")
 
     # Routes
 
@@ -345,9 +341,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _run(self, arguments: list[str], is_gone: Callable[[], bool]) -> CommandResult:
         result = self.server.processes.run(arguments, is_gone)
         if result is None:
-            raise Refusal(
-                HTTPStatus.SERVICE_UNAVAILABLE, "busy", "other answers are computed", Retry_After="5"
-            )
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many answers run", Retry_After="5")
         return result
 
     def _command_response(self, result: CommandResult) -> PageResponse:

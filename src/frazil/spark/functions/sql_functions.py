@@ -203,10 +203,7 @@ def bound[T](
 ) -> dict[str, T]:
     """Return the arguments of a call by their names."""
     if len(args) > len(parameters):
-        raise InvalidInputError(
-            f"{name} takes at most {len(parameters)} arguments without a name ({', '.join(parameters)}), got "
-            f"{len(args)}"
-        )
+        raise InvalidInputError(f"{name} takes {', '.join(parameters)} without names, got {len(args)}")
     positional = dict(zip(parameters, args, strict=False))
     named = {each.lower(): value for each, value in kwargs.items()}
     twice = sorted(positional.keys() & named.keys())
@@ -224,9 +221,7 @@ def constants(
     """Return the values of arguments. Those of ``variable`` may be expressions, without a value yet."""
     for each, argument in arguments.items():
         if not argument.isConstantExpression and each not in variable:
-            raise InvalidInputError(
-                f"The argument {each} of {name} must be a constant, got an expression. Write a literal"
-            )
+            raise InvalidInputError(f"The argument {each} of {name} must be a literal, got an expression")
     return {each: argument.value for each, argument in arguments.items() if argument.isConstantExpression}
 
 

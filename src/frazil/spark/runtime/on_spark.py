@@ -360,9 +360,7 @@ class OnSpark:
             IcechunkError: Spark could not run the tasks (``concurrency``).
         """
         if not is_connect(self.spark) and getattr(self.spark.sparkContext, "_jsc", None) is None:
-            raise SessionStateError(
-                "The Spark session of the engine was stopped. Make a new session and a new engine"
-            )
+            raise SessionStateError("The Spark session was stopped. Make a new session and engine")
         per_job = max(-(-len(tasks) // self.jobs), min(_SMALLEST_JOB, -(-len(tasks) // 3)))
         together = -(-len(tasks) // (self.partitions or _partitions(self.spark)))
         sendable(task, task, dumps)

@@ -166,9 +166,7 @@ def foreach_batch(
         context = getattr(rows.sparkSession, "_sc", None)
         query = app_id or (None if context is None else context.getLocalProperty(_QUERY_ID))
         if query is None:
-            raise InvalidInputError(
-                "app_id must be a name for the query where Spark does not give its id, got None"
-            )
+            raise InvalidInputError("app_id must name the query where Spark does not give its id, got None")
         stamp = Stamp(str(query), batch)
         text = message or f"Batch {batch} of query {query}: pipeline into {target.branch}"
 
@@ -244,9 +242,7 @@ class RowsWriter(DataSourceStreamArrowWriter):
         if not tables:
             return
         if query is None:
-            raise InvalidInputError(
-                "The tasks must know the id of the query, got none. Set the option txnAppId"
-            )
+            raise InvalidInputError("The tasks must know the query's id, got none. Set the option txnAppId")
         table = pa.concat_tables(tables)
         summary = message_of(len(table), table.column_names, self._group, self._options.mode)
         message = self._message or f"{summary}: batch {batchId} of query {query}"

@@ -85,9 +85,7 @@ def _on_column(grid: Grid, condition: Predicate) -> ColumnCondition:
         column.name: column for each in condition.comparisons() for column in (grid.column(each.column),)
     }
     if len(columns) != 1:
-        raise InvalidInputError(
-            f"The conditions that OR joins must be on one column, got {', '.join(columns)}. {_QUERY}"
-        )
+        raise InvalidInputError(f"OR must join conditions on one column, got {', '.join(columns)}. {_QUERY}")
     (column,) = columns.values()
     condition = condition.each(lambda each: replace(each, column=column.name))
     dtype, calendar = _dtype(column), column.decoder.calendar

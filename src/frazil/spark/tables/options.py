@@ -348,9 +348,7 @@ def create_table_statement(spark: SparkSession, table: str) -> str:
     """
     options = options_of({}, READ, spark.table(table).schema)
     if not options:
-        raise InvalidInputError(
-            f"table must be one of the catalog that was created with USING frazil OPTIONS (...), got {table}"
-        )
+        raise InvalidInputError(f"table must be created with USING frazil OPTIONS (...), got {table}")
     escaped = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in options.items()}
     texts = ", ".join(f"'{name}' = '{value}'" for name, value in escaped.items())
     return f"CREATE TABLE {table} USING frazil OPTIONS ({texts})"
@@ -447,9 +445,7 @@ def _checked(name: str, settings: Mapping[str, str]) -> dict[str, str]:
     defaults = canonical(settings)
     location = defaults.pop("location", "")
     if not location:
-        raise InvalidInputError(
-            f"The profile `{name}` must have a location, got none. Set {_PREFIX}{name}.location"
-        )
+        raise InvalidInputError(f"The profile `{name}` must have a location. Set {_PREFIX}{name}.location")
     unknown = [each for each in defaults if each == "path" or each not in _ALL]
     if unknown:
         texts = "; ".join(advice(each, READ) for each in unknown)

@@ -194,9 +194,7 @@ def create_arrays(
         )
     unknown = [dim for dim in chunks if dim not in dims]
     if unknown:
-        raise InvalidInputError(
-            f"chunks must be for the dimensions {', '.join(dims)}, got {', '.join(unknown)}"
-        )
+        raise InvalidInputError(f"chunks must be for {', '.join(dims)}, got {', '.join(unknown)}")
     node = zarr.open_group(session.store, path=group.strip("/"), mode="a", zarr_format=3)
     sizes, existing = [], []
     for dim in dims:

@@ -83,18 +83,14 @@ def as_type(values: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     if values.type == target:
         return values
     if not pa.types.is_null(values.type) and _kind(values.type) != _kind(target):
-        raise column_error(
-            f"The column {name} must have values of {target}, got {values.type}. Convert the values"
-        )
+        raise column_error(f"The column {name} must be {target}, got {values.type}. Convert them")
     try:
         if pa.types.is_timestamp(values.type) and values.type.tz is None and pa.types.is_timestamp(target):
             return values.cast(pa.timestamp("us")).cast(target)  # times without a zone are UTC
         # Floats are rounded to the available precision; integers are kept exactly or refused.
         converted = values.cast(target, safe=not pa.types.is_floating(target))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise column_error(
-            f"The column {name} must have values of {target}, got {values.type}: {error}"
-        ) from error
+        raise column_error(f"The column {name} must be {target}, got {values.type}: {error}") from error
     if not pa.types.is_floating(target):
         return converted
     source, stored = to_numpy(pc.fill_null(values, 0)), to_numpy(pc.fill_null(converted, 0))
@@ -110,9 +106,7 @@ def as_type(values: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     elif pa.types.is_floating(values.type):
         too_large = np.isinf(stored) & ~np.isinf(source)
         if too_large.any():
-            raise column_error(
-                f"The values of the column {name} must fit into {target}, got {source[too_large][0]}"
-            )
+            raise column_error(f"The values of {name} must fit into {target}, got {source[too_large][0]}")
     return converted
 
 
@@ -159,9 +153,7 @@ class RowAxis:
     def find_positions(self, column: pa.Array) -> NDArray[np.int64]:
         """Return the positions of values, -1 for unknown values. Raise ``InvalidInputError`` for nulls."""
         if column.null_count:
-            raise column_error(
-                f"The column {self.name} must have a coordinate in every row, got {column.null_count} nulls"
-            )
+            raise column_error(f"The column {self.name} must have no nulls, got {column.null_count}")
         if self.values is None:
             at = np.asarray(as_type(column, pa.int64(), self.name).to_numpy(zero_copy_only=False))
             return np.where((at >= 0) & (at < self.size), at, -1)
@@ -254,9 +246,7 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> RowLayout:
     dims = dims or tuple(arrays)
     variables = {name: array for name, array in arrays.items() if name not in dims}
     if not variables:
-        raise NodeNotFoundError(
-            f"The group `{group}` must have an array for one of the columns {', '.join(names)}, got none"
-        )
+        raise NodeNotFoundError(f"`{group}` must have an array for one of {', '.join(names)}, got none")
     for name in names:
         if name not in dims and (name not in variables or set(dims_of(variables[name])) != set(dims)):
             raise column_error(
@@ -265,9 +255,7 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> RowLayout:
             )
     missing = [dim for dim in dims if dim not in names]
     if missing:
-        raise column_error(
-            f"The rows must have a column for each dimension, got none for {', '.join(missing)}"
-        )
+        raise column_error(f"Rows must have a column for each dimension, got none for {', '.join(missing)}")
     first = next(iter(variables.values()))
     sizes = dict(zip(dims_of(first), first.shape, strict=True))
     axes = tuple(_axis(session, group, dim, sizes[dim]) for dim in dims)
@@ -328,9 +316,7 @@ def _axis(session: Session, group: str, dim: str, size: int) -> RowAxis:
     codec = decoder(array.path, array.dtype, array.attrs.asdict())
     values = normalize_zeros(to_arrow(codec.decode(np.asarray(array[...])), codec.type))
     if len(pc.unique(values)) < len(values):
-        raise column_error(
-            f"`{array.path}` must have each coordinate once, got some twice, which rows cannot distinguish"
-        )
+        raise column_error(f"`{array.path}` must have each coordinate once, got some twice")
     return RowAxis(dim, size, values)
 
 

@@ -462,9 +462,7 @@ def write_options(options: Options, modes: Sequence[str]) -> WriteOptions:
     """Return how rows are written: the option ``write`` is one of the modes, by default the first."""
     pairs = [each.partition("=") for each in listed(options, "chunks")]
     if any(not size.strip().isdigit() or int(size) < 1 for _, _, size in pairs):
-        raise InvalidInputError(
-            f"Option `chunks` must be dimension=number, such as time=24,lat=100, got {options['chunks']!r}"
-        )
+        raise InvalidInputError(f"Option `chunks` must be as in time=24,lat=100, got {options['chunks']!r}")
     return WriteOptions(
         choice(options, "write", tuple(modes)),
         listed(options, "dims") or None,
