@@ -11,11 +11,11 @@ import click
 import numpy as np
 
 import frazil
+from frazil.arguments import misfit
 from frazil.cli import arguments as args
 from frazil.cli.command import Output, argument, option, verb
 from frazil.cli.opening import BranchChange, OpenTarget, confirm, node_at, node_document
 from frazil.display import counted
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.repository.catalog.ancestry import all_ancestors
 from frazil.repository.catalog.repo_changes import snapshot_named
@@ -239,10 +239,7 @@ def set_(
     if not same.all():  # codecs, such as those that round
         both = (opened.cells(each[~same] if each.ndim else each) for each in (new, stored))
         original, read = (each.texts().reshape(-1)[0] for each in both)
-        raise InvalidInputError(
-            f"{path} must have values that its codecs keep, got {original}, which reads as {read}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        raise misfit(f"{path} must have values that its codecs keep, got {original}, which reads as {read}")
     session.commit(message or f"Set values of {path}", metadata or None)
     most = 5
     cells = [opened.cells(each.reshape(-1)[:most]) for each in (old, new)]

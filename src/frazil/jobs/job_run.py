@@ -20,7 +20,7 @@ import zarr
 
 from frazil import host
 from frazil.about import PACKAGE_FOLDER
-from frazil.arguments import require_progress
+from frazil.arguments import conflicting, require_progress
 from frazil.changes.node_changes import ReadSet, joined_reads
 from frazil.errors import (
     ConflictError,
@@ -298,15 +298,12 @@ def same_storage(source: Version, target: Target) -> bool:
 def require_free(source: Version, to: Target, reads: Iterable[str], writes: Sequence[str]) -> None:
     """Raise ``InvalidInputError`` if results share a path, or would replace an array that the job reads."""
     if len(set(writes)) < len(writes):
-        raise InvalidInputError(
-            f"Each result must have its own path, got {', '.join(writes)}", ErrorKind.CONFLICTING_ARGUMENTS
-        )
+        raise conflicting(f"Each result must have its own path, got {', '.join(writes)}")
     both = sorted({*reads} & {*writes})
     if both and same_storage(source, to) and to.branch == (source.branch or to.branch):
-        raise InvalidInputError(
+        raise conflicting(
             f"to must not contain arrays that the job reads, got `{both[0]}` in both. Pass another group, "
-            f"`to=Target(repo, group='/{to.group.strip('/') or 'results'}')`, or another branch",
-            ErrorKind.CONFLICTING_ARGUMENTS,
+            f"`to=Target(repo, group='/{to.group.strip('/') or 'results'}')`, or another branch"
         )
 
 

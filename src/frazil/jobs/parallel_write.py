@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arguments import require_progress
+from frazil.arguments import misfit, require_progress
 from frazil.display import Shown, counted, some_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import regular_grid
@@ -180,10 +180,7 @@ def write_block(shared: bytes, task: bytes) -> bytes:
     fork = base.fork()  # not `base`, which this process uses for the next task
     values = np.asarray(read(block))
     if values.shape != block.shape:
-        raise InvalidInputError(
-            f"values of {block} must have the shape {block.shape}, got {values.shape}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        raise misfit(f"values of {block} must have the shape {block.shape}, got {values.shape}")
     array_at(fork, block.path, "r+")[block.region] = values
     workspace = fork.workspace
     workspace.writer.flush()  # the result must refer only to durable chunks

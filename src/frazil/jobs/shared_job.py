@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, NoReturn
 
 from frazil import host
 from frazil.about import PACKAGE_FOLDER
-from frazil.arguments import check_fields, wrong_type
+from frazil.arguments import check_fields, conflicting, wrong_type
 from frazil.changes.change_set import ChangeSet
 from frazil.display import Shown
 from frazil.errors import (
@@ -403,10 +403,7 @@ def open_shared(
                 raise
             staging.session.discard_changes()  # the staged ones stay
     if present.snapshot_id is None and present.tasks != tasks:
-        raise InvalidInputError(
-            f"the job `{job_id}` is open with {present.tasks} tasks, got {tasks}",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        ).with_remedy(
+        raise conflicting(f"the job `{job_id}` is open with {present.tasks} tasks, got {tasks}").with_remedy(
             "Give this job another id, or discard the open job with discard_job",
             shell="Give this job another id, or end the lease of the open job with `frazil lease`",
         )

@@ -21,13 +21,12 @@ from datetime import datetime
 from typing import ClassVar, Final
 
 from frazil.about import __version__
-from frazil.arguments import check_fields
+from frazil.arguments import check_fields, conflicting
 from frazil.changes.change_set import ChangeSet
 from frazil.errors import (
     ErrorKind,
     FormatError,
     IcechunkError,
-    InvalidInputError,
     JobRestartError,
     StorageError,
 )
@@ -296,10 +295,9 @@ class Staging:
         if plan is None or plan.name != name or now_us() >= ends(plan.started):
             return None
         if (plan.format, plan.software) != (_FORMAT, __version__):
-            raise InvalidInputError(
+            raise conflicting(
                 f"all tasks of the job `{job}` must run the version of Frazil that opened it, "
-                f"{plan.software}, got {__version__}. Install that version here",
-                ErrorKind.CONFLICTING_ARGUMENTS,
+                f"{plan.software}, got {__version__}. Install that version here"
             )
         if digest is not None:
             _require_digest(plan, digest)
@@ -351,10 +349,9 @@ class Staging:
 def _require_digest(plan: StagedPlan, digest: str) -> None:
     """Raise ``InvalidInputError`` (``conflicting-arguments``) if a plan is that of other parameters."""
     if plan.digest != digest:
-        raise InvalidInputError(
+        raise conflicting(
             f"the job `{plan.job}` was started with other parameters or inputs, and was not committed. Run "
-            "it with these, give this job another id, or discard the staged results with discard_job",
-            ErrorKind.CONFLICTING_ARGUMENTS,
+            "it with these, give this job another id, or discard the staged results with discard_job"
         )
 
 

@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import arrow_udtf, udtf
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
+from frazil.arguments import conflicting
 from frazil.display import suggest
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, FormatError, InvalidInputError
 from frazil.format.ids import id_from_text
@@ -208,10 +209,7 @@ def bound[T](
     named = {each.lower(): value for each, value in kwargs.items()}
     twice = sorted(positional.keys() & named.keys())
     if twice:
-        raise InvalidInputError(
-            f"{name} takes the argument {twice[0]} once, got it with and without its name",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        )
+        raise conflicting(f"{name} takes the argument {twice[0]} once, got it with and without its name")
     return positional | named
 
 
@@ -240,9 +238,8 @@ def options_of_call(arguments: Mapping[str, Any], use: Use) -> dict[str, str]:
     more = canonical({name.strip().lower(): value.strip() for name, _, value in parts})
     twice = sorted(options.keys() & more.keys())
     if twice:
-        raise InvalidInputError(
-            f"An option must be set once, got `{twice[0]}` as an argument and in the argument options",
-            ErrorKind.CONFLICTING_ARGUMENTS,
+        raise conflicting(
+            f"An option must be set once, got `{twice[0]}` as an argument and in the argument options"
         )
     unknown = [name for name in (*options, *more) if name not in use.options]
     if unknown:

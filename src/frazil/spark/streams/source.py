@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from frazil.arguments import conflicting
 from frazil.changes.change_set import union_of_chunks
 from frazil.changes.diff import compose_logs
 from frazil.errors import (
@@ -249,9 +250,8 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ErrorKind.NOT_ALLOWED,
             )
         if self._since is not None and "stream-from" in options:
-            raise InvalidInputError(
-                "Only one of the options stream-from and stream-from-timestamp is allowed, got both",
-                ErrorKind.CONFLICTING_ARGUMENTS,
+            raise conflicting(
+                "Only one of the options stream-from and stream-from-timestamp is allowed, got both"
             )
 
     @property

@@ -21,6 +21,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from frazil.arguments import conflicting
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
@@ -93,10 +94,9 @@ def _session_of(context: Context, info: RepoInfo, options: Options) -> Session:
     entries = {name: options[name] for name in VERSION_OPTIONS if name in options}
     at = entries.pop("as-of-timestamp", None)
     if len(entries) > 1 or (at is not None and entries.keys() - {"branch"}):
-        raise InvalidInputError(
+        raise conflicting(
             "The version must be one of the options branch, tag, snapshot-id and version, or as-of-timestamp "
-            f"with a branch, got {', '.join(sorted(name for name in VERSION_OPTIONS if name in options))}",
-            ErrorKind.CONFLICTING_ARGUMENTS,
+            f"with a branch, got {', '.join(sorted(name for name in VERSION_OPTIONS if name in options))}"
         )
     if "version" in entries:
         entries = {"snapshot-id": _snapshot_in(info, entries["version"])}
@@ -282,9 +282,8 @@ def canonical(query: Options) -> dict[str, str]:
         if name not in _ALL:
             name = _ALIASES.get(letters) or _BY_LETTERS.get(letters, name)
         if name in names:
-            raise InvalidInputError(
-                f"An option must be set once, got `{names[name]}` and `{each}`, which are names of `{name}`",
-                ErrorKind.CONFLICTING_ARGUMENTS,
+            raise conflicting(
+                f"An option must be set once, got `{names[name]}` and `{each}`, which are names of `{name}`"
             )
         names[name] = each
     return {name: query[each] for name, each in names.items()}
@@ -415,10 +414,9 @@ class Profiles:
         """Return options whose path is a location, with the defaults of the profile that the path names."""
         name = options.get("profile") or options.get("path", "")
         if "profile" in options and "path" in options:
-            raise InvalidInputError(
+            raise conflicting(
                 f"The repository must be one of the options path and profile, got both: {options['path']!r} "
-                f"and {name!r}",
-                ErrorKind.CONFLICTING_ARGUMENTS,
+                f"and {name!r}"
             )
         if "profile" not in options and not (name and is_name(name)):
             return dict(options)

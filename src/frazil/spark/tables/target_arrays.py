@@ -24,6 +24,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arguments import conflicting
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
 from frazil.arrow.grid import column_error, decoder, dims_of
 from frazil.errors import ErrorKind, InvalidInputError
@@ -308,9 +309,8 @@ def prepare(
             f"mode must be one of {', '.join(MODES)}, got {mode!r}", ErrorKind.UNKNOWN_CHOICE
         )
     if append_dim is not None and mode != "append":
-        raise InvalidInputError(
-            f"append_dim must be given with mode append only, got {append_dim!r} with mode {mode}",
-            ErrorKind.CONFLICTING_ARGUMENTS,
+        raise conflicting(
+            f"append_dim must be given with mode append only, got {append_dim!r} with mode {mode}"
         )
     if options.merge_schema:
         add_columns(session, group, schema, options.chunks or {})
