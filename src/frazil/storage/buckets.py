@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.remedies import Remedy
 from frazil.storage.credential_families import (
     AnyAzureCredential,
@@ -42,7 +42,7 @@ from frazil.storage.credential_families import (
     S3Credentials,
     S3StaticCredentials,
 )
-from frazil.storage.failures import MessageTerms, first_line
+from frazil.storage.failures import MessageTerms, first_line, wrong_setup
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
 from frazil.storage.option_names import address_parts, shown_url
 from frazil.storage.settings import HTTP_OPTIONS, client_options, retry_config
@@ -132,18 +132,16 @@ class Bucket(ABC):
         """Return a client for the keys below ``prefix``. No request is sent."""
         # The client inserts the name into a URL without a check, and its errors do not explain the problem.
         if re.fullmatch(r"[^\s/?#]+", self.name) is None or self.name in (".", ".."):
-            raise StorageError(
+            raise wrong_setup(
                 "the name of a bucket or container must not be empty and must not contain '/', '?', '#' and "
-                f"spaces, got {self.name!r}. Pass a path inside the bucket as `prefix`",
-                ErrorKind.STORAGE_CONFIG,
+                f"spaces, got {self.name!r}. Pass a path inside the bucket as `prefix`"
             )
         url = self.endpoint
         parts = None if url is None else address_parts(url)
         if url is not None and (parts is None or parts.scheme not in ("http", "https")):
-            raise StorageError(
+            raise wrong_setup(
                 f"{self.endpoint_option} must be a URL such as https://host or http://host:9000, got "
-                f"{shown_url(url)!r}",
-                ErrorKind.STORAGE_CONFIG,
+                f"{shown_url(url)!r}"
             )
         client, config = self.configuration(settings, headers)
         try:
@@ -157,10 +155,9 @@ class Bucket(ABC):
             )
         except (BaseError, ValueError, TypeError) as error:
             terms = self.terms
-            raise StorageError(
+            raise wrong_setup(
                 f"the options or credentials of {terms.name} ({terms.service}) are not valid: "
-                f"{first_line(error)}",
-                ErrorKind.STORAGE_CONFIG,
+                f"{first_line(error)}"
             ) from None
 
 
@@ -401,9 +398,8 @@ def _profile(*overriding: str) -> dict[str, str]:
         try:
             parser.read(path, encoding="utf-8")
         except (Error, UnicodeDecodeError) as error:
-            raise StorageError(
-                f"cannot read the AWS profile in {path}: {' '.join(str(error).split())}",
-                ErrorKind.STORAGE_CONFIG,
+            raise wrong_setup(
+                f"cannot read the AWS profile in {path}: {' '.join(str(error).split())}"
             ).with_remedy(
                 "Correct the file, or pass access_key_id and secret_access_key",
                 shell="Correct the file, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",

@@ -21,6 +21,7 @@ from frazil.storage.credential_families import (
     GcsCredentials,
     S3Credentials,
 )
+from frazil.storage.failures import wrong_setup
 from frazil.storage.object_store_config import S3Options, StorageHeaders
 
 # A process loads only the clients that it uses, and the contract of storages depends on none of them.
@@ -187,17 +188,15 @@ class StorageClassMethods[Storage]:
         if bucket is None:
             bucket, _, prefix = (prefix or "").partition("/")
             if not bucket:
-                raise StorageError(
-                    "bucket must be set, or prefix must begin with a bucket, got neither. Pass `bucket`",
-                    ErrorKind.STORAGE_CONFIG,
+                raise wrong_setup(
+                    "bucket must be set, or prefix must begin with a bucket, got neither. Pass `bucket`"
                 )
         endpoint = config.endpoint_url
         if endpoint is None:
             if account_id is None:
-                raise StorageError(
+                raise wrong_setup(
                     "endpoint_url or account_id must be set, got neither. Pass `account_id`, which "
-                    "Cloudflare shows for R2",
-                    ErrorKind.STORAGE_CONFIG,
+                    "Cloudflare shows for R2"
                 )
             endpoint = f"https://{account_id}.r2.cloudflarestorage.com"
         config = replace(_at(config, endpoint), force_path_style=True)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, dataclass_transform
 
 from frazil.arguments import check_fields
 from frazil.display import PACKAGE, Family, Numbered, Record, Shown, literal
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 
 
 class _CredentialFamily(Family):
@@ -25,6 +25,11 @@ class _CredentialFamily(Family):
             if isinstance(value, type):
                 namespace[variant] = dataclass(frozen=True, slots=True, repr=False)(value)
         return super().__new__(cls, name, bases, namespace)
+
+
+def wrong_credentials(text: str) -> InvalidInputError:
+    """Return the error (``invalid-credentials``) for credentials, and functions that get them."""
+    return InvalidInputError(text, ErrorKind.INVALID_CREDENTIALS)
 
 
 #: The fields without a secret.
@@ -69,10 +74,9 @@ class RefreshableCredential[C: Credential](Credential):
         """Call the function and return the new credentials."""
         answer: C = pickle.loads(self.pickled_function)()
         if not isinstance(answer, self.answers):
-            raise InvalidInputError(
+            raise wrong_credentials(
                 f"the function that refreshes credentials must return {self.answers.__name__}, "
-                f"got {type(answer).__name__}",
-                ErrorKind.INVALID_CREDENTIALS,
+                f"got {type(answer).__name__}"
             )
         return answer
 

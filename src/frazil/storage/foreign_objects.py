@@ -31,7 +31,7 @@ from frazil.storage.base import Storage
 from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from frazil.storage.checks import TRAFFIC, enter_runtime
 from frazil.storage.class_methods import TIGRIS_ENDPOINT
-from frazil.storage.credential_families import AnyCredential, Credentials
+from frazil.storage.credential_families import AnyCredential, Credentials, wrong_credentials
 from frazil.storage.files import MISSING_FILE, open_inside
 from frazil.storage.files import reason_of as reason_of_file
 from frazil.storage.local import LocalStorage
@@ -242,10 +242,9 @@ def check_segments(url: str, key: str) -> None:
 
 def credentials_mismatch(credentials: object, config: object) -> InvalidInputError:
     """Return the error for credentials of another kind of store."""
-    return InvalidInputError(
+    return wrong_credentials(
         f"credentials of type {type(credentials).__qualname__} do not fit a store of type "
-        f"{type(config).__qualname__}. Pass credentials of the same kind",
-        ErrorKind.INVALID_CREDENTIALS,
+        f"{type(config).__qualname__}. Pass credentials of the same kind"
     )
 
 

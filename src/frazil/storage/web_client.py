@@ -36,7 +36,7 @@ from urllib.request import (  # type: ignore[attr-defined]  # the stub lacks the
 
 from frazil.errors import ErrorKind, StorageError, UnreachableError
 from frazil.lazy_names import ModuleOnDemand
-from frazil.storage.failures import ErrorParts, MessageTerms, reason_of_answer
+from frazil.storage.failures import ErrorParts, MessageTerms, reason_of_answer, wrong_setup
 from frazil.storage.option_names import address_parts, check_headers, shown_url
 from frazil.storage.settings import StorageSettings, client_options, retry_config
 from frazil.threads import Purpose, shared_pool
@@ -239,9 +239,8 @@ class WebOptions:
                 text = certificate if isinstance(certificate, str) else certificate.decode("ascii")
                 context.load_verify_locations(cadata=text)
             except (ssl.SSLError, ValueError) as error:
-                raise StorageError(
-                    f"option `root_certificate` must contain certificates in PEM form: {error}",
-                    ErrorKind.STORAGE_CONFIG,
+                raise wrong_setup(
+                    f"option `root_certificate` must contain certificates in PEM form: {error}"
                 ) from error
         if self.allow_invalid_certificates:
             context.check_hostname = False
@@ -275,16 +274,14 @@ def _seconds(options: Mapping[str, Any], name: str) -> float:
     match = _TIME.fullmatch(str(value).lower())
     unit = None if match is None else _UNITS.get(match[2])
     if match is None or unit is None:
-        raise StorageError(
-            f"option `{name}` must be a time such as 30s, got {value!r}", ErrorKind.STORAGE_CONFIG
-        )
+        raise wrong_setup(f"option `{name}` must be a time such as 30s, got {value!r}")
     return float(match[1]) * unit
 
 
 def _flag(options: Mapping[str, Any], name: str) -> bool:
     value = str(options.get(name, "false")).lower()
     if value not in ("true", "false"):
-        raise StorageError(f"option `{name}` must be true or false, got {value!r}", ErrorKind.STORAGE_CONFIG)
+        raise wrong_setup(f"option `{name}` must be true or false, got {value!r}")
     return value == "true"
 
 
@@ -430,10 +427,9 @@ class WebClient:
                     login = _authorization(proxy, "Proxy-Authorization")
                     manager = urllib3.ProxyManager(proxy, proxy_headers=login, **pool_options)
                 except ValueError:
-                    raise StorageError(
+                    raise wrong_setup(
                         "the proxy in the option proxy_url or the environment must be an http or https URL, "
-                        f"got {shown_url(proxy)}",
-                        ErrorKind.STORAGE_CONFIG,
+                        f"got {shown_url(proxy)}"
                     ) from None
             manager = self._managers.setdefault(key, manager)
         return manager

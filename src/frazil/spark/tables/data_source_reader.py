@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import datasource as spark
 
-from frazil.arrow.grid import CALENDARS, Column, Decoder, Grid, Selection, column_error, grid_of
+from frazil.arguments import misfit
+from frazil.arrow.grid import CALENDARS, Column, Decoder, Grid, Selection, grid_of
 from frazil.cf import coding_of
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
@@ -133,7 +134,7 @@ def require_columns(grid: Grid, schema: pa.Schema) -> None:
     for field in schema:
         stored = grid.column(field.name).type
         if not can_become(stored, field.type):
-            raise column_error(
+            raise misfit(
                 f"The column {field.name} must have the type {stored} in Spark's catalog, or in the given "
                 f"schema, got {field.type}. Drop the table and create it again, or pass another schema"
             )
@@ -230,7 +231,7 @@ def _columns(versions: list[TableVersion]) -> tuple[ChangeColumn, ...]:
     commit = (ChangeColumn(SNAPSHOT_ID, pa.string()), ChangeColumn(COMMIT_TIME, TIME))
     added = (ChangeColumn(CHANGE, pa.string()), *earlier, *commit)
     if taken := {each.name.lower() for each in added} & {each.name.lower() for each in rows}:
-        raise column_error(
+        raise misfit(
             f"The columns of the table row_changes must not have the name {min(taken)}, got an array of this "
             "name. Choose other arrays with the option variables"
         )

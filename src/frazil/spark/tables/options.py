@@ -21,7 +21,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from frazil.arguments import conflicting
+from frazil.arguments import conflicting, require_choice
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
@@ -170,10 +170,7 @@ def count(options: Options, name: str) -> int | None:
 def choice(options: Options, name: str, choices: tuple[str, ...]) -> str:
     """Return an option that is one of a few words; the default is the first word."""
     text = options.get(name, choices[0]).lower()
-    if text not in choices:
-        raise InvalidInputError(
-            f"Option `{name}` must be one of {', '.join(choices)}, got {text!r}", ErrorKind.UNKNOWN_CHOICE
-        )
+    require_choice(f"Option `{name}`", text, choices)
     return text
 
 

@@ -36,6 +36,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, DataType, IntegerType, StructType
 
+from frazil.arguments import misfit
 from frazil.arrow.cells import (
     BlockReader,
     Region,
@@ -47,7 +48,7 @@ from frazil.arrow.cells import (
     shape_of,
     spread,
 )
-from frazil.arrow.grid import Column, Grid, Values, as_texts, column_error, to_arrow
+from frazil.arrow.grid import Column, Grid, Values, as_texts, to_arrow
 from frazil.cf_times import Mask
 from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.errors import InvalidInputError
@@ -482,7 +483,7 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return array.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise column_error(
+        raise misfit(
             f"The column {field.name} must have values of {field.type}, got {array.type}: {error}"
         ) from error
 

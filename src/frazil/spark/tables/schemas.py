@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import types as spark
 
-from frazil.arrow.grid import column_error
+from frazil.arguments import misfit
 from frazil.errors import InvalidInputError
 
 _SPARK: Final[dict[pa.DataType, spark.DataType]] = {
@@ -56,7 +56,7 @@ def to_arrow_type(column: spark.DataType, name: str) -> pa.DataType:
     if isinstance(column, spark.DayTimeIntervalType):
         return pa.duration("us")  # of hours only, ...
     if arrow is None:
-        raise column_error(f"The column {name} must have a simple type, got {column.simpleString()}")
+        raise misfit(f"The column {name} must have a simple type, got {column.simpleString()}")
     return arrow
 
 

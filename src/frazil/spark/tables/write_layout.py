@@ -28,16 +28,23 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arguments import misfit
 from frazil.arrays.box_writing import missing_element, whole_chunks
-from frazil.arrow.grid import Decoder, column_error, decoder, dims_of, to_arrow
+from frazil.arrow.grid import Decoder, decoder, dims_of, to_arrow
 from frazil.display import counted
-from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.errors import InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.jobs.engine import Task
 from frazil.jobs.task_results import Outcome
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import array_at
+
+
+def misplaced(text: str) -> InvalidInputError:
+    """Return the error (``invalid-chunk-index``) for rows whose cells are not where they must be."""
+    return InvalidInputError(text, ErrorKind.INVALID_CHUNK_INDEX)
+
 
 #: Times of new arrays.
 UNITS: Final = "microseconds since 1970-01-01"
@@ -58,14 +65,14 @@ def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
     data = to_numpy(plain)
     column = f"The column {name}"
     if dtype.kind in "iu" and data.dtype.kind == "f" and (count := np.count_nonzero(np.isnan(data) & ~null)):
-        raise column_error(
+        raise misfit(
             f"{column} must have no NaN, because its array has integers, got {count}. Write null for a "
             "missing value"
         )
     if dtype.kind == "V" and len(plain):
         longest = pc.max(pc.binary_length(plain)).as_py() or 0
         if longest > dtype.itemsize:  # numpy would cut the value
-            raise column_error(
+            raise misfit(
                 f"The values of the column {name} must have at most {dtype.itemsize} bytes, got one of "
                 f"{longest}"
             )
@@ -83,14 +90,14 @@ def as_type(values: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     if values.type == target:
         return values
     if not pa.types.is_null(values.type) and _kind(values.type) != _kind(target):
-        raise column_error(f"The column {name} must be {target}, got {values.type}. Convert them")
+        raise misfit(f"The column {name} must be {target}, got {values.type}. Convert them")
     try:
         if pa.types.is_timestamp(values.type) and values.type.tz is None and pa.types.is_timestamp(target):
             return values.cast(pa.timestamp("us")).cast(target)  # times without a zone are UTC
         # Floats are rounded to the available precision; integers are kept exactly or refused.
         converted = values.cast(target, safe=not pa.types.is_floating(target))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise column_error(f"The column {name} must be {target}, got {values.type}: {error}") from error
+        raise misfit(f"The column {name} must be {target}, got {values.type}: {error}") from error
     if not pa.types.is_floating(target):
         return converted
     source, stored = to_numpy(pc.fill_null(values, 0)), to_numpy(pc.fill_null(converted, 0))
@@ -99,14 +106,14 @@ def as_type(values: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         large = np.flatnonzero((source > limit) | (source < -limit))
         lost = [at for at in large.tolist() if int(source[at]) != int(stored[at])]
         if lost:
-            raise column_error(
+            raise misfit(
                 f"The column {name} must have integers that are exact in {target}, got {source[lost[0]]}, "
                 f"which is read as {int(stored[lost[0]])}"
             )
     elif pa.types.is_floating(values.type):
         too_large = np.isinf(stored) & ~np.isinf(source)
         if too_large.any():
-            raise column_error(f"The values of {name} must fit into {target}, got {source[too_large][0]}")
+            raise misfit(f"The values of {name} must fit into {target}, got {source[too_large][0]}")
     return converted
 
 
@@ -153,7 +160,7 @@ class RowAxis:
     def find_positions(self, column: pa.Array) -> NDArray[np.int64]:
         """Return the positions of values, -1 for unknown values. Raise ``InvalidInputError`` for nulls."""
         if column.null_count:
-            raise column_error(f"The column {self.name} must have no nulls, got {column.null_count}")
+            raise misfit(f"The column {self.name} must have no nulls, got {column.null_count}")
         if self.values is None:
             at = np.asarray(as_type(column, pa.int64(), self.name).to_numpy(zero_copy_only=False))
             return np.where((at >= 0) & (at < self.size), at, -1)
@@ -223,10 +230,9 @@ class RowLayout:
             located.append(positions)
             if len(positions) and positions.min() < 0:
                 value = rows[axis.name][int(np.argmin(positions))].as_py()
-                raise InvalidInputError(
+                raise misplaced(
                     f"The coordinates must exist in the repository, got {axis.name} = {value!r}. Write "
-                    "with mode upsert or append to add new coordinates",
-                    ErrorKind.INVALID_CHUNK_INDEX,
+                    "with mode upsert or append to add new coordinates"
                 )
         return located
 
@@ -249,13 +255,13 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> RowLayout:
         raise NodeNotFoundError(f"`{group}` must have an array for one of {', '.join(names)}, got none")
     for name in names:
         if name not in dims and (name not in variables or set(dims_of(variables[name])) != set(dims)):
-            raise column_error(
+            raise misfit(
                 f"The columns must be dimensions ({', '.join(dims)}) or arrays on all dimensions, got {name}"
                 f"{'' if name in variables else '. merge_schema (the option mergeSchema) adds an array'}"
             )
     missing = [dim for dim in dims if dim not in names]
     if missing:
-        raise column_error(f"Rows must have a column for each dimension, got none for {', '.join(missing)}")
+        raise misfit(f"Rows must have a column for each dimension, got none for {', '.join(missing)}")
     first = next(iter(variables.values()))
     sizes = dict(zip(dims_of(first), first.shape, strict=True))
     axes = tuple(_axis(session, group, dim, sizes[dim]) for dim in dims)
@@ -316,7 +322,7 @@ def _axis(session: Session, group: str, dim: str, size: int) -> RowAxis:
     codec = decoder(array.path, array.dtype, array.attrs.asdict())
     values = normalize_zeros(to_arrow(codec.decode(np.asarray(array[...])), codec.type))
     if len(pc.unique(values)) < len(values):
-        raise column_error(f"`{array.path}` must have each coordinate once, got some twice")
+        raise misfit(f"`{array.path}` must have each coordinate once, got some twice")
     return RowAxis(dim, size, values)
 
 
@@ -331,7 +337,7 @@ def require_distinct_names(names: Sequence[str]) -> None:
     """Raise ``InvalidInputError`` for two columns of one name."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise column_error(f"The columns must have different names, got several named {', '.join(twice)}")
+        raise misfit(f"The columns must have different names, got several named {', '.join(twice)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,10 +485,7 @@ def write_rows(
     if len(twice):
         row = int(order[twice[0]])
         cell = ", ".join(f"{axis.name} = {rows[axis.name][row].as_py()!r}" for axis in layout.axes)
-        raise InvalidInputError(
-            f"Each cell must have one row, got {len(twice)} more, the first at {cell}",
-            ErrorKind.INVALID_CHUNK_INDEX,
-        )
+        raise misplaced(f"Each cell must have one row, got {len(twice)} more, the first at {cell}")
     units = [at // step for at, step in zip(positions, layout.unit, strict=True)]
     number = flat_index(units, layout.units)
     order = np.argsort(number, kind="stable")

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from frazil.arrow.grid import column_error
+from frazil.arguments import misfit
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError
 from frazil.handle.repository import Repository
 from frazil.jobs.engine import Engine, Task, description
@@ -253,7 +253,7 @@ def dims_for(session: Session, group: str, schema: pa.Schema, dims: Sequence[str
         problem = "no column that is an array. Pass dims to create arrays"
         if missing:
             problem = f"none for {', '.join(missing)}"
-        raise column_error(f"The rows must have a column for each dimension, got {problem}")
+        raise misfit(f"The rows must have a column for each dimension, got {problem}")
     return result
 
 
