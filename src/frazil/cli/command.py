@@ -307,9 +307,7 @@ class Frazil(click.Group):
             near = f". Write one of: {', '.join(longer)}." if longer else suggest(args[0], VERBS)
             if other := _OTHER_WORDS.get(args[0]):
                 near = f". Did you mean `{other}`?"
-            raise click.UsageError(
-                f"no command `{args[0]}`{near or '.'} `frazil --help` lists all commands", ctx
-            )
+            raise click.UsageError(f"no command `{args[0]}`{near or '.'} `frazil --help` lists commands", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

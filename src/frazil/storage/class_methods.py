@@ -188,9 +188,7 @@ class StorageClassMethods[Storage]:
         if bucket is None:
             bucket, _, prefix = (prefix or "").partition("/")
             if not bucket:
-                raise wrong_setup(
-                    "bucket must be set, or prefix must begin with a bucket, got neither. Pass `bucket`"
-                )
+                raise wrong_setup("bucket, or a prefix that begins with it, must be set, got neither")
         endpoint = config.endpoint_url
         if endpoint is None:
             if account_id is None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, dataclass_transform
 
 from frazil.arguments import check_fields
 from frazil.display import PACKAGE, Family, Numbered, Record, Shown, literal
-from frazil.errors import InvalidInputError
+from frazil.errors import ErrorKind, InvalidInputError
 
 
 class _CredentialFamily(Family):

@@ -401,9 +401,7 @@ class ForeignStore(ForeignObjects):
             raise outside_prefix(url, self.url_prefix)
         name, _, key = url.partition("://")[2].partition("/")
         if _BUCKET.fullmatch(name) is None:
-            raise _wrong_location(
-                f"the bucket in {shown_url(url)!r} must consist of letters, digits, '.', '-', '_' and '$'"
-            )
+            raise _wrong_location(f"the bucket in {shown_url(url)!r} must have only letters, digits and .-_$")
         check_segments(url, key)
         enter_runtime()
         client = self._clients.get(name)

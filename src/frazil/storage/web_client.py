@@ -239,9 +239,7 @@ class WebOptions:
                 text = certificate if isinstance(certificate, str) else certificate.decode("ascii")
                 context.load_verify_locations(cadata=text)
             except (ssl.SSLError, ValueError) as error:
-                raise wrong_setup(
-                    f"option `root_certificate` must contain certificates in PEM form: {error}"
-                ) from error
+                raise wrong_setup(f"option `root_certificate` must be in PEM form: {error}") from error
         if self.allow_invalid_certificates:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

@@ -238,9 +238,7 @@ def options_of_call(arguments: Mapping[str, Any], use: Use) -> dict[str, str]:
     more = canonical({name.strip().lower(): value.strip() for name, _, value in parts})
     twice = sorted(options.keys() & more.keys())
     if twice:
-        raise conflicting(
-            f"An option must be set once, got `{twice[0]}` as an argument and in the argument options"
-        )
+        raise conflicting(f"An option must be set once, got `{twice[0]}` as an argument and in `options`")
     unknown = [name for name in (*options, *more) if name not in use.options]
     if unknown:
         raise InvalidInputError("; ".join(advice(name, use) for name in unknown))

@@ -250,9 +250,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ErrorKind.NOT_ALLOWED,
             )
         if self._since is not None and "stream-from" in options:
-            raise conflicting(
-                "Only one of the options stream-from and stream-from-timestamp is allowed, got both"
-            )
+            raise conflicting("Only one of stream-from and stream-from-timestamp is allowed, got both")
 
     @property
     def schema(self) -> pa.Schema:

@@ -279,9 +279,7 @@ def canonical(query: Options) -> dict[str, str]:
         if name not in _ALL:
             name = _ALIASES.get(letters) or _BY_LETTERS.get(letters, name)
         if name in names:
-            raise conflicting(
-                f"An option must be set once, got `{names[name]}` and `{each}`, which are names of `{name}`"
-            )
+            raise conflicting(f"An option must be set once, got `{names[name]}` and `{each}` for `{name}`")
         names[name] = each
     return {name: query[each] for name, each in names.items()}
 

@@ -483,9 +483,7 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return array.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise misfit(
-            f"The column {field.name} must have values of {field.type}, got {array.type}: {error}"
-        ) from error
+        raise misfit(f"The column {field.name} must be {field.type}, got {array.type}: {error}") from error
 
 
 def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:

@@ -248,9 +248,7 @@ def create_array(
     elif pa.types.is_boolean(column) or pa.types.is_integer(column) or pa.types.is_floating(column):
         dtype = np.dtype(column.to_pandas_dtype()).name
     else:
-        raise misfit(
-            f"The column {name} must have numbers, booleans, text, timestamps or durations, got {column}"
-        )
+        raise misfit(f"The column {name} must have numbers, booleans, text, times or durations, got {column}")
     fill: Any = None
     if name not in dims and pa.types.is_floating(column):
         fill, attributes["_FillValue"] = np.nan, NAN_AS_TEXT
@@ -306,9 +304,7 @@ def prepare(
     mode, dims, append_dim = options.mode, options.dims, options.append_dim
     require_choice("mode", mode, MODES)
     if append_dim is not None and mode != "append":
-        raise conflicting(
-            f"append_dim must be given with mode append only, got {append_dim!r} with mode {mode}"
-        )
+        raise conflicting(f"append_dim must be given with mode append, got {append_dim!r} with mode {mode}")
     if options.merge_schema:
         add_columns(session, group, schema, options.chunks or {})
     layout = layout_if_any(session, group, schema.names, dims)

@@ -32,7 +32,7 @@ from frazil.arguments import misfit
 from frazil.arrays.box_writing import missing_element, whole_chunks
 from frazil.arrow.grid import Decoder, decoder, dims_of, to_arrow
 from frazil.display import counted
-from frazil.errors import InvalidInputError, NodeNotFoundError
+from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.jobs.engine import Task
 from frazil.jobs.task_results import Outcome
@@ -65,17 +65,11 @@ def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
     data = to_numpy(plain)
     column = f"The column {name}"
     if dtype.kind in "iu" and data.dtype.kind == "f" and (count := np.count_nonzero(np.isnan(data) & ~null)):
-        raise misfit(
-            f"{column} must have no NaN, because its array has integers, got {count}. Write null for a "
-            "missing value"
-        )
+        raise misfit(f"{column} must have no NaN in an array of integers, got {count}. Write null")
     if dtype.kind == "V" and len(plain):
         longest = pc.max(pc.binary_length(plain)).as_py() or 0
         if longest > dtype.itemsize:  # numpy would cut the value
-            raise misfit(
-                f"The values of the column {name} must have at most {dtype.itemsize} bytes, got one of "
-                f"{longest}"
-            )
+            raise misfit(f"The values of {name} must have at most {dtype.itemsize} bytes, got {longest}")
     return decoder.coding.encode(data, null, nearest=True, name=column)
 
 
