@@ -78,7 +78,7 @@ from frazil.spark.tables.scan import (
     plan_scan,
 )
 from frazil.spark.tables.schemas import declared_schema, to_arrow_schema, to_spark
-from frazil.spark.tables.write_table import RowWriter
+from frazil.spark.tables.write_table import SparkRowWriter
 
 if TYPE_CHECKING:
     from frazil.spark.functions import sql_functions
@@ -164,7 +164,7 @@ class FrazilDataSource(spark.DataSource):
     @override
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         options = self._options(WRITE)
-        return RowWriter(self._repository_to_write(options), options, to_arrow_schema(schema), overwrite)
+        return SparkRowWriter(self._repository_to_write(options), options, to_arrow_schema(schema), overwrite)
 
     @override
     def streamReader(self, schema: StructType) -> FeedReader:

@@ -230,7 +230,7 @@ def s3_credentials(**ways: Unpack[S3CredentialOptions]) -> AnyS3Credential:
     if not key and not any(ways.values()) and False in (ways.get("from_env"), ways.get("anonymous")):
         raise wrong_credentials("s3_credentials: one of the ways must be True, got only ways that are False")
     if key and not {"access_key_id", "secret_access_key"} <= key.keys():
-        raise wrong_credentials("s3_credentials must get access_key_id and secret_access_key, got a part")
+        raise wrong_credentials("s3_credentials: access_key_id and secret_access_key go together, got a part")
     secrets = {"access_key_id": lambda key: S3StaticCredentials(**key)}
     chosen = {**ways, "access_key_id": key or None}
     return _credentials("s3_credentials", S3Credentials, secrets, chosen)  # type: ignore[no-any-return]

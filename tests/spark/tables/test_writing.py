@@ -22,7 +22,7 @@ from frazil.repository.catalog.history_records import JOB
 from frazil.spark import Target, write_table
 from frazil.spark.tables.scan import table
 from frazil.spark.tables.schemas import to_spark
-from frazil.spark.tables.write_table import RowWriter
+from frazil.spark.tables.write_table import SparkRowWriter
 
 SHAPE = (5, 7)
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -141,9 +141,9 @@ def test_columns_and_arrays_have_to_fit(repo: frazil.Repository) -> None:
 
 def through_the_source(
     repo: frazil.Repository, tasks: list[pa.Table], overwrite: bool = False, **options: str
-) -> RowWriter:
+) -> SparkRowWriter:
     """What Spark does with the writer of the data source."""
-    writer = RowWriter(repo, options, tasks[0].schema, overwrite)
+    writer = SparkRowWriter(repo, options, tasks[0].schema, overwrite)
     done = [writer.write(iter(task.to_batches())) for task in tasks]
     writer.commit([*done])
     return writer
@@ -256,7 +256,7 @@ def test_batches_of_a_session_in_another_time_zone(repo: frazil.Repository) -> N
     """Spark labels timestamps with the time zone of the session."""
     utc = pa.table({"time": pa.array([TWENTY_PAST], TIMESTAMP), "t": [1.0]})
     local_rows = utc.set_column(0, "time", utc["time"].cast(pa.timestamp("us", "America/New_York")))
-    writer = RowWriter(repo, {"dims": "time"}, utc.schema, overwrite=False)
+    writer = SparkRowWriter(repo, {"dims": "time"}, utc.schema, overwrite=False)
     writer.commit([writer.write(iter(local_rows.to_batches()))])
     assert table(*planned(repo.readonly_session("main"), Selection())).to_pylist() == utc.to_pylist()
 
@@ -271,7 +271,7 @@ def test_new_columns_become_arrays(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match=r"got quality\. merge_schema \(the option mergeSchema\)"):
         write_table(new, Target(repo))
     with pytest.raises(InvalidInputError, match="mergeSchema"):
-        RowWriter(repo, {"write": "upsert"}, new.schema, False)
+        SparkRowWriter(repo, {"write": "upsert"}, new.schema, False)
     options: dict[str, Any] = {"write": "upsert", "merge-schema": "true", "chunks": "lat=2"}
     through_the_source(repo, [new], **options)
     group: Any = zarr.open_group(repo.readonly_session("main").store, mode="r")

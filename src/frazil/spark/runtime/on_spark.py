@@ -363,7 +363,7 @@ class OnSpark:
             raise SessionStateError("The Spark session was stopped. Make a new session and engine")
         per_job = max(-(-len(tasks) // self.jobs), min(_SMALLEST_JOB, -(-len(tasks) // 3)))
         together = -(-len(tasks) // (self.partitions or _partitions(self.spark)))
-        sendable(task, task, dumps)
+        sendable(task, dumps=dumps)
         tag = f"frazil-{uuid.uuid4()}"
         work = worker(task, self._sent(shared), tag)
         label, cancel = _labels(self.spark, tag, description(task))

@@ -397,7 +397,7 @@ def received(messages: Iterable[WriterCommitMessage | None]) -> list[pa.Table]:
 
 
 @causes_only
-class RowWriter(DataSourceArrowWriter):
+class SparkRowWriter(DataSourceArrowWriter):
     """The writer of rows: see the module.
 
     Spark's modes mean ``append`` and ``overwrite-region``; the option ``write`` names the mode exactly. There
