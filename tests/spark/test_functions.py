@@ -222,7 +222,7 @@ def test_options_of_a_call() -> None:
     assert options_of_call(call, READ) == options
     with pytest.raises(InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
         options_of_call({"options": "brnch=main"}, READ)
-    with pytest.raises(InvalidInputError, match="as an argument and in the argument options"):
+    with pytest.raises(InvalidInputError, match="as an argument and in `options`"):
         options_of_call({"path": "ice", "tag": "v1", "options": "tag=v2"}, READ)
 
 
