@@ -38,18 +38,9 @@ from frazil.format.columns import distinct_rows, unshared
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, is_id_text
 from frazil.format.nodes import NodeTable
 from frazil.handle.repository import context_of
+from frazil.jobs import job_history
 from frazil.jobs.engine import Engine, EngineName, described, engine_of
 from frazil.jobs.job import Input, Job, JobResult, Metrics, RunOptions, Target, Tasks, Version
-from frazil.jobs.job_history import (
-    JobStart,
-    commit_metadata,
-    find_job,
-    first_driver_note,
-    job_state,
-    label,
-    require_recordable,
-    work_digest,
-)
 from frazil.jobs.progress import Progress
 from frazil.jobs.staging import Staging
 from frazil.jobs.task_rounds import Rounds
@@ -274,7 +265,7 @@ def run_job(
     """
     started = host.monotonic_seconds()
     require_progress(progress, "expect", "advance")
-    require_recordable(job)
+    job_history.require_recordable(job)
     TRAFFIC.take_counts()
     reason = ""
     for _ in range(_STARTS):
@@ -319,7 +310,7 @@ class Attempt:
 
     job: Job
     id: str
-    start: JobStart
+    start: job_history.JobStart
     engine: Engine
     progress: Progress | None
     started: float
@@ -329,14 +320,14 @@ def _start(
     job: Job, engine: Engine | EngineName | None, progress: Progress | None, started: float
 ) -> JobResult:
     target = job.target
-    start = JobStart.of(target)
-    id_, earlier = job_state(job, start.tip)
+    start = job_history.JobStart.of(target)
+    id_, earlier = job_history.job_state(job, start.tip)
     if earlier is not None:
         return earlier_result(target, id_, earlier)
     attempt = Attempt(job, id_, start, engine_of(engine), progress, started)
     staging: Staging | None = None
     if getattr(attempt.engine, "resumable", False):
-        digest = work_digest(job, inputs=True)
+        digest = job_history.work_digest(job, inputs=True)
         staging = Staging.open(target.repo, target.branch, id_, job.name, digest)
     try:
         return run_attempt(attempt, staging)
@@ -380,7 +371,7 @@ def _after_failure(attempt: Attempt, staging: Staging, error: Exception) -> str 
         raise JobRestartError(str(error))
     if state_kind is None:
         # The driver that commits first deletes the staged results, and other drivers fail.
-        snapshot_id = find_job(attempt.job.target, attempt.id, attempt.start)
+        snapshot_id = job_history.find_job(attempt.job.target, attempt.id, attempt.start)
         if snapshot_id is not None:
             _log.info("job %s: another driver has committed it; the error here: %s", attempt.id, error)
             return snapshot_id
@@ -395,7 +386,7 @@ def run_attempt(attempt: Attempt, staging: Staging | None) -> JobResult:
     session = target.repo.writable_session(target.branch) if staging is None else staging.session
     if job.track_reads:
         session.workspace.reads = ReadTracker()
-    other = find_job(target, attempt.id, attempt.start, session.snapshot_id)
+    other = job_history.find_job(target, attempt.id, attempt.start, session.snapshot_id)
     if other is not None:
         return earlier_result(target, attempt.id, other)
     try:
@@ -413,7 +404,7 @@ def run_attempt(attempt: Attempt, staging: Staging | None) -> JobResult:
             warn_of_misalignment(session, job.writes)
             return tasks
 
-        with described(label(job, attempt.id)):
+        with described(job_history.label(job, attempt.id)):
             rounds = Rounds(
                 session, staging, attempt.engine, attempt.progress, job.manifests_on_executors_above
             )
@@ -452,8 +443,10 @@ def commit_job(attempt: Attempt, session: Session, metrics: Metrics, reads: Read
     """
     job, target = attempt.job, attempt.job.target
     start = replace(attempt.start, tip=session.snapshot_id)
-    metadata = commit_metadata(job, attempt.id, metrics)
-    state_of(session).note = first_driver_note(attempt.id, work_digest(job), target, start)
+    metadata = job_history.commit_metadata(job, attempt.id, metrics)
+    state_of(session).note = job_history.first_driver_note(
+        attempt.id, job_history.work_digest(job), target, start
+    )
     for tries in itertools.count():
         try:
             snapshot_id = session.commit(
@@ -469,7 +462,7 @@ def commit_job(attempt: Attempt, session: Session, metrics: Metrics, reads: Read
             session.rebase(ConflictDetector(), reads=[reads])
         except RebaseFailedError as error:
             failure = error
-        other = find_job(target, attempt.id, start, None if failure else session.snapshot_id)
+        other = job_history.find_job(target, attempt.id, start, None if failure else session.snapshot_id)
         if other is not None:
             return other, False
         if isinstance(failure, StaleReadError):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, override
 from frazil import host
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, StorageError
+from frazil.storage import checks
 from frazil.storage.base import (
     ALWAYS,
     Condition,
@@ -26,15 +27,6 @@ from frazil.storage.base import (
     Storage,
     Stored,
     Version,
-)
-from frazil.storage.checks import (
-    TRAFFIC,
-    check_key,
-    check_prefix,
-    check_range,
-    forked_process,
-    object_not_found,
-    range_past_end,
 )
 from frazil.storage.settings import StorageConcurrencySettings, StorageRetriesSettings, StorageSettings
 
@@ -126,36 +118,36 @@ class MemoryStorage(SynchronousStorage):
     def _objects(self) -> dict[str, _Object]:
         # A forked child has a copy of the dictionary: its writes would be lost without an error.
         if self._contents.process != os.getpid():
-            raise forked_process(self._contents.process)
+            raise checks.forked_process(self._contents.process)
         return self._contents.objects
 
     def _object(self, key: str) -> _Object:
-        TRAFFIC.count()
-        stored_object = self._objects().get(check_key(key))
+        checks.TRAFFIC.count()
+        stored_object = self._objects().get(checks.check_key(key))
         if stored_object is None:
-            raise object_not_found(key)
+            raise checks.object_not_found(key)
         return stored_object
 
     @override
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        check_range(start, stop)
+        checks.check_range(start, stop)
         data = self._object(key).data
         if start == 0 and stop is None:
-            return TRAFFIC.count_read(data)
+            return checks.TRAFFIC.count_read(data)
         if start >= len(data):
-            raise range_past_end(key, start, len(data))
-        return TRAFFIC.count_read(memoryview(data)[start:stop])
+            raise checks.range_past_end(key, start, len(data))
+        return checks.TRAFFIC.count_read(memoryview(data)[start:stop])
 
     @override
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         stored_object = self._object(key)
-        return TRAFFIC.count_read(stored_object.data), stored_object.version
+        return checks.TRAFFIC.count_read(stored_object.data), stored_object.version
 
     @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        check_key(key)
+        checks.check_key(key)
         content = bytes(data)
-        TRAFFIC.count(written=len(content))
+        checks.TRAFFIC.count(written=len(content))
         objects = self._objects()
         with self._contents.lock:
             current = objects.get(key)
@@ -171,15 +163,15 @@ class MemoryStorage(SynchronousStorage):
 
     @override
     def head(self, key: str) -> ObjectInfo | None:
-        TRAFFIC.count()
-        stored_object = self._objects().get(check_key(key))
+        checks.TRAFFIC.count()
+        stored_object = self._objects().get(checks.check_key(key))
         return None if stored_object is None else stored_object.info(key)
 
     @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        path = check_prefix(prefix)
+        path = checks.check_prefix(prefix)
         inside = f"{path}/" if path else ""
-        TRAFFIC.count()
+        checks.TRAFFIC.count()
         # A copy, because objects may be written and deleted during the listing.
         items = list(self._objects().items())
         return (stored_object.info(key) for key, stored_object in items if key.startswith(inside))
@@ -188,8 +180,8 @@ class MemoryStorage(SynchronousStorage):
     def delete(self, keys: Iterable[str]) -> None:
         objects = self._objects()
         for key in keys:
-            check_key(key)
-            TRAFFIC.count()
+            checks.check_key(key)
+            checks.TRAFFIC.count()
             with self._contents.lock:
                 objects.pop(key, None)
 
