@@ -405,12 +405,8 @@ def _try_task(attempts: int, workers: _Workers, tasks: Sequence[bytes], number: 
 
 #: Variables of the environment that name a server or a cluster of Spark. spark-submit sets some of them.
 _SPARK_VARIABLES: Final = (
-    "SPARK_REMOTE",
-    "SPARK_MASTER",
-    "MASTER",
-    "PYSPARK_SUBMIT_ARGS",
-    "PYSPARK_GATEWAY_PORT",
-    "SPARK_CONF_DIR",
+    *("SPARK_REMOTE", "SPARK_MASTER", "MASTER"),
+    *("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR"),
 )
 
 

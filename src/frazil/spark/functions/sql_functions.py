@@ -296,15 +296,8 @@ def expire(
 
 #: The columns of a garbage collection, which are attributes of its summary.
 _COLLECTED: Final = (
-    "bytes_deleted",
-    "chunks_deleted",
-    "manifests_deleted",
-    "snapshots_deleted",
-    "attributes_deleted",
-    "transaction_logs_deleted",
-    "backups_deleted",
-    "objects_failed_to_delete",
-    "leases_respected",
+    *("bytes_deleted", "chunks_deleted", "manifests_deleted", "snapshots_deleted", "attributes_deleted"),
+    *("transaction_logs_deleted", "backups_deleted", "objects_failed_to_delete", "leases_respected"),
 )
 
 

@@ -185,12 +185,8 @@ _ROWS: Final = _VERSIONS | {
 }
 _FEED: Final = frozenset(
     {
-        "branch",
-        "stream-from",
-        "stream-from-timestamp",
-        "stream-max-commits",
-        "stream-max-rows",
-        "stream-fail-on-data-loss",
+        *("branch", "stream-from", "stream-from-timestamp"),
+        *("stream-max-commits", "stream-max-rows", "stream-fail-on-data-loss"),
     }
 )
 #: The options of each value of the option `table`, besides those of the place.

@@ -458,9 +458,9 @@ def table(repo: Repository, options: Options) -> pa.Table:
     name = options["table"]
     schema_of(name)
     arguments = {each: options[each] for each in TABLES[name].difference(VERSION_OPTIONS) if each in options}
-    source: Repository | Session = repo
     if not TABLES[name].isdisjoint(VERSION_OPTIONS) and "end" not in arguments:
-        source = session_at(repo, options)
-        if name == "changes":
-            source, arguments["end"] = repo, source.snapshot_id
-    return _FUNCTIONS[name](source, **arguments)
+        session = session_at(repo, options)
+        if name != "changes":
+            return _FUNCTIONS[name](session, **arguments)
+        arguments["end"] = session.snapshot_id
+    return _FUNCTIONS[name](repo, **arguments)
