@@ -39,7 +39,7 @@ _PUBLIC: Final = CLIENT_OPTIONS | {
     ),
     *("allow_http", "allow_invalid_certificates", "anonymous", "default_content_type", "disable_tagging"),
     *("default_region", "region", "request_payer", "skip_signature", "use_emulator", "use_fabric_endpoint"),
-    *("user_agent", "virtual_hosted_style_request"),
+    *("proxy_url", "user_agent", "virtual_hosted_style_request"),
 }
 
 #: Prefixes of option names that some clients use.
