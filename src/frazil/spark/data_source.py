@@ -41,7 +41,6 @@ from frazil.spark.runtime.session import get_spark, is_sail
 from frazil.spark.streams.sink import RowsWriter
 from frazil.spark.streams.source import FEED, SCHEMA, FeedReader, RefusedReader
 from frazil.spark.tables import repository_tables
-from frazil.spark.tables.conditions import Conditions, predicates
 from frazil.spark.tables.data_source_reader import (
     GridReader,
     MetadataReader,
@@ -77,7 +76,7 @@ from frazil.spark.tables.scan import (
     frame_of_tasks,
     plan_scan,
 )
-from frazil.spark.tables.schemas import declared_schema, to_arrow_schema, to_spark
+from frazil.spark.tables.schemas import Conditions, declared_schema, predicates, to_arrow_schema, to_spark
 from frazil.spark.tables.write_table import SparkRowWriter
 
 if TYPE_CHECKING:
@@ -315,7 +314,7 @@ def read(
         source: The `Repository` or the `Version` to read.
         columns: The names of the columns, upper or lower case. The default, None, is all columns.
         where: Conditions in SQL that every row must meet, such as ``"lat >= 80 AND x IN (1, 2)"``: see
-            `frazil.spark.tables.conditions`. The default, None, is all rows.
+            `frazil.spark.tables.schemas`. The default, None, is all rows.
         options: Other options of the data source (docs/sql-reference.md), such as ``{"group": "/air"}``,
             except those of the place.
         **version: For a repository, the version to read: ``branch``, ``tag`` or ``snapshot_id``. The default
@@ -381,7 +380,7 @@ def scan(
         source: The `Repository` or the `Version` to read.
         columns: The names of the columns. The default, None, is all columns.
         where: Conditions that every row must meet, as tuples (``[("lat", ">=", 80.0)]``) or in SQL: see
-            `frazil.spark.tables.conditions`. The default is all rows.
+            `frazil.spark.tables.schemas`. The default is all rows.
         selection: A `Selection`: which arrays are the table, and how they are read. The default is the arrays
             of the root group that share the dimensions of the array with the most dimensions.
         split: A `Split`: how the blocks are distributed over tasks. The default is about 128 MiB of rows for

@@ -14,8 +14,8 @@ from tests.spark.tables.test_reading import memory, planned
 import frazil
 from frazil.arrow.grid import Selection
 from frazil.errors import InvalidInputError
-from frazil.spark.tables.conditions import Conditions
 from frazil.spark.tables.scan import table
+from frazil.spark.tables.schemas import Conditions
 
 NAN, INF = float("nan"), float("inf")
 LARGE = 2**63 - 1

@@ -21,7 +21,6 @@ from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.session.session import Session
 from frazil.spark.runtime.on_spark import causes_only
 from frazil.spark.tables import repository_tables
-from frazil.spark.tables.conditions import predicates
 from frazil.spark.tables.options import Options, choice, count, flag, listed, session_at, snapshot_named
 from frazil.spark.tables.repository_tables import TIME
 from frazil.spark.tables.row_changes import (
@@ -38,7 +37,7 @@ from frazil.spark.tables.row_changes import (
     plan_changes,
 )
 from frazil.spark.tables.scan import MISSING, ScanTask, Split, batches, cast, plan_scan
-from frazil.spark.tables.schemas import can_become, is_number
+from frazil.spark.tables.schemas import can_become, is_number, predicates
 from frazil.spark.tables.write_layout import require_distinct_names
 
 

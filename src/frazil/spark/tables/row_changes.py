@@ -34,8 +34,7 @@ from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
 from frazil.spark.tables import scan
-from frazil.spark.tables.conditions import ColumnCondition, Conditions, predicates
-from frazil.spark.tables.schemas import is_number
+from frazil.spark.tables.schemas import ColumnCondition, Conditions, is_number, predicates
 from frazil.zarr_store.arrays import array_at
 
 type I64 = NDArray[np.int64]

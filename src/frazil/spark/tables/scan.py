@@ -59,8 +59,7 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.session.session import Session, reading
 from frazil.repository.session.workspace import Workspace
 from frazil.spark.runtime.session import is_sail
-from frazil.spark.tables.conditions import ColumnCondition
-from frazil.spark.tables.schemas import to_spark, to_spark_type
+from frazil.spark.tables.schemas import ColumnCondition, to_spark, to_spark_type
 
 #: References of some arrays, by path.
 type Tables = Mapping[str, ChunkTable]
