@@ -141,8 +141,7 @@ class OpenTarget:
         if branch in self.repo.list_branches():
             return branch
         raise InvalidInputError(
-            f"the version of a change must be a branch, got {branch!r}. `frazil refs {self.target.location}` "
-            "lists the branches"
+            f"a change needs a branch, got {branch!r}. `frazil refs {self.target.location}` lists them"
         )
 
     def source(self, text: str) -> str:

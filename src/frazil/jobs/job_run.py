@@ -18,22 +18,10 @@ from typing import Final
 import numpy as np
 import zarr
 
-from frazil import host
+from frazil import errors, host
 from frazil.about import PACKAGE_FOLDER
 from frazil.arguments import conflicting, require_progress
 from frazil.changes.node_changes import ReadSet, joined_reads
-from frazil.errors import (
-    ConflictError,
-    ErrorKind,
-    InvalidInputError,
-    JobRestartError,
-    MisalignedGroupWarning,
-    OutcomeUnknownError,
-    RebaseFailedError,
-    SessionStateError,
-    StaleReadError,
-    TaskFailedError,
-)
 from frazil.format.columns import distinct_rows, unshared
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, is_id_text
 from frazil.format.nodes import NodeTable
@@ -85,7 +73,7 @@ def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
                     "in another group, such as `/data`, and write results to other groups, or write "
                     "them to another branch or repository"
                 )
-                warnings.warn(message, MisalignedGroupWarning, skip_file_prefixes=(PACKAGE_FOLDER,))
+                warnings.warn(message, errors.MisalignedGroupWarning, skip_file_prefixes=(PACKAGE_FOLDER,))
                 return
 
 
@@ -163,10 +151,10 @@ def reads_of(inputs: Sequence[Input]) -> ReadSet:
     return ReadSet(trees=frozenset(absolute(path) for each in inputs for path in each.paths))
 
 
-def of_job(name: str, error: StaleReadError) -> StaleReadError:
+def of_job(name: str, error: errors.StaleReadError) -> errors.StaleReadError:
     """Return the error with a message for the user of the job ``name``."""
     details = "; ".join(map(str, error.reads))
-    return StaleReadError(
+    return errors.StaleReadError(
         error.snapshot,
         error.reads,
         f"another session changed inputs that the job `{name}` has read, first in snapshot {error.snapshot}: "
@@ -204,11 +192,11 @@ def run_again_if_stale[R](run: Callable[[], R], attempts: int = _ATTEMPTS) -> R:
         1.5
     """
     if attempts < 1:
-        raise InvalidInputError(f"attempts must be at least 1, got {attempts}")
+        raise errors.InvalidInputError(f"attempts must be at least 1, got {attempts}")
     for _ in range(attempts - 1):
         try:
             return run()
-        except StaleReadError:
+        except errors.StaleReadError:
             continue
     return run()
 
@@ -220,7 +208,7 @@ _LONGEST_PAUSE_S: Final = 2.0
 #: The number of starts of a job if its staged results are unusable.
 _STARTS: Final = 3
 #: Errors of lost staged results, which were collected or have expired: the job starts again.
-_LOST: Final = {ErrorKind.GARBAGE_COLLECTED, ErrorKind.SESSION_EXPIRED}
+_LOST: Final = {errors.ErrorKind.GARBAGE_COLLECTED, errors.ErrorKind.SESSION_EXPIRED}
 
 
 def run_job(
@@ -271,9 +259,9 @@ def run_job(
     for _ in range(_STARTS):
         try:
             return _start(job, engine, progress, started)
-        except JobRestartError as error:
+        except errors.JobRestartError as error:
             reason = str(error)
-    raise ConflictError(
+    raise errors.ConflictError(
         message=f"the job `{job.id or job.name}` started {_STARTS} times, but its staged results were not "
         f"usable. The last reason: {reason}. Check whether another driver runs the same job"
     )
@@ -331,13 +319,13 @@ def _start(
         staging = Staging.open(target.repo, target.branch, id_, job.name, digest)
     try:
         return run_attempt(attempt, staging)
-    except (JobRestartError, OutcomeUnknownError):
+    except (errors.JobRestartError, errors.OutcomeUnknownError):
         raise  # the results stay: a commit that is there may not be durable
     except Exception as error:
         other = None if staging is None else _after_failure(attempt, staging, error)
         if other is not None:
             return earlier_result(target, id_, other)
-        if isinstance(error, TaskFailedError):
+        if isinstance(error, errors.TaskFailedError):
             raise error.with_traceback(None) from error.__cause__  # without frames of the job machinery
         raise
 
@@ -361,14 +349,14 @@ def _after_failure(attempt: Attempt, staging: Staging, error: Exception) -> str 
     Staged results stay, unless another run would fail in the same way. If there are none, their lease is
     removed, because it delays garbage collections.
     """
-    state_kind = error.kind if isinstance(error, SessionStateError) else None
-    if isinstance(error, RebaseFailedError) or state_kind == ErrorKind.MERGE_FAILED:
+    state_kind = error.kind if isinstance(error, errors.SessionStateError) else None
+    if isinstance(error, errors.RebaseFailedError) or state_kind == errors.ErrorKind.MERGE_FAILED:
         staging.discard()
         return None
     if staging.resumed and state_kind in _LOST:
         _log.warning("job %s: its staged results are lost, its tasks run again: %s", attempt.id, error)
         staging.discard()
-        raise JobRestartError(str(error))
+        raise errors.JobRestartError(str(error))
     if state_kind is None:
         # The driver that commits first deletes the staged results, and other drivers fail.
         snapshot_id = job_history.find_job(attempt.job.target, attempt.id, attempt.start)
@@ -399,7 +387,7 @@ def run_attempt(attempt: Attempt, staging: Staging | None) -> JobResult:
                 start = id_from_text(each.snapshot)
                 try:
                     require_unchanged(workspace.context, reads_of([each]), start, workspace.snapshot_id)
-                except StaleReadError as error:
+                except errors.StaleReadError as error:
                     raise of_job(job.name, error) from error
             warn_of_misalignment(session, job.writes)
             return tasks
@@ -453,19 +441,19 @@ def commit_job(attempt: Attempt, session: Session, metrics: Metrics, reads: Read
                 job.message or job.name, metadata, rebase_with=ConflictDetector(), rebase_tries=0
             )
             return snapshot_id, True
-        except ConflictError as error:
-            if error.kind != ErrorKind.COMMIT_CONFLICT:
+        except errors.ConflictError as error:
+            if error.kind != errors.ErrorKind.COMMIT_CONFLICT:
                 raise
         host.pause(host.random_between(0, min(2.0**tries * _FIRST_PAUSE_S, _LONGEST_PAUSE_S)))
-        failure: RebaseFailedError | None = None
+        failure: errors.RebaseFailedError | None = None
         try:
             session.rebase(ConflictDetector(), reads=[reads])
-        except RebaseFailedError as error:
+        except errors.RebaseFailedError as error:
             failure = error
         other = job_history.find_job(target, attempt.id, start, None if failure else session.snapshot_id)
         if other is not None:
             return other, False
-        if isinstance(failure, StaleReadError):
+        if isinstance(failure, errors.StaleReadError):
             raise of_job(job.name, failure) from failure
         if failure is not None:
             raise failure.with_remedy("The branch has the commits of others. Run the job again", shell="")

@@ -20,16 +20,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import ClassVar, Final
 
+from frazil import errors
 from frazil.about import __version__
 from frazil.arguments import check_fields, conflicting
 from frazil.changes.change_set import ChangeSet
-from frazil.errors import (
-    ErrorKind,
-    FormatError,
-    IcechunkError,
-    JobRestartError,
-    StorageError,
-)
 from frazil.format.envelope import reading
 from frazil.format.ids import id_from_text, id_to_text, is_id_text
 from frazil.handle.repository import Repository, context_of
@@ -71,8 +65,8 @@ class Folder:
         """Return an object, or a range of its bytes; None if the object does not exist."""
         try:
             return bytes(self.storage.get(f"{self.key}/{name}", start, stop))
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+        except errors.StorageError as error:
+            if error.kind != errors.ErrorKind.OBJECT_NOT_FOUND:
                 raise
             return None
 
@@ -173,7 +167,7 @@ class StagedRound:
 def _usable(number: int, data: bytes, module: str) -> TaskResult | None:
     try:
         result = decode_result(data, module)
-    except IcechunkError as error:
+    except errors.IcechunkError as error:
         _log.warning("task %d runs again: %s", number, error)
         return None
     return result if result.ends > now_us() else None
@@ -255,7 +249,7 @@ class Staging:
             id_to_text(new_object_id()),
         )
         if not _folder(repo, place).put("plan", encode_plan(plan)):
-            raise JobRestartError("another driver started the job at the same time")
+            raise errors.JobRestartError("another driver started the job at the same time")
         state.lease, state.since, state.expires_at = lease, relied.since, ends(started)
         rounds = _folder(repo, f"{place}/{plan.folder}")
         return cls(repo, job, place, rounds, session, resumed=False)
@@ -270,7 +264,7 @@ class Staging:
             trial.workspace.replace_changes(decode_changes(split(first, 2)[1]))
             try:
                 trial.rebase(ConflictDetector())
-            except IcechunkError as error:  # the staged changes cannot be committed any more
+            except errors.IcechunkError as error:  # the staged changes cannot be committed any more
                 staging.clean_up()
                 raise _unusable(plan.job, str(error)) from error
         return staging
@@ -334,7 +328,7 @@ class Staging:
         """Return whether any task has staged its result."""
         try:
             return any(name.count("/") > 1 for name in _folder(self.repo, self.place).names())
-        except StorageError:
+        except errors.StorageError:
             return True
 
     def discard(self) -> None:
@@ -361,7 +355,7 @@ def decode_round(data: bytes) -> tuple[int, ChangeSet]:
     with reading("a staged round", KeyError):
         tasks = json.loads(header)["tasks"]
         if not isinstance(tasks, int) or not 0 <= tasks < _LARGEST_NUMBER:
-            raise FormatError(f"expected a number of tasks, got {tasks!r:.40}")
+            raise errors.FormatError(f"expected a number of tasks, got {tasks!r:.40}")
     return tasks, decode_changes(changes)
 
 
@@ -369,9 +363,9 @@ def _folder(repo: Repository, place: str) -> Folder:
     return Folder(repo.storage, f"{STAGING}/{place}")
 
 
-def _unusable(job: str, reason: str) -> JobRestartError:
+def _unusable(job: str, reason: str) -> errors.JobRestartError:
     _log.warning("job %s: its staged results cannot be used and are discarded: %s", job, reason)
-    return JobRestartError(reason)
+    return errors.JobRestartError(reason)
 
 
 def _purpose(job: str, branch: str) -> str:

@@ -149,8 +149,7 @@ class FrazilDataSource(spark.DataSource):
             )
         if options.get("table") == FEED:
             raise InvalidInputError(
-                f"The table {FEED} must be read as a stream, got a batch query. Use spark.readStream, or the "
-                "table changes"
+                f"The table {FEED} must be a stream, got a query. Use spark.readStream or the table changes"
             )
         if options.get("table") == ROW_CHANGES:
             changes = RowChangesTable(self._repository(options), {**options, **self._versions})

@@ -140,8 +140,7 @@ class Bucket(ABC):
         parts = None if url is None else address_parts(url)
         if url is not None and (parts is None or parts.scheme not in ("http", "https")):
             raise wrong_setup(
-                f"{self.endpoint_option} must be a URL such as https://host or http://host:9000, got "
-                f"{shown_url(url)!r}"
+                f"{self.endpoint_option} must be a URL such as https://host:9000, got {shown_url(url)!r}"
             )
         client, config = self.configuration(settings, headers)
         try:

@@ -102,8 +102,7 @@ def require_whole(storage: Storage, key: str, data: Buffer, version: Version | N
         return
     if version is None or storage.get_versioned(key)[1] == version:
         raise StorageError(
-            f"the storage returned {size} bytes of `{key}`, which has {info.size} bytes. Read it again",
-            ErrorKind.INVALID_OBJECT_SIZE,
+            f"`{key}` has {info.size} bytes, got {size}. Read it again", ErrorKind.INVALID_OBJECT_SIZE
         )
 
 

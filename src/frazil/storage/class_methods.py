@@ -94,8 +94,7 @@ class StorageClassMethods[Storage]:
         """
         if legacy_rooted_keys:
             raise InvalidInputError(
-                "legacy_rooted_keys=True is not supported: the client cannot write keys that begin with '/'",
-                ErrorKind.UNIMPLEMENTED,
+                "legacy_rooted_keys=True is not supported: no key can begin with '/'", ErrorKind.UNIMPLEMENTED
             )
         place = _buckets.S3Bucket(bucket, config, _credentials(config, credentials))
         return cast("Storage", _in_bucket(place, prefix, headers))
@@ -192,10 +191,7 @@ class StorageClassMethods[Storage]:
         endpoint = config.endpoint_url
         if endpoint is None:
             if account_id is None:
-                raise wrong_setup(
-                    "endpoint_url or account_id must be set, got neither. Pass `account_id`, which "
-                    "Cloudflare shows for R2"
-                )
+                raise wrong_setup("endpoint_url or account_id (of Cloudflare) must be set, got neither")
             endpoint = f"https://{account_id}.r2.cloudflarestorage.com"
         config = replace(_at(config, endpoint), force_path_style=True)
         return cls.new_s3(config, bucket, prefix, credentials, legacy_rooted_keys, **headers)

@@ -75,8 +75,7 @@ class RefreshableCredential[C: Credential](Credential):
         answer: C = pickle.loads(self.pickled_function)()
         if not isinstance(answer, self.answers):
             raise wrong_credentials(
-                f"the function that refreshes credentials must return {self.answers.__name__}, "
-                f"got {type(answer).__name__}"
+                f"get_credentials must return {self.answers.__name__}, got {type(answer).__name__}"
             )
         return answer
 

@@ -38,10 +38,7 @@ def _chosen(function: str, names: Iterable[str], ways: Mapping[str, Any]) -> str
     names = list(names)
     chosen = [name for name in names if ways.get(name) not in (None, False)]
     if len(chosen) > 1:
-        raise wrong_credentials(
-            f"{function}: the arguments must contain only one of {', '.join(names)}, got "
-            f"{' and '.join(chosen)}. Pass only one"
-        )
+        raise wrong_credentials(f"{function}: pass one of {', '.join(names)}, got {' and '.join(chosen)}")
     return chosen[0] if chosen else None
 
 

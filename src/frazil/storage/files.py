@@ -165,8 +165,7 @@ def open_inside(path: str, folder: str) -> int:
             real = os.path.realpath(path)
             if not os.path.samestat(os.fstat(descriptor), os.stat(real)):
                 raise StorageError(
-                    f"another process replaced {path!r} while Frazil opened it. Try again",
-                    ErrorKind.LINK_OUTSIDE,
+                    f"another process replaced {path!r} during its open. Try again", ErrorKind.LINK_OUTSIDE
                 ) from None
         # Most folders are not links, and `realpath` costs a system call for each part of the path.
         if not real.startswith(os.path.join(folder, "")) and not real.startswith(

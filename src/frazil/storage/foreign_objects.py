@@ -18,12 +18,13 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, override
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, override
 from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import BaseError, NotFoundError
 
+from frazil.argument_docs import with_keywords
 from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
 from frazil.storage import failures, files, system, web_client
 from frazil.storage.access import anonymous_access, require_scheme
@@ -131,33 +132,36 @@ class ForeignRange:
         )
 
 
+class RangeConditions(TypedDict, total=False):
+    """Conditions on the object of a range.
+
+    Attributes:
+        etag: Etag that the object must have. Default: no condition.
+        not_modified_since: Time after which the object must not have changed, compared in whole seconds.
+            Default: no condition.
+        states: A set to which the state of the object is added: two states of one read are of two objects.
+            Default: none.
+    """
+
+    etag: str | None
+    not_modified_since: datetime | None
+    states: set[str] | None
+
+
 class ForeignObjects(ABC):
     """The objects below one URL prefix.
 
     It can be pickled, and it connects at its first use. ``open_foreign`` creates it.
     """
 
-    def get(
-        self,
-        url: str,
-        start: int,
-        stop: int,
-        *,
-        etag: str | None = None,
-        not_modified_since: datetime | None = None,
-        states: set[str] | None = None,
-    ) -> Buffer:
+    @with_keywords(RangeConditions)
+    def get(self, url: str, start: int, stop: int, **conditions: Unpack[RangeConditions]) -> Buffer:
         """Return a range of an object: all its bytes, or an error.
 
         Args:
             url: URL of the object, below the prefix.
             start: First byte of the range.
             stop: End of the range; the byte at this position is not part of the range.
-            etag: Etag that the object must have. Default: no condition.
-            not_modified_since: Time after which the object must not have changed, compared in whole seconds.
-                Default: no condition.
-            states: A set to which the state of the object is added: two states of one read are of two
-                objects. Default: none.
 
         Returns:
             The bytes ``start <= i < stop``.
@@ -176,20 +180,13 @@ class ForeignObjects(ABC):
             >>> bytes(files.get(f"{folder}data.bin", 2, 5))
             b'234'
         """
-        return self._read(ForeignRange(url, start, stop, etag, not_modified_since, states))
+        return self._read(ForeignRange(url, start, stop, **conditions))
 
     async def get_async(
-        self,
-        url: str,
-        start: int,
-        stop: int,
-        *,
-        etag: str | None = None,
-        not_modified_since: datetime | None = None,
-        states: set[str] | None = None,
+        self, url: str, start: int, stop: int, **conditions: Unpack[RangeConditions]
     ) -> Buffer:
         """Do the same as ``get``, for an event loop."""
-        return await self._read_async(ForeignRange(url, start, stop, etag, not_modified_since, states))
+        return await self._read_async(ForeignRange(url, start, stop, **conditions))
 
     @abstractmethod
     def _read(self, byte_range: ForeignRange) -> Buffer:
@@ -430,8 +427,7 @@ def _bucket_of(config: AnyObjectStoreConfig, credentials: AnyCredential, name: s
             others = dict(opts or {})
             if "account" not in others:
                 raise InvalidInputError(
-                    "an Azure store must have the name of its account. Use azure_store(account=...)",
-                    ErrorKind.STORAGE_CONFIG,
+                    "an Azure store must have an account: azure_store(account=...)", ErrorKind.STORAGE_CONFIG
                 )
             return AzureContainer(others.pop("account"), name, others, secret)
         case _:
@@ -550,9 +546,7 @@ def open_foreign(
     """
     if isinstance(config, ObjectStoreConfig.InMemory):
         raise InvalidInputError(
-            "a virtual chunk container must be in S3, GCS, Azure, on a web server or in local files, "
-            "got a store in memory",
-            ErrorKind.STORAGE_CONFIG,
+            "virtual chunks must be in files or a service, got a store in memory", ErrorKind.STORAGE_CONFIG
         )
     if credentials is None:
         credentials = anonymous_access(url_prefix)

@@ -107,11 +107,9 @@ def check_headers(headers: Mapping[str, str] | None) -> None:
             raise TypeError(f"the name and value of header {name!r} must be text")
         if _HEADER_NAME.fullmatch(name) is None:
             raise InvalidInputError(
-                f"the name of a header must consist of letters, digits and -, got {name!r}",
-                ErrorKind.STORAGE_CONFIG,
+                f"a header's name must have letters, digits and -, got {name!r}", ErrorKind.STORAGE_CONFIG
             )
         if _NOT_IN_A_HEADER.search(value):
             raise InvalidInputError(
-                f"the value of header {name!r} must not contain line breaks and control characters",
-                ErrorKind.STORAGE_CONFIG,
+                f"the value of header {name!r} must not have control characters", ErrorKind.STORAGE_CONFIG
             )

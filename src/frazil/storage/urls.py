@@ -428,8 +428,7 @@ class StorageUrl:
         offences += [name for name in further if name not in _FURTHER[family]]
         if offences:
             raise InvalidInputError(
-                f"options for {family}:// URLs must not include {', '.join(sorted(offences))}. Remove them",
-                ErrorKind.NOT_ALLOWED,
+                f"{family}:// URLs must not have {', '.join(sorted(offences))}", ErrorKind.NOT_ALLOWED
             )
         if family == "http":
             return further

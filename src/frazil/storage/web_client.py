@@ -425,10 +425,7 @@ class WebClient:
                     login = _authorization(proxy, "Proxy-Authorization")
                     manager = urllib3.ProxyManager(proxy, proxy_headers=login, **pool_options)
                 except ValueError:
-                    raise wrong_setup(
-                        "the proxy in the option proxy_url or the environment must be an http or https URL, "
-                        f"got {shown_url(proxy)}"
-                    ) from None
+                    raise wrong_setup(f"the proxy must be http or https, got {shown_url(proxy)}") from None
             manager = self._managers.setdefault(key, manager)
         return manager
 

@@ -169,8 +169,7 @@ class RowChangesTable:
     def __init__(self, repo: Repository, options: Options) -> None:
         if options.get("include-missing", "fill") != "fill":
             raise InvalidInputError(
-                "The table row_changes must be read with include-missing=fill, got "
-                f"{options['include-missing']!r}. Leave out the option"
+                f"The table row_changes must have include-missing=fill, got {options['include-missing']!r}"
             )
         if "end" in options:
             session = repo.readonly_session(snapshot_id=snapshot_named(repo, options["end"]))

@@ -122,10 +122,7 @@ def require_branch(options: Options) -> str:
     """Return the branch of a stream or a writer."""
     keys = [name for name in VERSION_OPTIONS if name in options and name != "branch"]
     if keys:
-        raise InvalidInputError(
-            f"The version must be a branch for writers and streams, got the option {', '.join(keys)}. Set "
-            "the option `branch`"
-        )
+        raise InvalidInputError(f"Writers and streams need the option `branch`, got {', '.join(keys)}")
     return options.get("branch", "main")
 
 
@@ -405,10 +402,7 @@ class Profiles:
         """Return options whose path is a location, with the defaults of the profile that the path names."""
         name = options.get("profile") or options.get("path", "")
         if "profile" in options and "path" in options:
-            raise conflicting(
-                f"The repository must be one of the options path and profile, got both: {options['path']!r} "
-                f"and {name!r}"
-            )
+            raise conflicting(f"Only path or profile may be set, got {options['path']!r} and {name!r}")
         if "profile" not in options and not (name and is_name(name)):
             return dict(options)
         if name in self.settings:

@@ -189,10 +189,7 @@ def create_arrays(
     missing = [dim for dim in dims if dim not in schema.names]
     variables = [name for name in schema.names if name not in dims]
     if missing or not variables:
-        raise misfit(
-            f"The rows must have columns for the dimensions {', '.join(dims)} and at least one more, got "
-            f"{', '.join(schema.names)}"
-        )
+        raise misfit(f"Rows need columns for {', '.join(dims)} and one more, got {', '.join(schema.names)}")
     unknown = [dim for dim in chunks if dim not in dims]
     if unknown:
         raise InvalidInputError(f"chunks must be for {', '.join(dims)}, got {', '.join(unknown)}")
@@ -316,10 +313,7 @@ def prepare(
         if not existing:
             return layout
     if dims and tuple(dims) != tuple(axis.name for axis in layout.axes):
-        raise misfit(
-            f"dims must be the dimensions of the existing arrays, "
-            f"{', '.join(axis.name for axis in layout.axes)}, got {', '.join(dims)}"
-        )
+        raise misfit(f"dims must be {', '.join(axis.name for axis in layout.axes)}, got {', '.join(dims)}")
     additions = _new_coordinates(layout, distinct, mode, append_dim)
     if mode == OVERWRITE and (box := box_around(layout, distinct)) is not None:
         _log.info("mode %s clears %s in `%s`", OVERWRITE, box_text(layout, box), layout.group)
@@ -376,8 +370,7 @@ def _new_coordinates(
         if is_appended and len(fresh) < len(values):
             existing = coordinate_text(values.filter(pa.array(positions >= 0))[0])
             raise misplaced(
-                f"Rows must be new along {along} in mode append, got {along} = {existing}, which exists. "
-                "Mode upsert overwrites it"
+                f"Rows must be new along {along} in mode append, got {along} = {existing}. Use mode upsert"
             )
         if len(fresh) and not is_appended and mode not in GROWING:
             raise misplaced(

@@ -101,8 +101,7 @@ def as_type(values: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         lost = [at for at in large.tolist() if int(source[at]) != int(stored[at])]
         if lost:
             raise misfit(
-                f"The column {name} must have integers that are exact in {target}, got {source[lost[0]]}, "
-                f"which is read as {int(stored[lost[0]])}"
+                f"Column {name} must be exact in {target}, got {source[lost[0]]}, not {int(stored[lost[0]])}"
             )
     elif pa.types.is_floating(values.type):
         too_large = np.isinf(stored) & ~np.isinf(source)
@@ -224,10 +223,7 @@ class RowLayout:
             located.append(positions)
             if len(positions) and positions.min() < 0:
                 value = rows[axis.name][int(np.argmin(positions))].as_py()
-                raise misplaced(
-                    f"The coordinates must exist in the repository, got {axis.name} = {value!r}. Write "
-                    "with mode upsert or append to add new coordinates"
-                )
+                raise misplaced(f"Coordinates must exist, got {axis.name} = {value!r}. Mode upsert adds them")
         return located
 
 
