@@ -11,7 +11,7 @@ from frazil.spark.data_source import write_stream as write_stream
 from frazil.spark.runtime.on_spark import OnSpark as OnSpark
 from frazil.spark.runtime.session import get_spark as get_spark
 from frazil.spark.runtime.session import ready as ready
-from frazil.spark.runtime.session import settings as settings
+from frazil.spark.runtime.settings import settings as settings
 from frazil.spark.streams.sink import foreach_batch as foreach_batch
 from frazil.spark.tables.options import create_table_statement as create_table_statement
 from frazil.spark.tables.scan import Split as Split

@@ -404,6 +404,10 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Args:
             objects: Pairs of key and bytes.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> in_memory_storage().put_many([("chunks/A", b"1"), ("chunks/B", b"2")])
         """
         for key, data in objects:
             self.put(key, data)
@@ -424,6 +428,15 @@ class Storage(StorageClassMethods["Storage"], ABC):
         Returns:
             A context manager with the method ``finish``. If its block ends without ``finish``, the object
             does not change.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> version = storage.put("repo", b"first").version
+            >>> new = Replacement("repo", b"second", version, b"first", backup="overwritten/repo.1")
+            >>> with storage.open_replacement(new, [("snapshots/A", b"new")]) as ready:
+            ...     isinstance(ready.finish(), Stored)
+            True
         """
         self.put_many(objects)
         self.backup(replacement.key, replacement.version, replacement.old, replacement.backup)
@@ -437,6 +450,10 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Args:
             folders: Keys without their last segment, such as ``chunks``. ``""`` is that of ``repo``.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> in_memory_storage().flush_folders(["chunks"])
         """
 
     def local_queue(self, key: str) -> AbstractContextManager[None]:
@@ -451,6 +468,11 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Returns:
             A context manager. Its block reads the object, and writes it with a condition.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> with in_memory_storage().local_queue("repo"):
+            ...     pass
         """
         return nullcontext()
 

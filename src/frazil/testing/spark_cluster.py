@@ -22,7 +22,7 @@ from typing import Final
 
 from frazil.errors import ServerFailedError
 from frazil.spark.runtime.jvm import find_java_home
-from frazil.spark.runtime.session import SETTINGS
+from frazil.spark.runtime.settings import SETTINGS
 from frazil.testing.processes import free_port, running
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")

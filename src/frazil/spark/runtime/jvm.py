@@ -23,7 +23,7 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
 from frazil.errors import SessionStateError
-from frazil.spark.runtime.session import SETTINGS, Place, settings
+from frazil.spark.runtime.settings import SETTINGS, Place, settings
 
 #: Tries of one task, the first included. In local mode the default is one.
 ATTEMPTS: Final = int(SETTINGS["spark.task.maxFailures"].value)
