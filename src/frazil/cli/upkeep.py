@@ -375,7 +375,7 @@ def verify(
     if location is None:
         raise click.UsageError("LOCATION is missing. --list-checks needs no LOCATION")
     try:
-        report = _report(output, OpenTarget(location).repo, level, state, engine)
+        report = _run(output, OpenTarget(location).repo, level, state, engine)
     except (FormatError, RepositoryNotFoundError) as error:
         # Verify the versions of the newest readable backup. Without a backup, ``repo`` is the only finding.
         storage = storage_of(location)
@@ -383,7 +383,7 @@ def verify(
             raise
         if (backup := newest_readable(storage)) is not None:
             context = opened_before(storage, HandleOptions(authorized=virtual_access()), backup[1])
-            report = _report(output, Repository(context), level, state, engine)
+            report = _run(output, Repository(context), level, state, engine)
         elif storage.head(REPO) is None:  # there is no repository
             raise
         else:
@@ -392,9 +392,7 @@ def verify(
     return 0 if report.ok else 1
 
 
-def _report(
-    output: Output, repo: Repository, level: Any, state: str | None, engine: Any
-) -> VerificationReport:
+def _run(output: Output, repo: Repository, level: Any, state: str | None, engine: Any) -> VerificationReport:
     if engine == "auto":
         with output.progress("verify") as bar:
             return repo.upkeep.verify(level, state=state, progress=bar)

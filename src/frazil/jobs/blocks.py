@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from frazil.arguments import misfit, parse_bytes
 from frazil.errors import InvalidInputError
+from frazil.format.columns import I64
 
 if TYPE_CHECKING:
     import zarr
-
-
-type I64 = NDArray[np.int64]
 
 
 def block_shape(

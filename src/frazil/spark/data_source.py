@@ -40,7 +40,9 @@ from frazil.spark.runtime.on_spark import causes_only
 from frazil.spark.runtime.session import get_spark, is_sail
 from frazil.spark.streams.sink import RowsWriter
 from frazil.spark.streams.source import FEED, SCHEMA, FeedReader, RefusedReader
+from frazil.spark.tables import options as source_options
 from frazil.spark.tables import repository_tables
+from frazil.spark.tables import scan as scans
 from frazil.spark.tables.data_source_reader import (
     GridReader,
     MetadataReader,
@@ -48,34 +50,7 @@ from frazil.spark.tables.data_source_reader import (
     RowChangesTable,
     schema_of_rows,
 )
-from frazil.spark.tables.options import (
-    LOCATION,
-    READ,
-    SECRET,
-    SINK,
-    STREAM,
-    TABLE_OPTIONS,
-    WRITE,
-    Options,
-    Profiles,
-    Use,
-    listed,
-    open_session_at,
-    options_of,
-    repository_at,
-    session_at,
-    storage_at,
-)
 from frazil.spark.tables.repository_tables import ROW_CHANGES
-from frazil.spark.tables.scan import (
-    Scan,
-    ScanTask,
-    Split,
-    blocks_of,
-    frame_of_rows,
-    frame_of_tasks,
-    plan_scan,
-)
 from frazil.spark.tables.schemas import Conditions, declared_schema, predicates, to_arrow_schema, to_spark
 from frazil.spark.tables.write_table import SparkRowWriter
 
@@ -94,7 +69,7 @@ class FrazilDataSource(spark.DataSource):
     """
 
     handle: ClassVar[bytes | None] = None
-    profiles: ClassVar[Profiles] = Profiles()
+    profiles: ClassVar[source_options.Profiles] = source_options.Profiles()
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -108,11 +83,13 @@ class FrazilDataSource(spark.DataSource):
 
     @override
     def schema(self) -> StructType:
-        named = options_of(self.options, READ)
-        declared = None if "table" in named else declared_schema(listed(named, "columns"))
-        dropped = SECRET | {"columns"} if declared else SECRET  # the catalog has the declared columns
+        named = source_options.options_of(self.options, source_options.READ)
+        declared = None if "table" in named else declared_schema(source_options.listed(named, "columns"))
+        dropped = (
+            source_options.SECRET | {"columns"} if declared else source_options.SECRET
+        )  # the catalog has the declared columns
         stored = {name: value for name, value in named.items() if name not in dropped}
-        lost = ", ".join(sorted(named.keys() & SECRET))
+        lost = ", ".join(sorted(named.keys() & source_options.SECRET))
         if "provider" in self.options and lost:
             warnings.warn(
                 f"A table of Spark's catalog does not keep the secret options {lost}. Set them in the "
@@ -121,8 +98,8 @@ class FrazilDataSource(spark.DataSource):
                 stacklevel=2,
             )
         # Only a table of the catalog forgets its options. Rows of other relations carry no metadata along.
-        is_stored = "provider" in self.options and not named.keys().isdisjoint(LOCATION)
-        metadata = {TABLE_OPTIONS: json.dumps(stored)} if is_stored else None
+        is_stored = "provider" in self.options and not named.keys().isdisjoint(source_options.LOCATION)
+        metadata = {source_options.TABLE_OPTIONS: json.dumps(stored)} if is_stored else None
         if declared is not None:
             return to_spark(declared, metadata)
         options = self.profiles.resolve(named)
@@ -139,7 +116,7 @@ class FrazilDataSource(spark.DataSource):
 
     @override
     def reader(self, schema: StructType) -> spark.DataSourceReader:
-        options = self._options(READ, schema)
+        options = self._options(source_options.READ, schema)
         if self.handle is None and "path" not in options:
             raise InvalidInputError(
                 "The repository of a table must be in Spark's catalog, got none: a table that was created "
@@ -161,13 +138,13 @@ class FrazilDataSource(spark.DataSource):
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
-        options = self._options(WRITE)
+        options = self._options(source_options.WRITE)
         return SparkRowWriter(self._repository_to_write(options), options, to_arrow_schema(schema), overwrite)
 
     @override
     def streamReader(self, schema: StructType) -> FeedReader:
         try:
-            options = self._options(STREAM, schema)
+            options = self._options(source_options.STREAM, schema)
             if (table := options.get("table")) != FEED:
                 source = "rows of arrays" if table is None else f"the table {table}"
                 raise InvalidInputError(
@@ -180,19 +157,19 @@ class FrazilDataSource(spark.DataSource):
 
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:
-        options = self._options(SINK)
+        options = self._options(source_options.SINK)
         return RowsWriter(self._repository_to_write(options), options, schema.names, overwrite)
 
-    def _options(self, use: Use, schema: StructType | None = None) -> dict[str, str]:
-        return self.profiles.resolve(options_of(self.options, use, schema))
+    def _options(self, use: source_options.Use, schema: StructType | None = None) -> dict[str, str]:
+        return self.profiles.resolve(source_options.options_of(self.options, use, schema))
 
-    def _repository(self, options: Options) -> Repository:
+    def _repository(self, options: source_options.Options) -> Repository:
         if self.handle is not None:
             repo: Repository = pickle.loads(self.handle)
             return repo
-        return repository_at(options)
+        return source_options.repository_at(options)
 
-    def _repository_to_write(self, options: Options) -> Repository:
+    def _repository_to_write(self, options: source_options.Options) -> Repository:
         """Return the repository. The first write creates it, if the rows can create arrays."""
         if self.handle is None and "path" not in options:
             raise InvalidInputError(
@@ -208,12 +185,12 @@ class FrazilDataSource(spark.DataSource):
             if "dims" not in options:
                 advice = "With the option `dims`, the first write creates the repository"
                 raise RepositoryNotFoundError(f"{error}. {advice}") from error
-            return Repository.open_or_create(storage_at(options))
+            return Repository.open_or_create(source_options.storage_at(options))
 
-    def _session_at(self, options: Options) -> Session:
+    def _session_at(self, options: source_options.Options) -> Session:
         if self.handle is not None:
-            return session_at(self._repository(options), options)
-        return open_session_at(options)
+            return source_options.session_at(self._repository(options), options)
+        return source_options.open_session_at(options)
 
 
 class SailDataSource(FrazilDataSource):
@@ -260,7 +237,7 @@ def register(spark: SparkSession | None = None) -> None:
         >>> spark.sql("SELECT message FROM frazil_snapshots('s3://bucket/ice')").show()  # doctest: +SKIP
     """
     spark = get_spark() if spark is None else spark
-    named = Profiles.of_configuration(spark.conf.getAll)
+    named = source_options.Profiles.of_configuration(spark.conf.getAll)
 
     class WithProfiles(_source_for(spark)):  # type: ignore[misc]  # mypy knows no base from a call
         """The data source with profiles. It is pickled by value, and its profiles with it."""
@@ -291,7 +268,7 @@ def register_repository(spark: SparkSession, repo: Repository, text: str = "") -
 
 
 _SELECTION: Final = Selection()
-_SPLIT: Final = Split()
+_SPLIT: Final = scans.Split()
 
 
 def read(
@@ -362,7 +339,7 @@ def scan(
     columns: Sequence[str] | None = None,
     where: Conditions = (),
     selection: Selection = _SELECTION,
-    split: Split = _SPLIT,
+    split: scans.Split = _SPLIT,
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
@@ -414,7 +391,7 @@ def scan(
         session, columns, where, selection, missing=missing, split=split, batch_rows=batch_rows
     )
     text = f"rows of {session.snapshot_id}" + (f" where {where}" if where else "")
-    return frame_of_rows(spark, plan, tasks, text)
+    return scans.frame_of_rows(spark, plan, tasks, text)
 
 
 def map_chunks(
@@ -426,7 +403,7 @@ def map_chunks(
     columns: Sequence[str] | None = None,
     where: Conditions = (),
     selection: Selection = _SELECTION,
-    split: Split = _SPLIT,
+    split: scans.Split = _SPLIT,
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
@@ -471,20 +448,20 @@ def map_chunks(
     plan, tasks = plan_rows(session, columns, where, selection, split=split)
     names = [each.split()[0] for each in schema.split(",")]
 
-    def results_of(plan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
-        results = [function(block) for block in blocks_of(plan, task)]
+    def results_of(plan: scans.Scan, task: scans.ScanTask) -> Iterator[pa.RecordBatch]:
+        results = [function(block) for block in scans.blocks_of(plan, task)]
         if results:
             yield pa.RecordBatch.from_pydict({name: [each[name] for each in results] for name in names})
 
-    return frame_of_tasks(spark, plan, tasks, results_of, schema)
+    return scans.frame_of_tasks(spark, plan, tasks, results_of, schema)
 
 
 def plan_rows(
     session: Session, columns: Sequence[str] | None, where: Conditions, selection: Selection, **settings: Any
-) -> tuple[Scan, list[ScanTask]]:
+) -> tuple[scans.Scan, list[scans.ScanTask]]:
     """Return the tasks of a scan, with the settings of `plan_scan`."""
     grid = grid_of(session, selection)
-    return plan_scan(session, grid, predicates(grid, where), schema=grid.schema(columns), **settings)
+    return scans.plan_scan(session, grid, predicates(grid, where), schema=grid.schema(columns), **settings)
 
 
 def read_stream(

@@ -16,25 +16,14 @@ from typing import TYPE_CHECKING, Any, override
 from frazil import host
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, StorageError
-from frazil.storage import checks
-from frazil.storage.base import (
-    ALWAYS,
-    Condition,
-    IfAbsent,
-    IfVersion,
-    ObjectInfo,
-    Refused,
-    Storage,
-    Stored,
-    Version,
-)
+from frazil.storage import base, checks
 from frazil.storage.settings import StorageConcurrencySettings, StorageRetriesSettings, StorageSettings
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator
 
 
-class SynchronousStorage(Storage):
+class SynchronousStorage(base.Storage):
     """A storage whose reads and writes take microseconds and never wait for a network."""
 
     is_local = True
@@ -57,21 +46,21 @@ class SynchronousStorage(Storage):
         return self.get(key, start, stop)
 
     @override
-    async def put_async(self, key: str, data: Buffer) -> Stored:
+    async def put_async(self, key: str, data: Buffer) -> base.Stored:
         stored = self.put(key, data)
-        assert isinstance(stored, Stored)  # an unconditional write is never refused
+        assert isinstance(stored, base.Stored)  # an unconditional write is never refused
         return stored
 
 
 @dataclass(frozen=True, slots=True)
 class _Object:
     data: bytes
-    version: Version
+    version: base.Version
     modified: datetime
 
-    def info(self, key: str) -> ObjectInfo:
+    def info(self, key: str) -> base.ObjectInfo:
         """Return the entry for a listing."""
-        return ObjectInfo(key, len(self.data), self.modified)
+        return base.ObjectInfo(key, len(self.data), self.modified)
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -139,12 +128,14 @@ class MemoryStorage(SynchronousStorage):
         return checks.TRAFFIC.count_read(memoryview(data)[start:stop])
 
     @override
-    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+    def get_versioned(self, key: str) -> tuple[Buffer, base.Version]:
         stored_object = self._object(key)
         return checks.TRAFFIC.count_read(stored_object.data), stored_object.version
 
     @override
-    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+    def put(
+        self, key: str, data: Buffer, condition: base.Condition = base.ALWAYS
+    ) -> base.Stored | base.Refused:
         checks.check_key(key)
         content = bytes(data)
         checks.TRAFFIC.count(written=len(content))
@@ -152,23 +143,23 @@ class MemoryStorage(SynchronousStorage):
         with self._contents.lock:
             current = objects.get(key)
             match condition:
-                case IfAbsent() if current is not None:
-                    return Refused()
-                case IfVersion(version) if current is None or current.version != version:
-                    return Refused()
+                case base.IfAbsent() if current is not None:
+                    return base.Refused()
+                case base.IfVersion(version) if current is None or current.version != version:
+                    return base.Refused()
             self._contents.writes += 1
             now = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=host.time_us())
-            new = objects[key] = _Object(content, Version(etag=str(self._contents.writes)), now)
-        return Stored(new.version)
+            new = objects[key] = _Object(content, base.Version(etag=str(self._contents.writes)), now)
+        return base.Stored(new.version)
 
     @override
-    def head(self, key: str) -> ObjectInfo | None:
+    def head(self, key: str) -> base.ObjectInfo | None:
         checks.TRAFFIC.count()
         stored_object = self._objects().get(checks.check_key(key))
         return None if stored_object is None else stored_object.info(key)
 
     @override
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str) -> Iterator[base.ObjectInfo]:
         path = checks.check_prefix(prefix)
         inside = f"{path}/" if path else ""
         checks.TRAFFIC.count()
@@ -209,7 +200,7 @@ def _unpickle(name: str, settings: StorageSettings | None) -> MemoryStorage:
 
 
 @checked
-def in_memory_storage() -> Storage:
+def in_memory_storage() -> base.Storage:
     """Return a new, empty storage in the memory of this process.
 
     For tests and examples. Threads of this process may share it. It cannot be unpickled in another process.

@@ -368,14 +368,14 @@ class OnSpark:
         work = worker(task, self._sent(shared), tag)
         label, cancel = _labels(self.spark, tag, description(task))
 
+        limit = sys.maxsize if is_sail(self.spark) else _SMALL
+
         def job(start: int) -> list[bytes]:
             numbered = enumerate(tasks[start : start + per_job], start)
             rows = [((number - start) // together, number, task) for number, task in numbered]
             label()  # this thread ends with the run, and its label with it
             try:
-                slots, tasks_of = partitioned(
-                    self.spark, rows, sys.maxsize if is_sail(self.spark) else _SMALL
-                )
+                slots, tasks_of = partitioned(self.spark, rows, limit)
                 results = slots.mapInArrow(partial(work, tasks_of), RESULTS).collect()
             except SPARK_ERRORS as error:
                 firsts = range(start, start + len(rows), together)

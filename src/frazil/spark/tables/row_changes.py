@@ -31,13 +31,12 @@ from frazil.arrow.grid import Column, Grid, Selection, Values, grid_of, to_arrow
 from frazil.cf_times import Mask
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.format.columns import I64
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
 from frazil.spark.tables import scan
 from frazil.spark.tables.schemas import ColumnCondition, Conditions, is_number, predicates
 from frazil.zarr_store.arrays import array_at
-
-type I64 = NDArray[np.int64]
 
 #: The columns that the table adds to those of the rows.
 CHANGE: Final = "change"

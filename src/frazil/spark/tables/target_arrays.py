@@ -28,6 +28,7 @@ from frazil.arguments import conflicting, misfit, require_choice
 from frazil.arrays.box_writing import fill_box, is_fill, missing_element
 from frazil.arrow.grid import decoder, dims_of
 from frazil.errors import InvalidInputError
+from frazil.format.columns import I64
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
 from frazil.spark.tables.schemas import is_number
@@ -73,7 +74,7 @@ class AxisGrowth:
     """An axis with new coordinates: all ``values``, and the new position of each ``old`` one, ascending."""
 
     values: pa.Array
-    old: NDArray[np.int64]
+    old: I64
 
     @property
     def first_moved(self) -> int:

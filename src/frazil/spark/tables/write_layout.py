@@ -33,6 +33,7 @@ from frazil.arrays.box_writing import missing_element, whole_chunks
 from frazil.arrow.grid import Decoder, decoder, dims_of, to_arrow
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.format.columns import I64
 from frazil.jobs.blocks import regular_grid
 from frazil.jobs.engine import Task
 from frazil.jobs.task_results import Outcome
@@ -135,7 +136,7 @@ def to_numpy(values: pa.Array) -> NDArray[Any]:
     return times.view(f"{'M' if is_time else 'm'}8[{values.type.unit}]")
 
 
-type Positions = Sequence[NDArray[np.int64]]
+type Positions = Sequence[I64]
 #: The distinct values of the columns that are dimensions.
 type Distinct = Mapping[str, pa.Array]
 #: The first cell and the end of a box along each dimension.
@@ -150,7 +151,7 @@ class RowAxis:
     size: int
     values: pa.Array | None
 
-    def find_positions(self, column: pa.Array) -> NDArray[np.int64]:
+    def find_positions(self, column: pa.Array) -> I64:
         """Return the positions of values, -1 for unknown values. Raise ``InvalidInputError`` for nulls."""
         if column.null_count:
             raise misfit(f"The column {self.name} must have no nulls, got {column.null_count}")
@@ -159,7 +160,7 @@ class RowAxis:
             return np.where((at >= 0) & (at < self.size), at, -1)
         keys = normalize_zeros(as_type(column, self.values.type, self.name))
         index = pc.fill_null(pc.index_in(keys, value_set=self.values), -1)
-        positions: NDArray[np.int64] = index.to_numpy(zero_copy_only=False).astype(np.int64)
+        positions: I64 = index.to_numpy(zero_copy_only=False).astype(np.int64)
         return positions
 
 
@@ -187,7 +188,7 @@ class RowLayout:
     axes: tuple[RowAxis, ...]
     variables: tuple[TableArray, ...]
     unit: tuple[int, ...]
-    edges: NDArray[np.int64]
+    edges: I64
     cleared: tuple[Box, ...] = ()
 
     @property
@@ -200,7 +201,7 @@ class RowLayout:
         """Number of units along each dimension."""
         return tuple(-(-size // step) for size, step in zip(self.shape, self.unit, strict=True))
 
-    def find_edges(self, boxes: Sequence[Box]) -> NDArray[np.int64]:
+    def find_edges(self, boxes: Sequence[Box]) -> I64:
         """Return the units (k, ndim) that the boxes contain in part."""
         parts = []
         for box in boxes:
@@ -227,7 +228,7 @@ class RowLayout:
         return located
 
 
-def flat_index(positions: Positions, shape: Sequence[int]) -> NDArray[np.int64]:
+def flat_index(positions: Positions, shape: Sequence[int]) -> I64:
     """Return one number for the positions of each row along the dimensions of a shape."""
     index = np.zeros_like(positions[0])
     for at, size in zip(positions, shape, strict=True):
@@ -338,12 +339,12 @@ class UnitGroups:
     """
 
     layout: RowLayout
-    ranks: tuple[NDArray[np.int64], ...]
+    ranks: tuple[I64, ...]
     counts: tuple[int, ...]
     groups: int
 
     @staticmethod
-    def of(layout: RowLayout, touched: Sequence[NDArray[np.int64]], groups: int) -> UnitGroups:
+    def of(layout: RowLayout, touched: Sequence[I64], groups: int) -> UnitGroups:
         """Return a grouping of the units at ``touched``, positions along each dimension, and of the edges."""
         ranks = []
         for axis, (positions, step, count) in enumerate(zip(touched, layout.unit, layout.units, strict=True)):
@@ -364,7 +365,7 @@ class UnitGroups:
         positions = self.layout.require_positions(rows)
         return self._groups_of([at // step for at, step in zip(positions, self.layout.unit, strict=True)])
 
-    def edges(self, group: int) -> NDArray[np.int64]:
+    def edges(self, group: int) -> I64:
         """Return those edges (k, ndim) of the layout that a task writes."""
         every = self.layout.edges
         return np.asarray(every[self._groups_of(list(every.T)) == group])
@@ -460,9 +461,7 @@ def message_of(count: int, columns: Sequence[str], group: str, mode: str) -> str
     return f"Write {counted(count, 'row')} to `/{group.strip('/')}` ({names}), mode {mode}"
 
 
-def write_rows(
-    session: Session, layout: RowLayout, rows: pa.Table, edges: NDArray[np.int64] | None = None
-) -> Outcome:
+def write_rows(session: Session, layout: RowLayout, rows: pa.Table, edges: I64 | None = None) -> Outcome:
     """Write the rows to the arrays of the layout, through a session or a fork.
 
     Cleared cells without a row get the missing element of their array. ``edges`` (k, ndim) are units that are

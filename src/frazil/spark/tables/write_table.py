@@ -150,10 +150,8 @@ class DataFrameRows:
         grouped = self.frame.mapInArrow(key, keyed)
         if is_sail(self.frame.sparkSession):  # it has no partition by number
             of_tasks = self.frame.sparkSession.createDataFrame([(each,) for each in messages], "id int")
-            nested = grouped.mapInArrow(
-                nest, StructType().add(_ROWS, to_spark(schema)).add(_GROUP, "integer")
-            )
-            both = of_tasks.groupBy("id").cogroup(nested.groupBy(_GROUP))
+            rows = grouped.mapInArrow(nest, StructType().add(_ROWS, to_spark(schema)).add(_GROUP, "integer"))
+            both = of_tasks.groupBy("id").cogroup(rows.groupBy(_GROUP))
             call = both.applyInArrow(work_on_sail, RESULTS).collect
         else:
             call = grouped.repartitionById(grouping.groups, _GROUP).mapInArrow(work, RESULTS).collect
