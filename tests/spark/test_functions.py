@@ -255,7 +255,7 @@ def test_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"path": "nowhere"}, "must have a location"),
         ({"path": "wrong"}, "The profile `wrong` has an unknown option `brunch`"),
         ({"profile": "ice"}, "must be the name of a profile"),
-        ({"profile": "climate", "path": "ice"}, "one of the options path and profile"),
+        ({"profile": "climate", "path": "ice"}, "path or profile"),
     ):
         with pytest.raises(InvalidInputError, match=message):
             profiles.resolve(options)

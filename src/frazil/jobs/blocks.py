@@ -16,10 +16,11 @@ from numpy.typing import ArrayLike
 
 from frazil.arguments import misfit, parse_bytes
 from frazil.errors import InvalidInputError
-from frazil.format.columns import I64
 
 if TYPE_CHECKING:
     import zarr
+
+type I64 = NDArray[np.int64]
 
 
 def block_shape(

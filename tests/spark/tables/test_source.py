@@ -87,7 +87,7 @@ def test_a_table_of_the_catalog_knows_its_place(place: str) -> None:
     with pytest.raises(InvalidInputError, match=r"SELECT \.\.\. FROM t WITH \(path"):
         FrazilDataSource({}).reader(some)
     assert not FrazilDataSource({"path": place}).schema()[0].metadata
-    with pytest.raises(InvalidInputError, match="got the option tag"):
+    with pytest.raises(InvalidInputError, match="got tag"):
         FrazilDataSource({"path": place, "provider": "frazil", "tag": "v1"}).writer(schema, False)
 
 
