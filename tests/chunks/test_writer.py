@@ -26,7 +26,6 @@ from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.chunk_trailer import ChunkTrailer, crc32c, crc32c_rows, decode_trailer
 from frazil.format.ids import chunk_key, id_from_text
 from frazil.format.manifest import ChunkKind, ChunkRef, NativeRef
-from frazil.storage.local_commit import put_many
 from frazil.storage.memory import MemoryStorage
 
 SMALL = PackSettings(threshold=50, pack_size=100, checksums=False)
@@ -367,7 +366,7 @@ def test_the_caller_of_a_joint_flush_stores_the_open_pack() -> None:
         assert (key, bytes(data)) == (chunk_key(ref.chunk_id), b"abc")
         assert not list(storage.list("chunks"))
         assert pending(writer, ref) == b"abc"
-        put_many(storage, flush.files)
+        storage.put_many(flush.files)
         flush.confirm()
     assert (pending(writer, ref), stored(storage, ref)) == (None, b"abc")
     assert set(threading.enumerate()) == threads

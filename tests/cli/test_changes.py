@@ -106,7 +106,7 @@ def test_merge(repo: frazil.Repository, run: Any) -> None:
     info = repo.lookup_snapshot(document["id"])
     assert (info.message, info.metadata["job"]) == ("Merge dev into main", "nightly")
     assert run("merge ice dev").startswith("main stays at")
-    assert "must be a branch" in run("merge ice@v1 dev", status=1)
+    assert "needs a branch" in run("merge ice@v1 dev", status=1)
 
 
 def test_undo_of_a_branch(repo: frazil.Repository, run: Any) -> None:

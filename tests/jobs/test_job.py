@@ -100,7 +100,7 @@ def _prepared_with(session: frazil.Session, job: ops.Job, source: frazil.Reposit
         ({"parameters": {"fill": float("nan")}}, "bad-metadata", "a finite number"),
         ({"parameters": {"names": {"a"}}}, "bad-metadata", "got set"),
         ({"metadata": {"by": object()}}, "bad-metadata", "got object"),
-        ({"message": "\ud800"}, "bad-metadata", "message must be text that UTF-8 can encode"),
+        ({"message": "\ud800"}, "bad-metadata", "message must be text in UTF-8"),
         ({"id": "\ud800"}, "bad-metadata", "text that UTF-8 can encode"),
         ({"id": ""}, "bad-metadata", "job_id must be non-empty text, got ''"),
         ({"id": 5}, "bad-metadata", "job_id must be non-empty text, got 5"),

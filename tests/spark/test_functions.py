@@ -216,7 +216,7 @@ def test_options_of_a_call() -> None:
     assert sql_functions.options_of_call(call, READ) == options
     with pytest.raises(frazil.InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
         sql_functions.options_of_call({"options": "brnch=main"}, READ)
-    with pytest.raises(frazil.InvalidInputError, match="as an argument and in the argument options"):
+    with pytest.raises(frazil.InvalidInputError, match="as an argument and in `options`"):
         sql_functions.options_of_call({"path": "ice", "tag": "v1", "options": "tag=v2"}, READ)
 
 
@@ -249,7 +249,7 @@ def test_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"path": "nowhere"}, "must have a location"),
         ({"path": "wrong"}, "The profile `wrong` has an unknown option `brunch`"),
         ({"profile": "ice"}, "must be the name of a profile"),
-        ({"profile": "climate", "path": "ice"}, "one of the options path and profile"),
+        ({"profile": "climate", "path": "ice"}, "path or profile"),
     ):
         with pytest.raises(frazil.InvalidInputError, match=message):
             profiles.resolve(options)

@@ -138,7 +138,7 @@ def test_what_is_refused(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest
     other = earthdata_credentials(endpoint.url, username=USER[0], password=USER[1])
     refused(ErrorKind.CREDENTIALS_REFUSED, "got status 401", other.refresh)
     nobody = earthdata_credentials("http://127.0.0.1:1/s3credentials", token=TOKEN)
-    refused(ErrorKind.OBJECT_STORE, "no Earthdata credentials from", nobody.refresh)
+    refused(ErrorKind.OBJECT_STORE, "no Earthdata keys from", nobody.refresh)
 
 
 class Guarded(ObjectServer):

@@ -15,10 +15,9 @@ from tests.support.forks import in_child
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage import files
-from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, Stored, Version
+from frazil.storage.base import IfAbsent, IfVersion, Refused, Replacement, Storage, Stored, Version
 from frazil.storage.files import Flusher
 from frazil.storage.local import LocalStorage, local_filesystem_storage
-from frazil.storage.local_commit import Replacement
 from frazil.testing.storage_suite import StorageSuite, add_line
 
 if TYPE_CHECKING:

@@ -183,10 +183,10 @@ def test_options(text: str, options: dict[str, Any], expected: frazil.Storage) -
     [
         ("s3://b", {"regoin": "r"}, "got 'regoin'"),
         ("s3://b", {"anonymous": "perhaps"}, "must be true or false, got 'perhaps'"),
-        ("s3://b", {"account_key": "k"}, "options for s3:// URLs must not include account_key"),
-        ("gs://b", KEY, "must not include access_key_id, secret_access_key"),
-        ("https://h", {"sas-token": "t"}, "must not include sas_token"),
-        ("gs://b", {"requester_pays": True}, "must not include requester_pays"),
+        ("s3://b", {"account_key": "k"}, "s3:// URLs must not have account_key"),
+        ("gs://b", KEY, "must not have access_key_id, secret_access_key"),
+        ("https://h", {"sas-token": "t"}, "must not have sas_token"),
+        ("gs://b", {"requester_pays": True}, "must not have requester_pays"),
         ("az://container/key", {"account": "mine"}, "az://account/container/prefix"),
     ],
 )

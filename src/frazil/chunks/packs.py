@@ -39,7 +39,6 @@ from frazil.format.columns import I64, U8, U32, copy_rows, rows_by_number
 from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, chunk_key, id_matrix
 from frazil.remedies import call
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, Refused, Storage, Stored
-from frazil.storage.local_commit import flush_folders
 from frazil.threads import Purpose, ThreadPool, map_bounded
 
 if TYPE_CHECKING:
@@ -209,7 +208,7 @@ class ContentStore:
         """Make the names of existing files durable that were used since the last call."""
         id_ = self.unflushed
         if id_ is not None:
-            flush_folders(self.storage, [CHUNKS])
+            self.storage.flush_folders([CHUNKS])
             if self.unflushed is id_:  # otherwise another thread has used one meanwhile
                 self.unflushed = None
 

@@ -43,7 +43,6 @@ from frazil.format.ids import chunk_key, id_matrix
 from frazil.format.manifest import ChunkKind, ChunkTable, NativeRef
 from frazil.lazy_names import ModuleOnDemand
 from frazil.storage.base import Storage
-from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, ThreadPool
 
 if TYPE_CHECKING:
@@ -270,7 +269,7 @@ class ChunkWriter:
             return [self._put_file(views[0])]
         ids = [self._new_id() for _ in views]
         files = [b"".join(self._file_parts(id_, view)) for id_, view in zip(ids, views, strict=True)]
-        put_many(self._storage, zip(map(chunk_key, ids), files, strict=True))
+        self._storage.put_many(zip(map(chunk_key, ids), files, strict=True))
         return ids
 
     def _file_parts(self, id_: bytes, view: memoryview) -> list[Buffer]:
@@ -362,7 +361,7 @@ class ChunkWriter:
         parts = pack.file_parts()
         if len(parts) == 1 and self._storage.is_local:
             # One wait for the disk instead of two: nobody looks for a pack before its flush.
-            put_many(self._storage, [(chunk_key(pack.id), parts[0])])
+            self._storage.put_many([(chunk_key(pack.id), parts[0])])
         else:
             self._storage.put_parts(chunk_key(pack.id), parts)
         # Not earlier: a reader that does not find the bytes here must find them in storage.

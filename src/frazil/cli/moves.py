@@ -10,11 +10,9 @@ from typing import Annotated, Any, Final, Literal
 import click
 
 from frazil.cli import arguments as args
-from frazil.cli.command import argument, option, verb
+from frazil.cli.command import Output, argument, option, picked, verb
 from frazil.cli.contents import sizes_below
-from frazil.cli.documents import SHORT, BranchChange, emit_tip
-from frazil.cli.opening import OpenTarget, author_metadata, storage_of
-from frazil.cli.output import Output, picked
+from frazil.cli.opening import SHORT, BranchChange, OpenTarget, author_metadata, emit_tip, storage_of
 from frazil.display import counted
 from frazil.errors import InvalidInputError
 from frazil.handle.addresses import virtual_access

@@ -66,7 +66,6 @@ from frazil.storage.access import anonymous_access
 from frazil.storage.base import IfAbsent, Refused, Storage, Version
 from frazil.storage.checks import PROBES, create_and_probe, probe_conditions
 from frazil.storage.credential_families import AnyCredential
-from frazil.storage.local_commit import flush_folders
 from frazil.storage.object_store_config import ObjectStoreConfig
 from frazil.storage.option_names import shown_url
 
@@ -370,7 +369,7 @@ def _write_first_files(context: Context, config: dict[str, Any] | None, *, is_em
         if not storage.is_local:
             probe_conditions(storage)
         refused = [key for key, data in files if isinstance(storage.put(key, data, IfAbsent()), Refused)]
-        flush_folders(storage, [key.partition("/")[0] for key in refused])
+        storage.flush_folders([key.partition("/")[0] for key in refused])
         if snapshot_key(INITIAL_SNAPSHOT_ID) in refused:
             # Another creation has written the snapshot. It stays, because `repo` of either has its time. The
             # random microseconds make the bytes of both differ.

@@ -48,7 +48,6 @@ from frazil.repository.clock import now_us
 from frazil.repository.settings.config_document import to_document
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored
 from frazil.storage.checks import skip_missing
-from frazil.storage.local_commit import flush_folders
 
 #: How many microseconds after its snapshot a ref counts as created, or as deleted.
 _CREATED, _DELETED = 1_000, 2_000
@@ -219,7 +218,7 @@ def _write_repo_info(storage: Storage, level: int, readers: int) -> None:
     for _ in range(_TRIES):
         next_step = _next_step(storage, readers)
         if next_step is None:
-            flush_folders(storage, [""])  # another call wrote `repo`, and may have ended before its flush
+            storage.flush_folders([""])  # another call wrote `repo`, and may have ended before its flush
             return
         info, condition = next_step
         try:

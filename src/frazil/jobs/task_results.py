@@ -362,8 +362,7 @@ def decode_result(data: bytes, staged_for: str | None = None) -> TaskResult:
         raise
     except Exception as error:  # a damaged pickle may raise any error
         raise FormatError(
-            f"expected the result of a task, got {type(error).__name__}: {error}",
-            ErrorKind.INVALID_FILE_FORMAT,
+            f"expected a task's result, got {type(error).__name__}: {error}", ErrorKind.INVALID_FILE_FORMAT
         ) from error
 
 

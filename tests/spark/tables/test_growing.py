@@ -81,8 +81,8 @@ def test_each_mode_says_where_new_coordinates_go(mode: str, existing: Any, more:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mode": "append", "append_dim": "time"}, "append_dim must be one of the dimensions x, got 'time'"),
-        ({"chunks": {"time": 24}}, "chunks must be for the dimensions x, got time"),
+        ({"mode": "append", "append_dim": "time"}, "append_dim must be one of x, got 'time'"),
+        ({"chunks": {"time": 24}}, "chunks must be for x, got time"),
     ],
 )
 def test_dimensions_of_the_first_write_are_checked(arguments: dict[str, Any], message: str) -> None:

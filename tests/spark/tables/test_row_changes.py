@@ -49,7 +49,7 @@ def test_only_changed_chunks_are_read(tmp_path: Path) -> None:
     files = [
         each["location"]
         for version in (repo.lookup_tag("v1"), repo.lookup_branch("main"))
-        for each in repository_tables.chunks(repo, snapshot_id=version).to_pylist()
+        for each in repository_tables.chunks(repo.readonly_session(snapshot_id=version)).to_pylist()
         if (each["path"], *each["chunk"]) in needed
     ]
     for file in (tmp_path / "ice" / "chunks").rglob("*"):

@@ -22,7 +22,7 @@ from frazil.repository.catalog.history_records import JOB
 from frazil.spark import Target, write_table
 from frazil.spark.tables.scan import table
 from frazil.spark.tables.schemas import to_spark
-from frazil.spark.tables.write_table import RowWriter
+from frazil.spark.tables.write_table import SparkRowWriter
 
 SHAPE = (5, 7)
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -124,13 +124,13 @@ def test_columns_and_arrays_have_to_fit(repo: frazil.Repository) -> None:
         write_table(good.drop_columns(["lat"]), target)
     with pytest.raises(InvalidInputError, match="no column that is an array"):
         write_table(pa.table({"a": [1]}), target)
-    with pytest.raises(IcechunkError, match="column turned must have values of int32"):
+    with pytest.raises(IcechunkError, match="column turned must be int32"):
         write_table(good.set_column(1, "turned", [[1, 2**40]]), target)
     with pytest.raises(IcechunkError, match="column n must not have missing values"):
         write_table(good.set_column(3, "n", pa.array([1, None], pa.int64())), target)
     with pytest.raises(IcechunkError, match=r"Each cell must have one row.*day = 3"):
         write_table(pa.concat_tables([good, good]), target)
-    with pytest.raises(InvalidInputError, match="day must have a coordinate in every row"):
+    with pytest.raises(InvalidInputError, match="day must have no nulls"):
         write_table(good.set_column(2, "day", pa.array([None, 1], pa.int32())), target)
     with pytest.raises(InvalidInputError, match=r"pyarrow\.Table\.from_pandas"):
         write_table(pd.DataFrame({"x": [1]}), target)
@@ -141,9 +141,9 @@ def test_columns_and_arrays_have_to_fit(repo: frazil.Repository) -> None:
 
 def through_the_source(
     repo: frazil.Repository, tasks: list[pa.Table], overwrite: bool = False, **options: str
-) -> RowWriter:
+) -> SparkRowWriter:
     """What Spark does with the writer of the data source."""
-    writer = RowWriter(repo, options, tasks[0].schema, overwrite)
+    writer = SparkRowWriter(repo, options, tasks[0].schema, overwrite)
     done = [writer.write(iter(task.to_batches())) for task in tasks]
     writer.commit([*done])
     return writer
@@ -171,11 +171,11 @@ TWENTY_PAST = datetime(2000, 1, 1, 5, 20, tzinfo=UTC)
     [
         ("word", pa.array(["longer"]), "<U3, got longer"),
         ("hours", pa.array([TWENTY_PAST], TIMESTAMP), "05:20.*nearest is .*05:00"),
-        ("hours", pa.array([5]), "got int64. Convert the values"),
-        ("number", pa.array([TWENTY_PAST], TIMESTAMP), "got timestamp.*. Convert the values"),
-        ("number", pa.array(["5"]), "got string. Convert the values"),
-        ("number", pa.array([True]), "got bool. Convert the values"),
-        ("number", pa.array([1.5]), "values of int64"),
+        ("hours", pa.array([5]), "got int64. Convert them"),
+        ("number", pa.array([TWENTY_PAST], TIMESTAMP), "got timestamp.*. Convert them"),
+        ("number", pa.array(["5"]), "got string. Convert them"),
+        ("number", pa.array([True]), "got bool. Convert them"),
+        ("number", pa.array([1.5]), "must be int64"),
         ("single", pa.array([1e300]), "must fit into float"),
         ("span", pa.array([5], pa.duration("us")), "5e-06 s.*nearest"),
         ("packed", pa.array([float("nan")]), "Write null"),
@@ -255,7 +255,7 @@ def test_new_columns_become_arrays(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match=r"got quality\. merge_schema \(the option mergeSchema\)"):
         write_table(new, Target(repo))
     with pytest.raises(InvalidInputError, match="mergeSchema"):
-        RowWriter(repo, {"write": "upsert"}, new.schema, False)
+        SparkRowWriter(repo, {"write": "upsert"}, new.schema, False)
     options: dict[str, Any] = {"write": "upsert", "merge-schema": "true", "chunks": "lat=2"}
     through_the_source(repo, [new], **options)
     group: Any = zarr.open_group(repo.readonly_session("main").store, mode="r")

@@ -64,7 +64,6 @@ from frazil.repository.catalog.collection_guard import Lease
 from frazil.repository.catalog.repo_update import read_repo_info
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, storage_label
-from frazil.storage.local_commit import flush_folders, put_many
 from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects
 from frazil.survey.survey import Survey
 from frazil.threads import Purpose, thread_pool
@@ -177,7 +176,7 @@ def copy_objects(shared: bytes, item: bytes) -> bytes:
             for start, stop in pairwise(groups(sizes, AT_ONCE).tolist()):
                 part = threads.map(read_object, keys[start:stop], ids[start:stop])
                 pairs = [pair for pair in part if pair is not None]
-                put_many(target, pairs)
+                target.put_many(pairs)
                 copied += (memoryview(data).nbytes for _, data in pairs)
     return pickle.dumps((len(copied), sum(copied), damaged))
 
@@ -474,9 +473,7 @@ class _RepositoryCopy:
             for key, data in flat.files(_LEVEL):
                 target.put(key, data)
         self._repair_target(copy)
-        flush_folders(
-            target, (*FOLDERS, OVERWRITTEN)
-        )  # an earlier copy may have been killed before its flush
+        target.flush_folders((*FOLDERS, OVERWRITTEN))  # an earlier copy may have been killed before its flush
         # Write the repo info, if no other writer has written it.
         is_refused = isinstance(target.put(REPO, copy.repo_object, condition), Refused)
         if is_refused and bytes(target.get(REPO)) != copy.repo_object:

@@ -73,7 +73,6 @@ from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_document import from_document
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored, Version
 from frazil.storage.checks import skip_missing
-from frazil.storage.local_commit import flush_folders, put_many
 from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
@@ -247,7 +246,7 @@ class CatalogV1(Catalog):
     ) -> RepoInfo | None:
         """See ``Catalog.finish_commit``."""
         if files is not None:
-            put_many(self.storage, files.objects)
+            self.storage.put_many(files.objects)
             files.confirm()
         return self._update(change, start)
 
@@ -348,7 +347,7 @@ class CatalogV1(Catalog):
             case DeleteFile(key):
                 self.storage.delete([key])
                 try:
-                    flush_folders(self.storage, [key.rpartition("/")[0]])
+                    self.storage.flush_folders([key.rpartition("/")[0]])
                 except StorageError as error:
                     raise OutcomeUnknownError(f"`{key}` is deleted, but {error.problem}") from error
         return True

@@ -63,7 +63,6 @@ from frazil.repository.clock import now_us
 from frazil.repository.ids import new_object_id, object_id_series
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING, split_sizes_for
 from frazil.storage.base import Storage
-from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, map_bounded, shared_pool, start_threads
 
 
@@ -206,7 +205,7 @@ class Uploads:
             self._encoded.append((key, data))
             self._waiting += len(data)
             if self._waiting > _TOGETHER:
-                put_many(self._storage, self._encoded)
+                self._storage.put_many(self._encoded)
                 self._encoded, self._waiting = [], 0
         return sizes
 
@@ -228,7 +227,7 @@ class Uploads:
     def confirm(self) -> None:
         """Wait until all files and chunks are durable, and all actions are done. Raise the first error."""
         if self._encoded:
-            put_many(self._storage, self._encoded)
+            self._storage.put_many(self._encoded)
             self._encoded, self._waiting = [], 0
         for running in self._running:
             running.result()

@@ -40,7 +40,6 @@ from frazil.repository.session.session_methods import (
 )
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config import RepositoryConfig
-from frazil.storage.local_commit import local_queue
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
@@ -310,7 +309,7 @@ class Session(RearrangeMethods, InspectMethods):
         context, branch = workspace.context, state.branch if kind.moves_branch else None
         with (
             workspace.commit_lock,
-            local_queue(context.storage, REPO),  # which saves lost attempts, for a second at most
+            context.storage.local_queue(REPO),  # which saves lost attempts, for a second at most
             CommitRetries(policy, context, branch) as retries,
         ):
             if retries.join_queue(workspace):
