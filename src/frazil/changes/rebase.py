@@ -28,11 +28,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 def without_identical_changes(
-    changes: ChangeSet,
-    theirs: NodeChanges,
-    base: NodeTable,
-    tip: VersionContent,
-    new_id: Callable[[], bytes],
+    changes: ChangeSet, theirs: NodeChanges, base: NodeTable, tip: VersionContent, new_id: Callable[[], bytes]
 ) -> tuple[ChangeSet, NodeChanges, NodeTable]:
     """Return ours and theirs without identical changes, and the base with the nodes that both sides have.
 

@@ -46,13 +46,7 @@ from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.remedies import call
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets, CacheLimits
-from frazil.repository.catalog.catalog_v1 import (
-    V1_MAIN,
-    CatalogV1,
-    first_config,
-    new_mark,
-    read_config_v1,
-)
+from frazil.repository.catalog.catalog_v1 import V1_MAIN, CatalogV1, first_config, new_mark, read_config_v1
 from frazil.repository.catalog.context import Catalog, CatalogV2, Context
 from frazil.repository.catalog.files_v1 import encode_ref
 from frazil.repository.catalog.repo_update import (

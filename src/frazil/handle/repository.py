@@ -105,13 +105,7 @@ class SubHandleAttribute[T: SubHandle]:
 
 
 @checks_arguments
-class Repository(
-    VersionHistory,
-    Sessions,
-    Administration,
-    FileInspection,
-    Integration,
-):
+class Repository(VersionHistory, Sessions, Administration, FileInspection, Integration):
     """A versioned Zarr hierarchy with branches and tags.
 
     Use ``create``, ``open`` or ``open_or_create`` to get a handle. A handle holds caches, but no lock and no
@@ -439,9 +433,7 @@ class Repository(
         return None
 
     def reopen(
-        self,
-        config: RepositoryConfig | None = None,
-        authorize_virtual_chunk_access: Authorized | None = None,
+        self, config: RepositoryConfig | None = None, authorize_virtual_chunk_access: Authorized | None = None
     ) -> Self:
         """Return another handle on this repository, with another configuration.
 

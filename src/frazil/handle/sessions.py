@@ -197,12 +197,7 @@ class Sessions(RepositoryBase):
         return readonly_session_of(self._context, self._info(), branch, tag, snapshot_id, as_of)
 
     def writable_session(
-        self,
-        branch: str,
-        *,
-        lifetime: timedelta | None = None,
-        track_reads: bool = False,
-        name: str = "",
+        self, branch: str, *, lifetime: timedelta | None = None, track_reads: bool = False, name: str = ""
     ) -> Session:
         """Open a session that changes the tip of a branch.
 
@@ -274,12 +269,7 @@ class Sessions(RepositoryBase):
         return self._session(branch, SessionMode.rearrange)
 
     def _session(
-        self,
-        branch: str,
-        mode: SessionMode,
-        lifetime: timedelta | None = None,
-        *,
-        track_reads: bool = False,
+        self, branch: str, mode: SessionMode, lifetime: timedelta | None = None, *, track_reads: bool = False
     ) -> Session:
         require_writable(self.storage)
         info = self._info()

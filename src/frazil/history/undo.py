@@ -483,10 +483,9 @@ def redo(context: Context) -> UndoPlan:
     record = history.current.record
     place = None if record is None else record.last_undo
     if record is None or place is None:
-        raise SessionStateError(
-            "there is no undone update",
-            ErrorKind.CANNOT_UNDO,
-        ).with_remedy("`{}` undoes an update, and `{}` makes it again", call("undo"), call("redo"))
+        raise SessionStateError("there is no undone update", ErrorKind.CANNOT_UNDO).with_remedy(
+            "`{}` undoes an update, and `{}` makes it again", call("undo"), call("redo")
+        )
     undone = history.at(place)
     step, before = next(history.steps(undone))
     changes = _changes_of(history, step, before)
@@ -532,8 +531,7 @@ def _newest(history: UndoLog, branch: str | None = None) -> tuple[_Candidate, Up
         unchanged = unchanged or candidate.step
     of_branch = "" if branch is None else f" of the branch `{branch}`"
     raise SessionStateError(
-        f"the ops log has no update{of_branch} that can be undone",
-        ErrorKind.CANNOT_UNDO,
+        f"the ops log has no update{of_branch} that can be undone", ErrorKind.CANNOT_UNDO
     ).with_remedy("`{}` lists the updates", call("ops_log"))
 
 

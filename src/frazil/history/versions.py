@@ -102,12 +102,7 @@ class BisectReport(Record):
 
 
 def bisect(
-    context: Context,
-    check: Callable[[str], bool],
-    *,
-    good: bytes,
-    bad: bytes,
-    paths: Sequence[str] = (),
+    context: Context, check: Callable[[str], bool], *, good: bytes, bad: bytes, paths: Sequence[str] = ()
 ) -> BisectReport:
     """See ``Repository.history.bisect``. ``check`` gets the id of a snapshot."""
     info = context.catalog.repo_info()

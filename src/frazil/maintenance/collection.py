@@ -294,9 +294,7 @@ def needed(info: RepoInfo, old: CandidateFiles, earlier: ReachableFiles, survey:
     if len(old.files["chunks"]):
         survey.mark_chunks(fresh, earlier.chunks)
     return ReachableFiles(
-        earlier.chunks,
-        distinct([earlier.snapshots, ids[living]]),
-        distinct([earlier.manifests, fresh.ids]),
+        earlier.chunks, distinct([earlier.snapshots, ids[living]]), distinct([earlier.manifests, fresh.ids])
     )
 
 

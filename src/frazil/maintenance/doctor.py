@@ -26,13 +26,7 @@ from frazil.maintenance.plan import CompactionLimits
 from frazil.remedies import Remedy, call
 from frazil.repository.catalog.ancestry import all_ancestors
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_RANGES
-from frazil.repository.catalog.collection_guard import (
-    COLLECTIONS,
-    LEASES,
-    LONGEST,
-    leases,
-    read_markers,
-)
+from frazil.repository.catalog.collection_guard import COLLECTIONS, LEASES, LONGEST, leases, read_markers
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.protection import BranchProtection, has_audit, read_protections
 from frazil.repository.clock import now_us, to_datetime, utc_text

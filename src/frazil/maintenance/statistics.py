@@ -56,9 +56,7 @@ class ArraySizes:
 
 
 def array_sizes(
-    context: Context,
-    arrays: Sequence[tuple[Node, int | None]],
-    engine: Engine | EngineName | None = None,
+    context: Context, arrays: Sequence[tuple[Node, int | None]], engine: Engine | EngineName | None = None
 ) -> list[ArraySizes]:
     """Return the sizes of arrays of a version, each with an axis or None. Each manifest is read once."""
     sizes: dict[bytes, ArraySizes] = {}

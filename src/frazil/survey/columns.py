@@ -107,11 +107,7 @@ class ObjectListing:
 
 
 def list_objects(
-    storage: Storage,
-    folder: str,
-    before: int | None = None,
-    *,
-    others: Callable[[list[str]], object] = len,
+    storage: Storage, folder: str, before: int | None = None, *, others: Callable[[list[str]], object] = len
 ) -> ObjectListing:
     """Return the objects in ``folder``. With ``before``, only objects that were modified before this time."""
     nothing = np.zeros(0, np.int64)

@@ -36,11 +36,7 @@ from frazil.format.repo_info import decode_repo_info
 from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import Move, TransactionLog, empty_log, encode_transaction_log
 from frazil.maintenance.repair.repair_plan import Certainty, RepairStep
-from frazil.maintenance.repair.storages import (
-    Overlay,
-    Quarantine,
-    read_present,
-)
+from frazil.maintenance.repair.storages import Overlay, Quarantine, read_present
 from frazil.maintenance.verification.findings import Finding
 from frazil.maintenance.verification.repo_state import state_of
 from frazil.repository.catalog.assets import MANIFEST, SNAPSHOT, TRANSACTION_LOG, FileKind, require_id

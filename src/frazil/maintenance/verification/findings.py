@@ -115,11 +115,7 @@ _BY_CHECK: Final = {
 
 
 def _row(
-    name: str,
-    section: str,
-    rule: str,
-    severity: Severity = Severity.DAMAGE,
-    level: VerifyLevel = "metadata",
+    name: str, section: str, rule: str, severity: Severity = Severity.DAMAGE, level: VerifyLevel = "metadata"
 ) -> Check:
     action = _BY_CHECK.get(name, _ACTIONS[severity])
     if level in (_C, _D):  # by default, a repair looks for less
@@ -246,12 +242,7 @@ checks: Final[tuple[Check, ...]] = (
     _row(
         "virtual-unauthorized", "ChunkRef", "Containers of virtual references are authorised.", _WARNING, _E
     ),
-    _row(
-        "virtual-unreadable",
-        "ChunkRef",
-        "Objects of virtual references exist and are long enough.",
-        _LOSS,
-    ),
+    _row("virtual-unreadable", "ChunkRef", "Objects of virtual references exist and are long enough.", _LOSS),
     _row(
         "virtual-unavailable",
         _FRAZIL,

@@ -41,10 +41,7 @@ from frazil.format.columns import U8
 from frazil.format.ids import CHUNKS, MANIFESTS, OBJECT_ID_BYTES, id_keys, id_to_text, ids_to_text
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.repository.attribution import current_user
-from frazil.repository.catalog.repo_update import (
-    newest_update,
-    older_ops_backup,
-)
+from frazil.repository.catalog.repo_update import newest_update, older_ops_backup
 from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.ids import new_object_id

@@ -160,8 +160,7 @@ def require_flag(info: RepoInfo, flag: Flag) -> None:
     setting = setting_of(info, flag)
     if not (flag.default_enabled if setting is None else setting):
         raise SessionStateError(
-            f"the feature `{flag.name}` is disabled in this repository",
-            ErrorKind.FEATURE_FLAG_DISABLED,
+            f"the feature `{flag.name}` is disabled in this repository", ErrorKind.FEATURE_FLAG_DISABLED
         ).with_remedy(
             "Its owner can enable it with Repository.set_feature_flag",
             shell="Its owner can enable it in Python",

@@ -290,8 +290,7 @@ class Session(RearrangeMethods, InspectMethods):
         require_solver(solver)
         if max_retries < 0:
             raise InvalidInputError(
-                f"rebase_tries must be at least 0, got {max_retries}",
-                ErrorKind.INVALID_COMMIT_CONFIGURATION,
+                f"rebase_tries must be at least 0, got {max_retries}", ErrorKind.INVALID_COMMIT_CONFIGURATION
             )
         return CommitRetryPolicy(solver, max_retries=max_retries, records_all=True)
 

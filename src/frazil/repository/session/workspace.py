@@ -32,12 +32,7 @@ from frazil.changes.change_set import (
     moved_nodes,
 )
 from frazil.changes.merge import merge_fork, merge_forks
-from frazil.errors import (
-    ErrorKind,
-    InvalidInputError,
-    ReadOnlyError,
-    StorageError,
-)
+from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError
 from frazil.format.chunk_table import within
 from frazil.format.columns import U32
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef, find_ref

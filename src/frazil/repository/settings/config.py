@@ -114,8 +114,7 @@ class VirtualChunkContainer(Settings):
 
 def _invalid(expected: str, actual: str) -> InvalidInputError:
     return InvalidInputError(
-        f"virtual chunk container: {expected}, got {shown_url(actual)}",
-        ErrorKind.INVALID_VIRTUAL_REF,
+        f"virtual chunk container: {expected}, got {shown_url(actual)}", ErrorKind.INVALID_VIRTUAL_REF
     )
 
 
@@ -536,10 +535,7 @@ def setting_of(info: RepoInfo, flag: Flag) -> bool | None:
 
 #: Small coordinate arrays, by their usual names.
 DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
-    [
-        ManifestPreloadCondition.name_matches(COORDINATE_NAMES),
-        ManifestPreloadCondition.num_refs(0, 1001),
-    ]
+    [ManifestPreloadCondition.name_matches(COORDINATE_NAMES), ManifestPreloadCondition.num_refs(0, 1001)]
 )
 
 
