@@ -16,7 +16,7 @@ from tests.support.config_bytes import encode_config
 
 import frazil
 from frazil.changes.change_set import ChangeSet, ChunkChanges
-from frazil.changes.node_changes import ReadSet
+from frazil.changes.reads import ReadSet
 from frazil.format.chunk_trailer import crc32c, encode_trailer
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import InlineRef, NativeRef, VirtualRef

@@ -19,14 +19,7 @@ from typing import Final
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet, Moves, moved_nodes, parent_of
-from frazil.changes.node_changes import (
-    NodeChanges,
-    ancestors,
-    in_both,
-    node_changes_of_change_set,
-    row_of,
-    rows_of,
-)
+from frazil.changes.diff import NodeChanges, ancestors, in_both, node_changes_of_change_set, row_of, rows_of
 from frazil.changes.zarr_metadata import same_encoding
 from frazil.format.columns import U32
 from frazil.format.ids import NODE_ID_BYTES, id_matrix

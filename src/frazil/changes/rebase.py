@@ -16,8 +16,17 @@ from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet, ChunkChanges, parent_of
 from frazil.changes.conflicts import ChangeKind, ConflictType, NodeAlignment, NodeConflict
-from frazil.changes.diff import References, VersionContent, same_refs
-from frazil.changes.node_changes import NodeChanges, ancestors, in_both, parents, row_of, rows_of
+from frazil.changes.diff import (
+    NodeChanges,
+    References,
+    VersionContent,
+    ancestors,
+    in_both,
+    parents,
+    row_of,
+    rows_of,
+    same_refs,
+)
 from frazil.changes.zarr_metadata import parse_node, same_encoding
 from frazil.format.chunk_table import within
 from frazil.format.ids import NODE_ID_BYTES, id_matrix

@@ -21,8 +21,14 @@ import numpy as np
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.conflicts import align_nodes
-from frazil.changes.diff import VersionContent, change_set_between, exact_changes
-from frazil.changes.node_changes import NodeChanges, node_changes_of_logs
+from frazil.changes.diff import (
+    NodeChanges,
+    VersionContent,
+    change_set_between,
+    exact_changes,
+    node_changes_of_logs,
+)
+from frazil.changes.reads import ReadTracker
 from frazil.changes.rebase import without_identical_changes
 from frazil.errors import (
     ConflictError,
@@ -57,7 +63,6 @@ from frazil.repository.ids import new_node_id
 from frazil.repository.session.commit import SessionState
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver, require_solver, solve
 from frazil.repository.session.differences import CommitLogs, commits_between, read_logs
-from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.rebase import Read, carry_over
 from frazil.repository.session.session import Session, reading, state_of
 from frazil.repository.session.workspace import Workspace, preload

@@ -21,7 +21,7 @@ import zarr
 from frazil import host
 from frazil.about import PACKAGE_FOLDER
 from frazil.arguments import require_progress
-from frazil.changes.node_changes import ReadSet, joined_reads
+from frazil.changes.reads import ReadSet, ReadTracker, joined_reads
 from frazil.errors import (
     ConflictError,
     ErrorKind,
@@ -56,7 +56,6 @@ from frazil.jobs.task_rounds import Rounds
 from frazil.repository.catalog.files_v1 import RefKind, ref_key
 from frazil.repository.paths import absolute
 from frazil.repository.session.conflicts import ConflictDetector
-from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.rebase import require_unchanged
 from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.staged_work import clean_up, place_of

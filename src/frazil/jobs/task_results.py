@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.changes.manifests import in_boxes
-from frazil.changes.node_changes import NOTHING_READ, ReadSet
+from frazil.changes.reads import NOTHING_READ, ReadSet
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
 from frazil.format.chunk_statistics import ChunkStatistics, row_columns, row_dtype_of
 from frazil.format.chunk_table import ChunkKind, VirtualObjects, ascending, stack

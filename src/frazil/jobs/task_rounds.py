@@ -22,9 +22,10 @@ import numpy as np
 
 from frazil import host
 from frazil.changes.change_set import ChangeSet, ChunkChanges, PreparedManifests
+from frazil.changes.diff import rows_of
 from frazil.changes.manifests import SPLIT_REFS, distribute, plan_rewrite
 from frazil.changes.merge import differing
-from frazil.changes.node_changes import NOTHING_READ, ReadSet, joined_reads, rows_of
+from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads
 from frazil.display import some_of
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, SessionStateError
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text

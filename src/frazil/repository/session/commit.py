@@ -17,7 +17,7 @@ import numpy as np
 
 from frazil import host
 from frazil.changes.merge import ForkGenerations
-from frazil.changes.node_changes import ReadSet
+from frazil.changes.reads import ReadSet
 from frazil.display import span
 from frazil.errors import (
     ConflictError,

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from frazil.arguments import checks_arguments
 from frazil.changes.change_set import Coords, table_of
 from frazil.changes.conflicts import ChangeKind, ConflictType, NodeAlignment, NodeConflict, find_conflicts
-from frazil.changes.node_changes import row_of
+from frazil.changes.diff import row_of
 from frazil.changes.rebase import Resolution, ours_can_stand
 from frazil.display import Record, Shown
 from frazil.errors import ErrorKind, InvalidInputError

@@ -11,8 +11,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from frazil.changes.diff import ChangedPaths, compare_versions, compose_logs
-from frazil.changes.node_changes import in_both, rows_of
+from frazil.changes.diff import ChangedPaths, compare_versions, compose_logs, in_both, rows_of
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError, StorageError
 from frazil.format.columns import Ragged
 from frazil.format.ids import (

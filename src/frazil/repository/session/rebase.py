@@ -16,16 +16,8 @@ import numpy as np
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.conflicts import ConflictType, NodeAlignment, NodeConflict, align_nodes
-from frazil.changes.node_changes import (
-    NOTHING_READ,
-    NodeChanges,
-    ReadSet,
-    StaleRead,
-    joined_reads,
-    node_changes_of_logs,
-    rows_of,
-    stale_reads,
-)
+from frazil.changes.diff import NodeChanges, node_changes_of_logs, rows_of
+from frazil.changes.reads import NOTHING_READ, ReadSet, StaleRead, joined_reads, stale_reads
 from frazil.changes.rebase import Resolution, is_whole, rebased
 from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.errors import (

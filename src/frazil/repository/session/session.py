@@ -11,7 +11,7 @@ from frazil.arguments import checks_arguments
 from frazil.changes.change_set import transaction_log
 from frazil.changes.diff import compose_logs
 from frazil.changes.merge import ForkGenerations
-from frazil.changes.node_changes import ReadSet, joined_reads
+from frazil.changes.reads import ReadSet, joined_reads
 from frazil.display import Lines, Listing, Shown, counted, record_html
 from frazil.errors import ConflictError, ErrorKind, IcechunkError, InvalidInputError, SessionStateError
 from frazil.format.flexbuffer import MetadataColumn

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.changes.merge import check_forks
+from frazil.changes.reads import ReadTracker
 from frazil.changes.zarr_metadata import reindexed, shifted
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.ids import id_to_text, ids_to_text
@@ -19,7 +20,6 @@ from frazil.repository.catalog.collection_guard import Lease
 from frazil.repository.catalog.version_info import ChunkType, SessionMode
 from frazil.repository.paths import absolute
 from frazil.repository.session.commit import PermissionChecks, SessionState
-from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.workspace import Workspace
 
 

@@ -32,6 +32,7 @@ from frazil.changes.change_set import (
     moved_nodes,
 )
 from frazil.changes.merge import merge_fork, merge_forks
+from frazil.changes.reads import PathKind, ReadTracker
 from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError
 from frazil.format.chunk_table import within
 from frazil.format.columns import U32
@@ -44,7 +45,6 @@ from frazil.repository.catalog.repo_changes import no_node
 from frazil.repository.ids import new_node_id
 from frazil.repository.session.chunk_refs import ArrayEntry, ChunkLookup
 from frazil.repository.session.commit_files import ManifestUpdate
-from frazil.repository.session.read_tracker import PathKind, ReadTracker
 from frazil.threads import thread_errors
 
 if TYPE_CHECKING:
