@@ -163,14 +163,9 @@ def parents(paths: Iterable[str]) -> set[str]:
 
 def union_of_logs(logs: Sequence[TransactionLog]) -> TransactionLog:
     """Return the union of logs, oldest first, with the id of the last. A node can be in several lists."""
-
-    def all_of(name: str) -> U8:
-        ids = np.concatenate([getattr(log, name) for log in logs])
-        return distinct_ids(ids)
-
     return TransactionLog(
         logs[-1].id,
-        **{name: all_of(name) for name in ID_LISTS},
+        **{name: distinct_ids(np.concatenate([getattr(log, name) for log in logs])) for name in ID_LISTS},
         updated_chunks=union_of_chunks([log.updated_chunks for log in logs]),
         moves=tuple(chain.from_iterable(log.moves for log in logs)),
         odd_chunks={},

@@ -17,8 +17,7 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation, repo_changes
 from frazil.repository.catalog.history_records import with_branch
 from frazil.repository.catalog.protection import PROTECTION, BranchProtection, read_protections
-from frazil.repository.catalog.repo_changes import branch_tip, find_snapshot
-from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
+from frazil.repository.catalog.repo_changes import branch_tip, find_snapshot, resolve_id
 from frazil.repository.catalog.repo_update import OPS_START, RepoChange
 from frazil.repository.catalog.version_info import FeatureFlag, RepoStatus
 from frazil.repository.clock import now_us

@@ -252,16 +252,8 @@ def build_context(
 _VIRTUAL_CACHE: Final = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ContextWithInfo:
-    """A repository that was just opened: the context, and the refs and snapshots that were read for it."""
-
-    context: Context
-    info: RepoInfo
-
-
-def open_current(storage: Storage, options: HandleOptions) -> ContextWithInfo:
-    """Open the repository in ``storage``, and read its refs and snapshots once."""
+def open_current(storage: Storage, options: HandleOptions) -> tuple[Context, RepoInfo]:
+    """Open the repository in ``storage``. Return its context, and the refs and snapshots that were read."""
     storage = options.attributed(storage)
     cache = RepoInfoCache()
     try:
@@ -274,8 +266,8 @@ def open_current(storage: Storage, options: HandleOptions) -> ContextWithInfo:
             raise with_restore_advice(storage, error) from error.__cause__
         config, version = read_config_v1(storage)
         context = build_context(storage, options, StoredSettings(config, 1, version), cache)
-        return ContextWithInfo(context, context.catalog.repo_info())
-    return ContextWithInfo(opened_before(storage, options, info, cache), info)
+        return context, context.catalog.repo_info()
+    return opened_before(storage, options, info, cache), info
 
 
 def opened_before(
@@ -287,7 +279,7 @@ def opened_before(
 
 def open_context(storage: Storage, options: HandleOptions) -> Context:
     """Return the context of a handle on the repository in ``storage``. See `open_current`."""
-    return open_current(storage, options).context
+    return open_current(storage, options)[0]
 
 
 def saved_config(storage: Storage) -> RepositoryConfig | None:
@@ -326,7 +318,6 @@ def create_context(
     storage: Storage,
     options: HandleOptions,
     spec_version: SpecVersion | int | None,
-    *,
     check_clean_root: bool,
     store_secrets: bool,
 ) -> Context:

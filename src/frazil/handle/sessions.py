@@ -54,8 +54,7 @@ from frazil.repository.catalog.history_records import (
     batches_brought,
     with_records,
 )
-from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
-from frazil.repository.catalog.repo_changes import snapshot_named
+from frazil.repository.catalog.repo_changes import resolve_id, snapshot_named
 from frazil.repository.catalog.repo_update import RepoChange, newest_update
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import from_datetime, now_us

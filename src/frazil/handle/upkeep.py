@@ -30,12 +30,12 @@ from frazil.maintenance.plan import (
 from frazil.remedies import call
 from frazil.repository.catalog.ancestry import version_id
 from frazil.repository.catalog.collection_guard import LEASES, leases
-from frazil.repository.catalog.repo_changes import require_online, snapshot_id
+from frazil.repository.catalog.repo_changes import require_online, resolve_id
 from frazil.repository.catalog.version_info import JOB_LEASE, CommitMethod, LeaseInfo
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.paths import absolute
 from frazil.repository.session.staged_work import give_up
-from frazil.survey.steps import Progress, one_step, progress_of
+from frazil.survey.steps import Progress, progress_of
 from frazil.survey.survey import Bounds
 
 if TYPE_CHECKING:
@@ -229,8 +229,10 @@ class Upkeep(Recovery):
         def perform() -> RetentionReport:
             require_writable(context.storage)
             change = retention.removal_change(decide)
-            with one_step(steps):
-                return change.result(context.catalog.update_repo_info(change))
+            steps.expect(1)
+            report = change.result(context.catalog.update_repo_info(change))
+            steps.advance()
+            return report
 
         return preview, perform
 
@@ -327,8 +329,8 @@ class Upkeep(Recovery):
         if metadata is not None and message is None:
             raise ValueError("metadata needs a message, got none. Pass message=... too")
         info = context.catalog.repo_info
-        first = snapshot_id(since, info)
-        span = expiration.SquashRange(branch, first, None if until is None else snapshot_id(until, info))
+        first = resolve_id(since, info)
+        span = expiration.SquashRange(branch, first, None if until is None else resolve_id(until, info))
         commit = None if message is None else expiration.SquashCommit(message, metadata or {})
 
         def perform() -> str:

@@ -7,7 +7,7 @@ writer commits in between, only the manifests that it changed are written once m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -41,7 +41,6 @@ from frazil.repository.retries import turn_of
 from frazil.repository.session.commit import RESERVED, write_commit
 from frazil.repository.session.commit_files import (
     REWRITE,
-    REWRITE_AMEND,
     PendingCommit,
     num_refs,
     put_manifests,
@@ -73,14 +72,9 @@ def is_amend(commit_method: str) -> bool:
     return commit_method == "amend"
 
 
-def rewrite(
-    context: Context,
-    commit: RewriteCommit,
-    write: Callable[[Snapshot], dict[bytes, PreparedManifests]] = lambda parent: {},
-) -> bytes:
+def rewrite(context: Context, commit: RewriteCommit) -> bytes:
     """Write all manifests again in a commit, and return the id of the new snapshot."""
-    start, parent = open_tip(context, commit)
-    return commit_manifests(context, commit, start, parent, write(parent), writes_others=True)
+    return commit_manifests(context, commit, *open_tip(context, commit), {}, writes_others=True)
 
 
 def open_tip(context: Context, commit: RewriteCommit) -> tuple[SessionStart, Snapshot]:
@@ -105,7 +99,7 @@ def commit_manifests(
     writes_others: bool,
 ) -> bytes:
     """Commit new manifests with the same content. The log names no chunks, so a rebase has no conflict."""
-    kind = _KINDS[commit.amend, writes_others]
+    kind = replace(REWRITE, replaces_parent=commit.amend, rewrites_manifests=writes_others)
     metadata = commit.metadata
     if writes_others:
         before = metadata.get(RESERVED)
@@ -116,14 +110,6 @@ def commit_manifests(
     return write_commit(
         PendingCommit(context, kind, commit.branch, parent, changes, commit.message, metadata, start)
     )
-
-
-_KINDS: Final = {
-    (False, True): REWRITE,
-    (True, True): REWRITE_AMEND,
-    (False, False): replace(REWRITE, rewrites_manifests=False),
-    (True, False): replace(REWRITE_AMEND, rewrites_manifests=False),
-}
 
 
 #: Manifests are written again if there are this many times more of them than boxes of the splitting.
@@ -386,10 +372,6 @@ class LiveUses:
             (np.maximum if most else np.add).at(out, rows, values)
         return LiveUses(keys.view(np.uint8).reshape(-1, OBJECT_ID_BYTES), *sums)
 
-    def live_of(self, files: U8) -> int:
-        """Return the live bytes of some files."""
-        return int(self.live[among(self.ids, files)].sum())
-
 
 def _read_uses(context: Context, item: Any) -> Iterator[tuple[bytes, LiveUses]]:
     """Yield the live bytes of the chunk files of manifests: a piece of work."""
@@ -599,7 +581,8 @@ class Compaction:
         # The tasks: works that follow each other, with limited bytes and references.
         weights = np.zeros(len(works))
         for number, (old, leave) in enumerate((work.unit.old, work.leave.ids) for work in works):
-            size = sum(self._uses[ref.id].live_of(leave) for ref in old) if len(leave) else 0
+            own = [self._uses[ref.id] for ref in old] if len(leave) else []
+            size = sum(int(uses.live[among(uses.ids, leave)].sum()) for uses in own)
             refs = sum(self._refs.get(ref.id, 0) for ref in old)
             weights[number] = max(size / _TASK_BYTES, refs / _TASK_REFS)
         numbers = np.floor(np.cumsum(weights) - weights / 2).astype(np.int64)

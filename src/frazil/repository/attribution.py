@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import getpass
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from frazil.about import user_agent
 from frazil.arguments import check_fields
 from frazil.display import Record, Shown, call, literal
 from frazil.errors import ErrorKind, InvalidInputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _MAX_BYTES: Final = 128
 _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+\-.^_`|~]+"

@@ -11,7 +11,6 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from itertools import batched, chain, islice
 from typing import Any, Final, Protocol
 
@@ -131,14 +130,6 @@ class NoProgress:
 
 
 NO_PROGRESS: Final[Progress] = NoProgress()
-
-
-@contextmanager
-def one_step(progress: Progress) -> Iterator[None]:
-    """Report the block as one step."""
-    progress.expect(1)
-    yield
-    progress.advance()
 
 
 def progress_of(progress: Progress | None) -> Progress:

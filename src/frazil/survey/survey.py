@@ -34,7 +34,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from frazil.engines import Engine, EngineName
-from frazil.errors import ErrorKind, IcechunkError, StorageError
+from frazil.errors import ErrorKind, StorageError
 from frazil.format.columns import U8, U64, Ragged
 from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_matrix
 from frazil.format.joined_files import ChunkRanges
@@ -51,7 +51,7 @@ from frazil.repository.catalog.assets import (
 from frazil.repository.catalog.collection_guard import new_key
 from frazil.repository.catalog.context import Context
 from frazil.storage.base import Storage
-from frazil.storage.checks import is_outage
+from frazil.storage.checks import skip_damage
 from frazil.survey.columns import FileUses, ManifestChunks, SnapshotManifests, among, each_once, no_ids
 from frazil.survey.digests import DIGEST_BYTES, Marks, RangeSums, distinct_digests, id_digests
 from frazil.survey.steps import (
@@ -413,19 +413,12 @@ def read_files[T: HasId](
     files = map(fetch, rows) if storage.is_local else side_by_side(rows, fetch, threads, weight=weight)
     present = ((id_, data) for id_, data in files if data is not None)
     if skips_damage:
-        yield from _undamaged(kind, present)
+        for id_, data in present:
+            with skip_damage():  # a verification has a finding for it
+                yield [kind.decoded(data, id_)]
         return
     for part in small_parts(present):
         yield from kind.decoded_together(part)
-
-
-def _undamaged[T: HasId](kind: FileKind[T], files: Iterable[tuple[bytes, Buffer]]) -> Iterator[list[T]]:
-    for id_, data in files:
-        try:
-            yield [kind.decoded(data, id_)]
-        except IcechunkError as error:  # a verification has a finding for it
-            if is_outage(error):
-                raise
 
 
 def read_manifests[T: HasId](

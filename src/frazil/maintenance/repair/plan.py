@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.changes.diff import row_of
 from frazil.changes.zarr_metadata import chunk_lengths, encoding_difference
 from frazil.display import counted
 from frazil.errors import (
@@ -42,7 +43,6 @@ from frazil.format.ids import (
     backup_key,
     backup_name,
     id_from_text,
-    id_keys,
     id_list,
     id_matrix,
     id_to_text,
@@ -660,9 +660,8 @@ def _fill(workspace: Workspace, node: Node, index: U32) -> tuple[list[ChunkTable
 
 
 def _node_of(nodes: NodeTable, id_: bytes) -> Node | None:
-    ids = id_keys(nodes.ids)
-    rows = np.flatnonzero(ids == np.frombuffer(id_, ids.dtype)[0])
-    return nodes.node(int(rows[0])) if len(rows) else None
+    row = row_of(nodes, id_)
+    return None if row < 0 else nodes.node(row)
 
 
 # Commits without keys of another number of dimensions

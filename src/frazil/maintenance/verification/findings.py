@@ -471,13 +471,10 @@ class VerificationReport(Record):
         for check, count in sorted(Counter(each.check for each in self.findings).items()):
             yield check, str(count)
         if self.findings:
+            order = list(Severity)
+            worst = sorted(self.findings, key=lambda each: order.index(each.severity))
             more = [f"and {len(self.findings) - _SHOWN} more"] if len(self.findings) > _SHOWN else []
-            yield "first findings", "\n".join([*map(str, self._worst()[:_SHOWN]), *more])
-
-    def _worst(self) -> list[Finding]:
-        """Return the findings, the worst first."""
-        order = list(Severity)
-        return sorted(self.findings, key=lambda each: order.index(each.severity))
+            yield "first findings", "\n".join([*map(str, worst[:_SHOWN]), *more])
 
 
 _NUMBERS: Final = (

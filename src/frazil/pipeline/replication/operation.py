@@ -59,7 +59,7 @@ from frazil.pipeline.replication.part import (
     refs_of,
 )
 from frazil.remedies import call
-from frazil.repository.catalog.ancestry import origin_of
+from frazil.repository.catalog.ancestry import own_values
 from frazil.repository.catalog.collection_guard import Lease
 from frazil.repository.catalog.repo_update import read_repo_info
 from frazil.repository.clock import from_datetime, now_us, to_datetime
@@ -257,7 +257,7 @@ def repo_info_condition(info: RepoInfo, target: Storage, part: RepositoryPart) -
 
     def is_flat(tip: bytes) -> bool:  # made of a snapshot of the source
         entry = earlier.snapshots.entry(earlier.snapshots.find_snapshot(tip))
-        text = origin_of(entry).get(SOURCE)
+        text = own_values(entry.metadata).get(SOURCE)
         return isinstance(text, str) and flat_id(id_from_text(text), part) == tip
 
     own = [

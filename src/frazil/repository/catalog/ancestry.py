@@ -150,19 +150,15 @@ def all_ancestors(info: RepoInfo, id_: bytes) -> I64:
     return ancestors
 
 
-def _own_values(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+def own_values(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of Frazil in the metadata of a commit. Empty if another program uses the key."""
     values = metadata.get(FRAZIL)
     return values if isinstance(values, dict) else {}
 
 
-def origin_of(entry: SnapshotEntry) -> Mapping[str, Any]:
-    """Return the values of Frazil in the metadata of a commit. Empty if another program uses the key."""
-    return _own_values(entry.metadata)
-
-
 def second_parents(entry: SnapshotEntry) -> Iterable[bytes]:
     """Return the ids of the snapshots that a commit has merged into its branch."""
-    named = origin_of(entry).get(PARENTS)
+    named = own_values(entry.metadata).get(PARENTS)
     try:
         return list(map(id_from_text, named[1:])) if isinstance(named, list) else ()
     except (IcechunkError, AttributeError):
@@ -171,12 +167,12 @@ def second_parents(entry: SnapshotEntry) -> Iterable[bytes]:
 
 def of_compaction(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata of a commit that a compaction makes."""
-    return {**metadata, FRAZIL: {**_own_values(metadata), COMPACTION: True}}
+    return {**metadata, FRAZIL: {**own_values(metadata), COMPACTION: True}}
 
 
 def is_of_compaction(metadata: Mapping[str, Any]) -> bool:
     """Return whether a compaction made the commit with these metadata."""
-    return _own_values(metadata).get(COMPACTION) is True
+    return own_values(metadata).get(COMPACTION) is True
 
 
 _CREATING: Final = np.array(

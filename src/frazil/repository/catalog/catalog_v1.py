@@ -40,7 +40,7 @@ from frazil.format.repo_info import (
 from frazil.format.snapshot import encode_snapshot
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.catalog.assets import SNAPSHOT, Assets
-from frazil.repository.catalog.context import Catalog, CommitStart, needs_version_2
+from frazil.repository.catalog.context import Catalog, needs_version_2
 from frazil.repository.catalog.files_v1 import (
     DeletedTags,
     RefKind,
@@ -57,6 +57,7 @@ from frazil.repository.catalog.files_v1 import (
 )
 from frazil.repository.catalog.repo_changes import base_not_found
 from frazil.repository.catalog.repo_update import (
+    CommitStart,
     ConditionalChange,
     NewFiles,
     RepoChange,
@@ -131,16 +132,6 @@ class SentWrite:
 
 #: The ref of ``main``: the file that makes a repository of spec version 1.
 V1_MAIN: Final = "refs/branch.main/ref.json"
-
-
-@dataclass(frozen=True, slots=True)
-class CommitStartV1:
-    """The state that a commit starts from. Spec version 1 has no backups."""
-
-    info: RepoInfo
-
-    def save_backup(self, storage: Storage) -> None:
-        """Do nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -236,11 +227,11 @@ class CatalogV1(Catalog):
 
         return all(map_bounded(Purpose.CATALOG_WRITES, renew, branches))
 
-    def begin_commit(self, check: StateCheck = no_check) -> CommitStartV1:
+    def begin_commit(self, check: StateCheck = no_check) -> CommitStart:
         """See ``Catalog.begin_commit``."""
         info = self.repo_info()
         check(info)
-        return CommitStartV1(info)
+        return CommitStart(info)
 
     def finish_commit(
         self, change: RepoChange, start: CommitStart, files: NewFiles | None = None

@@ -45,7 +45,7 @@ from frazil.repository.catalog.repo_update import newest_update, older_ops_backu
 from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.ids import new_object_id
-from frazil.storage.base import ALWAYS, Condition, IfAbsent, ObjectInfo, Storage
+from frazil.storage.base import ALWAYS, IfAbsent, ObjectInfo, Storage
 from frazil.storage.checks import skip_missing
 from frazil.threads import Purpose, map_bounded, thread_pool
 
@@ -75,11 +75,6 @@ class Marker:
 def new_key(folder: str) -> str:
     """Return a random key in a folder."""
     return f"{folder}/{id_to_text(new_object_id())}"
-
-
-def put_marker(storage: Storage, key: str, content: Mapping[str, Any], condition: Condition = ALWAYS) -> None:
-    """Write a marker."""
-    storage.put(key, json.dumps(content).encode(), condition)
 
 
 def read_markers(storage: Storage, folder: str, ignored: str = "") -> Iterator[Marker]:
@@ -148,7 +143,8 @@ class Lease:
             "process": os.getpid(),
             "machine": _machine(),
         }
-        put_marker(storage, lease.key, content, IfAbsent() if only_if_absent else ALWAYS)
+        condition = IfAbsent() if only_if_absent else ALWAYS
+        storage.put(lease.key, json.dumps(content).encode(), condition)
         return lease
 
     def give_back(self, storage: Storage) -> None:
@@ -282,7 +278,8 @@ class CollectionRecord:
 
     def put(self, storage: Storage) -> None:
         """Store the record."""
-        put_marker(storage, self.key, {"listed": self.is_listed, "done": self.is_done})
+        content = {"listed": self.is_listed, "done": self.is_done}
+        storage.put(self.key, json.dumps(content).encode())
 
     def with_list(self, storage: Storage, garbage: U8) -> CollectionRecord:
         """Store the list of the chunk files and manifests to delete, ids of shape (k, 12)."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final
 
 from frazil.chunks.packs import ContentSettings, ContentStore, PackSettings
 from frazil.chunks.ranges import RangeCache
@@ -39,6 +39,7 @@ from frazil.repository.catalog.collection_guard import CollectionWatch, has_coll
 from frazil.repository.catalog.protection import PROTECTION, require_allowed
 from frazil.repository.catalog.repo_changes import snapshot_not_found
 from frazil.repository.catalog.repo_update import (
+    CommitStart,
     ConditionalChange,
     NewFiles,
     RepoChange,
@@ -57,17 +58,6 @@ from frazil.repository.clock import now_us
 from frazil.repository.ids import new_bare_chunk_id, new_chunk_id
 from frazil.repository.settings.config import RepositoryConfig, ResolvedConfig
 from frazil.storage.base import Storage
-
-
-class CommitStart(Protocol):
-    """The state of the repository that a commit starts from."""
-
-    @property
-    def info(self) -> RepoInfo:
-        """The repo info."""
-
-    def save_backup(self, storage: Storage) -> None:
-        """Write the backup that the update of the commit needs."""
 
 
 class Catalog(ABC):

@@ -256,6 +256,8 @@ class DeletedTags(Set[str]):
 
 #: A walk makes this number of steps before it looks ahead.
 _STEPS: Final = 8
+#: The number of threads that read snapshots.
+_READERS: Final = 32
 #: The largest number of files that are fetched at once.
 _AHEAD: Final = 4096
 
@@ -271,7 +273,7 @@ def listed_snapshots(storage: Storage) -> list[bytes]:
 SnapshotResults = dict[bytes, SnapshotEntry | IcechunkError]
 
 
-def read_all_snapshots(storage: Storage, readers: int = 32) -> SnapshotResults:
+def read_all_snapshots(storage: Storage, readers: int = _READERS) -> SnapshotResults:
     """Return all snapshots that have a file, also those without a ref. Threads read them in parallel."""
 
     def read(id_: bytes) -> SnapshotEntry | IcechunkError:
@@ -306,9 +308,8 @@ class SnapshotsV1:
     A walk raises ``SnapshotNotFoundError`` if an ancestor has no file.
     """
 
-    def __init__(self, assets: Assets, readers: int = 32) -> None:
+    def __init__(self, assets: Assets) -> None:
         self._assets = assets
-        self._readers = readers
         self._lock = RLock()
         self._rows: dict[bytes, int] = {}
         self._entries: list[SnapshotEntry] = []
@@ -456,7 +457,7 @@ class SnapshotsV1:
                     if (other := self._ahead.pop()) not in self._rows:
                         ids.append(other)
                 self._batch = min(2 * self._batch, _AHEAD)
-        for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_exists, ids, self._readers):
+        for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_exists, ids, _READERS):
             if entry is not None:
                 self._add(entry)
         return row

@@ -37,7 +37,7 @@ from frazil.repository.catalog.ancestry import (
     BranchHistory,
     Operations,
     all_ancestors,
-    origin_of,
+    own_values,
     pruned_ids,
     second_parents,
 )
@@ -279,7 +279,7 @@ class BatchHistory:
     @cached_property
     def _line(self) -> BranchHistory:
         """The history of the branch, with merged histories whose commits do not declare their batches."""
-        silent = (each for each in self._integrated if BATCHES not in origin_of(each))
+        silent = (each for each in self._integrated if BATCHES not in own_values(each.metadata))
         merged = [all_ancestors(self._info, id_) for each in silent for id_ in second_parents(each)]
         return BranchHistory(self._info, np.unique(np.concatenate([self._chain, *merged])))
 
@@ -334,7 +334,7 @@ class BatchHistory:
         lost = {
             each.id
             for each in self._integrated
-            if BATCHES not in origin_of(each)
+            if BATCHES not in own_values(each.metadata)
             and any(snapshots.find_snapshot(id_) < 0 for id_ in second_parents(each))
         }
         # A commit of the history may replace a snapshot that is not listed, or that has the same parent.
@@ -384,7 +384,7 @@ def _unknown(id_: bytes, reason: str) -> SessionStateError:
 def _declared(entry: SnapshotEntry) -> Iterator[tuple[str, int, bool]]:
     """Yield the query, the batch, and whether it is alone, for all batches that a merge or pick brings."""
     for name, alone in ((BATCHES, False), (ALONE, True)):
-        pairs = origin_of(entry).get(name)
+        pairs = own_values(entry.metadata).get(name)
         for pair in pairs if isinstance(pairs, list) else ():
             query, batch = pair
             yield str(query), int(batch), alone

@@ -216,7 +216,7 @@ def require_name(name: str) -> None:
 _SHOWN: Final = 5
 
 
-def snapshot_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
+def resolve_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
     """Return the id for a text: an id, which is not looked up, or its first characters in ``info``."""
     if len(text) == ID_TEXT_LENGTH:
         return id_from_text(text)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.arguments import check_fields
 from frazil.display import NamedEnum, Record, Shown, counted, literal, utc
 from frazil.format.envelope import LateFields
 from frazil.repository.clock import now_us, to_datetime
 from frazil.storage.object_store_config import ChunkType as ChunkType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from numpy.typing import NDArray
-
 
 #: The ids of the leases of jobs begin with this text.
 JOB_LEASE: Final = "job."

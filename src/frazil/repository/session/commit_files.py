@@ -118,9 +118,6 @@ COMMIT: Final = CommitKind("commit")
 AMEND: Final = CommitKind("amend", replaces_parent=True)
 FLUSH: Final = CommitKind("flush", moves_branch=False, needs_changes=False)
 REWRITE: Final = CommitKind("rewrite", needs_changes=False, rewrites_manifests=True)
-REWRITE_AMEND: Final = CommitKind(
-    "rewrite", replaces_parent=True, needs_changes=False, rewrites_manifests=True
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

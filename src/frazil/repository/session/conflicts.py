@@ -363,10 +363,6 @@ class BasicConflictSolver(ConflictSolver):
         fail_on_delete_of_updated_array: bool = False,
         fail_on_delete_of_updated_group: bool = False,
     ) -> None:
-        if not isinstance(on_chunk_conflict, VersionSelection):
-            raise TypeError(
-                f"on_chunk_conflict must be VersionSelection, got {type(on_chunk_conflict).__name__}"
-            )
         ours, fail = VersionSelection.UseOurs, VersionSelection.Fail
         fails = (fail_on_delete_of_updated_array, fail_on_delete_of_updated_group)
         array, group = (fail if each else ours for each in fails)

@@ -32,8 +32,7 @@ from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.collection_guard import require_none_running
 from frazil.repository.catalog.context import Context, files_of
-from frazil.repository.catalog.repo_changes import new_snapshot, require_base, require_snapshot
-from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
+from frazil.repository.catalog.repo_changes import new_snapshot, require_base, require_snapshot, resolve_id
 from frazil.repository.session.workspace import Workspace
 from frazil.threads import Purpose, map_bounded
 

@@ -186,25 +186,21 @@ def rebase(
     if workspace.reads is not None:
         reads = [*reads, workspace.reads.reads()]
     joined = joined_reads(reads)
-    with_current(
-        workspace.context, lambda info: _rebase_to_tip(info, workspace, branch, solver, open_session, joined)
-    )
 
+    def to_tip(info: RepoInfo) -> None:
+        commits = commits_between(info, workspace.snapshot_id, branch_tip(info, branch))
+        if not commits:
+            return
+        conflicts = _rebase_over(workspace, commits, solver, open_session, joined)
+        if conflicts and len(commits) > 1:
+            for commit in commits:
+                conflicts = _rebase_over(workspace, [commit], solver, open_session)
+                if conflicts:
+                    raise RebaseFailedError(id_to_text(commit.snapshot), conflicts, CHANGES_STAY)
+        elif conflicts:
+            raise RebaseFailedError(id_to_text(commits[-1].snapshot), conflicts, CHANGES_STAY)
 
-def _rebase_to_tip(
-    info: RepoInfo, workspace: Workspace, branch: str, solver: Any, open_session: OpenSession, reads: ReadSet
-) -> None:
-    commits = commits_between(info, workspace.snapshot_id, branch_tip(info, branch))
-    if not commits:
-        return
-    conflicts = _rebase_over(workspace, commits, solver, open_session, reads)
-    if conflicts and len(commits) > 1:
-        for commit in commits:
-            conflicts = _rebase_over(workspace, [commit], solver, open_session)
-            if conflicts:
-                raise RebaseFailedError(id_to_text(commit.snapshot), conflicts, CHANGES_STAY)
-    elif conflicts:
-        raise RebaseFailedError(id_to_text(commits[-1].snapshot), conflicts, CHANGES_STAY)
+    with_current(workspace.context, to_tip)
 
 
 def _rebase_over(
