@@ -490,26 +490,24 @@ class ChangeSet:
     def set_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:
         """Set many references of one array, and delete those of the kind ``ABSENT``, as ``delete_chunk``."""
         node = self.array(base, path)
-        assert node.array is not None
         is_deleted = table.kind == ChunkKind.ABSENT
         if node.id in self.created and is_deleted.any():
             if node.id in self.chunks:
                 self.chunks[node.id].unset_many(table.index[is_deleted])
             table = table.select_chunks(~is_deleted)
         if len(table):
-            if table.ndim != len(node.array.num_chunks):
+            if table.ndim != len(node.array_data.num_chunks):
                 raise _bad_coords(node, tuple(table.index[0].tolist()))
-            outside = np.flatnonzero(~within(table.index, node.array.num_chunks))
+            outside = np.flatnonzero(~within(table.index, node.array_data.num_chunks))
             if len(outside):
                 raise _bad_coords(node, tuple(table.index[outside[0]].tolist()))
             self.chunk_changes_of(node).add_table(table)
 
     def chunk_changes_of(self, node: Node) -> ChunkChanges:
         """Return the edits of an array, which are empty for an array without edits."""
-        assert node.array is not None
         chunk_changes = self.chunks.get(node.id)
         if chunk_changes is None:
-            chunk_changes = self.chunks[node.id] = ChunkChanges(node.path, len(node.array.shape))
+            chunk_changes = self.chunks[node.id] = ChunkChanges(node.path, len(node.array_data.shape))
         return chunk_changes
 
     # As a whole
@@ -530,8 +528,7 @@ class ChangeSet:
 
 def in_grid(node: Node, coords: Coords) -> bool:
     """Return whether the array has a chunk at these coordinates."""
-    assert node.array is not None
-    counts = node.array.num_chunks
+    counts = node.array_data.num_chunks
     return len(coords) == len(counts) and all(
         0 <= coord < count for coord, count in zip(coords, counts, strict=True)
     )
@@ -544,10 +541,9 @@ def check_coords(node: Node, coords: Coords) -> None:
 
 
 def _bad_coords(node: Node, coords: Coords) -> InvalidInputError:
-    assert node.array is not None
     return InvalidInputError(
-        f"the coordinates of a chunk of `{node.path}` must be in its grid of {node.array.num_chunks} chunks, "
-        f"counted from 0, got {coords}",
+        f"the coordinates of a chunk of `{node.path}` must be in its grid of {node.array_data.num_chunks} "
+        f"chunks, counted from 0, got {coords}",
         ErrorKind.INVALID_CHUNK_INDEX,
     )
 

@@ -276,11 +276,10 @@ def _under_them(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) 
 
 def _lost_chunks(alignment: NodeAlignment, id_: bytes, chunks: U32, after: Node) -> U32:
     """Return the chunks of an array of the base that do not fit the array ``after``."""
-    assert after.array is not None
     before = alignment.moved_base.user_data.bytes(row_of(alignment.moved_base, id_))
-    if chunks.shape[1] != len(after.array.shape) or not same_encoding(before, after.user_data):
+    if chunks.shape[1] != len(after.array_data.shape) or not same_encoding(before, after.user_data):
         return chunks
-    return chunks[(chunks >= np.array(after.array.num_chunks, np.uint64)).any(axis=1)]
+    return chunks[(chunks >= np.array(after.array_data.num_chunks, np.uint64)).any(axis=1)]
 
 
 def _same_path(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:

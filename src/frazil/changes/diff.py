@@ -389,8 +389,7 @@ def exact_changes(
             chunks[id_] = other.index
             continue
         coords = union_of_coordinates([one.index, other.index]) if id_ in resized else chunks[id_]
-        assert new.array is not None
-        inside = (coords < np.array(new.array.num_chunks, np.uint64)).all(axis=1)
+        inside = (coords < np.array(new.array_data.num_chunks, np.uint64)).all(axis=1)
         coords = coords[inside]
         chunks[id_] = coords[~same_refs(one, other, coords)]
     chunks = {id_: coords for id_, coords in chunks.items() if len(coords)}

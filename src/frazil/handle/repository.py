@@ -221,10 +221,9 @@ class Repository(VersionHistory, Sessions, Administration, FileInspection, Integ
             OutcomeUnknownError: ``outcome-unknown`` if the answer to the last write is lost.
             ValueError: If ``spec_version`` is neither 1 nor 2.
         """
+        storage = storage_at(storage)
         options = HandleOptions(config, authorize_virtual_chunk_access, attribution)
-        return cls(
-            create_context(storage_at(storage), options, spec_version, check_clean_root, store_secrets)
-        )
+        return cls(create_context(storage, options, spec_version, check_clean_root, store_secrets))
 
     @classmethod
     def open(
@@ -347,10 +346,8 @@ class Repository(VersionHistory, Sessions, Administration, FileInspection, Integ
             >>> second.lookup_branch("main") == first.lookup_branch("main")
             True
         """
-        storage, options = (
-            storage_at(storage),
-            HandleOptions(config, authorize_virtual_chunk_access, attribution),
-        )
+        storage = storage_at(storage)
+        options = HandleOptions(config, authorize_virtual_chunk_access, attribution)
         if not repository_exists(storage):
             try:
                 return cls(create_context(storage, options, create_version, check_clean_root, store_secrets))

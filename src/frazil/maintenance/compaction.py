@@ -152,8 +152,7 @@ class Unit:
     @property
     def array(self) -> ArrayData:
         """The description of the array."""
-        assert self.node.array is not None
-        return self.node.array
+        return self.node.array_data
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,9 +214,8 @@ def tip_of(
     rows = np.flatnonzero(nodes.is_array & (nodes.manifests.lengths > 0))
     tip_arrays: list[TipArray] = []
     for node in map(nodes.node, rows.tolist()):
-        assert node.array is not None
-        refs = num_refs(snapshot.manifests, node.array)
-        units = tuple(_boxes(node, node.array.manifests, split_of(context, node, refs)))
+        refs = num_refs(snapshot.manifests, node.array_data)
+        units = tuple(_boxes(node, node.array_data.manifests, split_of(context, node, refs)))
         is_chosen = any(fnmatchcase(node.path, pattern) for pattern in arrays)
         tip_arrays.append(TipArray(node, units, is_chosen, refs, len(units)))
     tip = Tip(branch, snapshot, tuple(tip_arrays), int(nodes.manifests.lengths[rows].sum()))

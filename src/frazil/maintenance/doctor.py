@@ -12,7 +12,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from frazil.survey.survey import Bounds, read_manifests
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class DoctorFinding(Record):
+class DoctorFinding(Record, shown_as="ops.DoctorFinding"):
     """Something that makes a repository slow, expensive or unsafe, and the command that fixes it.
 
     Attributes:
@@ -51,8 +51,6 @@ class DoctorFinding(Record):
     detail: str
     remedy: Remedy
 
-    shown_as: ClassVar[str] = "ops.DoctorFinding"
-
     @property
     def command(self) -> str:
         """The Python call that fixes it, on a handle ``repo``."""
@@ -63,7 +61,7 @@ class DoctorFinding(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class DoctorReport(Record):
+class DoctorReport(Record, shown_as="ops.DoctorReport"):
     """The result of ``Repository.upkeep.doctor``.
 
     Attributes:
@@ -73,8 +71,6 @@ class DoctorReport(Record):
 
     findings: list[DoctorFinding] = field(default_factory=list, hash=False)
     checks: tuple[str, ...] = ()
-
-    shown_as: ClassVar[str] = "ops.DoctorReport"
 
     @property
     def ok(self) -> bool:

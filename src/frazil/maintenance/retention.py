@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -325,7 +325,7 @@ def add_policy(
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class VersionReason(Record):
+class VersionReason(Record, shown_as="ops.VersionReason"):
     """A version in the report of an expiration.
 
     Attributes:
@@ -339,8 +339,6 @@ class VersionReason(Record):
     written_at: datetime
     message: str
     reasons: tuple[str, ...]
-
-    shown_as: ClassVar[str] = "ops.VersionReason"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "id", self.id
@@ -393,7 +391,7 @@ class VersionList(LazyRows[VersionReason]):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class RetentionReport(Record):
+class RetentionReport(Record, shown_as="ops.RetentionReport"):
     """The result of an expiration, or what it would do.
 
     Attributes:
@@ -407,8 +405,6 @@ class RetentionReport(Record):
     retained: VersionList
     deleted_branches: tuple[str, ...] = ()
     deleted_tags: tuple[str, ...] = ()
-
-    shown_as: ClassVar[str] = "ops.RetentionReport"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "removed", counted(len(self.removed), "version")

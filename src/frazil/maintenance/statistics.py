@@ -62,11 +62,10 @@ def array_sizes(
     sizes: dict[bytes, ArraySizes] = {}
     users: dict[bytes, list[tuple[bytes, tuple[int, ...], int | None]]] = {}
     for node, axis in arrays:
-        assert node.array is not None
-        counts = node.array.num_chunks
+        counts = node.array_data.num_chunks
         shape = (_KINDS, 1 if axis is None else counts[axis])
         sizes[node.id] = ArraySizes(node, np.zeros(shape, np.int64), np.zeros(shape, np.int64))
-        for ref in node.array.manifests:
+        for ref in node.array_data.manifests:
             users.setdefault(ref.id, []).append((node.id, counts, axis))
     items = snapshot_batches(list(users.items()), _BATCH)
     for node_id, code, counts_of, bytes_of in run_with(context, engine)(_read_sizes, items):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -107,7 +107,7 @@ class DetachedSnapshot:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class RepairPlan(Record):
+class RepairPlan(Record, shown_as="RepairPlan"):
     """The steps of a repair, and the damage that no step repairs.
 
     Attributes:
@@ -135,8 +135,6 @@ class RepairPlan(Record):
     findings: tuple[Finding, ...] = ()
     quarantine: str | None = None
     perform: Callable[[Mapping[str, Any]], str] | None = None
-
-    shown_as: ClassVar[str] = "RepairPlan"
 
     @property
     def ok(self) -> bool:
@@ -259,7 +257,7 @@ class RepairPlan(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RestoreReport(Record):
+class RestoreReport(Record, shown_as="RestoreReport"):
     """What the plan of ``Repository.upkeep.restore`` does.
 
     Attributes:
@@ -280,8 +278,6 @@ class RestoreReport(Record):
     missing: tuple[str, ...]
     missing_snapshots: tuple[str, ...]
     unlisted: tuple[SnapshotInfo, ...]
-
-    shown_as: ClassVar[str] = "RestoreReport"
 
 
 def _lines(texts: list[str]) -> str:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -365,7 +365,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class VerificationReport(Record):
+class VerificationReport(Record, shown_as="VerificationReport"):
     """The result of a verification.
 
     Attributes:
@@ -409,8 +409,6 @@ class VerificationReport(Record):
     native_chunks: int = 0
     compared_chunks: int = 0
     resumed: int = 0
-
-    shown_as: ClassVar[str] = "VerificationReport"
 
     @property
     def ok(self) -> bool:

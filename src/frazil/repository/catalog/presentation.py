@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain, repeat
 from operator import attrgetter
 from threading import Lock
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -161,7 +161,7 @@ class UpdateType(metaclass=Family):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Update(Record):
+class Update(Record, shown_as="ops.Update"):
     """One entry of the operations log.
 
     Attributes:
@@ -174,8 +174,6 @@ class Update(Record):
     kind: _Kind
     updated_at: datetime
     backup_path: str | None
-
-    shown_as: ClassVar[str] = "ops.Update"
 
 
 _CHUNK_TYPES: Final = {

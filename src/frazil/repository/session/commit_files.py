@@ -262,13 +262,12 @@ def _manifest_updates(pending: PendingCommit, nodes: NodeTable, files: ManifestF
         arrays = [changes.array(nodes, path) for path in sorted(paths, key=str.encode)]
     updates = []
     for node in arrays:
-        assert node.array is not None
         chunk_edits = changes.chunks.get(node.id)
-        edits = ChunkTable.empty(len(node.array.shape)) if chunk_edits is None else chunk_edits.table()
+        edits = ChunkTable.empty(len(node.array_data.shape)) if chunk_edits is None else chunk_edits.table()
         row = nodes.find_node(node.path)
         before = () if row < 0 else tuple(nodes.num_chunks.row(row).tolist())
         rewrite, split = _plan(pending, node, edits, files, before)
-        updates.append(ManifestUpdate(node, node.array, edits, split, rewrite))
+        updates.append(ManifestUpdate(node, node.array_data, edits, split, rewrite))
     return updates
 
 
@@ -276,8 +275,7 @@ def _plan(
     pending: PendingCommit, node: Node, edits: ChunkTable, files: ManifestFiles, before: tuple[int, ...]
 ) -> tuple[ManifestRewrite, Split]:
     """Return the manifests to read for an array, and the division of its references."""
-    array, everything = node.array, pending.kind.rewrites_manifests
-    assert array is not None
+    array, everything = node.array_data, pending.kind.rewrites_manifests
     if pending.context.settings.has_windows and array.shape:
         axes = axes_of(array, before if len(before) == len(array.shape) else array.num_chunks)
         if axes.is_possible:
@@ -326,15 +324,14 @@ def _write_manifests(
 
 def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
     """Return how many chunks along each dimension share a manifest, in an array with ``refs`` references."""
-    assert node.array is not None
-    num_chunks = node.array.num_chunks
+    num_chunks = node.array_data.num_chunks
     refs = min(refs, math.prod(num_chunks))  # edits may replace existing chunks
     if context.settings.has_windows and num_chunks:
-        order = axes_of(node.array, num_chunks).order
+        order = axes_of(node.array_data, num_chunks).order
         return boxes_with(num_chunks, refs, capacity_for(refs), order)
     splitting = context.settings.splitting
     if splitting.split_sizes != DEFAULT_SPLITTING.split_sizes:
-        return split_sizes_for(splitting, node.path, node.array.dimension_names, num_chunks)
+        return split_sizes_for(splitting, node.path, node.array_data.dimension_names, num_chunks)
     return auto_split(num_chunks, refs)
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
-from typing import Any, ClassVar, Final, Protocol, override
+from typing import Any, Final, Protocol, override
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -147,7 +147,7 @@ class BothVersions:
     base: Side
 
 
-class Conflict(Record):
+class Conflict(Record, shown_as="conflicts.Conflict"):
     """Two changes of one node or of the same chunks that cannot be combined.
 
     A rebase creates conflicts and passes them to the solver. ``ours``, ``theirs`` and ``base`` read the
@@ -171,8 +171,6 @@ class Conflict(Record):
         conflicted_chunks: [[0, 1]]
         <BLANKLINE>
     """
-
-    shown_as: ClassVar[str] = "conflicts.Conflict"
 
     def __init__(
         self,

@@ -73,8 +73,7 @@ def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: 
 
 def chunk_box(node: Node, selection: Any) -> U32:
     """Return the box of chunks that hold a selection of an array's elements, (2, ndim), half-open."""
-    assert node.array is not None
-    lengths = node.array.shape
+    lengths = node.array_data.shape
     parts = selection if isinstance(selection, tuple) else (selection,)
     ellipses = [number for number, part in enumerate(parts) if part is Ellipsis]
     at = ellipses[0] if ellipses else len(parts)

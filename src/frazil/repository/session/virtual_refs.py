@@ -246,8 +246,7 @@ def _checksums(checksum: Checksum, count: int) -> tuple[Ragged, NDArray[np.uint3
 
 
 def _rank(workspace: Workspace, path: str) -> int:
-    array = workspace.require_array(path).array
-    assert array is not None
+    array = workspace.require_array(path).array_data
     return len(array.shape)
 
 

@@ -429,21 +429,20 @@ class Workspace:
             node = self.changes.array(self.moved_base, path)
             entry = self.array_entry(path)
             assert entry is not None
-            assert node.array is not None
-            manifests = self.manifests([ref.id for ref in node.array.manifests])
+            manifests = self.manifests([ref.id for ref in node.array_data.manifests])
             if with_statistics:
                 manifests = list(map(self.context.assets.with_statistics, manifests))
-            ndim = len(node.array.shape)
+            ndim = len(node.array_data.shape)
             # The first of two references of one chunk counts, and the later table overrides.
             tables = [
                 each.arrays[node.id].of_rank(ndim) for each in reversed(manifests) if node.id in each.arrays
             ]
             tables += [edits.table() for edits in reversed(entry.edits)]
         if not tables:
-            return ChunkTable.empty(len(node.array.shape))
+            return ChunkTable.empty(len(node.array_data.shape))
         table = tables[0] if len(tables) == 1 else ChunkTable.merge_tables(tables)
         table = table.stored()
-        is_inside = within(table.index, node.array.num_chunks)
+        is_inside = within(table.index, node.array_data.num_chunks)
         return table if is_inside.all() else table.select_chunks(is_inside)
 
     def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:
