@@ -57,7 +57,7 @@ from frazil.repository.catalog.history_records import (
 from frazil.repository.catalog.repo_changes import resolve_id, snapshot_named
 from frazil.repository.catalog.repo_update import RepoChange, newest_update
 from frazil.repository.catalog.version_info import SessionMode
-from frazil.repository.clock import from_datetime, now_us
+from frazil.repository.clock import MICROSECOND, from_datetime, now_us
 from frazil.repository.ids import new_node_id
 from frazil.repository.session.commit import SessionState
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver, require_solver, solve
@@ -118,9 +118,6 @@ class RepositoryBase:
         """Return the current repo info, for methods that need spec version 2."""
         self._context.require_version_2()
         return self._context.catalog.repo_info()
-
-
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def readonly_session_of(
@@ -282,7 +279,7 @@ class Sessions(RepositoryBase):
             repo_changes.require_flag(info, MOVE_NODE)
         tip = repo_changes.branch_tip(info, branch)
         opened_at = now_us()
-        expires_at = opened_at + (lifetime or self._context.settings.session_lifetime) // _MICROSECOND
+        expires_at = opened_at + (lifetime or self._context.settings.session_lifetime) // MICROSECOND
         reads = ReadTracker() if track_reads else None
         workspace = Workspace(self._context, tip, None, ChangeSet(), reads=reads)
         preload(workspace)
@@ -698,7 +695,7 @@ class Integration(RepositoryBase):
                     if isinstance(integration, bytes):
                         return id_to_text(integration)
                     work = carry_changes(context, info, integration, tip, solver)
-                    expires_at = now_us() + context.settings.session_lifetime // _MICROSECOND
+                    expires_at = now_us() + context.settings.session_lifetime // MICROSECOND
                     own, update_us = dict(self._default_metadata), newest_update(info)
                     state = SessionState(work, branch, SessionMode.writable, expires_at, own, seen=update_us)
                     if integration.batches:

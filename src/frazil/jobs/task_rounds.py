@@ -56,6 +56,7 @@ from frazil.repository.ids import new_object_id, object_id_series
 from frazil.repository.paths import absolute
 from frazil.repository.session.commit_files import (
     Uploads,
+    manifest_files,
     num_refs,
     put_manifests,
     split_of,
@@ -65,7 +66,6 @@ from frazil.repository.session.commit_files import (
 from frazil.repository.session.session import ForkSession, Session, state_of
 from frazil.repository.session.staged_work import STAGING
 from frazil.storage.checks import TRAFFIC
-from frazil.survey.columns import each_once
 from frazil.zarr_store.arrays import counted_values
 
 _NUMBER: Final = struct.Struct("<Q")
@@ -518,7 +518,7 @@ def _prepared(
 ) -> PreparedManifests:
     """Return all manifests of an array, and the coordinates for the log."""
     rows = np.isin(id_keys(files.ids), id_keys(id_matrix([ref.id for ref in unchanged])))
-    all_files = each_once([files.select_manifests(rows), *(each.files for each in stored)])
+    all_files = ManifestFiles.union([files.select_manifests(rows), *(each.files for each in stored)])
     index = None
     if node.id not in own.created:
         before = own.ready.get(node.id)
@@ -570,11 +570,7 @@ def _write_box(context: Context, uploads: Uploads, box: ManifestBox, ids: Iterat
     old = [within(each.of_rank(len(box.split))) for each in arrays]
     split_tables = distribute(array, old, edits, box.split)
     stored = put_manifests(context, uploads, [(node.id, split_tables)], ids)
-    files = ManifestFiles(
-        id_matrix([each.ref.id for each in stored]),
-        np.array([each.size for each in stored], np.uint64),
-        np.array([each.num_refs for each in stored], np.uint32),
-    )
+    files = manifest_files(stored)
     index = None
     if box.is_logged:
         coords = ChunkChanges(node.path, edits.ndim, (ChunkTable.from_absent(edits.index),))

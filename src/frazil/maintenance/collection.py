@@ -66,7 +66,7 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import require_online
 from frazil.repository.catalog.repo_update import RepoUpdate, next_update_time
 from frazil.repository.catalog.version_info import LeaseInfo
-from frazil.repository.clock import from_datetime, now_us, to_datetime
+from frazil.repository.clock import DAY_US, from_datetime, now_us, to_datetime
 from frazil.repository.retries import delete_dead
 from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
@@ -75,7 +75,6 @@ from frazil.survey.columns import (
     ObjectListing,
     among,
     distinct,
-    each_once,
     list_objects,
     no_ids,
 )
@@ -206,7 +205,7 @@ _FOLDERS: Final = {
 }
 _BACKUPS: Final = "backups"
 #: The duration of the lease for new logs, in microseconds.
-_LEASE: Final = 24 * 3600 * 1_000_000
+_LEASE: Final = DAY_US
 #: The name of the backup that the collection would write.
 _PREVIEW: Final = "preview"
 _CODES: Final = {reason: number for number, reason in enumerate(GarbageReason)}
@@ -582,7 +581,7 @@ def _garbage_table(info: RepoInfo, phases: Files, backups: Backups, survey: Surv
     for reason in (GarbageReason.UNREACHABLE, GarbageReason.EXPIRED):
         dead = snapshots[reasons["snapshots"] == _CODES[reason]]
         try:
-            files = each_once([part.files for part in survey.read_versions(dead[:0], dead)])
+            files = ManifestFiles.union([part.files for part in survey.read_versions(dead[:0], dead)])
             reasons["manifests"][among(manifests, files.ids)] = _CODES[reason]
             marks = Marks(chunks)
             for part in survey.chunk_digests(files.select_manifests(among(files.ids, manifests))):

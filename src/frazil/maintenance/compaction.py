@@ -24,7 +24,7 @@ from frazil.engines import Engine, EngineName
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, StorageError
 from frazil.format.chunk_table import within
 from frazil.format.columns import I64, U8
-from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
+from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, id_keys, id_list, id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.nodes import ArrayData
 from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, Snapshot
@@ -36,12 +36,13 @@ from frazil.repository.catalog.context import Context, with_current
 from frazil.repository.catalog.repo_changes import branch_tip, require_online
 from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.catalog.version_info import CommitMethod
-from frazil.repository.clock import now_us
+from frazil.repository.clock import DAY_US, now_us
 from frazil.repository.retries import turn_of
 from frazil.repository.session.commit import RESERVED, write_commit
 from frazil.repository.session.commit_files import (
     REWRITE,
     PendingCommit,
+    manifest_files,
     num_refs,
     put_manifests,
     split_of,
@@ -49,7 +50,7 @@ from frazil.repository.session.commit_files import (
 )
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config_document import SPLITTING
-from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects, no_ids
+from frazil.survey.columns import ObjectListing, among, distinct, list_objects, no_ids
 from frazil.survey.steps import NO_PROGRESS, Progress, manifest_batches, run_with
 
 
@@ -120,7 +121,7 @@ _TASK_REFS: Final = 1 << 20
 #: The number of commits of others during a compaction after which it gives up.
 _TRIES: Final = 20
 #: The duration of the lease, in microseconds.
-_LEASE: Final = 24 * 3600 * 1_000_000
+_LEASE: Final = DAY_US
 #: An array with up to this number of references in one manifest may share a manifest with other arrays.
 _SHARED_REFS: Final = 1000
 #: A file may have checksums after its chunks: bytes for the file, and for each chunk. They are not dead.
@@ -287,11 +288,7 @@ def relocate_piece(context: Context, item: Any) -> Iterator[Relocation]:
         parts = distribute(work.unit.array, [table], ChunkTable.empty(table.ndim), work.unit.split)
         with uploading(context.storage) as puts:
             stored = put_manifests(context, puts, [(work.unit.node.id, parts)])
-        files = ManifestFiles(
-            id_matrix([each.ref.id for each in stored]),
-            np.array([each.size for each in stored], np.uint64),
-            np.array([each.num_refs for each in stored], np.uint32),
-        )
+        files = manifest_files(stored)
         packs = places.ids[np.unique(source)]
         yield Relocation(work.unit, tuple(each.ref for each in stored), files, packs, copied)
         copied = 0
@@ -504,7 +501,7 @@ class Compaction:
             for ref in each.units[0].array.manifests:
                 use = each.units[0].array.num_chunks, each.is_chosen
                 arrays.setdefault(ref.id, {})[each.node.id] = use
-        files = each_once([tip.snapshot.manifests for tip in self._tips])
+        files = ManifestFiles.union([tip.snapshot.manifests for tip in self._tips])
         files = files.select_manifests(
             np.fromiter((id_ in arrays for id_ in id_list(files.ids)), bool, len(files))
         )
@@ -618,7 +615,7 @@ class Compaction:
                 for unit, result in zip(array.units, results, strict=True)
                 for ref in (unit.old if result is None else result.manifests)
             )
-            files = each_once([each.files for each in results if each is not None])
+            files = ManifestFiles.union([each.files for each in results if each is not None])
             no_index = np.zeros((0, 0), np.uint32)
             prepared[array.node.id] = PreparedManifests(array.node.path, manifests, files, no_index)
         return prepared

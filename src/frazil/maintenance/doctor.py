@@ -29,7 +29,7 @@ from frazil.repository.catalog.assets import MANIFEST_CHUNK_RANGES
 from frazil.repository.catalog.collection_guard import COLLECTIONS, LEASES, LONGEST, leases, read_markers
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.protection import BranchProtection, has_audit, read_protections
-from frazil.repository.clock import now_us, to_datetime, utc_text
+from frazil.repository.clock import DAY_US, MICROSECOND, now_us, to_datetime, utc_text
 from frazil.repository.session.staged_work import abandoned
 from frazil.survey.columns import among, distinct, no_ids
 from frazil.survey.survey import Bounds, read_manifests
@@ -92,23 +92,22 @@ class DoctorReport(Record, shown_as="ops.DoctorReport"):
 
 
 _MIB: Final = 1 << 20
-_DAY_US: Final = timedelta(days=1) // timedelta(microseconds=1)
 #: Fewer small files, backups or manifests are no finding.
 _MANY_FILES: Final = 1000
 #: The bytes of all backups that are a finding.
 _BACKUP_BYTES: Final = 1 << 30
 #: The age of backups that a collection deletes, longer than any job runs.
-_COLLECTED_US: Final = 30 * _DAY_US
+_COLLECTED_US: Final = 30 * DAY_US
 #: The references of one manifest that are too many.
 _MANY_REFERENCES: Final = 2_000_000
 #: The mean number of references of many manifests that is too small.
 _FEW_REFERENCES: Final = 500
 #: A lease that is older than this is reported as stale.
-_STALE_US: Final = _DAY_US
+_STALE_US: Final = DAY_US
 #: An update that is newer than this far in the future is of a wrong clock.
-_CLOCK_US: Final = timedelta(minutes=5) // timedelta(microseconds=1)
+_CLOCK_US: Final = timedelta(minutes=5) // MICROSECOND
 #: The age of staged files without a lease.
-_STAGED_US: Final = 7 * _DAY_US
+_STAGED_US: Final = 7 * DAY_US
 
 
 @dataclass(frozen=True)
@@ -224,7 +223,7 @@ def _unreadable_leases(doctor: DoctorContext) -> Iterator[_Finding]:
 def _killed_collections(doctor: DoctorContext) -> Iterator[_Finding]:
     for marker in read_markers(doctor.context.storage, COLLECTIONS, ".garbage"):
         age = now_us() - marker.modified
-        if not marker.content.get("done") and age > LONGEST // timedelta(microseconds=1):
+        if not marker.content.get("done") and age > LONGEST // MICROSECOND:
             detail = f"the collection that began at {utc_text(marker.modified)} has not ended"
             yield marker.key, detail, _collect(_COLLECTED_US)
 

@@ -25,6 +25,7 @@ from frazil.format.snapshot import SnapshotTable
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import recorded_snapshots
+from frazil.repository.clock import MICROSECOND
 from frazil.repository.ids import new_object_id
 from frazil.survey.columns import ObjectListing
 
@@ -134,7 +135,7 @@ def planned_unions(context: Context, info: RepoInfo, logs: ObjectListing, now: i
     """Read the logs that a collection unites, and return their unions, under new ids."""
     if info.spec_version < 2 or not info.table.pruned().lengths.any():
         return []
-    lifetime = max(_AGE, context.settings.session_lifetime) // timedelta(microseconds=1)
+    lifetime = max(_AGE, context.settings.session_lifetime) // MICROSECOND
     groups = dict.fromkeys(_groups(info, logs.select_files(logs.modified < now - lifetime)))
     unions = []
     for ids in groups:

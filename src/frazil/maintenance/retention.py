@@ -28,7 +28,7 @@ from frazil.maintenance.links import NewParent, collapse
 from frazil.maintenance.plan import LazyRows, RecordedChange, require_age
 from frazil.repository.catalog.history_records import with_expiring
 from frazil.repository.catalog.repo_update import RepoUpdate
-from frazil.repository.clock import from_datetime, to_datetime
+from frazil.repository.clock import MICROSECOND, from_datetime, to_datetime
 
 _AUTHOR: Final = "author"
 _ABSENT: Final = object()
@@ -102,7 +102,7 @@ _DAY_US: Final = 24 * _HOUR_US
 _DAYS_AFTER_MONDAY: Final = 3
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: The range of ``datetime`` with a tolerance of two days for zones. Other times are clipped to it.
-_LAST_US: Final = (datetime(9999, 12, 29, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_LAST_US: Final = (datetime(9999, 12, 29, tzinfo=UTC) - _EPOCH) // MICROSECOND
 
 
 class Period(StrEnum):
@@ -123,7 +123,7 @@ def periods(times: I64, period: Period, zone: tzinfo) -> I64:
         quarters, place = np.unique(times // _QUARTER_US, return_inverse=True)
         moments = (_EPOCH + timedelta(microseconds=each) for each in (quarters * _QUARTER_US).tolist())
         local = [moment.astimezone(zone).utcoffset() or timedelta(0) for moment in moments]
-        offsets = np.array([each // timedelta(microseconds=1) for each in local], np.int64)[place]
+        offsets = np.array([each // MICROSECOND for each in local], np.int64)[place]
     if period is Period.HOUR:
         return (times + offsets % _HOUR_US) // _HOUR_US
     days = (times + offsets) // _DAY_US
@@ -257,9 +257,6 @@ def branch_policies(policy: Retention | Mapping[str, Retention]) -> BranchPolici
     return tuple(pairs.items())
 
 
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
 @dataclass(slots=True, eq=False)
 class RetentionRule:
     """Rows of a table, with the reason why they stay or are removed.
@@ -310,7 +307,7 @@ def add_policy(
         rules.add(f"one of the last {policy.last} on `{name}`", history[: policy.last])
     if policy.newer_than is not None:
         age = policy.newer_than
-        limit = now - age // _MICROSECOND if isinstance(age, timedelta) else from_datetime(age)
+        limit = now - age // MICROSECOND if isinstance(age, timedelta) else from_datetime(age)
         rules.add(f"newer than the limit of `{name}`", history[times >= limit])
     for period, count in policy._counts().items():
         _, first = np.unique(periods(times, period, policy._time_zone()), return_index=True)

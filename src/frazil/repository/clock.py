@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import numpy as np
@@ -16,6 +16,9 @@ from frazil.remedies import call
 _LAST_US: Final = 250_000_000_000_000_000  # in the year 9892: numpy represents later times than datetime
 _MOST_US: Final = 1 << 62  # numpy represents times up to 1 << 63, and adds a time zone
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: The unit of all times in a repository: ``duration // MICROSECOND`` is a number of microseconds.
+MICROSECOND: Final = timedelta(microseconds=1)
+DAY_US: Final = timedelta(days=1) // MICROSECOND
 
 
 #: Returns the present time in microseconds since 1970, UTC.

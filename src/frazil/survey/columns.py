@@ -18,7 +18,6 @@ from frazil.format.ids import (
     OBJECT_ID_BYTES,
     id_keys,
     id_matrix,
-    id_order,
     ids_among,
     ids_from_text,
     ids_to_text,
@@ -136,29 +135,6 @@ def microseconds(times: Iterable[datetime], count: int = -1) -> I64:
 # Manifests of versions
 
 
-def each_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
-    """Return each manifest of several tables once, sorted."""
-    return _numbered([ManifestFiles.empty(), *parts])[0]
-
-
-def _numbered(parts: Sequence[ManifestFiles]) -> tuple[ManifestFiles, U32]:
-    """Return each manifest of several tables once, sorted, and the number of each row of the tables."""
-    ids = np.concatenate([part.ids for part in parts])
-    order = id_order(ids)
-    keys = id_keys(ids[order])
-    new = np.ones(len(keys), np.bool_)
-    np.not_equal(keys[1:], keys[:-1], out=new[1:])
-    numbers = np.empty(len(keys), np.uint32)
-    numbers[order] = np.cumsum(new, dtype=np.uint32) - np.uint32(1)
-    first = order[new]
-    files = ManifestFiles(
-        ids[first],
-        np.concatenate([part.size_bytes for part in parts])[first],
-        np.concatenate([part.num_chunk_refs for part in parts])[first],
-    )
-    return files, numbers
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class SnapshotManifests:
     """The manifests of s snapshots.
@@ -182,7 +158,7 @@ class SnapshotManifests:
     @classmethod
     def of_many(cls, snapshots: list[bytes], files: Sequence[ManifestFiles]) -> SnapshotManifests:
         """Return the table of some snapshots."""
-        once, numbers = _numbered([ManifestFiles.empty(), *files])
+        once, numbers = ManifestFiles.numbered([ManifestFiles.empty(), *files])
         lengths = np.array(list(map(len, files)), np.int64)
         return cls(id_matrix(snapshots), once, Ragged.from_lengths(numbers, lengths))
 
@@ -192,7 +168,7 @@ class SnapshotManifests:
         if len(parts) == 1:
             return parts[0]
         whole = SnapshotManifests.empty()
-        files, numbers = _numbered([whole.files, *(part.files for part in parts)])
+        files, numbers = ManifestFiles.numbered([whole.files, *(part.files for part in parts)])
         rows = [whole.rows]
         start = 0
         for part in parts:

@@ -52,7 +52,7 @@ from frazil.repository.catalog.collection_guard import new_key
 from frazil.repository.catalog.context import Context
 from frazil.storage.base import Storage
 from frazil.storage.checks import skip_damage
-from frazil.survey.columns import FileUses, ManifestChunks, SnapshotManifests, among, each_once, no_ids
+from frazil.survey.columns import FileUses, ManifestChunks, SnapshotManifests, among, no_ids
 from frazil.survey.digests import DIGEST_BYTES, Marks, RangeSums, distinct_digests, id_digests
 from frazil.survey.steps import (
     NO_PROGRESS,
@@ -268,12 +268,12 @@ class Survey:
             waiting += len(snapshots.files)
             if waiting > max(len(files), _GATHERED):
                 tables = [SnapshotManifests.concat(tables)]
-                files, parts, waiting = each_once([files, tables[0].files, *parts]), [], 0
+                files, parts, waiting = ManifestFiles.union([files, tables[0].files, *parts]), [], 0
         fresh = SnapshotManifests.concat(tables)
         snapshots = SnapshotManifests.concat([stored, fresh]) if len(stored) else fresh
         self._loaded = StoredIndex(snapshots, self._index.manifests)
         ids = np.concatenate([versions, optional])
-        return each_once([stored.select(among(stored.ids, ids)).files, files, fresh.files, *parts])
+        return ManifestFiles.union([stored.select(among(stored.ids, ids)).files, files, fresh.files, *parts])
 
     def read_versions(
         self, versions: U8, optional: U8 | None = None, *, skips_damage: bool = False

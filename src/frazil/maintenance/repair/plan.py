@@ -89,7 +89,7 @@ from frazil.repository.catalog.repo_update import (
     read_repo_info,
 )
 from frazil.repository.catalog.version_info import SnapshotInfo
-from frazil.repository.clock import now_us, to_datetime
+from frazil.repository.clock import DAY_US, now_us, to_datetime
 from frazil.repository.ids import new_object_id
 from frazil.repository.retries import RetryPolicy, write_once
 from frazil.repository.session.commit import write_commit
@@ -103,7 +103,7 @@ from frazil.survey.columns import ObjectListing, among, list_objects
 from frazil.threads import Purpose, map_bounded
 
 #: How much the clocks of storages and writers may differ, in microseconds.
-_CLOCKS: Final = 24 * 3600 * 1_000_000
+_CLOCKS: Final = DAY_US
 #: The number of ancestors of each tip that a snapshot must not fit. A commit that was refused started from
 #: one of them.
 _ANCESTORS: Final = 8

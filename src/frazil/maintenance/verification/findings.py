@@ -128,12 +128,7 @@ checks: Final[tuple[Check, ...]] = (
     # Files of every kind.
     _row("missing", _LAYOUT, "Every file that a version needs exists (chunk files: level exists).", _LOSS),
     _row("unreadable", _BINARY, "Every file can be read and decoded.", _LOSS),
-    _row(
-        "unavailable",
-        _FRAZIL,
-        "The storage returns every file. A file that it does not return may be good.",
-        _WARNING,
-    ),
+    _row("unavailable", _FRAZIL, "The storage returns every file. The others may be good.", _WARNING),
     _row("exchanged", _LAYOUT, "A file has the content that belongs to its name."),
     _row("file-header", _BINARY, "A file begins with the magic bytes and a whole header.", _LOSS),
     _row("file-spec-version", _BINARY, "The header has spec version 1 or 2, not above the repository."),
@@ -164,9 +159,7 @@ checks: Final[tuple[Check, ...]] = (
     _row("update-kind", "Update", "Updates have a kind from 1 to 16."),
     _row("ops-order", "Update", "The newest update is first, and times differ."),
     _row("ops-refs", "Update", "The updates explain the branches and tags."),
-    _row(
-        "backup-name", "Updates to the repo info file", "Names of backups have the form of the specification."
-    ),
+    _row("backup-name", "Updates to the repo info file", "Backups have the names of the specification."),
     # Snapshots.
     _row("snapshot-required", _SNAPSHOT, "All required fields are present."),
     _row("snapshot-id", _SNAPSHOT, "The id is that in the name of the file."),
@@ -231,31 +224,12 @@ checks: Final[tuple[Check, ...]] = (
     _row("checksum", _FRAZIL, "Chunks fit their recorded checksums.", _LOSS, _C),
     _row("undecodable", "Chunk Files", "The codecs decode every chunk to its shape and dtype.", _LOSS, _D),
     _row("statistics", _FRAZIL, "Statistics are those of the elements of their chunks.", Severity.DAMAGE, _D),
-    _row(
-        "codec-missing",
-        _FRAZIL,
-        "The codecs and the data type of every array work here. Other chunks may be good.",
-        _INFO,
-        _D,
-    ),
+    _row("codec-missing", _FRAZIL, "The codecs and the data type of every array work here.", _INFO, _D),
     _row("virtual-modified", "ChunkRef", "Objects have the etag or time of their references.", _LOSS),
-    _row(
-        "virtual-unauthorized", "ChunkRef", "Containers of virtual references are authorised.", _WARNING, _E
-    ),
+    _row("virtual-unauthorized", "ChunkRef", "The containers of objects are authorised.", _WARNING, _E),
     _row("virtual-unreadable", "ChunkRef", "Objects of virtual references exist and are long enough.", _LOSS),
-    _row(
-        "virtual-unavailable",
-        _FRAZIL,
-        "Objects of virtual references could be read. An object that could not be read may be good.",
-        _WARNING,
-        _E,
-    ),
-    _row(
-        "virtual-unchecked",
-        _FRAZIL,
-        "The level metadata compares objects of virtual references that have an etag or a time, up to 1,000.",
-        _INFO,
-    ),
+    _row("virtual-unavailable", _FRAZIL, "The storages return all objects. Others may be good.", _WARNING, _E),
+    _row("virtual-unchecked", _FRAZIL, "All objects were compared with their references.", _INFO),
     # Other files.
     _row("ref-file", "spec version 1", "Files of refs are JSON with the id of a snapshot.", _LOSS),
     _row("config-file", "spec version 1", "config.yaml is a configuration."),

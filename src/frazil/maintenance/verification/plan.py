@@ -80,7 +80,7 @@ from frazil.maintenance.verification.repo_state import (
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
 from frazil.storage.base import Storage
-from frazil.survey.columns import ManifestUses, ObjectListing, among, distinct, each_once, list_objects
+from frazil.survey.columns import ManifestUses, ObjectListing, among, distinct, list_objects
 from frazil.survey.steps import (
     NO_PROGRESS,
     Piece,
@@ -432,7 +432,7 @@ def verify(
         level,
         len(work.state.needed),
         len(work.required),
-        int(each_once([work.manifests]).num_chunk_refs.sum()),
+        int(ManifestFiles.union([work.manifests]).num_chunk_refs.sum()),
         evidence.bytes_read,
         tuple(findings),
         paths,
@@ -536,7 +536,7 @@ class _Work:
         if not len(lost[0]):
             return
         users = [id_ for id_, each in self.required.items() if among(each.files.ids, lost[0]).any()]
-        every = each_once([self.manifests])
+        every = ManifestFiles.union([self.manifests])
         chosen = every.select_manifests(np.flatnonzero(among(every.ids, id_matrix(users))))
         batches = [id_list(batch.ids) for batch in manifest_batches(chosen)]
         for id_, findings in self.runner.results(

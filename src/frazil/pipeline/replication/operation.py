@@ -40,6 +40,7 @@ from frazil.format.ids import (
     ids_to_text,
 )
 from frazil.format.repo_info import RepoInfo, encode_repo_info
+from frazil.format.snapshot import ManifestFiles
 from frazil.handle.opening import not_empty, require_prefix
 from frazil.handle.repository import Repository, context_of
 from frazil.jobs.blocks import groups
@@ -65,7 +66,7 @@ from frazil.repository.catalog.repo_update import read_repo_info
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, storage_label
 from frazil.storage.local_commit import flush_folders, put_many
-from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects
+from frazil.survey.columns import ObjectListing, among, distinct, list_objects
 from frazil.survey.survey import Survey
 from frazil.threads import Purpose, thread_pool
 
@@ -498,9 +499,9 @@ class _RepositoryCopy:
             flat = tuple(flat_snapshots(context, info, part))
         new_info = info_of_part(info, part, flat, now_us())
         if part.newest_only:
-            files = each_once([each.snapshot.manifests for each in flat])
+            files = ManifestFiles.union([each.snapshot.manifests for each in flat])
         else:
-            files = each_once([part.files for part in survey.read_versions(new_info.table.ids())])
+            files = ManifestFiles.union([part.files for part in survey.read_versions(new_info.table.ids())])
         if is_clone:  # record its origin
             refs = {
                 kind: {name: id_to_text(id_) for name, id_ in each.items()}

@@ -43,7 +43,7 @@ from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.repository.attribution import current_user
 from frazil.repository.catalog.repo_update import newest_update, older_ops_backup
 from frazil.repository.catalog.version_info import LeaseInfo
-from frazil.repository.clock import from_datetime, now_us, to_datetime
+from frazil.repository.clock import MICROSECOND, from_datetime, now_us, to_datetime
 from frazil.repository.ids import new_object_id
 from frazil.storage.base import ALWAYS, IfAbsent, ObjectInfo, Storage
 from frazil.storage.checks import skip_missing
@@ -104,9 +104,9 @@ ROUNDING: Final = 2_000_000
 #: The longest time of a lease, even if a clock was wrong. Leases of jobs last longest.
 LONGEST: Final = timedelta(days=8)
 
-_LONGEST_US: Final = LONGEST // timedelta(microseconds=1)
+_LONGEST_US: Final = LONGEST // MICROSECOND
 #: In microseconds since 1970. A lease with an earlier ``since`` protects everything: no file is that old.
-_ANCIENT_US: Final = timedelta(days=7300) // timedelta(microseconds=1)
+_ANCIENT_US: Final = timedelta(days=7300) // MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 from typing import ClassVar, Final
 
@@ -54,7 +53,7 @@ from frazil.repository.catalog.repo_update import (
     restore_advice,
     update_repo_info,
 )
-from frazil.repository.clock import now_us
+from frazil.repository.clock import MICROSECOND, now_us
 from frazil.repository.ids import new_bare_chunk_id, new_chunk_id
 from frazil.repository.settings.config import RepositoryConfig, ResolvedConfig
 from frazil.storage.base import Storage
@@ -159,9 +158,6 @@ def needs_version_2() -> FormatError:
     ).with_remedy("Upgrade it with `{}`", call("upgrade_icechunk_repository"))
 
 
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
 @dataclass(frozen=True, slots=True)
 class Context:
     """The storage, settings, caches and catalog of a repository. A pickled copy has empty caches."""
@@ -195,7 +191,7 @@ class Context:
         """Return a writer for the new chunks of one session, and a reader for its chunks."""
         settings, content = self.settings, None
         if settings.deduplicate:
-            lifetime = settings.session_lifetime // _MICROSECOND
+            lifetime = settings.session_lifetime // MICROSECOND
             content = ContentStore(
                 self.storage,
                 ContentSettings(lifetime, settings.compare_chunks, settings.checksums),

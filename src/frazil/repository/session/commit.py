@@ -47,7 +47,7 @@ from frazil.repository.catalog.repo_changes import (
 )
 from frazil.repository.catalog.repo_update import NewFiles
 from frazil.repository.catalog.version_info import SessionMode
-from frazil.repository.clock import elapsed_us, now_us, to_datetime
+from frazil.repository.clock import MICROSECOND, elapsed_us, now_us, to_datetime
 from frazil.repository.ids import new_object_id
 from frazil.repository.retries import commit_queue
 from frazil.repository.session.commit_files import PendingCommit, uploading, write_commit_files
@@ -97,7 +97,7 @@ class SessionState:
 
     def session_start(self) -> SessionStart:
         """Return when the session started. Garbage collections spare files that are not older."""
-        lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
+        lifetime = self.workspace.context.settings.session_lifetime // MICROSECOND
         starts = [self.ends() - lifetime, now_us() - (elapsed_us() - self.created_at)]
         if self.since is not None:
             starts.append(self.since)

@@ -344,15 +344,19 @@ def num_refs(files: ManifestFiles, array: ArrayData) -> int:
 
 def with_prepared_files(files: ManifestFiles, changes: ChangeSet) -> ManifestFiles:
     """Return ``files`` with the manifest files that workers have prepared for the changes."""
-    parts = [files, *[ready.files for ready in changes.ready.values()]]
-    if len(parts) == 1:
-        return files
-    ids = np.concatenate([part.ids for part in parts])
-    _, first = np.unique(id_keys(ids), return_index=True)
+    return (
+        ManifestFiles.union([files, *(each.files for each in changes.ready.values())])
+        if changes.ready
+        else files
+    )
+
+
+def manifest_files(stored: Sequence[NewManifest]) -> ManifestFiles:
+    """Return the table of stored manifests."""
     return ManifestFiles(
-        ids[first],
-        np.concatenate([part.size_bytes for part in parts])[first],
-        np.concatenate([part.num_chunk_refs for part in parts])[first],
+        id_matrix([each.ref.id for each in stored]),
+        np.array([each.size for each in stored], np.uint64),
+        np.array([each.num_refs for each in stored], np.uint32),
     )
 
 
@@ -418,14 +422,9 @@ def write_commit_files(
     rows = np.fromiter(map(nodes.find_node, paths), np.int64, len(paths))
     nodes = nodes.edit(rows[rows >= 0], NodeTable.from_nodes(list(changed.values())))
     if manifests or len(files):  # only those that the nodes refer to
-        new = list({manifest.ref.id: manifest for manifest in manifests}.values())
-        ids = np.concatenate([files.ids, id_matrix([manifest.ref.id for manifest in new])])
-        sizes = np.concatenate([files.size_bytes, np.array([each.size for each in new], np.uint64)])
-        counts = np.concatenate([files.num_chunk_refs, np.array([each.num_refs for each in new], np.uint32)])
-        order = np.argsort(id_keys(ids))
+        files = ManifestFiles.union([files, manifest_files(manifests)])
         needed = nodes.manifests.compact().values.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-        used = order[ids_among(ids[order], needed)]
-        files = ManifestFiles(ids[used], sizes[used], counts[used])
+        files = files.select_manifests(ids_among(files.ids, needed))
     snapshot = Snapshot(
         id=id_,
         # Later than the parent, even if the clock of this host is late.

@@ -18,7 +18,7 @@ from typing import Final
 from frazil.errors import StorageError
 from frazil.repository.catalog.collection_guard import LEASES, LONGEST, Lease
 from frazil.repository.catalog.version_info import JOB_LEASE
-from frazil.repository.clock import from_datetime
+from frazil.repository.clock import MICROSECOND, from_datetime
 from frazil.storage.base import ObjectInfo, Storage
 
 STAGING: Final = "staging"
@@ -27,9 +27,8 @@ LIFETIME: Final = timedelta(days=7)
 #: The time after its start in which garbage collections spare the staged files and the chunks of a job.
 RETENTION: Final = LONGEST
 
-_MICROSECOND: Final = timedelta(microseconds=1)
 #: Two drivers may begin the same job within this time. Each takes a lease, and the later lease stays.
-_MARGIN_US: Final = timedelta(hours=1) // _MICROSECOND
+_MARGIN_US: Final = timedelta(hours=1) // MICROSECOND
 _log = logging.getLogger(__name__)
 
 
@@ -56,7 +55,7 @@ def take_lease(
     A new job replaces the lease of an earlier job. A job that ``resumes`` only takes a lease if there is
     none, because the existing lease has the clock of the host that began the job.
     """
-    until = started + RETENTION // _MICROSECOND
+    until = started + RETENTION // MICROSECOND
     key = _lease_key(place)
     return Lease.take(storage, since - _MARGIN_US, until, key, purpose, name=name, only_if_absent=resumes)
 
@@ -94,7 +93,7 @@ def abandoned(storage: Storage, older_than: int) -> Sequence[ObjectInfo]:
 
 def ends(started: int) -> int:
     """Return the time after which a job that started at ``started`` cannot be resumed, in microseconds."""
-    return started + LIFETIME // _MICROSECOND
+    return started + LIFETIME // MICROSECOND
 
 
 def _lease_key(place: str) -> str:
