@@ -54,7 +54,7 @@ from frazil.maintenance.expiration import Expiry, expire
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_FILES, MANIFEST_CHUNK_RANGES, FileKind
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING
 from frazil.storage.memory import MemoryStorage
-from frazil.survey.digests import RangeSums, id_digests
+from frazil.survey.columns import RangeSums, id_digests
 from frazil.survey.survey import read_files
 
 ID: Final = b"manifest-id!"

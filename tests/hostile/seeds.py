@@ -27,8 +27,8 @@ from frazil.jobs.job import Input
 from frazil.jobs.staging import StagedPlan, encode_plan
 from frazil.jobs.task_results import Outcome, Segment, TaskResult, encode_changes, encode_result
 from frazil.pipeline.publishing import AUDIT
+from frazil.repository.catalog.collection_guard import STAGING
 from frazil.repository.catalog.history_records import JOB
-from frazil.repository.session.staged_work import STAGING
 from frazil.repository.settings.config_document import to_document
 from frazil.repository.settings.config_yaml import dump_config
 from frazil.storage.checks import Traffic

@@ -24,7 +24,7 @@ from frazil.maintenance.verification.findings import (
 from frazil.repository.catalog.repo_update import Backup, backups
 from frazil.repository.session.differences import relist_snapshot
 from frazil.storage.base import Storage
-from frazil.survey.steps import Progress, progress_of
+from frazil.survey.survey import Progress, progress_of
 
 if TYPE_CHECKING:
     from frazil.maintenance.repair import plan as repairs

@@ -51,7 +51,7 @@ from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
     from frazil.maintenance.backups import OpsLogRetention
-    from frazil.survey.steps import Progress
+    from frazil.survey.survey import Progress
 
 
 def storage_at(place: Storage | str | PathLike[str], settings: StorageSettings | None = None) -> Storage:

@@ -29,14 +29,12 @@ from frazil.maintenance.plan import (
 )
 from frazil.remedies import call
 from frazil.repository.catalog.ancestry import version_id
-from frazil.repository.catalog.collection_guard import LEASES, leases
+from frazil.repository.catalog.collection_guard import LEASES, give_up, leases
 from frazil.repository.catalog.repo_changes import require_online, resolve_id
 from frazil.repository.catalog.version_info import JOB_LEASE, CommitMethod, LeaseInfo
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.paths import absolute
-from frazil.repository.session.staged_work import give_up
-from frazil.survey.steps import Progress, progress_of
-from frazil.survey.survey import Bounds
+from frazil.survey.survey import Bounds, Progress, progress_of
 
 if TYPE_CHECKING:
     from frazil.maintenance import chunk_statistics, compaction, doctor, expiration, retention, statistics

@@ -53,12 +53,12 @@ from frazil.jobs.job_history import (
 from frazil.jobs.progress import Progress
 from frazil.jobs.staging import Staging
 from frazil.jobs.task_rounds import Rounds
+from frazil.repository.catalog.collection_guard import clean_up, place_of
 from frazil.repository.catalog.files_v1 import RefKind, ref_key
 from frazil.repository.paths import absolute
 from frazil.repository.session.conflicts import ConflictDetector
 from frazil.repository.session.rebase import require_unchanged
 from frazil.repository.session.session import Session, state_of
-from frazil.repository.session.staged_work import clean_up, place_of
 from frazil.storage.base import storage_label
 from frazil.storage.checks import TRAFFIC
 from frazil.storage.local_commit import flush_folders

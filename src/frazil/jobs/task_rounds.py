@@ -51,6 +51,7 @@ from frazil.jobs.task_results import (
     stage_references,
     stage_tables,
 )
+from frazil.repository.catalog.collection_guard import STAGING
 from frazil.repository.catalog.context import Context
 from frazil.repository.ids import new_object_id, object_id_series
 from frazil.repository.paths import absolute
@@ -64,7 +65,6 @@ from frazil.repository.session.commit_files import (
     with_prepared_files,
 )
 from frazil.repository.session.session import ForkSession, Session, state_of
-from frazil.repository.session.staged_work import STAGING
 from frazil.storage.checks import TRAFFIC
 from frazil.zarr_store.arrays import counted_values
 

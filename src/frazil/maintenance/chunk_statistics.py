@@ -28,7 +28,7 @@ from frazil.format.statistics_file import encode_statistics
 from frazil.repository.catalog.assets import MANIFEST, with_read_statistics
 from frazil.repository.catalog.context import Context
 from frazil.repository.session.workspace import Workspace
-from frazil.survey.steps import Progress, run_with
+from frazil.survey.survey import Progress, run_with
 from frazil.threads import Purpose, map_bounded
 
 #: The most bytes of chunks that are read together.

@@ -59,6 +59,7 @@ from frazil.repository.catalog.collection_guard import (
     Lease,
     LeaseLimit,
     announce,
+    delete_abandoned,
     delete_ended,
     delete_killed_records,
 )
@@ -68,9 +69,9 @@ from frazil.repository.catalog.repo_update import RepoUpdate, next_update_time
 from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import DAY_US, from_datetime, now_us, to_datetime
 from frazil.repository.retries import delete_dead
-from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
 from frazil.survey.columns import (
+    Marks,
     ObjectColumns,
     ObjectListing,
     among,
@@ -78,9 +79,7 @@ from frazil.survey.columns import (
     list_objects,
     no_ids,
 )
-from frazil.survey.digests import Marks
-from frazil.survey.steps import NO_PROGRESS, Progress, side_by_side
-from frazil.survey.survey import Bounds, Survey, reachable
+from frazil.survey.survey import NO_PROGRESS, Bounds, Progress, Survey, reachable, side_by_side
 from frazil.threads import Purpose, thread_pool
 
 _BATCH: Final = 1000

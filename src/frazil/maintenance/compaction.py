@@ -51,7 +51,7 @@ from frazil.repository.session.commit_files import (
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config_document import SPLITTING
 from frazil.survey.columns import ObjectListing, among, distinct, list_objects, no_ids
-from frazil.survey.steps import NO_PROGRESS, Progress, manifest_batches, run_with
+from frazil.survey.survey import NO_PROGRESS, Progress, manifest_batches, run_with
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,17 @@ from frazil.maintenance.plan import CompactionLimits
 from frazil.remedies import Remedy, call
 from frazil.repository.catalog.ancestry import all_ancestors
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_RANGES
-from frazil.repository.catalog.collection_guard import COLLECTIONS, LEASES, LONGEST, leases, read_markers
+from frazil.repository.catalog.collection_guard import (
+    COLLECTIONS,
+    LEASES,
+    LONGEST,
+    abandoned,
+    leases,
+    read_markers,
+)
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.protection import BranchProtection, has_audit, read_protections
 from frazil.repository.clock import DAY_US, MICROSECOND, now_us, to_datetime, utc_text
-from frazil.repository.session.staged_work import abandoned
 from frazil.survey.columns import among, distinct, no_ids
 from frazil.survey.survey import Bounds, read_manifests
 

@@ -44,7 +44,7 @@ from frazil.repository.catalog.repo_changes import (
 from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_object_id
-from frazil.survey.steps import NO_PROGRESS, Progress
+from frazil.survey.survey import NO_PROGRESS, Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,8 @@ from frazil.format.snapshot import Node
 from frazil.maintenance.plan import ChunkStorageStats
 from frazil.repository.catalog.assets import MANIFEST
 from frazil.repository.catalog.context import Context
-from frazil.survey.digests import DistinctRanges
-from frazil.survey.steps import run_with, snapshot_batches
-from frazil.survey.survey import Bounds, Survey, reachable
+from frazil.survey.columns import DistinctRanges
+from frazil.survey.survey import Bounds, Survey, reachable, run_with, snapshot_batches
 
 
 def storage_stats(

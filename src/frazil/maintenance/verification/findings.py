@@ -228,7 +228,7 @@ checks: Final[tuple[Check, ...]] = (
     _row("virtual-modified", "ChunkRef", "Objects have the etag or time of their references.", _LOSS),
     _row("virtual-unauthorized", "ChunkRef", "The containers of objects are authorised.", _WARNING, _E),
     _row("virtual-unreadable", "ChunkRef", "Objects of virtual references exist and are long enough.", _LOSS),
-    _row("virtual-unavailable", _FRAZIL, "The storages return all objects. Others may be good.", _WARNING, _E),
+    _row("virtual-unavailable", _FRAZIL, "Storages return all objects. Others may be good.", _WARNING, _E),
     _row("virtual-unchecked", _FRAZIL, "All objects were compared with their references.", _INFO),
     # Other files.
     _row("ref-file", "spec version 1", "Files of refs are JSON with the id of a snapshot.", _LOSS),

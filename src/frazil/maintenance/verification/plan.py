@@ -81,7 +81,7 @@ from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
 from frazil.storage.base import Storage
 from frazil.survey.columns import ManifestUses, ObjectListing, among, distinct, list_objects
-from frazil.survey.steps import (
+from frazil.survey.survey import (
     NO_PROGRESS,
     Piece,
     Progress,
