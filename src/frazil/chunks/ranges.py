@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.lazy_names import ModuleOnDemand
+from frazil.lazy_names import asyncio
 from frazil.threads import thread_errors
 
 if TYPE_CHECKING:
@@ -176,11 +176,6 @@ def _split(
             cuts.append(at)
     return np.union1d(begins, np.array([cut for cut in cuts if cut < len(first)], np.int64))
 
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = ModuleOnDemand("asyncio")
 
 Outcome = Buffer | Exception
 

@@ -36,7 +36,7 @@ from frazil.chunks.virtual import ForeignObject
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.ids import chunk_key
 from frazil.format.manifest import ChunkKind, ChunkRef, ChunkTable, InlineRef, NativeRef, VirtualRef
-from frazil.lazy_names import ModuleOnDemand
+from frazil.lazy_names import asyncio
 from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:
@@ -48,11 +48,6 @@ if TYPE_CHECKING:
     from frazil.format.columns import I64, U8
     from frazil.storage.base import Storage
 
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = ModuleOnDemand("asyncio")
 
 Request = tuple[ChunkRef, int, int | None]
 type _Waiting = list[tuple[ByteRange, asyncio.Future[Buffer]]]

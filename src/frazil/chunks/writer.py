@@ -40,7 +40,7 @@ from frazil.format.chunk_trailer import crc32c
 from frazil.format.columns import Ragged
 from frazil.format.ids import chunk_key, id_matrix
 from frazil.format.manifest import ChunkKind, ChunkTable, NativeRef
-from frazil.lazy_names import ModuleOnDemand
+from frazil.lazy_names import asyncio
 from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, ThreadPool
 
@@ -52,11 +52,6 @@ if TYPE_CHECKING:
     from frazil.format.columns import I64, U32
     from frazil.storage.base import Storage
 
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = ModuleOnDemand("asyncio")
 
 MAX_IN_FLIGHT: Final = 4
 #: Up to this size, in bytes, a pack is stored with the other files of a local commit.

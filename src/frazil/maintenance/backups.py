@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.errors import InvalidInputError
 from frazil.format.columns import I64, Ragged
 from frazil.format.ids import CONFIG, OVERWRITTEN, REPO, backup_key, match_backup_name
 from frazil.format.repo_info import OpsLog, RepoInfo, decode_repo_info, encode_repo_info
@@ -27,6 +27,7 @@ from frazil.maintenance.plan import require_age
 from frazil.repository.catalog.repo_update import OPS_START, older_ops_backup, ops_start
 from frazil.repository.clock import MICROSECOND, from_datetime
 from frazil.storage.base import Storage
+from frazil.storage.checks import skip_missing
 from frazil.survey.columns import microseconds
 from frazil.threads import Purpose, thread_pool
 
@@ -100,12 +101,9 @@ def unneeded(storage: Storage, old: Backups, names: set[str]) -> Backups:
     def following(name: str) -> str | None:
         """Return the backup that continues the log of another one. None at the end or for a missing file."""
         key = backup_key(name)
-        try:
+        with skip_missing():
             return decode_repo_info(storage.get(key), key).repo_before_updates
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return None
+        return None
 
     chains: set[str] = set()
     with thread_pool(Purpose.BACKUP_READS) as pool:

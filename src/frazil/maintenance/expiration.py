@@ -163,10 +163,9 @@ def _attempt(context: Context, span: SquashRange, commit: SquashCommit) -> bytes
     table = start.info.table
     tip = start.info.table.entry(int(rows[0]))
     if start.info.branches[span.branch] != tip.id:
-        raise InvalidInputError(
+        raise _refusal(
             f"until must be the tip of the branch `{span.branch}` if a message is given, got "
-            f"`{id_to_text(tip.id)}`. Leave out until or message",
-            ErrorKind.NOT_ALLOWED,
+            f"`{id_to_text(tip.id)}`. Leave out until or message"
         )
     start.save_backup(context.storage)
     new = replace(
@@ -188,6 +187,11 @@ def _attempt(context: Context, span: SquashRange, commit: SquashCommit) -> bytes
     return new.id
 
 
+def _refusal(problem: str) -> InvalidInputError:
+    """Return the error for a range that cannot be squashed."""
+    return InvalidInputError(problem, ErrorKind.NOT_ALLOWED)
+
+
 def _rows_of(info: RepoInfo, span: SquashRange) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the rows from the later version to the earlier one, both included."""
     history = info.table.chain(require_snapshot(info, branch_tip(info, span.branch)))
@@ -196,16 +200,14 @@ def _rows_of(info: RepoInfo, span: SquashRange) -> np.ndarray[Any, np.dtype[np.i
     places = [np.flatnonzero(history == row) for row in ends]
     for name, row, place in zip(("since", "until"), ends, places, strict=True):
         if not len(place):
-            raise InvalidInputError(
+            raise _refusal(
                 f"{name} must be a version in the history of the branch `{span.branch}`, got "
-                f"`{id_to_text(info.table.id_of(row))}`. Repository.ancestry lists its versions",
-                ErrorKind.NOT_ALLOWED,
+                f"`{id_to_text(info.table.id_of(row))}`. Repository.ancestry lists its versions"
             )
     since, until = (int(place[0]) for place in places)
     if until >= since:
-        raise InvalidInputError(
-            f"since must be older than until, got `{id_to_text(info.table.id_of(ends[0]))}`. Exchange them",
-            ErrorKind.NOT_ALLOWED,
+        raise _refusal(
+            f"since must be older than until, got `{id_to_text(info.table.id_of(ends[0]))}`. Exchange them"
         )
     return history[until : since + 1]
 
@@ -237,10 +239,9 @@ def _squash_change(span: SquashRange, new: Snapshot | None = None) -> RecordedCh
             left = _without_unused(info, after, rows[1:-1])
             return RepoUpdate(left, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), old
         if info.branches[span.branch] != old:
-            raise InvalidInputError(
+            raise _refusal(
                 f"until must be the tip of the branch `{span.branch}`, but another writer has committed "
-                "since. Squash again",
-                ErrorKind.NOT_ALLOWED,
+                "since. Squash again"
             )
         # The repo info after ``new`` replaced the tip. Both are listed.
         replaced = info.table.entry(end)

@@ -23,7 +23,7 @@ from frazil.repository.catalog.repo_changes import require_online
 from frazil.repository.catalog.repo_update import RepoUpdate, newest_update
 from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, to_datetime
-from frazil.survey.columns import ObjectColumns
+from frazil.survey.columns import ObjectColumns, joined_columns
 
 #: The number of files whose texts are made at a time.
 _BLOCK: Final = 10_000
@@ -340,12 +340,9 @@ class LiveFiles:
     def union(parts: Sequence[LiveFiles]) -> LiveFiles:
         """Return the files of several parts, each once."""
         whole = [LiveFiles(), *parts]
-        ids = np.concatenate([part.ids for part in whole])
+        ids, sizes, live = joined_columns(whole, "ids", "sizes", "live")
         first = np.unique(id_keys(ids), return_index=True)[1]
-        sizes, live = (
-            np.concatenate([getattr(part, name) for part in whole])[first] for name in ("sizes", "live")
-        )
-        return LiveFiles(ids[first], sizes, live)
+        return LiveFiles(ids[first], sizes[first], live[first])
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -128,10 +128,13 @@ def list_objects(
         modified = microseconds(map(attrgetter("modified"), objects), len(objects))[named]
         part = ObjectListing(folder, ids, sizes, modified)
         parts.append(part if before is None else part.select_files(part.modified < before))
-    ids, sizes, modified = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "sizes", "modified")
-    )
+    ids, sizes, modified = joined_columns(parts, "ids", "sizes", "modified")
     return ObjectListing(folder, ids, sizes, modified).select_files(np.argsort(id_keys(ids), kind="stable"))
+
+
+def joined_columns(parts: Sequence[object], *names: str) -> list[Any]:
+    """Return columns of several tables, one after the other."""
+    return [np.concatenate([getattr(part, name) for part in parts]) for name in names]
 
 
 def microseconds(times: Iterable[datetime], count: int = -1) -> I64:

@@ -29,7 +29,7 @@ import pickle
 from collections import deque
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import batched, chain, islice
@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from frazil.arguments import require_progress
 from frazil.engines import Engine, EngineName, described, engine_of
-from frazil.errors import ErrorKind, StorageError
+from frazil.errors import StorageError
 from frazil.format.columns import U8, U64, Ragged
 from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_matrix
 from frazil.format.joined_files import ChunkRanges
@@ -58,7 +58,7 @@ from frazil.repository.catalog.assets import (
 from frazil.repository.catalog.collection_guard import new_key
 from frazil.repository.catalog.context import Context
 from frazil.storage.base import Storage
-from frazil.storage.checks import skip_damage
+from frazil.storage.checks import skip_damage, skip_missing
 from frazil.survey.columns import (
     DIGEST_BYTES,
     FileUses,
@@ -223,11 +223,8 @@ def read_index(storage: Storage) -> tuple[StoredIndex, list[str]]:
     objects = sorted(storage.list(INDEXES), key=lambda info: (info.modified, info.key))
     keys = [info.key for info in objects]
     index = None
-    try:
+    with skip_missing():
         index = decode_index(storage.get(keys[-1])) if keys else StoredIndex()
-    except StorageError as error:
-        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            raise
     if index is None:
         _log.info("%s cannot be used: all metadata are read again", keys[-1])
     return index or StoredIndex(), keys
@@ -525,13 +522,9 @@ def read_files[T: HasId](
     needed = len(ids) if required is None else required
 
     def fetch(row: int) -> tuple[bytes, Buffer | None]:
-        try:
+        with skip_missing() if skips_damage or row >= needed else nullcontext():
             return ids[row], storage.get(kind.key(ids[row]))
-        except StorageError as error:
-            may_miss = skips_damage or row >= needed
-            if not may_miss or error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return ids[row], None
+        return ids[row], None
 
     rows = range(len(ids))
     weight: Callable[[int], float] = (lambda row: 0.0) if weights is None else weights.__getitem__

@@ -98,7 +98,7 @@ from frazil.repository.session.differences import fitting_parents, relist_snapsh
 from frazil.repository.session.session import reading
 from frazil.repository.session.workspace import Workspace
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage
-from frazil.storage.checks import is_outage, skip_damage
+from frazil.storage.checks import is_outage, skip_damage, skip_missing
 from frazil.survey.columns import ObjectListing, among, list_objects
 from frazil.threads import Purpose, map_bounded
 
@@ -172,15 +172,9 @@ def _with_whole_log(storage: Storage, state: BackupState) -> BackupState:
     Otherwise write a new backup of the same state, whose ops log ends with its own entries, and return that.
     """
     info = state.info
-    try:
+    with skip_missing(), suppress(FormatError):
         while (older := older_ops_backup(storage, info)) is not None:
             info = older
-    except StorageError as error:
-        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            raise
-    except FormatError:
-        pass
-    else:
         return state
     shortened = BackupState(_new_name(), replace(state.info, repo_before_updates=None))
     storage.put(backup_key(shortened.name), encode_repo_info(shortened.info))

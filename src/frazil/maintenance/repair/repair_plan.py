@@ -10,8 +10,9 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
+from frazil.arguments import require_choice
 from frazil.display import Record, Shown, counted
-from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
+from frazil.errors import SessionStateError
 from frazil.format.columns import U32, U64
 from frazil.maintenance.plan import plain
 from frazil.maintenance.verification.findings import Finding
@@ -28,11 +29,7 @@ _SHOWN = 20
 
 def lost_choice(choice: object) -> LostChoice:
     """Check the argument ``lost`` of a repair."""
-    if not isinstance(choice, str) or choice not in get_args(LostChoice.__value__):
-        raise InvalidInputError(
-            f"lost must be keep, fill or previous, got {choice!r}. Use one of these texts",
-            ErrorKind.UNKNOWN_CHOICE,
-        )
+    require_choice("lost", choice, get_args(LostChoice.__value__))
     return cast("LostChoice", choice)
 
 

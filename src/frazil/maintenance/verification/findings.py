@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 
+from frazil.arguments import require_choice
 from frazil.display import Record, Shown, counted
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import U32, U64
 
 #: The level of a verification, which says how much it reads. See ``Repository.upkeep.verify``.
@@ -254,10 +254,8 @@ _BAD: Final = frozenset({Severity.LOSS, Severity.DAMAGE, Severity.WARNING})
 
 def verify_level(level: object) -> VerifyLevel:
     """Check the level of a verification."""
-    if not isinstance(level, str) or level not in LEVELS:
-        names = f"{', '.join(LEVELS[:-1])} or {LEVELS[-1]}"
-        raise InvalidInputError(f"level must be {names}, got {level!r}", ErrorKind.UNKNOWN_CHOICE)
-    return level
+    require_choice("level", level, LEVELS)
+    return cast("VerifyLevel", level)
 
 
 @dataclass(frozen=True, slots=True)

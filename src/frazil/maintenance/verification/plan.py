@@ -80,7 +80,7 @@ from frazil.maintenance.verification.repo_state import (
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
 from frazil.storage.base import Storage
-from frazil.survey.columns import ManifestUses, ObjectListing, among, distinct, list_objects
+from frazil.survey.columns import ManifestUses, ObjectListing, among, distinct, joined_columns, list_objects
 from frazil.survey.survey import (
     NO_PROGRESS,
     Piece,
@@ -611,10 +611,7 @@ class _Work:
 
 def each_listing_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
     """Return each row of several lists of manifests once, sorted. Lists may contradict each other."""
-    ids, sizes, counts = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("ids", "size_bytes", "num_chunk_refs")
-    )
+    ids, sizes, counts = joined_columns(parts, "ids", "size_bytes", "num_chunk_refs")
     keys = np.column_stack((ids, sizes.view(np.uint8).reshape(-1, 8), counts.view(np.uint8).reshape(-1, 4)))
     _, first = np.unique(id_keys(keys), return_index=True)
     return ManifestFiles(ids[first], sizes[first], counts[first])

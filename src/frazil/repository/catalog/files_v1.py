@@ -46,6 +46,7 @@ from frazil.format.ids import (
 )
 from frazil.format.snapshot import SnapshotEntry
 from frazil.repository.catalog.assets import SNAPSHOT_ENTRY, Assets
+from frazil.repository.paths import utf8
 from frazil.storage.base import Storage, Version
 from frazil.storage.checks import skip_missing
 from frazil.threads import Purpose, map_bounded
@@ -72,14 +73,7 @@ def ref_key(storage: Storage, kind: RefKind, name: str, file: str = _FILE) -> st
             "cannot contain `/`. Use another name, or upgrade the repository",
             ErrorKind.INVALID_REF_NAME,
         )
-    try:
-        data = name.encode()
-    except UnicodeEncodeError:
-        raise InvalidInputError(
-            f"the name of a branch or tag must be text that UTF-8 can encode, without lone surrogates, got "
-            f"{name!r:.80}",
-            ErrorKind.INVALID_REF_NAME,
-        ) from None
+    data = utf8("the name of a branch or tag", name, ErrorKind.INVALID_REF_NAME)
     if storage.encodes_names():
         name = _ENCODED.sub(lambda match: b"%%%02X" % match[0][0], data).decode()
     return f"{REFS}/{kind.value}.{name}/{file}"

@@ -39,6 +39,7 @@ from frazil.format.repo_info import Availability, OpsEntry, RepoInfo, SnapshotEn
 from frazil.remedies import argument, call
 from frazil.repository.catalog.files_v1 import V1Refs
 from frazil.repository.catalog.repo_update import RepoChange, RepoUpdate
+from frazil.repository.paths import utf8
 from frazil.repository.settings.config import CREATE_TAG, DELETE_TAG, Flag, setting_of
 
 #: A message for a missing path compares at most this number of nodes.
@@ -203,13 +204,7 @@ def require_name(name: str) -> None:
         raise InvalidInputError(
             "the name of a branch or tag must not be empty, got ''", ErrorKind.INVALID_REF_NAME
         )
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InvalidInputError(
-            f"the name of a branch or tag must be text that UTF-8 can encode, got {name!r:.80}",
-            ErrorKind.INVALID_REF_NAME,
-        ) from None
+    utf8("the name of a branch or tag", name, ErrorKind.INVALID_REF_NAME)
 
 
 #: An error names this number of candidates.

@@ -22,7 +22,6 @@ from frazil.display import span
 from frazil.errors import (
     ConflictError,
     ErrorKind,
-    InvalidInputError,
     ReadOnlyError,
     SessionStateError,
     StorageError,
@@ -49,6 +48,7 @@ from frazil.repository.catalog.repo_update import NewFiles
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import MICROSECOND, elapsed_us, now_us, to_datetime
 from frazil.repository.ids import new_object_id
+from frazil.repository.paths import utf8
 from frazil.repository.retries import commit_queue
 from frazil.repository.session.commit_files import PendingCommit, uploading, write_commit_files
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
@@ -320,12 +320,7 @@ def write_commit(pending: PendingCommit) -> bytes:
     ``SessionStateError`` (``no-amend-for-initial-commit``, ``rearrange-session-only``,
     ``feature-flag-disabled``), and ``InvalidInputError`` (``bad-metadata``).
     """
-    try:
-        pending.message.encode()
-    except UnicodeEncodeError:
-        raise InvalidInputError(
-            f"message must be text that UTF-8 can encode, got {pending.message!r:.80}", ErrorKind.BAD_METADATA
-        ) from None
+    utf8("message", pending.message, ErrorKind.BAD_METADATA)
     try:
         while (id_ := _attempt_commit(pending)) is None:
             pass  # a garbage collection ran at the same time: the next attempt checks its list

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Buffer, Mapping
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +33,14 @@ from frazil.changes.change_set import (
 )
 from frazil.changes.merge import merge_fork, merge_forks
 from frazil.changes.reads import PathKind, ReadTracker
+from frazil.chunks.reader import ChunkReader
+from frazil.chunks.writer import ChunkWriter
 from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError
 from frazil.format.chunk_table import within
 from frazil.format.columns import U32
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef, find_ref
 from frazil.format.snapshot import Node, NodeTable, Snapshot
-from frazil.lazy_names import ModuleOnDemand
+from frazil.lazy_names import asyncio
 from frazil.repository.asynchronous import begin
 from frazil.repository.catalog.context import Context, require_listed
 from frazil.repository.catalog.repo_changes import no_node
@@ -46,15 +48,6 @@ from frazil.repository.ids import new_node_id
 from frazil.repository.session.chunk_refs import ArrayEntry, ChunkLookup
 from frazil.repository.session.commit_files import ManifestUpdate
 from frazil.threads import thread_errors
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from frazil.chunks.reader import ChunkReader
-    from frazil.chunks.writer import ChunkWriter
-
-else:
-    asyncio = ModuleOnDemand("asyncio")
 
 #: Chunk coordinates are less than this number.
 _COORDS_END: Final = 1 << 32
