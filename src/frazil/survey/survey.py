@@ -29,7 +29,7 @@ import pickle
 from collections import deque
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import batched, chain, islice
@@ -522,7 +522,9 @@ def read_files[T: HasId](
     needed = len(ids) if required is None else required
 
     def fetch(row: int) -> tuple[bytes, Buffer | None]:
-        with skip_missing() if skips_damage or row >= needed else nullcontext():
+        may_miss = skips_damage or row >= needed
+        block: AbstractContextManager[Any, bool | None] = skip_missing() if may_miss else nullcontext()
+        with block:
             return ids[row], storage.get(kind.key(ids[row]))
         return ids[row], None
 

@@ -188,11 +188,6 @@ class VerificationState:
             return row
 
 
-def state_at(state: VerificationState | str | os.PathLike[str] | None) -> VerificationState | None:
-    """Return the state of a file, or a given state. Raises ``InvalidInputError`` for another file."""
-    return state if state is None or isinstance(state, VerificationState) else VerificationState(state)
-
-
 def _piece_key(context: Context, *parts: bytes | str | int) -> bytes:
     """Return the key of a piece: a hash of the storage, and of everything else that its result depends on."""
     digest = hashlib.sha256()
@@ -387,10 +382,12 @@ def verify(
     level: VerifyLevel,
     *,
     engine: Engine | EngineName | None = None,
-    state: VerificationState | None = None,
+    state: VerificationState | str | os.PathLike[str] | None = None,
     progress: Progress = NO_PROGRESS,
 ) -> VerificationReport:
     """Verify a repository."""
+    if state is not None and not isinstance(state, VerificationState):
+        state = VerificationState(state)
     context = replace(context, storage=context.storage.origin())
     folders = [SNAPSHOTS, TRANSACTIONS, MANIFESTS, *([CHUNKS] if _has(level, "exists") else [])]
     # The listings are older than the state, so that they have no files of later commits.
