@@ -306,16 +306,14 @@ class MoveTree:
             )
         if self.find_node(target) >= 0:
             raise AlreadyExistsError(
-                f"cannot move `{source}` to `{target}`: there is already a node at the target. Delete it "
-                "first, or move to another path",
+                f"cannot move `{source}` to `{target}`: the target exists. Delete it, or use another path",
                 ErrorKind.MOVE_WONT_OVERWRITE,
             )
         parent = parent_of(target)
         above = self.find_node(parent)
         if above < 0:
             raise SessionStateError(
-                f"cannot move `{source}` to `{target}`: there is no group `{parent}`. Create and commit it "
-                "in a writable session first",
+                f"cannot move `{source}` to `{target}`: there is no group `{parent}`. Commit it before",
                 ErrorKind.MOVE_DESTINATION_PARENT_MISSING,
             )
         if self._base.is_array[above]:

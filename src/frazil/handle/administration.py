@@ -232,8 +232,7 @@ class Administration(RepositoryBase):
         self._context.require_version_2()
         if not pattern:
             raise InvalidInputError(
-                "the pattern of branch names must not be empty, got ''. Pass the name of a branch, or `*`",
-                ErrorKind.INVALID_REF_NAME,
+                "the pattern must be a name or `*`, got an empty text", ErrorKind.INVALID_REF_NAME
             )
         if _WILDCARDS.isdisjoint(pattern):
             branch_tip(self._info(), pattern)  # a mistake in a name protects nothing

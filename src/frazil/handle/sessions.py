@@ -403,8 +403,7 @@ def _commit_named(context: Context, info: RepoInfo, name: str) -> tuple[Snapshot
     entry = info.snapshots.entry(repo_changes.require_snapshot(info, snapshot_named(info, name)))
     if entry.parent is None:
         raise InvalidInputError(
-            f"{id_to_text(entry.id)} is the first snapshot, which changes nothing. Pass a later commit",
-            ErrorKind.INVALID_SNAPSHOT_ID,
+            f"{id_to_text(entry.id)} is the first commit. Pass a later one", ErrorKind.INVALID_SNAPSHOT_ID
         )
     if entry.pruned_ancestor_tx_logs or (context.spec_version == 1 and not _follows(context, entry)):
         raise SessionStateError(

@@ -377,8 +377,7 @@ def require_possible(info: RepoInfo, changes: Iterable[FieldChange]) -> None:
             )
         if is_ref and after is not None and info.snapshots.find_snapshot(after) < 0:
             raise _impossible(
-                f"the {change.subject} cannot return to snapshot {id_to_text(after)}, because the snapshot "
-                "was expired or collected"
+                f"the {change.subject} cannot return to {id_to_text(after)}, which was expired or collected"
             )
         if is_tag and after is None:
             require_flag(info, DELETE_TAG)
@@ -496,10 +495,8 @@ def redo(context: Context) -> UndoPlan:
     def recorded(current: UndoState, at: int) -> UndoRecord:
         if current.record != record:
             raise ConflictError(
-                None,
-                None,
-                "another undo or redo came first. Nothing was changed. Call redo again",
-                ErrorKind.REPO_INFO_UPDATED,
+                message="another undo or redo came first. Nothing was changed. Call redo again",
+                kind=ErrorKind.REPO_INFO_UPDATED,
             )
         return UndoRecord(at, original.place, redo=following)
 

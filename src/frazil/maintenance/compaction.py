@@ -562,8 +562,7 @@ class Compaction:
                         raise
                     tip = later if isinstance(error, ConflictError) else self._survey()[tip.branch]
         raise ConflictError(
-            message=f"the branch {commit.branch} moved during each of {_TRIES} attempts to commit the "
-            "compaction. Compact when fewer writers commit",
+            message=f"{commit.branch} moved during {_TRIES} attempts. Compact when fewer writers commit",
             kind=ErrorKind.COMMIT_CONFLICT,
         )
 

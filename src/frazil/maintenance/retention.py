@@ -62,8 +62,7 @@ class CommitPattern:
         check_fields(self)
         if self.message is None and not self._items():
             raise InvalidInputError(
-                "CommitPattern() must have a message, an author or metadata, got none of them. Every commit "
-                'would meet it. Pass message="*" for that'
+                'CommitPattern() must have a message, an author or metadata. message="*" means all commits'
             )
 
     def _items(self) -> dict[str, Any]:
@@ -207,8 +206,7 @@ class Retention:
         self._time_zone()
         if not (self.last or self._counts() or self.newer_than is not None or self.where):
             raise InvalidInputError(
-                "Retention() must have a rule, got none. Every version except the tips and tags would be "
-                "removed. Pass last=1 for that"
+                "Retention() must have a rule, got none. Pass last=1 to retain only tips and tags"
             )
 
     def _counts(self) -> dict[Period, Count]:
@@ -249,8 +247,7 @@ def branch_policies(policy: Retention | Mapping[str, Retention]) -> BranchPolici
     for name, each in pairs.items():
         if not isinstance(name, str) or not isinstance(each, Retention):
             raise TypeError(
-                f"policy must have Retention values by names of branches, got {type(each).__name__} for "
-                f"{name!r:.80}"
+                f"policy must have Retention values by branches, got {type(each).__name__} for {name!r:.80}"
             )
     if not pairs:
         raise InvalidInputError("policy must have at least one branch, got an empty dict")

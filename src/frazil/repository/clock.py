@@ -40,8 +40,7 @@ def to_datetime(us: int) -> datetime:
         return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
     except (ValueError, OverflowError, OSError):
         raise FormatError(
-            f"a time in a repository must be before the year 10000, got {us} microseconds since 1970. The "
-            "file that has the time is damaged"
+            f"a time must be before the year 10000, got {us} microseconds since 1970. Its file is damaged"
         ).with_remedy("`{}` names damaged files", call("verify")) from None
 
 
@@ -70,8 +69,7 @@ def from_datetime(when: datetime, name: str = "time") -> int:
     """Return a datetime as microseconds since 1970."""
     if when.tzinfo is None:
         raise TypeError(
-            f"{name} must be a datetime with a time zone, got {when.isoformat()} without one. Add "
-            "tzinfo=datetime.UTC"
+            f"{name} must be a datetime with a time zone, got {when.isoformat()}. Add tzinfo=datetime.UTC"
         )
     delta = when - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

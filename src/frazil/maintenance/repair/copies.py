@@ -118,8 +118,7 @@ def _check_chunks(key: str, id_: bytes, data: Buffer, end: int) -> Certainty:
         return "proved" if id_ == sha256(data).digest()[:OBJECT_ID_BYTES] else "consistent"
     if not check.ok:
         raise FormatError(
-            f"{key}: {counted(len(check.rows), 'chunk')} of the content differ from their checksums. Use "
-            "another copy"
+            f"{key}: {counted(len(check.rows), 'chunk')} differ from their checksums. Use another copy"
         )
     return "proved"
 

@@ -130,8 +130,7 @@ def restore_repository(storage: Storage, backup: str | None, *, overwrite: bool 
     data = encode_repo_info(info.recorded(entry, backup=state.name, keep=1))
     if not write_once(storage, REPO, data, RetryPolicy(), condition, "the restoration"):
         raise ConflictError(
-            message="another writer changed `repo` while it was restored. Look at the repository, and "
-            "restore it again if needed",
+            message="another writer changed `repo` while it was restored. Restore it again if needed",
             kind=ErrorKind.REPO_INFO_UPDATED,
         )
     return report
@@ -259,8 +258,7 @@ def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[RepairAct
                 states.append((BackupState(_new_name(), info), f"{REPO} of {copy.label()}", data))
     if not states:
         raise RepositoryNotFoundError(
-            f"`repo` in {storage.label()} cannot be repaired, because no backup here or "
-            "in the copies can be read. Pass a copy of the repository in `copies`"
+            f"no backup of `repo` in {storage.label()} or in the copies can be read. Pass another copy"
         )
     state, source, raw = max(states, key=lambda each: newest_update(each[0].info))
 

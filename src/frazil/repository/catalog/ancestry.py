@@ -60,8 +60,7 @@ def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:
             return info.snapshots.id_of(int(old_enough[0]))
         oldest = int(times[-1]) if len(times) else oldest
     raise SnapshotNotFoundError(
-        f"there is no snapshot at or before {utc_text(when_us)}: the first snapshot of this history is of "
-        f"{utc_text(oldest)}. Pass this time or a later time",
+        f"there is no snapshot at or before {utc_text(when_us)}. Pass {utc_text(oldest)} or a later time",
         ErrorKind.NO_SNAPSHOT_AT_TIME,
     )
 

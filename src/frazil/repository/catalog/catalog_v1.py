@@ -156,8 +156,7 @@ class CatalogV1(Catalog):
         """See ``Catalog.repo_info``."""
         if self.storage.head(REPO) is not None:
             raise FormatError(
-                f"the repository in {self.storage.label()} was upgraded to spec version 2 since this handle "
-                "was opened. Open it again",
+                f"the repository in {self.storage.label()} was upgraded to spec version 2. Open it again",
                 ErrorKind.UNSUPPORTED_SPEC_VERSION,
             )
         return self._unread_repo_info()
@@ -310,8 +309,7 @@ class CatalogV1(Catalog):
                 write, stored = first_config(after.config or {}), _stored_config(storage)
                 if self.config_version != (None if stored is None else stored[1]):
                     raise ConflictError(
-                        message="another writer updated the configuration since this repository was opened. "
-                        "Open the repository again, and repeat the change",
+                        message="another writer updated the configuration. Open the repository again",
                         kind=ErrorKind.CONFIG_UPDATED,
                     )
                 if stored is None:
@@ -438,8 +436,7 @@ def _require_other_file(refs: Mapping[str, bytes], name: str) -> None:
     other = refs.other_case(name) if isinstance(refs, V1Refs) else None
     if other is not None:
         raise AlreadyExistsError(
-            f"`{other}` already exists, and the file system does not distinguish it from `{name}`. Use "
-            "another name, or upgrade the repository",
+            f"`{other}` exists, and is `{name}` for the file system. Use another name, or upgrade",
             ErrorKind.INVALID_REF_NAME,
         )
 

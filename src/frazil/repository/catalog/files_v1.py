@@ -396,8 +396,7 @@ class SnapshotsV1:
         """Yield the rows from this snapshot to the root, in parts."""
         if row < 0:
             raise SnapshotNotFoundError(
-                "there is no history, because the snapshot was expired or dropped. Start again from a branch "
-                "or tag"
+                "the snapshot has no history: it was expired or dropped. Start again from a branch or tag"
             )
         rows: set[int] = set()
         part: list[int] = []

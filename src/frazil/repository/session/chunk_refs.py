@@ -72,8 +72,7 @@ class ArrayEntry:
         rank, ndim = _rank(node.user_data), len(node.array.shape)
         if len(node.array.manifests) and rank not in (None, ndim):
             raise FormatError(
-                f"`{node.path}` must have {ndim} dimensions, as in the snapshot, and its Zarr metadata have "
-                f"{rank}. Restore the snapshot from a copy",
+                f"`{node.path}` must have {ndim} dimensions, got {rank}. Restore the snapshot from a copy",
                 check="array-shape",
             )
         edits = [layer.chunks.get(node.id) for layer in layers]

@@ -155,9 +155,7 @@ class PermissionChecks:
             raise SessionStateError(
                 "this session can only move nodes", ErrorKind.REARRANGE_SESSION_ONLY
             ).with_remedy(
-                "To write, commit or discard its changes, and open a session with "
-                "Repository.writable_session",
-                shell="",
+                "Commit or discard its changes, and open Repository.writable_session to write", shell=""
             )
         self._require_not_ended()
 
@@ -165,9 +163,8 @@ class PermissionChecks:
         ends = self._state.ends()
         if now_us() >= ends:
             raise SessionStateError(
-                f"this session expired at {to_datetime(ends).isoformat()}, at the end of its "
-                "session_lifetime. It cannot write or commit, because garbage collection may have deleted "
-                "its chunks. Write them again in a new session, or configure a longer session_lifetime",
+                f"this session expired at {to_datetime(ends).isoformat()}. Garbage collection may have "
+                "deleted its chunks. Write again in a new session, or with a longer session_lifetime",
                 ErrorKind.SESSION_EXPIRED,
             )
 
@@ -177,9 +174,7 @@ class PermissionChecks:
             raise ReadOnlyError(
                 f"this session {'is read-only' if is_new else 'has committed its changes'}", kind
             ).with_remedy(
-                "To write or to move nodes, open a session with Repository.writable_session or "
-                "Repository.rearrange_session",
-                shell="",
+                "Open Repository.writable_session to write, or Repository.rearrange_session to move", shell=""
             )
 
 
@@ -302,9 +297,8 @@ def _required_files(pending: PendingCommit, new_manifests: U8) -> CommitReferenc
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
             raise SessionStateError(
-                f"garbage collection deleted `{MANIFEST_CHUNK_FILES.key(id_)}`, which was written for this "
-                "commit: the cut-off of the collection was later than the start of the session. Write again "
-                "in a new session",
+                f"garbage collection deleted `{MANIFEST_CHUNK_FILES.key(id_)}`: its cut-off was later than "
+                "the start of the session. Write again in a new session",
                 ErrorKind.GARBAGE_COLLECTED,
             ) from error
     chunks = np.concatenate(parts)
@@ -343,8 +337,7 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
     before = info.snapshots.entry(info.snapshots.find_snapshot(parent.id))
     if kind.replaces_parent and before.parent is None:
         raise SessionStateError(
-            "the first commit of a repository cannot be amended. Make a new commit",
-            ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
+            "the first commit cannot be amended. Make a new commit", ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT
         )
     opened = pending.session_start.update
     try:

@@ -86,8 +86,7 @@ def read_logs(assets: Assets, commits: Sequence[CommitLogs]) -> list[Transaction
     for id_, log in zip(ids, logs, strict=True):
         if log is None:
             raise SessionStateError(
-                f"the transaction log of snapshot {id_to_text(id_)} was deleted, so its changes are not "
-                "known. Make your changes again in a new session",
+                f"the transaction log of {id_to_text(id_)} was deleted. Make your changes in a new session",
                 ErrorKind.REBASE_TX_LOG_PRUNED,
             )
     return [log for log in logs if log is not None]
@@ -164,8 +163,7 @@ def _read_files(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]
     heads = map_bounded(Purpose.FILE_CHECKS, context.storage.head, keys)
     if lost := [key for key, info in zip(keys, heads, strict=True) if info is None]:
         raise StorageError(
-            f"snapshot `{id_to_text(id_)}` cannot be recovered: {len(lost)} of its files are gone, "
-            f"including `{lost[0]}`",
+            f"snapshot `{id_to_text(id_)}` has lost {len(lost)} files, such as `{lost[0]}`",
             ErrorKind.OBJECT_NOT_FOUND,
         )
     return snapshot, log
