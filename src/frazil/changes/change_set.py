@@ -388,12 +388,7 @@ class ChangeSet:
         node = self.node(base, path)
         if node is None:
             raise NodeNotFoundError(f"there is no array at `{path}`. Create it first")
-        if node.array is None:
-            raise InvalidInputError(
-                f"the node at `{path}` must be an array, got a group. Name an array in the group",
-                ErrorKind.NOT_AN_ARRAY,
-            )
-        return node
+        return array_node(node)
 
     def set_node(
         self,
@@ -522,6 +517,16 @@ class ChangeSet:
         paths = self.nodes | present
         rows = np.fromiter(map(base.find_node, paths), np.int64, len(paths))
         return base.edit(rows[rows >= 0], NodeTable.from_nodes(list(present.values())))
+
+
+def array_node(node: Node) -> Node:
+    """Return a node that must be an array."""
+    if node.array is None:
+        raise InvalidInputError(
+            f"the node at `{node.path}` must be an array, got a group. Name an array in the group",
+            ErrorKind.NOT_AN_ARRAY,
+        )
+    return node
 
 
 def in_grid(node: Node, coords: Coords) -> bool:

@@ -104,8 +104,7 @@ def _span(path: str, part: Any, length: int) -> tuple[int, int]:
         raise _bad_selection(path, None, part)
     if not -length <= number < length:
         raise InvalidInputError(
-            f"reads must select elements that `{path}` has, got index {number} of a dimension with {length} "
-            "elements",
+            f"reads must select elements of `{path}`, got index {number} of {length} elements",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     return number % length, number % length + 1
@@ -163,13 +162,8 @@ def stale_error(
     snapshot = id_to_text(culprit)
     listing = "; ".join(map(str, stale[:_LISTED]))
     rest = f"; and {len(stale) - _LISTED} more" if len(stale) > _LISTED else ""
-    return StaleReadError(
-        snapshot,
-        stale,
-        f"other writers changed data that this session has read, first in snapshot {snapshot}: "
-        f"{listing}{rest}. The data that the session wrote may be wrong, so nothing was committed. Read and "
-        "write again in a new session",
-    )
+    text = f"other writers changed data that this session has read, first in snapshot {snapshot}: {listing}{rest}"
+    return StaleReadError(snapshot, stale, f"{text}. Read and write again in a new session")
 
 
 def rebase(
@@ -271,7 +265,6 @@ def carry_over(
     if decided:
         return None
     raise SessionStateError(
-        "the changes of both sides cannot be combined: a node would have no group, or two nodes would have "
-        "the same path. Make the changes again in a new session",
+        "the changes of both sides fit no tree of groups and arrays. Make yours again in a new session",
         ErrorKind.MERGE_FAILED,
     )

@@ -324,8 +324,7 @@ class Session(RearrangeMethods, InspectMethods):
                     raise SessionStateError(
                         "the session has no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT
                     ).with_remedy(
-                        "Write something first, or pass allow_empty=True",
-                        shell="The branch has all of them already",
+                        "Write first, or pass allow_empty=True", shell="The branch has all of them already"
                     )
                 state.has_tried = True
                 if own := retries.metadata(metadata or {}):
@@ -464,10 +463,7 @@ class Session(RearrangeMethods, InspectMethods):
             raise SessionStateError(
                 "this session cannot commit: it is read-only, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
-            ).with_remedy(
-                "Merge a fork into its session, or open a new session with Repository.writable_session",
-                shell="",
-            )
+            ).with_remedy("Merge a fork into its session, or open Repository.writable_session", shell="")
         return self._state.branch
 
     def amend(
@@ -585,8 +581,7 @@ class Session(RearrangeMethods, InspectMethods):
         state = self._state
         if self.read_only:
             raise SessionStateError(
-                "a read-only session cannot be forked. Pickle it, or fork a writable session",
-                ErrorKind.CANNOT_FORK_READ_ONLY_SESSION,
+                "a read-only session has no forks. Pickle it", ErrorKind.CANNOT_FORK_READ_ONLY_SESSION
             )
         return ForkSession(fork_state(state))
 
@@ -618,10 +613,7 @@ class Session(RearrangeMethods, InspectMethods):
         """
         for other in others:
             if not isinstance(other, Session):
-                raise TypeError(
-                    f"others must be forks of the session, got {type(other).__name__}. Pass the results of "
-                    "session.fork()"
-                )
+                raise TypeError(f"others must be results of session.fork(), got {type(other).__name__}")
         # Other threads that merge forks wait for this lock.
         with self._state.workspace.commit_lock:
             self._require_not_reading(ErrorKind.READ_ONLY_STORE)

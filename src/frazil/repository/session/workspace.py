@@ -28,6 +28,7 @@ from frazil.changes.change_set import (
     Coords,
     MoveTree,
     PreparedManifests,
+    array_node,
     check_coords,
     moved_nodes,
 )
@@ -35,7 +36,7 @@ from frazil.changes.merge import merge_fork, merge_forks
 from frazil.changes.reads import PathKind, ReadTracker
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.writer import ChunkWriter
-from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError
+from frazil.errors import ErrorKind, ReadOnlyError, StorageError
 from frazil.format.chunk_table import within
 from frazil.format.columns import U32
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef, find_ref
@@ -306,13 +307,7 @@ class Workspace:
 
     def require_array(self, path: str) -> Node:
         """Return the array at ``path``. Raises ``InvalidInputError`` (``not-an-array``) for a group."""
-        node = self.require_node(path)
-        if node.array is None:
-            raise InvalidInputError(
-                f"the node at `{path}` must be an array, got a group. Name an array in the group",
-                ErrorKind.NOT_AN_ARRAY,
-            )
-        return node
+        return array_node(self.require_node(path))
 
     def same_node(self, node: Node) -> Node | None:
         """Return the node here that has the id of another version's node, else its path; None if none has."""
