@@ -189,14 +189,12 @@ class Upkeep(Recovery):
             set()
         """
         context, steps = self._repo._context, progress_of(progress)
-        expiry = maintenance.Expiry(
-            from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags
-        )
-        preview, perform = self._removal(lambda info, now: maintenance.expire(info, expiry), steps)
+        expiry = from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags
+        preview, perform = self._removal(lambda info, now: maintenance.expire(info, *expiry), steps)
 
         def removed() -> set[str]:
             if context.spec_version < 2:
-                return set(ids_to_text(maintenance.expire_v1(context, expiry, steps)))
+                return set(ids_to_text(maintenance.expire_v1(context, *expiry, steps)))
             return set(perform().removed.ids())
 
         return UpkeepPlan("expire", preview, removed)
@@ -317,14 +315,14 @@ class Upkeep(Recovery):
             raise ValueError("metadata needs a message, got none. Pass message=... too")
         info = context.catalog.repo_info
         first = resolve_id(since, info)
-        span = maintenance.SquashRange(branch, first, None if until is None else resolve_id(until, info))
-        commit = None if message is None else maintenance.SquashCommit(message, metadata or {})
+        last = None if until is None else resolve_id(until, info)
+        span = maintenance.SquashRange(branch, first, last, message, metadata or {})
 
         def perform() -> str:
             require_writable(context.storage)
-            return id_to_text(maintenance.squash(context, span, commit))
+            return id_to_text(maintenance.squash(context, span))
 
-        return UpkeepPlan("squash", lambda: maintenance.squash_report(info(), span, commit), perform)
+        return UpkeepPlan("squash", lambda: maintenance.squash_report(info(), span), perform)
 
     def compact(
         self,

@@ -9,8 +9,6 @@ from frazil.maintenance.compaction import is_amend as is_amend
 from frazil.maintenance.compaction import rewrite as rewrite
 from frazil.maintenance.doctor import DoctorReport as DoctorReport
 from frazil.maintenance.doctor import examine as examine
-from frazil.maintenance.expiration import Expiry as Expiry
-from frazil.maintenance.expiration import SquashCommit as SquashCommit
 from frazil.maintenance.expiration import SquashRange as SquashRange
 from frazil.maintenance.expiration import expire as expire
 from frazil.maintenance.expiration import expire_v1 as expire_v1

@@ -380,22 +380,22 @@ class Collection:
     def _collect(self) -> GCSummary:
         context, storage = self._context, self._context.storage
         require_online(context.catalog.repo_info())
-        announcement = announce(storage)
+        record, now, ahead = announce(storage)
         try:
-            limit = self._older_than + announcement.ahead
-            delete_ended(storage, announcement.now)
-            delete_dead(storage, announcement.now)
-            delete_killed_records(storage, announcement.now, with_marks=context.spec_version > 1)
-            spared = LeaseLimit(storage, announcement.now, limit)
+            limit = self._older_than + ahead
+            delete_ended(storage, now)
+            delete_dead(storage, now)
+            delete_killed_records(storage, now, with_marks=context.spec_version > 1)
+            spared = LeaseLimit(storage, now, limit)
             older_than = spared.refresh()
             old = candidate_files(storage, older_than, limit, self._listings)
             logs = old.files["transaction_logs"]
-            unions = planned_unions(context, context.catalog.full_repo_info(), logs, announcement.now)
+            unions = planned_unions(context, context.catalog.full_repo_info(), logs, now)
             old = replace(old, shortens_log=self._shortens_log, unions=unions)
             with _unions_stored(context, unions, spared):
-                record, after, live = self._edited(old, announcement.record)
+                record, after, live = self._edited(old, record)
         except BaseException:
-            announcement.record.end(storage, leaves_mark=False)  # nothing was deleted
+            record.end(storage, leaves_mark=False)  # nothing was deleted
             raise
         ends = True
         try:

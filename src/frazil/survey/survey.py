@@ -29,7 +29,7 @@ import pickle
 from collections import deque
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import batched, chain, islice
@@ -523,10 +523,10 @@ def read_files[T: HasId](
 
     def fetch(row: int) -> tuple[bytes, Buffer | None]:
         may_miss = skips_damage or row >= needed
-        block: AbstractContextManager[Any, bool | None] = skip_missing() if may_miss else nullcontext()
-        with block:
-            return ids[row], storage.get(kind.key(ids[row]))
-        return ids[row], None
+        data: Buffer | None = None
+        with skip_missing() if may_miss else nullcontext():
+            data = storage.get(kind.key(ids[row]))
+        return ids[row], data
 
     rows = range(len(ids))
     weight: Callable[[int], float] = (lambda row: 0.0) if weights is None else weights.__getitem__

@@ -258,7 +258,7 @@ def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[RepairAct
                 states.append((BackupState(_new_name(), info), f"{REPO} of {copy.label()}", data))
     if not states:
         raise RepositoryNotFoundError(
-            f"no backup of `repo` in {storage.label()} or in the copies can be read. Pass another copy"
+            f"no backup of `repo` in {storage.label()} or in the copies can be read. Pass a copy in `copies`"
         )
     state, source, raw = max(states, key=lambda each: newest_update(each[0].info))
 

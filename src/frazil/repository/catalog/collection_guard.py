@@ -313,19 +313,7 @@ class CollectionRecord:
         storage.delete([self.key + _LIST, *marks[:-1]])
 
 
-@dataclass(frozen=True, slots=True)
-class StartedCollection:
-    """The record of a collection that begins at ``now``, by the storage's clock, in microseconds.
-
-    The storage's clock is ``ahead`` of this host's clock.
-    """
-
-    record: CollectionRecord
-    now: int
-    ahead: int
-
-
-def announce(storage: Storage) -> StartedCollection:
+def announce(storage: Storage) -> tuple[CollectionRecord, int, int]:
     """Store the record of a new collection. Its modification time is the time of the storage's clock."""
     record = CollectionRecord(new_key(COLLECTIONS))
     before = now_us()
@@ -334,7 +322,7 @@ def announce(storage: Storage) -> StartedCollection:
     head = storage.head(record.key)
     stored = before if head is None else from_datetime(head.modified)
     ahead = stored - before if stored < before - ROUNDING else 0
-    return StartedCollection(record, stored, stored - after if stored > after + ROUNDING else ahead)
+    return record, stored, stored - after if stored > after + ROUNDING else ahead
 
 
 def collection_records(storage: Storage) -> list[CollectionRecord]:

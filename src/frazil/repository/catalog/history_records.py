@@ -18,7 +18,7 @@ the result is an error: an unknown batch is never treated as a new batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -79,18 +79,21 @@ type Records = Mapping[str, Sequence[BatchRecord]]
 def read_records(metadata: Mapping[str, Any]) -> dict[str, list[BatchRecord]]:
     """Return the records in the metadata of a repository. Raises ``FormatError``."""
     with metadata_item(metadata, STREAMS, "records of streaming queries", _RESTORE):
-        return {
-            query: [
-                BatchRecord(
-                    int(each["batch"]),
-                    id_from_text(each["snapshot"]),
-                    str(each.get("branch", "")),
-                    bool(each.get("alone", False)),
-                )
-                for each in documents
-            ]
-            for query, documents in metadata.get(STREAMS, {}).items()
-        }
+        items = metadata.get(STREAMS, {}).items()
+        return {query: [_read(BatchRecord, each) for each in documents] for query, documents in items}
+
+
+def _read[R: (BatchRecord, JobEntry)](cls: type[R], document: Mapping[str, Any]) -> R:
+    values = {each.name: document[each.name] for each in fields(cls) if each.name in document}
+    return cls(**{name: _READERS[cls.__annotations__[name]](value) for name, value in values.items()})
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "int": int,
+    "str": str,
+    "bool": bool,
+    "bytes": id_from_text,
+}
 
 
 def with_records(info: RepoInfo, new: Records) -> dict[str, Any]:
@@ -461,13 +464,7 @@ _RECENT_JOBS: Final = 64
 def read_entries(metadata: Mapping[str, Any]) -> list[JobEntry]:
     """Return the records in the metadata of a repository, newest first. Raises ``FormatError``."""
     with metadata_item(metadata, JOBS, "records of jobs", _RESTORE):
-        return [_entry(each) for each in metadata.get(JOBS, [])]
-
-
-def _entry(document: Mapping[str, Any]) -> JobEntry:
-    branch, work, commit = (str(document.get(name, "")) for name in ("branch", "work", "commit"))
-    snapshot = id_from_text(document["snapshot"])
-    return JobEntry(str(document["id"]), snapshot, branch, work, id_from_text(commit) if commit else b"")
+        return [_read(JobEntry, each) for each in metadata.get(JOBS, [])]
 
 
 def with_entries(info: RepoInfo, new: Iterable[JobEntry]) -> dict[str, Any]:

@@ -358,11 +358,11 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
     with uploading(context.storage, flush) as uploads:
         if not is_joint:
             uploads.run(lambda: start.save_backup(context.storage))
-        files = write_commit_files(pending, uploads, before, replaced)
+        snapshot, manifests, updates = write_commit_files(pending, uploads, before, replaced)
 
         def confirm() -> None:
             uploads.confirm()
-            pending.earlier_manifests.update({each.node.id: each for each in files.updates})
+            pending.earlier_manifests.update({each.node.id: each for each in updates})
 
         rest = NewFiles(uploads.take_files(), confirm) if is_joint else None
         if rest is None:
@@ -370,14 +370,14 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
             if pending.is_unconditional:
                 # A collection that has begun since has either seen the snapshot, or stored its list before.
                 try:
-                    new = id_matrix([each.ref.id for each in files.manifests])
+                    new = id_matrix([each.ref.id for each in manifests])
                     is_uncollected(context.storage, info, opened, partial(_required_files, pending, new))
                 except (ConflictError, SessionStateError):
                     return None  # the next attempt writes its files again; it raises if that is not enough
         entry = SnapshotEntry(
-            files.snapshot.id,
+            snapshot.id,
             before.parent if kind.replaces_parent else parent.id,
-            files.snapshot.flushed_at,
+            snapshot.flushed_at,
             pending.message,
             pending.metadata,
             before.pruned_ancestor_tx_logs if kind.replaces_parent else (),
@@ -393,9 +393,9 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
         if context.catalog.finish_commit(change, start, rest) is None:
             return None
     # So that the next session does not read them.
-    written = {each.manifest.id: each.manifest for each in files.manifests}
-    context.assets.store_written(files.snapshot, written.values())
-    return files.snapshot.id
+    written = {each.manifest.id: each.manifest for each in manifests}
+    context.assets.store_written(snapshot, written.values())
+    return snapshot.id
 
 
 def _require_possible(pending: PendingCommit, info: RepoInfo) -> None:

@@ -394,18 +394,9 @@ def put_manifests(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitFiles:
-    """The new snapshot, its new manifests, and the updates of arrays that have them."""
-
-    snapshot: Snapshot
-    manifests: list[NewManifest]
-    updates: list[ManifestUpdate]
-
-
 def write_commit_files(
     pending: PendingCommit, uploads: Uploads, before: SnapshotEntry, replaced: TransactionLog | None
-) -> CommitFiles:
+) -> tuple[Snapshot, list[NewManifest], list[ManifestUpdate]]:
     """Put all files of the new version except ``repo``."""
     context, parent, changes = pending.context, pending.parent, pending.changes
     id_ = new_object_id()
@@ -443,4 +434,4 @@ def write_commit_files(
     encode_log = partial(encode_transaction_log, log, level=level, spec_version=context.spec_version)
     encode = partial(encode_snapshot, snapshot, level=level)
     uploads.put([(snapshot_key(id_), encode), (transaction_key(id_), encode_log)])
-    return CommitFiles(snapshot, manifests, updates)
+    return snapshot, manifests, updates

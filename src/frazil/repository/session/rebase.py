@@ -162,7 +162,7 @@ def stale_error(
     snapshot = id_to_text(culprit)
     listing = "; ".join(map(str, stale[:_LISTED]))
     rest = f"; and {len(stale) - _LISTED} more" if len(stale) > _LISTED else ""
-    text = f"other writers changed data that this session has read, first in snapshot {snapshot}: {listing}{rest}"
+    text = f"other writers changed data that this session has read, first in {snapshot}: {listing}{rest}"
     return StaleReadError(snapshot, stale, f"{text}. Read and write again in a new session")
 
 

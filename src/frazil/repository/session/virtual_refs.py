@@ -207,7 +207,7 @@ def _box_index(
     corner = (0,) * len(shape) if first is None else tuple(map(int, first))
     if len(shape) != ndim or len(corner) != ndim:
         raise InvalidInputError(
-            f"chunk_grid_shape and arr_offset must have {ndim} numbers for `{path}`, got {shape} and {corner}",
+            f"chunk_grid_shape and arr_offset must have {ndim} numbers for `{path}`, got {shape}, {corner}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     if any(low < 0 or low + size - 1 > _MAX_U32 for low, size in zip(corner, shape, strict=True)):
