@@ -44,11 +44,11 @@ from frazil.format.transaction_log import (
     encode_transaction_log,
 )
 from frazil.maintenance.collection import without_expired
-from frazil.maintenance.expiration import Expiry, expire
+from frazil.maintenance.expiration import expire
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_FILES, MANIFEST_CHUNK_RANGES, FileKind
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING
 from frazil.storage.memory import MemoryStorage
-from frazil.survey.digests import RangeSums, id_digests
+from frazil.survey.columns import RangeSums, id_digests
 from frazil.survey.survey import read_files
 
 ID: Final = b"manifest-id!"
@@ -395,7 +395,10 @@ def tagged(count: int) -> RepoInfo:
 
 def expire_most(info: RepoInfo) -> None:
     limit = int(info.snapshots.flushed_at().max())
-    assert len(expire(info, Expiry(limit)).report.removed) > len(info.snapshots) // 2
+    assert (
+        len(expire(info, limit, deletes_branches=False, deletes_tags=False).report.removed)
+        > len(info.snapshots) // 2
+    )
 
 
 def drop_the_dead(info: RepoInfo) -> None:

@@ -16,7 +16,7 @@ import builtins
 import importlib
 import importlib.util
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from frazil.extras import installed, needs
 
@@ -73,6 +73,13 @@ class ModuleOnDemand:
         if name.startswith("__"):  # a look at the object, as doctest does, is no use of the module
             raise AttributeError(name)
         return getattr(importlib.import_module(self._name), name)
+
+
+# Several modules have asynchronous methods, which most processes do not call.
+if TYPE_CHECKING:
+    import asyncio as asyncio
+else:
+    asyncio = ModuleOnDemand("asyncio")
 
 
 def _names_of_stub(package: str, namespace: dict[str, Any]) -> dict[str, tuple[str, str]]:

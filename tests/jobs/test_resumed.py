@@ -30,8 +30,8 @@ from frazil.jobs import job_run
 from frazil.jobs.engine import Task
 from frazil.jobs.staging import Folder, Staging
 from frazil.jobs.task_results import joined, split
+from frazil.repository.catalog.collection_guard import STAGING
 from frazil.repository.catalog.history_records import JOB
-from frazil.repository.session.staged_work import STAGING
 from frazil.spark import Engine, Inline, JobResult, Tasks, Threads, discard_job, run_job, staged_jobs
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)

@@ -366,7 +366,7 @@ def test_names_differ_by_case_on_every_file_system(tmp_path: Path) -> None:
         with pytest.raises(frazil.RefNotFoundError):
             act()
     for create in (repo.create_branch, repo.create_tag):
-        with pytest.raises(frazil.AlreadyExistsError, match="distinguish"):
+        with pytest.raises(frazil.AlreadyExistsError, match="for the file system"):
             create("DEV" if create == repo.create_branch else "V1", tip)
     assert (repo.list_branches(), repo.list_tags()) == ({"main", "dev"}, {"v1"})
     repo.delete_branch("dev")

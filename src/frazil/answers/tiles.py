@@ -34,7 +34,7 @@ from frazil.arrays.element_statistics import (
 from frazil.arrays.encoding import Encoding, encoding_of, tiles_of_chunks
 from frazil.arrays.selection import chunk_bounds, chunk_numbers
 from frazil.cf import Coding
-from frazil.changes.node_changes import rows_of
+from frazil.changes.diff import rows_of
 from frazil.errors import FormatError, StorageError
 from frazil.format.chunk_statistics import ChunkStatistics, blank_rows, row_dtype, rows_as
 from frazil.format.chunk_table import ChunkKind, ChunkTable

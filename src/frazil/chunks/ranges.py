@@ -22,18 +22,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.lazy_names import ModuleOnDemand
+from frazil.lazy_names import asyncio
 from frazil.threads import thread_errors
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
     from frazil.storage.base import Storage
-else:
-    asyncio = ModuleOnDemand("asyncio")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,11 +33,10 @@ from frazil.chunks.virtual import ForeignObject
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.ids import chunk_key
 from frazil.format.manifest import ChunkKind, ChunkRef, ChunkTable, InlineRef, NativeRef, VirtualRef
-from frazil.lazy_names import ModuleOnDemand
+from frazil.lazy_names import asyncio
 from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Buffer, Iterable, Sequence
 
     from frazil.chunks.ranges import RangeCache
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
     from frazil.chunks.writer import ChunkWriter
     from frazil.format.columns import I64, U8
     from frazil.storage.base import Storage
-else:
-    asyncio = ModuleOnDemand("asyncio")
+
 
 Request = tuple[ChunkRef, int, int | None]
 type _Waiting = list[tuple[ByteRange, asyncio.Future[Buffer]]]

@@ -20,7 +20,7 @@ from collections.abc import Buffer, Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,14 +41,9 @@ from frazil.format.chunk_trailer import crc32c
 from frazil.format.columns import I64, U32, Ragged
 from frazil.format.ids import chunk_key, id_matrix
 from frazil.format.manifest import ChunkKind, ChunkTable, NativeRef
-from frazil.lazy_names import ModuleOnDemand
+from frazil.lazy_names import asyncio
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, ThreadPool
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = ModuleOnDemand("asyncio")
 
 MAX_IN_FLIGHT: Final = 4
 #: Up to this size, in bytes, a pack is stored with the other files of a local commit.

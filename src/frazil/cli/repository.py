@@ -19,7 +19,7 @@ from frazil.errors import ConflictError, ErrorKind
 from frazil.handle.repository import context_of
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.ancestry import is_in_history
-from frazil.repository.catalog.repo_changes import find_snapshot, snapshot_id
+from frazil.repository.catalog.repo_changes import find_snapshot, resolve_id
 from frazil.repository.settings.config_document import document_to_save, from_document, to_document
 from frazil.repository.settings.manifest_config import AUTO
 from frazil.repository.target import MAIN
@@ -286,7 +286,7 @@ def _change_ref(
     if delete:
         id_ = lookup(name)
         info = opened.context.catalog.repo_info()
-        tip = snapshot_id(id_, lambda: info)
+        tip = resolve_id(id_, lambda: info)
         others = {*info.tags.values(), *(each for other, each in info.branches.items() if other != name)}
         # A branch is lost if no other branch or tag leads to its tip.
         if kind == "tag" or not any(is_in_history(info, tip, of=each) for each in others):

@@ -35,13 +35,7 @@ from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.remedies import call
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets, CacheLimits
-from frazil.repository.catalog.catalog_v1 import (
-    V1_MAIN,
-    CatalogV1,
-    first_config,
-    new_mark,
-    read_config_v1,
-)
+from frazil.repository.catalog.catalog_v1 import V1_MAIN, CatalogV1, first_config, new_mark, read_config_v1
 from frazil.repository.catalog.context import Catalog, CatalogV2, Context
 from frazil.repository.catalog.files_v1 import encode_ref
 from frazil.repository.catalog.repo_update import (
@@ -143,8 +137,7 @@ def require_prefix(storage: Storage) -> None:
     """Raise an error if a new repository would be at the root of a bucket."""
     if storage.is_whole_bucket:
         raise InvalidInputError(
-            f"the storage of a new repository must have a prefix in the bucket, got {storage.label()} "
-            "without a prefix. Pass a prefix to the storage",
+            f"a new repository needs a prefix in the bucket, got {storage.label()}. Pass a prefix",
             ErrorKind.EMPTY_PREFIX_CREATION,
         )
 
@@ -241,16 +234,8 @@ def build_context(
 _VIRTUAL_CACHE: Final = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ContextWithInfo:
-    """A repository that was just opened: the context, and the refs and snapshots that were read for it."""
-
-    context: Context
-    info: RepoInfo
-
-
-def open_current(storage: Storage, options: HandleOptions) -> ContextWithInfo:
-    """Open the repository in ``storage``, and read its refs and snapshots once."""
+def open_current(storage: Storage, options: HandleOptions) -> tuple[Context, RepoInfo]:
+    """Open the repository in ``storage``. Return its context, and the refs and snapshots that were read."""
     storage = options.attributed(storage)
     cache = RepoInfoCache()
     try:
@@ -263,8 +248,8 @@ def open_current(storage: Storage, options: HandleOptions) -> ContextWithInfo:
             raise with_restore_advice(storage, error) from error.__cause__
         config, version = read_config_v1(storage)
         context = build_context(storage, options, StoredSettings(config, 1, version), cache)
-        return ContextWithInfo(context, context.catalog.repo_info())
-    return ContextWithInfo(opened_before(storage, options, info, cache), info)
+        return context, context.catalog.repo_info()
+    return opened_before(storage, options, info, cache), info
 
 
 def opened_before(
@@ -276,7 +261,7 @@ def opened_before(
 
 def open_context(storage: Storage, options: HandleOptions) -> Context:
     """Return the context of a handle on the repository in ``storage``. See `open_current`."""
-    return open_current(storage, options).context
+    return open_current(storage, options)[0]
 
 
 def saved_config(storage: Storage) -> RepositoryConfig | None:
@@ -315,7 +300,6 @@ def create_context(
     storage: Storage,
     options: HandleOptions,
     spec_version: SpecVersion | int | None,
-    *,
     check_clean_root: bool,
     store_secrets: bool,
 ) -> Context:

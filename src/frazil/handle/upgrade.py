@@ -147,8 +147,7 @@ def upgrade_icechunk_repository(
     is_incomplete = existing is not None and existing[0].status.reason == _INCOMPLETE
     if is_version_2 and not is_incomplete and not (delete_unused_v1_files and _files_of_version_1(storage)):
         raise SessionStateError(
-            "the repository already has spec version 2. No upgrade is needed",
-            ErrorKind.INVALID_REPOSITORY_MIGRATION,
+            "the repository already has spec version 2", ErrorKind.INVALID_REPOSITORY_MIGRATION
         )
     level = repo._context.settings.compression_level
     readers = prefetch_concurrency or _PREFETCH

@@ -21,7 +21,7 @@ import zarr
 from frazil import errors, host
 from frazil.about import PACKAGE_FOLDER
 from frazil.arguments import conflicting, require_progress
-from frazil.changes.node_changes import ReadSet, joined_reads
+from frazil.changes.reads import ReadSet, ReadTracker, joined_reads
 from frazil.format.columns import distinct_rows, unshared
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, is_id_text
 from frazil.format.nodes import NodeTable
@@ -32,13 +32,12 @@ from frazil.jobs.job import Input, Job, JobResult, Metrics, RunOptions, Target, 
 from frazil.jobs.progress import Progress
 from frazil.jobs.staging import Staging
 from frazil.jobs.task_rounds import Rounds
+from frazil.repository.catalog.collection_guard import clean_up, place_of
 from frazil.repository.catalog.files_v1 import RefKind, ref_key
 from frazil.repository.paths import absolute
 from frazil.repository.session.conflicts import ConflictDetector
-from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.rebase import require_unchanged
 from frazil.repository.session.session import Session, state_of
-from frazil.repository.session.staged_work import clean_up, place_of
 from frazil.storage.base import storage_label
 from frazil.storage.checks import TRAFFIC
 

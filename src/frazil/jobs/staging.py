@@ -31,13 +31,7 @@ from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Summary
 from frazil.jobs.task_results import TaskResult, decode_changes, decode_result, encode_changes, joined, split
 from frazil.repository.catalog import repo_changes
-from frazil.repository.catalog.version_info import SessionMode
-from frazil.repository.clock import now_us, to_datetime
-from frazil.repository.ids import new_object_id
-from frazil.repository.session.commit import SessionState
-from frazil.repository.session.conflicts import ConflictDetector
-from frazil.repository.session.session import Session, state_of
-from frazil.repository.session.staged_work import (
+from frazil.repository.catalog.collection_guard import (
     STAGING,
     clean_up,
     ends,
@@ -45,6 +39,12 @@ from frazil.repository.session.staged_work import (
     place_of,
     take_lease,
 )
+from frazil.repository.catalog.version_info import SessionMode
+from frazil.repository.clock import now_us, to_datetime
+from frazil.repository.ids import new_object_id
+from frazil.repository.session.commit import SessionState
+from frazil.repository.session.conflicts import ConflictDetector
+from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.workspace import Workspace
 from frazil.storage.base import IfAbsent, Storage, Stored
 from frazil.threads import Purpose, thread_pool

@@ -21,9 +21,10 @@ import numpy as np
 
 from frazil import host
 from frazil.changes.change_set import ChangeSet, ChunkChanges, PreparedManifests
+from frazil.changes.diff import rows_of
 from frazil.changes.manifests import SPLIT_REFS, distribute, plan_rewrite
 from frazil.changes.merge import differing
-from frazil.changes.node_changes import NOTHING_READ, ReadSet, joined_reads, rows_of
+from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads
 from frazil.display import some_of
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, SessionStateError
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
@@ -49,11 +50,13 @@ from frazil.jobs.task_results import (
     stage_references,
     stage_tables,
 )
+from frazil.repository.catalog.collection_guard import STAGING
 from frazil.repository.catalog.context import Context
 from frazil.repository.ids import new_object_id, object_id_series
 from frazil.repository.paths import absolute
 from frazil.repository.session.commit_files import (
     Uploads,
+    manifest_files,
     num_refs,
     put_manifests,
     split_of,
@@ -61,9 +64,7 @@ from frazil.repository.session.commit_files import (
     with_prepared_files,
 )
 from frazil.repository.session.session import ForkSession, Session, state_of
-from frazil.repository.session.staged_work import STAGING
 from frazil.storage.checks import TRAFFIC
-from frazil.survey.columns import each_once
 from frazil.zarr_store.arrays import counted_values
 
 _NUMBER: Final = struct.Struct("<Q")
@@ -501,7 +502,7 @@ def _prepared(
 ) -> PreparedManifests:
     """Return all manifests of an array, and the coordinates for the log."""
     rows = np.isin(id_keys(files.ids), id_keys(id_matrix([ref.id for ref in unchanged])))
-    all_files = each_once([files.select_manifests(rows), *(each.files for each in stored)])
+    all_files = ManifestFiles.union([files.select_manifests(rows), *(each.files for each in stored)])
     index = None
     if node.id not in own.created:
         before = own.ready.get(node.id)
@@ -553,11 +554,7 @@ def _write_box(context: Context, uploads: Uploads, box: ManifestBox, ids: Iterat
     old = [within(each.of_rank(len(box.split))) for each in arrays]
     split_tables = distribute(array, old, edits, box.split)
     stored = put_manifests(context, uploads, [(node.id, split_tables)], ids)
-    files = ManifestFiles(
-        id_matrix([each.ref.id for each in stored]),
-        np.array([each.size for each in stored], np.uint64),
-        np.array([each.num_refs for each in stored], np.uint32),
-    )
+    files = manifest_files(stored)
     index = None
     if box.is_logged:
         coords = ChunkChanges(node.path, edits.ndim, (ChunkTable.from_absent(edits.index),))

@@ -40,6 +40,7 @@ from frazil.format.ids import (
     ids_to_text,
 )
 from frazil.format.repo_info import RepoInfo, encode_repo_info
+from frazil.format.snapshot import ManifestFiles
 from frazil.handle.opening import not_empty, require_prefix
 from frazil.handle.repository import Repository, context_of
 from frazil.jobs.blocks import groups
@@ -59,12 +60,12 @@ from frazil.pipeline.replication.part import (
     refs_of,
 )
 from frazil.remedies import call
-from frazil.repository.catalog.ancestry import origin_of
+from frazil.repository.catalog.ancestry import own_values
 from frazil.repository.catalog.collection_guard import Lease
 from frazil.repository.catalog.repo_update import read_repo_info
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, storage_label
-from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects
+from frazil.survey.columns import ObjectListing, among, distinct, list_objects
 from frazil.survey.survey import Survey
 from frazil.threads import Purpose, thread_pool
 
@@ -256,7 +257,7 @@ def repo_info_condition(info: RepoInfo, target: Storage, part: RepositoryPart) -
 
     def is_flat(tip: bytes) -> bool:  # made of a snapshot of the source
         entry = earlier.snapshots.entry(earlier.snapshots.find_snapshot(tip))
-        text = origin_of(entry).get(SOURCE)
+        text = own_values(entry.metadata).get(SOURCE)
         return isinstance(text, str) and flat_id(id_from_text(text), part) == tip
 
     own = [
@@ -495,9 +496,9 @@ class _RepositoryCopy:
             flat = tuple(flat_snapshots(context, info, part))
         new_info = info_of_part(info, part, flat, now_us())
         if part.newest_only:
-            files = each_once([each.snapshot.manifests for each in flat])
+            files = ManifestFiles.union([each.snapshot.manifests for each in flat])
         else:
-            files = each_once([part.files for part in survey.read_versions(new_info.table.ids())])
+            files = ManifestFiles.union([part.files for part in survey.read_versions(new_info.table.ids())])
         if is_clone:  # record its origin
             refs = {
                 kind: {name: id_to_text(id_) for name, id_ in each.items()}

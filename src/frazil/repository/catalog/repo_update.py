@@ -267,16 +267,25 @@ class UpdateSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateStart:
-    """The state that an attempt starts from: the repo info, its file, and the name of its backup."""
+class CommitStart:
+    """The state that a commit starts from. Spec version 1 has no backups."""
 
     info: RepoInfo
+
+    def save_backup(self, storage: Storage) -> None:
+        """Write the backup that the update of the commit needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStart(CommitStart):
+    """The state that an attempt starts from, with the file ``repo`` and the name of its backup."""
+
     version: Version
     raw: bytes
     backup: str
 
     def save_backup(self, storage: Storage) -> None:
-        """Write the backup."""
+        """Write the backup that the update of the commit needs."""
         storage.backup(REPO, self.version, self.raw, backup_key(self.backup))
 
 

@@ -26,7 +26,7 @@ from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.handle.opening import ContextWithInfo, HandleOptions, open_current
+from frazil.handle.opening import HandleOptions, open_current
 from frazil.handle.repository import Repository, context_of
 from frazil.handle.sessions import readonly_session_of
 from frazil.repository.catalog.context import Context
@@ -65,10 +65,10 @@ def storage_at(options: Options) -> Storage:
 
 def repository_at(options: Options) -> Repository:
     """Return the repository that the options name. Raise ``RepositoryNotFoundError`` if it does not exist."""
-    return Repository(_opened(options).context)
+    return Repository(_opened(options)[0])
 
 
-def _opened(options: Options) -> ContextWithInfo:
+def _opened(options: Options) -> tuple[Context, RepoInfo]:
     access = _ACCESS[choice(options, "virtual-credentials", tuple(_ACCESS))]
     authorized = {prefix: access(prefix) for prefix in listed(options, "authorize-virtual")}
     return open_current(storage_at(options), HandleOptions(authorized=authorized or None))
@@ -80,8 +80,7 @@ _ACCESS: Final = {"anonymous": anonymous_access, "environment": environment_acce
 
 def open_session_at(options: Options) -> Session:
     """Return a session of `session_at` for the repository of the options. It reads the file ``repo`` once."""
-    opened = _opened(options)
-    return _session_of(opened.context, opened.info, options)
+    return _session_of(*_opened(options), options)
 
 
 def session_at(repo: Repository, options: Options) -> Session:
