@@ -250,7 +250,7 @@ def test_nothing_to_import() -> None:
         frazil.upgrade(stored(repository("M8")), MemoryStorage(), chunks="reference")
     assert error.value.kind == frazil.ErrorKind.STORAGE_CONFIG
     bucket = frazil.s3_storage(bucket="b", prefix=None, region="eu-west-1", anonymous=True)
-    with pytest.raises(frazil.InvalidInputError, match="needs a prefix in the bucket") as error:
+    with pytest.raises(frazil.InvalidInputError, match="must have a prefix in the bucket") as error:
         frazil.upgrade(stored(repository("M8")), bucket)
     assert error.value.kind == frazil.ErrorKind.EMPTY_PREFIX_CREATION
     with pytest.raises(ValueError, match="must be auto, copy or reference"):

@@ -32,7 +32,7 @@ BUCKETS: dict[str, Callable[[], Storage]] = {
 @pytest.mark.parametrize("name", BUCKETS)
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_a_repository_needs_a_prefix_in_a_bucket(name: str, spec_version: int) -> None:
-    with pytest.raises(InvalidInputError, match="needs a prefix in the bucket") as caught:
+    with pytest.raises(InvalidInputError, match="must have a prefix in the bucket") as caught:
         frazil.Repository.create(BUCKETS[name](), spec_version=spec_version)
     assert caught.value.kind == ErrorKind.EMPTY_PREFIX_CREATION
 

@@ -137,7 +137,7 @@ def require_prefix(storage: Storage) -> None:
     """Raise an error if a new repository would be at the root of a bucket."""
     if storage.is_whole_bucket:
         raise InvalidInputError(
-            f"a new repository needs a prefix in the bucket, got {storage.label()}. Pass a prefix",
+            f"a new repository must have a prefix in the bucket, got {storage.label()}. Pass a prefix",
             ErrorKind.EMPTY_PREFIX_CREATION,
         )
 

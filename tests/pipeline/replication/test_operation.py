@@ -434,7 +434,7 @@ def test_a_copy_needs_a_prefix_in_a_bucket(copies: Any) -> None:
     with ObjectServer(Conditions.QUOTED_ETAG) as server:
         server.make_bucket("bucket")
         target = ObjectStorage(s3_bucket("bucket", server.port))
-        with pytest.raises(InvalidInputError, match="needs a prefix in the bucket") as caught:
+        with pytest.raises(InvalidInputError, match="must have a prefix in the bucket") as caught:
             copies(repo, target, engine="inline")
         assert caught.value.kind == ErrorKind.EMPTY_PREFIX_CREATION
         assert [*server.objects("bucket")] == []
